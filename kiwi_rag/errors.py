@@ -1,0 +1,261 @@
+"""Every error that Kiwi raises, as one tree.
+
+::
+
+    KiwiError                     code            what happened
+    ├── UsageError                usage           the caller asked for something that makes no sense
+    │   ├── ConfigError           config          a setting is unknown, malformed or contradictory
+    │   ├── InvalidItemId         item-id         not a legal item id, or a path outside its root
+    │   ├── UnknownFilter         filter          a filter or a source that Kiwi does not have
+    │   └── MissingExtra          extra           an optional package is not installed
+    ├── Refused                   refused         the gate, or a verification, said no
+    │   ├── Rejected              rejected        a candidate was refused; carries every finding
+    │   ├── NotAdmitted           not-admitted    a store was handed something the gate never admitted
+    │   ├── SignatureRefused      signature       the base of everything a signature can get wrong
+    │   │   ├── Unsigned          unsigned        there is no signature at all
+    │   │   ├── MalformedEnvelope envelope        the envelope is not strict DSSE / canonical JSON
+    │   │   ├── BadSignature      bad-signature   the bytes are not what the key signed
+    │   │   ├── UnknownSigner     unknown-signer  nobody trusts the key that signed
+    │   │   └── WrongKey          wrong-key       a known key that may not sign this item, now
+    │   └── AuditBroken           audit           a hash chain does not hold
+    ├── NotFound                  not-found       no such item, key, version or signer
+    ├── KeyUnavailable            key             a private key cannot be read, unlocked or written
+    ├── SourceUnreadable          unreadable      a file cannot be read, or leaves its root by a link
+    ├── EmbeddingError            embedding       the base of what a model can get wrong
+    │   ├── ModelUnavailable      model           no weights could be found, or they are not the pinned ones
+    │   └── FingerprintMismatch   fingerprint     vectors of two models would have met
+    └── StoreError                store           the base of what a store can get wrong
+        ├── StoreBusy             busy            another process is writing; names the holder
+        ├── StoreFull             full            the disk is full; nothing was half-written
+        ├── StoreCorrupt          corrupt         the catalog or an index is damaged
+        └── RegistryError         registry        the base of what a registry can get wrong
+            ├── RegistryUnreachable unreachable   no connection; says nothing about what it holds
+            ├── RegistryOutdated  outdated        its schema is not the one this Kiwi speaks
+            └── RegistryRefused   registry-refused the registry itself refused the call
+
+A class's docstring is its default message. ``hint`` says what mends it, as a command where one exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kiwi_rag.model import Finding
+
+
+class KiwiError(Exception):
+    """Something went wrong in Kiwi.
+
+    Parameters
+    ----------
+    message
+        What happened, in one sentence; the class's docstring when left out.
+    hint
+        What mends it, or an empty string.
+    """
+
+    code = "error"
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
+        self.hint = hint
+        super().__init__(self.message)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return ``code``, ``message`` and ``hint``, as every door shows them."""
+        return {"code": self.code, "message": self.message, "hint": self.hint}
+
+
+class UsageError(KiwiError):
+    """The request makes no sense as it stands."""
+
+    code = "usage"
+
+
+class ConfigError(UsageError):
+    """A setting is unknown, malformed or contradictory."""
+
+    code = "config"
+
+
+class InvalidItemId(UsageError):
+    """This is not a legal item id."""
+
+    code = "item-id"
+
+
+class UnknownFilter(UsageError):
+    """There is no such filter or source."""
+
+    code = "filter"
+
+
+class MissingExtra(UsageError):
+    """An optional package is not installed."""
+
+    code = "extra"
+
+
+class Refused(KiwiError):
+    """The gate refused this."""
+
+    code = "refused"
+
+
+class Rejected(Refused):
+    """The gate rejected a candidate.
+
+    Parameters
+    ----------
+    ref
+        The item it was about, as text.
+    findings
+        Everything the gate found, errors and warnings, in the order of the procedure.
+    """
+
+    code = "rejected"
+
+    def __init__(self, ref: str, findings: Sequence[Finding]) -> None:
+        self.ref = ref
+        self.findings = tuple(findings)
+        errors = [f for f in self.findings if f.is_error]
+        count = f"{len(errors)} finding{'s' if len(errors) != 1 else ''}"
+        super().__init__(f"{ref}: refused, {count}", hint=errors[0].hint if errors else "")
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the base fields and ``findings``, each as a dictionary."""
+        return {**super().as_dict(), "ref": self.ref, "findings": [f.as_dict() for f in self.findings]}
+
+
+class NotAdmitted(Refused):
+    """A store takes admitted records only, and this one the gate never admitted."""
+
+    code = "not-admitted"
+
+
+class SignatureRefused(Refused):
+    """The signature was refused."""
+
+    code = "signature"
+
+
+class Unsigned(SignatureRefused):
+    """There is no signature."""
+
+    code = "unsigned"
+
+
+class MalformedEnvelope(SignatureRefused):
+    """The envelope is malformed."""
+
+    code = "envelope"
+
+
+class BadSignature(SignatureRefused):
+    """The signature does not match: the content was changed after signing, or the signature is damaged."""
+
+    code = "bad-signature"
+
+
+class UnknownSigner(SignatureRefused):
+    """Nobody here trusts the key that signed this."""
+
+    code = "unknown-signer"
+
+
+class WrongKey(SignatureRefused):
+    """The key is known, but may not sign this item."""
+
+    code = "wrong-key"
+
+
+class AuditBroken(Refused):
+    """The audit log's hash chain does not hold."""
+
+    code = "audit"
+
+
+class NotFound(KiwiError):
+    """There is no such thing here."""
+
+    code = "not-found"
+
+
+class KeyUnavailable(KiwiError):
+    """The private key cannot be used."""
+
+    code = "key"
+
+
+class SourceUnreadable(KiwiError):
+    """The file cannot be read."""
+
+    code = "unreadable"
+
+
+class EmbeddingError(KiwiError):
+    """The embedding model failed."""
+
+    code = "embedding"
+
+
+class ModelUnavailable(EmbeddingError):
+    """The embedding model's weights are not available."""
+
+    code = "model"
+
+
+class FingerprintMismatch(EmbeddingError):
+    """Vectors of two embedding models never mix."""
+
+    code = "fingerprint"
+
+
+class StoreError(KiwiError):
+    """A store failed."""
+
+    code = "store"
+
+
+class StoreBusy(StoreError):
+    """Another process is writing to this tier."""
+
+    code = "busy"
+
+
+class StoreFull(StoreError):
+    """The disk is full; nothing was half-written."""
+
+    code = "full"
+
+
+class StoreCorrupt(StoreError):
+    """The catalog is damaged."""
+
+    code = "corrupt"
+
+
+class RegistryError(StoreError):
+    """The registry failed."""
+
+    code = "registry"
+
+
+class RegistryUnreachable(RegistryError):
+    """The registry cannot be reached; this says nothing about what it holds."""
+
+    code = "unreachable"
+
+
+class RegistryOutdated(RegistryError):
+    """The registry's schema is not the one this Kiwi speaks."""
+
+    code = "outdated"
+
+
+class RegistryRefused(RegistryError):
+    """The registry refused the call."""
+
+    code = "registry-refused"

@@ -1,0 +1,88 @@
+"""The words leg's arithmetic: text → terms, and BM25 over them. Pure; every store uses this one.
+
+Terms are lower-cased Snowball-English stems. An identifier is indexed whole and by its parts, so that
+``deploy_staging``, ``getUserById`` and ``svc-check-in`` are found either way. The registry stores the terms
+that this module made, so one query means the same in every tier.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+
+from kiwi_rag.model import CollectionStatistics
+
+# Okapi BM25 with the usual constants (Robertson & Zaragoza 2009, §3.2): saturation and length normalisation.
+K1 = 1.2
+B = 0.75
+
+_WORD = re.compile(r"\w+")
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+_STOP_WORDS = frozenset(
+    "a an and are as at be been but by can could did do does for from had has have how i if in into is it its "
+    "me my no not of on or our should so some than that the their them then there these they this those to was "
+    "we were what when where which while who why will with would you your".split()
+)
+MAX_TERM_LENGTH = 64
+
+
+def terms(text: str) -> list[str]:
+    """Return the terms of `text` in order, repeats kept; stop words left out."""
+    return [term for word in _WORD.findall(text) for term in _expand(word)]
+
+
+def query_terms(text: str) -> tuple[str, ...]:
+    """Return the distinct terms of a query, in the order they first occur."""
+    return tuple(dict.fromkeys(terms(text)))
+
+
+def term_frequencies(text: str) -> Counter[str]:
+    """Return how often each term occurs in `text`."""
+    return Counter(terms(text))
+
+
+def bm25_weights(statistics: CollectionStatistics, query: Iterable[str]) -> dict[str, float]:
+    """Return each query term's inverse document frequency, for the terms that occur at all.
+
+    ``ln(1 + (N - df + 0.5) / (df + 0.5))``, which is never negative (Lucene's variant).
+    """
+    count = statistics.passages
+    frequency = {t: statistics.document_frequency.get(t, 0) for t in query}
+    return {t: math.log1p((count - df + 0.5) / (df + 0.5)) for t, df in frequency.items() if 0 < df}
+
+
+def bm25(
+    frequencies: Mapping[str, int], length: int, weights: Mapping[str, float], average_length: float
+) -> float:
+    """Score one passage: Σ idf · tf · (k1 + 1) / (tf + k1 · (1 - b + b · length / average_length))."""
+    norm = K1 * (1 - B + B * length / average_length)
+    return sum(
+        weight * tf * (K1 + 1) / (tf + norm)
+        for term, weight in weights.items()
+        if (tf := frequencies.get(term, 0))
+    )
+
+
+def _expand(word: str) -> Iterator[str]:
+    parts = _PART.findall(word)
+    whole = _term(word)
+    if whole:
+        yield whole
+    if len(parts) > 1:
+        yield from filter(None, map(_term, parts))
+
+
+@lru_cache(maxsize=65_536)
+def _term(word: str) -> str:
+    lowered = word.lower().strip("_")[:MAX_TERM_LENGTH]
+    return "" if lowered in _STOP_WORDS else _stemmer().stemWord(lowered)
+
+
+@lru_cache(maxsize=1)
+def _stemmer():  # type: ignore[no-untyped-def]  # PyStemmer ships no types
+    import Stemmer
+
+    return Stemmer.Stemmer("english", 0)
