@@ -20,11 +20,76 @@ K1 = 1.2
 B = 0.75
 
 _WORD = re.compile(r"\w+")
-_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _STOP_WORDS = frozenset(
-    "a an and are as at be been but by can could did do does for from had has have how i if in into is it its "
-    "me my no not of on or our should so some than that the their them then there these they this those to was "
-    "we were what when where which while who why will with would you your".split()
+    [
+        "a",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "be",
+        "been",
+        "but",
+        "by",
+        "can",
+        "could",
+        "did",
+        "do",
+        "does",
+        "for",
+        "from",
+        "had",
+        "has",
+        "have",
+        "how",
+        "i",
+        "if",
+        "in",
+        "into",
+        "is",
+        "it",
+        "its",
+        "me",
+        "my",
+        "no",
+        "not",
+        "of",
+        "on",
+        "or",
+        "our",
+        "should",
+        "so",
+        "some",
+        "than",
+        "that",
+        "the",
+        "their",
+        "them",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "those",
+        "to",
+        "was",
+        "we",
+        "were",
+        "what",
+        "when",
+        "where",
+        "which",
+        "while",
+        "who",
+        "why",
+        "will",
+        "with",
+        "would",
+        "you",
+        "your",
+    ]
 )
 MAX_TERM_LENGTH = 64
 
@@ -51,23 +116,19 @@ def bm25_weights(statistics: CollectionStatistics, query: Iterable[str]) -> dict
     """
     count = statistics.passages
     frequency = {t: statistics.document_frequency.get(t, 0) for t in query}
-    return {t: math.log1p((count - df + 0.5) / (df + 0.5)) for t, df in frequency.items() if 0 < df}
+    return {t: math.log1p((count - df + 0.5) / (df + 0.5)) for t, df in frequency.items() if df > 0}
 
 
-def bm25(
-    frequencies: Mapping[str, int], length: int, weights: Mapping[str, float], average_length: float
-) -> float:
+def bm25(frequencies: Mapping[str, int], length: int, weights: Mapping[str, float], average_length: float) -> float:
     """Score one passage: Σ idf · tf · (k1 + 1) / (tf + k1 · (1 - b + b · length / average_length))."""
     norm = K1 * (1 - B + B * length / average_length)
     return sum(
-        weight * tf * (K1 + 1) / (tf + norm)
-        for term, weight in weights.items()
-        if (tf := frequencies.get(term, 0))
+        weight * tf * (K1 + 1) / (tf + norm) for term, weight in weights.items() if (tf := frequencies.get(term, 0))
     )
 
 
 def _expand(word: str) -> Iterator[str]:
-    parts = _PART.findall(word)
+    parts = _PART.findall(word) if word.isascii() else word.split("_")
     whole = _term(word)
     if whole:
         yield whole

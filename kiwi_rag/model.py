@@ -59,7 +59,9 @@ def check_item_id(item_id: str) -> str:
     """
     segments = item_id.split("/")
     if len(item_id) > MAX_ID_LENGTH or len(segments) > MAX_ID_SEGMENTS:
-        raise InvalidItemId(f"item id {item_id[:160]!r} has over {MAX_ID_SEGMENTS} segments or {MAX_ID_LENGTH} characters")
+        raise InvalidItemId(
+            f"item id {item_id[:160]!r} has over {MAX_ID_SEGMENTS} segments or {MAX_ID_LENGTH} characters"
+        )
     if not all(_SEGMENT.fullmatch(segment) for segment in segments):
         raise InvalidItemId(
             f"item id {item_id!r} is not made of segments [a-z0-9][a-z0-9_-]* joined by '/'",
@@ -124,8 +126,12 @@ class Finding:
     def as_dict(self) -> dict[str, object]:
         """Return the finding as JSON-ready data."""
         return {
-            "code": self.code, "severity": self.severity, "message": self.message,
-            "path": self.path, "line": self.line, "hint": self.hint,
+            "code": self.code,
+            "severity": self.severity,
+            "message": self.message,
+            "path": self.path,
+            "line": self.line,
+            "hint": self.hint,
         }
 
 
@@ -294,9 +300,7 @@ class CollectionStatistics:
     def __add__(self, other: CollectionStatistics) -> CollectionStatistics:
         terms = {*self.document_frequency, *other.document_frequency}
         merged = {t: self.document_frequency.get(t, 0) + other.document_frequency.get(t, 0) for t in terms}
-        return CollectionStatistics(
-            self.passages + other.passages, self.total_length + other.total_length, merged
-        )
+        return CollectionStatistics(self.passages + other.passages, self.total_length + other.total_length, merged)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from kiwi_rag.model import (
-    Candidates, CollectionStatistics, EmbeddingRecord, Filters, ItemRef, StoredItem, StoreQuery,
+    Candidates,
+    CollectionStatistics,
+    EmbeddingRecord,
+    Filters,
+    ItemRef,
+    StoredItem,
+    StoreQuery,
 )
 
 
@@ -64,7 +70,7 @@ class VectorStore(Protocol):
         """Return an item (its newest version when `ref` names none), or None."""
         ...
 
-    async def list(self, filters: Filters = Filters()) -> Sequence[StoredItem]:
+    async def list(self, filters: Filters) -> Sequence[StoredItem]:
         """Return the items that match, ordered by type and id."""
         ...
 
