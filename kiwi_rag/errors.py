@@ -81,7 +81,7 @@ class ConfigError(UsageError):
 
 
 class InvalidItemId(UsageError):
-    """This is not a legal item id."""
+    """The item id is not legal."""
 
     code = "item-id"
 

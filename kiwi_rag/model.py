@@ -60,7 +60,7 @@ def check_item_id(item_id: str) -> str:
     segments = item_id.split("/")
     if len(item_id) > MAX_ID_LENGTH or len(segments) > MAX_ID_SEGMENTS:
         raise InvalidItemId(
-            f"item id {item_id[:160]!r} has over {MAX_ID_SEGMENTS} segments or {MAX_ID_LENGTH} characters"
+            f"item id {item_id[:40]!r}… has over {MAX_ID_SEGMENTS} segments or {MAX_ID_LENGTH} characters"
         )
     if not all(_SEGMENT.fullmatch(segment) for segment in segments):
         raise InvalidItemId(

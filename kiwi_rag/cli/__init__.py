@@ -1,0 +1,94 @@
+"""The ``kiwi`` command: a thin door. Commands are imported when they are called, so that help comes at once."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kiwi_rag import __version__
+from kiwi_rag.cli.session import Session
+from kiwi_rag.errors import KiwiError
+
+# Name → (module, attribute, one line for the list).
+_COMMANDS = {
+    "init": ("setup", "init", "Make a project's .ai folder."),
+    "keys": ("keys", "keys", "Make, list, show, export, import and retire signing keys."),
+    "trust": ("trust", "trust", "Decide whose signatures count here."),
+    "validate": ("author", "validate", "Check items as the gate would, without signing or storing."),
+    "sign": ("author", "sign", "Sign items: writes FILE.sig beside each file."),
+    "add": ("author", "add", "Validate, sign and index files in one step."),
+    "index": ("tiers", "index", "Bring a tier's index up to its files."),
+    "sync": ("tiers", "sync", "Copy signed project items to the user tier."),
+    "publish": ("publish", "publish", "Publish signed items to the registry."),
+    "search": ("search", "search", "Find items by meaning and by words, verified."),
+    "get": ("items", "get", "Bring an item from another tier into this one."),
+    "show": ("items", "show", "Print an item's verified content."),
+    "list": ("items", "list_items", "List the items of a tier."),
+    "verify": ("items", "verify", "Verify again what a tier's index holds."),
+    "delete": ("items", "delete", "Remove an item: its file, signature and index entry."),
+    "status": ("health", "status", "Show tiers, counts, model and registry."),
+    "doctor": ("health", "doctor", "Check everything; --repair mends what can be mended."),
+    "audit": ("health", "audit", "Show or verify the hash-chained audit log."),
+    "registry": ("registry", "registry", "Start, stop, migrate and inspect the registry."),
+    "eval": ("evaluate", "evaluate", "Measure search quality on judged queries."),
+    "config": ("setup", "show_config", "Show settings and where each came from."),
+    "completion": ("setup", "completion", "Print shell completion for bash, zsh or fish."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name, and imports one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of a newcomer's way."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, attribute, _ = _COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(f"kiwi_rag.cli.{module}"), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, _, line) in _COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog='Start with: kiwi init, kiwi keys new, kiwi sign .ai, kiwi index, kiwi search "…"',
+)
+@click.version_option(__version__, prog_name="kiwi")
+@click.option(
+    "--project", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Project folder; default: found."
+)
+@click.option("--json", "as_json", is_flag=True, help="Data and errors as JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="No notices and no progress on stderr.")
+@click.option("--verbose", "-v", is_flag=True, help="Show the cause of errors.")
+@click.pass_context
+def kiwi(ctx: click.Context, project: Path | None, as_json: bool, quiet: bool, verbose: bool) -> None:
+    """Find the right directive, script or note by meaning; see only what was verified."""
+    ctx.obj = Session(project=project, as_json=as_json, quiet=quiet, verbose=verbose)
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command line; errors become messages and exit codes here and nowhere else."""
+    session = Session.early(arguments)
+    try:
+        result = kiwi.main(arguments, prog_name="kiwi", standalone_mode=False)
+    except click.exceptions.Abort:
+        raise SystemExit(session.stopped()) from None
+    except click.ClickException as error:
+        raise SystemExit(session.usage(error)) from None
+    except KiwiError as error:
+        raise SystemExit(session.failed(error)) from None
+    except BrokenPipeError:
+        raise SystemExit(session.pipe_closed()) from None
+    raise SystemExit(result if isinstance(result, int) else 0)

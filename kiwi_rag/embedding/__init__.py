@@ -1,1 +1,53 @@
-"""Text → vectors: one module a provider, a persistent cache before all of them."""
+"""Text → vectors: one module a provider, a persistent cache before all of them.
+
+Names are loaded when they are first used, so that importing this package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, Progress
+    from kiwi_rag.embedding.cache import CachedEmbeddingProvider
+    from kiwi_rag.embedding.factory import PROVIDERS, load_provider
+    from kiwi_rag.embedding.ollama import OllamaEmbeddingProvider
+    from kiwi_rag.embedding.onnx import OnnxEmbeddingProvider
+    from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
+    from kiwi_rag.embedding.sentence_transformers import SentenceTransformersEmbeddingProvider
+    from kiwi_rag.embedding.usage import UsageLog
+
+__all__ = [
+    "PROVIDERS",
+    "CachedEmbeddingProvider",
+    "EmbeddingProvider",
+    "Fingerprint",
+    "OllamaEmbeddingProvider",
+    "OnnxEmbeddingProvider",
+    "OpenAIEmbeddingProvider",
+    "Progress",
+    "SentenceTransformersEmbeddingProvider",
+    "UsageLog",
+    "load_provider",
+]
+
+_HOMES = {
+    "PROVIDERS": "factory",
+    "CachedEmbeddingProvider": "cache",
+    "EmbeddingProvider": "base",
+    "Fingerprint": "base",
+    "OllamaEmbeddingProvider": "ollama",
+    "OnnxEmbeddingProvider": "onnx",
+    "OpenAIEmbeddingProvider": "openai",
+    "Progress": "base",
+    "SentenceTransformersEmbeddingProvider": "sentence_transformers",
+    "UsageLog": "usage",
+    "load_provider": "factory",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from kiwi_rag.errors import EmbeddingError, FingerprintMismatch
 
 if TYPE_CHECKING:
     from kiwi_rag.model import Vector
@@ -34,6 +38,9 @@ class Fingerprint:
 class EmbeddingProvider(ABC):
     """Turns texts into L2-normalised ``float32`` vectors of one fixed dimension."""
 
+    batch_size = 4
+    """Texts a call of ``encode``; on a CPU 2–4 beat larger ones, which pay for padding and leave the caches."""
+
     @property
     @abstractmethod
     def fingerprint(self) -> Fingerprint:
@@ -50,9 +57,59 @@ class EmbeddingProvider(ABC):
         """
 
     async def documents(self, texts: Sequence[str], progress: Progress | None = None) -> Sequence[Vector]:
-        """Embed passages; `progress` hears of every finished batch."""
-        raise NotImplementedError  # the embedding room replaces this with batching by length in a worker thread
+        """Embed passages; return one vector a text, in the order of `texts`.
+
+        Texts go out in batches of ``batch_size``, longest first: neighbours of one length waste no padding, and
+        the largest demand for memory comes at the start. Identical texts are encoded once. `progress` hears of
+        every finished batch, and the numbers it hears add up to ``len(texts)``.
+
+        Raises
+        ------
+        EmbeddingError
+            When the model is not available or fails.
+        """
+        texts = [well_formed(text) for text in texts]
+        copies = Counter(texts)
+        vectors: dict[str, Vector] = {}
+        for batch in batches(sorted(copies, key=len, reverse=True), self.batch_size):
+            vectors.update(zip(batch, await asyncio.to_thread(self.encode, batch), strict=True))
+            if progress:
+                progress(sum(copies[text] for text in batch))
+        return [vectors[text] for text in texts]
 
     async def query(self, text: str) -> Vector:
-        """Embed one query."""
+        """Embed one query; the vector has shape ``(dimension,)``."""
         return (await self.documents([text]))[0]
+
+
+def batches(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """Yield `texts` in slices of at most `size`."""
+    return (texts[start : start + size] for start in range(0, len(texts), size))
+
+
+def well_formed(text: str) -> str:
+    """Return `text` with lone surrogates replaced by ``?``: no tokenizer and no server takes them.
+
+    They come from command-line arguments that are not UTF-8.
+    """
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def unit_vectors(rows: Any, dimension: int) -> list[Vector]:
+    """Return `rows` as L2-normalised ``float32`` vectors of shape ``(dimension,)``.
+
+    Raises
+    ------
+    EmbeddingError
+        If a row is not that many finite numbers, or is all zeros.
+    """
+    import numpy as np
+
+    try:
+        matrix = np.asarray(rows, dtype=np.float32).reshape(len(rows), dimension)
+    except (TypeError, ValueError) as error:
+        raise FingerprintMismatch(f"the model's vectors do not have the expected dimension {dimension}") from error
+    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+    if not (np.isfinite(norms) & (norms > 0)).all():
+        raise EmbeddingError("the model returned a vector that is zero or not finite")
+    return list((matrix / norms).astype(np.float32))

@@ -1,0 +1,28 @@
+"""Bytes on disk → items with metadata, sections and true line ranges. One module a format.
+
+Parsing never raises for bad content: it collects findings. `parse` is the door; `walk`, `locate` and
+`read_source` find and read the files.
+"""
+
+from __future__ import annotations
+
+from kiwi_rag.formats.outcome import ParseOutcome
+from kiwi_rag.formats.source import MAX_BYTES, SourceFile, item_id_of, locate, read_source, walk
+from kiwi_rag.model import ItemType
+
+__all__ = ["MAX_BYTES", "ParseOutcome", "SourceFile", "item_id_of", "locate", "parse", "read_source", "walk"]
+
+
+def parse(item_type: ItemType, item_id: str, content: str, path: str = "") -> ParseOutcome:
+    """Parse `content` as an item of this type and id; `path` is only named in findings.
+
+    Raises
+    ------
+    InvalidItemId
+        If `item_id` is not legal: that is the caller's mistake, not the content's.
+    """
+    from kiwi_rag.formats import directive, knowledge, script
+    from kiwi_rag.model import check_item_id
+
+    parsers = {ItemType.DIRECTIVE: directive.parse, ItemType.SCRIPT: script.parse, ItemType.KNOWLEDGE: knowledge.parse}
+    return parsers[item_type](check_item_id(item_id), content, path)

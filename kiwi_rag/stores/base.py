@@ -7,15 +7,19 @@ Writing takes admitted records only: the type says so, an import contract keeps 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from kiwi_rag.model import (
+    Admission,
     Candidates,
     CollectionStatistics,
     EmbeddingRecord,
+    Envelope,
     Filters,
     ItemRef,
+    ItemType,
     StoredItem,
     StoreQuery,
 )
@@ -39,6 +43,39 @@ class StoreStatus:
     fingerprint: str
     problems: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStamp:
+    """What a file was when it was last indexed; equal stamps mean that nothing has to be done.
+
+    ``sha256`` is of the file, ``sig_sha256`` of its ``.sig`` (empty when it has none), both hex. ``gate_stamp``
+    names the rules it was judged by (policy, trust, gate version), as one text; when it differs, the file is judged
+    again.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    sha256: str
+    sig_sha256: str
+    gate_stamp: str
+    item_type: ItemType
+    item_id: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a registry answers to a publication: its sequence number, the digest, and the audit head after it.
+
+    ``known`` tells that the very same statement was there already, and nothing changed.
+    """
+
+    sequence: int
+    digest: str
+    audit_head: str
+    known: bool
 
 
 @runtime_checkable
@@ -92,4 +129,62 @@ class VectorStore(Protocol):
 
     async def close(self) -> None:
         """Release what is held."""
+        ...
+
+
+class FileStore(VectorStore, Protocol):
+    """A store of a tier whose truth is files: it remembers what each file was when it was last indexed."""
+
+    async def upsert(self, records: Sequence[EmbeddingRecord], source: SourceStamp | None = None) -> None:
+        """As `VectorStore.upsert`, with the file's stamp in the same transaction."""
+        ...
+
+    async def sources(self) -> Mapping[str, SourceStamp]:
+        """Return path → stamp of every indexed file."""
+        ...
+
+    async def put_source(self, stamp: SourceStamp) -> None:
+        """Remember a file whose item is stored already."""
+        ...
+
+    async def delete_source(self, path: str) -> bool:
+        """Forget a file; return whether it was known."""
+        ...
+
+    async def clear(self) -> None:
+        """Remove all items and stamps, for a change of model; versions and audit stay."""
+        ...
+
+    def writing(self) -> AbstractAsyncContextManager[None]:
+        """Hold the writer lock for a whole run."""
+        ...
+
+    async def check(self) -> tuple[str, ...]:
+        """Return every problem that a full check finds; empty when healthy."""
+        ...
+
+    async def repair(self) -> Sequence[str]:
+        """Mend what a full check finds, without embedding; return what was done."""
+        ...
+
+
+class PublishingStore(VectorStore, Protocol):
+    """A registry: publishing and indexing are two steps, which two roles may run."""
+
+    async def publish(self, admission: Admission) -> Receipt:
+        """Hand in an admitted item; idempotent.
+
+        Raises
+        ------
+        RegistryRefused
+            When the registry's own checks say no.
+        """
+        ...
+
+    async def index(self, records: Sequence[EmbeddingRecord]) -> None:
+        """Store the passages of a published item, which makes it searchable."""
+        ...
+
+    async def pending(self, fingerprint: str, limit: int = 100, after: int = 0) -> Sequence[tuple[int, Envelope]]:
+        """Return up to `limit` published items without vectors of this model, as ``(sequence, envelope)``."""
         ...

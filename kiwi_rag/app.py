@@ -1,0 +1,271 @@
+"""The composition root: settings → wired objects. The only place that builds things."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+from kiwi_rag import config
+from kiwi_rag.errors import NotFound, StoreError, UsageError
+from kiwi_rag.signing import keys, trust_file
+from kiwi_rag.signing.trust import TrustPolicy
+from kiwi_rag.tiers import RANKS, Tier, tier_names
+from kiwi_rag.validation.policy import policy_of
+
+if TYPE_CHECKING:
+    from kiwi_rag.embedding.base import EmbeddingProvider
+    from kiwi_rag.ingest import Writer
+    from kiwi_rag.search import HybridSearchHandler
+    from kiwi_rag.stores.base import FileStore, PublishingStore, VectorStore
+    from kiwi_rag.stores.local import LocalVectorStore
+    from kiwi_rag.stores.postgres import RegistryVectorStore
+    from kiwi_rag.validation.audit import AuditLog
+    from kiwi_rag.validation.manager import ValidationManager
+
+
+class App:
+    """Everything a door needs, built when it is first asked for and released by `close`.
+
+    Parameters
+    ----------
+    resolved
+        The settings, with their origins.
+    project_dir
+        The project's ``.ai`` folder, or None outside of any project.
+    """
+
+    def __init__(self, resolved: config.Resolved, project_dir: Path | None) -> None:
+        self.resolved = resolved
+        self.settings = resolved.settings
+        self.user_dir = self.settings.user_dir
+        self.project_dir = project_dir
+        self._local: dict[str, LocalVectorStore] = {}
+        self._registry: RegistryVectorStore | None = None
+        self._embedded_started = False
+
+    @classmethod
+    def open(
+        cls, environ: Mapping[str, str], cwd: Path, project: Path | None = None, flags: Mapping[str, Any] | None = None
+    ) -> App:
+        """Read the settings and find the project: `project` (its folder) when given, else from `cwd` upwards.
+
+        Raises
+        ------
+        ConfigError
+            When a setting is not valid.
+        """
+        home = config.home_of(environ)
+        folder = (project / config.PROJECT_FOLDER).absolute() if project else config.find_project(cwd.absolute(), home)
+        return cls(config.resolve(environ, folder, flags), folder)
+
+    async def __aenter__(self) -> App:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Release stores and, if this process was its last user, the embedded registry."""
+        for store in self._local.values():
+            await store.close()
+        if self._registry is not None:
+            await self._registry.close()
+        if self._embedded_started:
+            from kiwi_rag.registry import server
+
+            server.release(self.registry_dir)
+
+    @property
+    def user_trust(self) -> Path:
+        """The user's trust file."""
+        return self.user_dir / "trust.toml"
+
+    @property
+    def project_trust(self) -> Path | None:
+        """The project's trust file, which counts once it is pinned."""
+        return self.project_dir / "trust.toml" if self.project_dir else None
+
+    @property
+    def keys_dir(self) -> Path:
+        """Where private keys are kept."""
+        return self.user_dir / "keys"
+
+    @property
+    def registry_dir(self) -> Path:
+        """Where the embedded registry keeps its data."""
+        return self.user_dir / "registry"
+
+    @cached_property
+    def trust(self) -> TrustPolicy:
+        """Who may sign what, for this user in this project."""
+        return trust_file.policy(self.user_trust, self.project_trust)
+
+    @cached_property
+    def gate(self) -> ValidationManager:
+        """The gate."""
+        from kiwi_rag.validation.manager import ValidationManager
+
+        return ValidationManager(self.trust, self.settings.registry_name)
+
+    @cached_property
+    def embed(self) -> EmbeddingProvider:
+        """The embedding provider, behind its cache."""
+        from kiwi_rag.embedding import load_provider
+
+        s = self.settings
+        return load_provider(
+            s.embedding_provider,
+            model=s.embedding_model,
+            model_dir=Path(s.embedding_model_dir).expanduser() if s.embedding_model_dir else None,
+            cache_dir=s.cache_path,
+            threads=s.threads,
+            base_url=s.embedding_base_url,
+            api_key=s.embedding_api_key,
+            dimension=s.embedding_dimension,
+        )
+
+    @cached_property
+    def writer(self) -> Writer:
+        """Gate and model, for the write path."""
+        from kiwi_rag.ingest import Writer
+
+        return Writer(self.gate, self.embed)
+
+    def signing_key(self, name: str = "") -> keys.SigningKey:
+        """Return the key to sign with: from the environment, by name, or the only one there is.
+
+        Raises
+        ------
+        NotFound
+            When there is none.
+        UsageError
+            When there are several and none is named.
+        """
+        s = self.settings
+        if s.signing_key and not name:
+            return keys.from_pem("KIWI_SIGNING_KEY", s.signing_key.encode(), s.key_passphrase or None)
+        return keys.load(self.key_name(name), self.keys_dir, s.key_passphrase or None)
+
+    def key_name(self, name: str = "") -> str:
+        """Return the name of the kept key that `name`, the settings, or the lack of others decide on."""
+        chosen = name or self.settings.key
+        if chosen:
+            return chosen
+        there = keys.names(self.keys_dir)
+        if not there:
+            raise NotFound("there is no key to sign with", hint="kiwi keys new")
+        if len(there) > 1:
+            raise UsageError(f"there are several keys: {', '.join(there)}", hint="choose one with --key NAME")
+        return there[0]
+
+    def root(self, tier: str) -> Path:
+        """Return the ``.ai`` folder of a local tier.
+
+        Raises
+        ------
+        NotFound
+            When the project tier is meant and there is no project here.
+        """
+        if tier == "user":
+            return self.user_dir
+        if self.project_dir is None or not self.project_dir.is_dir():
+            raise NotFound("there is no project here (no .ai folder in this one or above)", hint="kiwi init")
+        return self.project_dir
+
+    def local(self, name: str) -> Tier[FileStore]:
+        """Return the project or the user tier."""
+        root = self.root(name)
+        store = self._local_store(name, root)
+        return Tier(name, RANKS[name], cast("FileStore", store), policy_of(name), store.audit, root)
+
+    def registry(self) -> Tier[PublishingStore]:
+        """Return the registry tier; an embedded registry is started and brought to the newest schema.
+
+        Raises
+        ------
+        RegistryError
+            When it cannot be reached.
+        """
+        store = self._registry_store()
+        return Tier("registry", RANKS["registry"], cast("PublishingStore", store), policy_of("registry"), self.audit)
+
+    def tier(self, name: str) -> Tier[VectorStore]:
+        """Return any tier by name."""
+        return self.registry() if name == "registry" else self.local(name)
+
+    @property
+    def audit(self) -> AuditLog:
+        """The log on this machine for what belongs to no local tier: the project's, outside of one the user's."""
+        return self.local("project" if self.project_dir else "user").audit
+
+    def source_names(self, source: str) -> Sequence[str]:
+        """Return the tiers that `source` names here; the project tier only where there is a project."""
+        return [n for n in tier_names(source) if n != "project" or self.project_dir or source == "project"]
+
+    def searcher(self, source: str) -> HybridSearchHandler:
+        """Return a searcher over the tiers that `source` names."""
+        from kiwi_rag.search import HybridSearchHandler
+
+        tiers = [self.tier(name) for name in self.source_names(source)]
+        s = self.settings
+        return HybridSearchHandler(tiers, self.embed, self.trust, s.registry_name, s.deadline)
+
+    def registry_url(self) -> str:
+        """Return the registry's URL, starting the embedded server if that is the one."""
+        if self.settings.registry_url:
+            return self.settings.registry_url
+        from kiwi_rag.registry import server
+
+        url = server.start(self.registry_dir)
+        self._embedded_started = True
+        return url
+
+    @property
+    def registry_is_embedded(self) -> bool:
+        """Whether the registry is the one below the user's own folder."""
+        return not self.settings.registry_url
+
+    def _local_store(self, name: str, root: Path) -> LocalVectorStore:
+        from kiwi_rag.stores.local import LocalVectorStore
+
+        if name not in self._local:
+            self._local[name] = LocalVectorStore(root / "vectors", self._owner_token())
+        return self._local[name]
+
+    def _registry_store(self) -> RegistryVectorStore:
+        from kiwi_rag.stores.postgres import RegistryVectorStore
+
+        if self._registry is None:
+            self._registry = RegistryVectorStore(self.registry_url)
+        return self._registry
+
+    def _owner_token(self) -> str:
+        """Return this user's own secret, by which a tier's folder is known as made here and not cloned."""
+        path = self.user_dir / "owner-token"
+        try:
+            if not path.exists():
+                self._make_owner_token(path)
+            return path.read_text(encoding="ascii")
+        except OSError as error:
+            raise StoreError(
+                f"cannot keep {path}: {error.strerror}", hint="check the folder's owner and space"
+            ) from error
+
+    def _make_owner_token(self, path: Path) -> None:
+        self.user_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = path.with_name(f"owner-token.{secrets.token_hex(4)}")
+        try:
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(secrets.token_hex(32))
+            with contextlib.suppress(FileExistsError):  # another process was first, and its token counts
+                path.hardlink_to(draft)
+        finally:
+            draft.unlink(missing_ok=True)

@@ -1,0 +1,152 @@
+"""``kiwi status``, ``doctor`` and ``audit``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from kiwi_rag import present
+from kiwi_rag.app import App
+from kiwi_rag.cli.author import TIER
+from kiwi_rag.cli.session import DONE, PARTLY, Session
+from kiwi_rag.errors import KiwiError, StoreCorrupt
+
+
+@click.command(epilog="Example: kiwi status")
+@click.pass_obj
+def status(session: Session) -> int:
+    """Show what each tier holds, and whether it is well; starts nothing."""
+    return session.run(lambda app: _status(session, app))
+
+
+@click.command(epilog="Example: kiwi doctor --repair")
+@click.option("--repair", is_flag=True, help="Mend what can be mended, without embedding again.")
+@click.pass_obj
+def doctor(session: Session, repair: bool) -> int:
+    """Check keys, trust, model, catalogs, vector indexes and audit chains: 0 clean or repaired, 3 problems."""
+    return session.run(lambda app: _doctor(session, app, repair))
+
+
+@click.command(epilog="Example: kiwi audit verify, or kiwi audit show --limit 20")
+@click.argument("action", type=click.Choice(["show", "verify"]), default="show")
+@TIER
+@click.option("--since", type=int, default=0, help="Only records after this number.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True)
+@click.pass_obj
+def audit(session: Session, action: str, tier: str, since: int, limit: int) -> int:
+    """Show the audit log of a tier, or verify its hash chain and print the head."""
+    return session.run(lambda app: _audit(session, app, action, tier, since, limit))
+
+
+async def _status(session: Session, app: App) -> int:
+    rows = [await _tier_row(app, name) for name in app.source_names("local")]
+    rows.append(_registry_row(app))
+    if session.as_json:
+        session.data({"tiers": rows, "project": str(app.project_dir or ""), "keys": len(app.trust.signers)})
+    else:
+        for row in rows:
+            session.out("  ".join(str(value) for value in row.values() if value != ""))
+        session.say(f"trusted signers: {len(app.trust.signers)}; project: {app.project_dir or 'none here'}")
+    return PARTLY if any(row["problems"] for row in rows) else DONE
+
+
+async def _tier_row(app: App, name: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"tier": name, "items": "", "passages": "", "model": "", "problems": ""}
+    try:
+        state = await app.local(name).store.status()
+    except KiwiError as error:
+        return {**row, "problems": error.message}
+    counts = {"items": f"{state.items} items", "passages": f"{state.passages} passages", "model": state.fingerprint}
+    return {**row, **counts, "problems": "; ".join(state.problems)}
+
+
+def _registry_row(app: App) -> dict[str, Any]:
+    from kiwi_rag.registry import server
+
+    if not app.registry_is_embedded:
+        return {"tier": "registry", "where": "a server (KIWI_REGISTRY_URL)", "problems": ""}
+    state = server.server_state(app.registry_dir)
+    return {
+        "tier": "registry",
+        "where": f"embedded, {present.safe(str(app.registry_dir))}",
+        "state": str(state),
+        "problems": "",
+    }
+
+
+async def _doctor(session: Session, app: App, repair: bool) -> int:
+    findings = [*_check_setup(app), *_check_model(app)]
+    repaired: list[str] = []
+    for name in app.source_names("local"):
+        try:
+            problems, done = await _check_tier(app, name, repair)
+        except KiwiError as error:
+            problems, done = [f"{name}: {error.message} ({error.hint})"], []
+        findings += problems
+        repaired += done
+    if session.as_json:
+        session.data({"problems": findings, "repaired": repaired})
+    else:
+        for line in repaired:
+            session.out(f"repaired  {line}")
+        for line in findings:
+            session.out(f"problem  {line}")
+    session.say("clean" if not findings else "run kiwi doctor --repair" if not repair else "some problems remain")
+    return PARTLY if findings else DONE
+
+
+async def _check_tier(app: App, name: str, repair: bool) -> tuple[list[str], list[str]]:
+    place = app.local(name)
+    done = [f"{name}: {line}" for line in await place.store.repair()] if repair else []
+    problems = [f"{name}: {line}" for line in await place.store.check()]
+    try:
+        place.audit.verify_chain()
+    except (StoreCorrupt, KiwiError) as error:
+        problems.append(f"{name}: {error.message}")
+    return problems, done
+
+
+def _check_setup(app: App) -> list[str]:
+    from kiwi_rag.signing import keys
+
+    problems = [
+        f"keys: {path} can be read by others (chmod 600 {path})"
+        for path in app.keys_dir.glob("*.pem")
+        if path.stat().st_mode & 0o077
+    ]
+    if not keys.names(app.keys_dir) and not app.settings.signing_key:
+        problems.append("keys: there is no key to sign with (kiwi keys new)")
+    if not app.trust.signers:
+        problems.append("trust: nobody is trusted, so nothing can be admitted (kiwi keys new, or kiwi trust add)")
+    return problems
+
+
+def _check_model(app: App) -> list[str]:
+    try:
+        app.embed.encode(["ready"])
+    except KiwiError as error:
+        return [f"model: {error.message} ({error.hint})"]
+    return []
+
+
+async def _audit(session: Session, app: App, action: str, tier: str, since: int, limit: int) -> int:
+    log = app.local(tier).audit
+    if action == "verify":
+        head = log.verify_chain()
+        if session.as_json:
+            session.data(asdict(head))
+        else:
+            session.out(f"{head.seq} records, head {head.hash}")
+        return DONE
+    records = log.entries(since, limit)
+    if session.as_json:
+        session.data([asdict(record) for record in records])
+    else:
+        for r in records:
+            details = ", ".join(f"{key}={value}" for key, value in r.details.items())
+            session.out(present.safe(f"{r.seq}  {r.at}  {r.event}  {r.ref}  {r.digest[:16]}  {details}"))
+    if not records:
+        session.say("the log is empty")
+    return DONE

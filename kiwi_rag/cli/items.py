@@ -1,0 +1,232 @@
+"""``kiwi get``, ``show``, ``list``, ``verify`` and ``delete``: one item, or all of a tier."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kiwi_rag import present
+from kiwi_rag.app import App
+from kiwi_rag.cli.search import SOURCE
+from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session
+from kiwi_rag.errors import KiwiError, NotFound, Refused, SourceUnreadable, UsageError
+from kiwi_rag.model import Filters, ItemType, StoredItem, sha256_hex
+
+if TYPE_CHECKING:
+    from kiwi_rag.search.lookup import Address
+    from kiwi_rag.search.verify import VerifiedItem
+    from kiwi_rag.stores.base import VectorStore
+    from kiwi_rag.tiers import Tier
+
+REF = click.argument("ref")
+
+
+@click.command(epilog="Example: kiwi get acme/deploy/staging, or kiwi get acme/slo@1.2.0@registry --to user")
+@REF
+@click.option("--to", "target", type=click.Choice(["project", "user"]), default="project", show_default=True)
+@click.option("--force", is_flag=True, help="Overwrite other content of the same id.")
+@click.pass_obj
+def get(session: Session, ref: str, target: str, force: bool) -> int:
+    """Bring an item from another tier into this one: verified, written as file and signature, and indexed."""
+    return session.run(lambda app: _get(session, app, ref, target, force))
+
+
+@click.command(epilog="Example: kiwi show directive:acme/deploy/staging")
+@REF
+@SOURCE
+@click.pass_obj
+def show(session: Session, ref: str, source: str | None) -> int:
+    """Print an item's content as it was signed, from the first tier that holds it."""
+    return session.run(lambda app: _show(session, app, ref, source or "all"))
+
+
+@click.command("list", epilog="Example: kiwi list --type script --source all")
+@SOURCE
+@click.option("--type", "item_type", type=click.Choice([t.value for t in ItemType]), help="Only this type.")
+@click.option("--namespace", default="", help="Only ids whose first segment this is.")
+@click.pass_obj
+def list_items(session: Session, source: str | None, item_type: str | None, namespace: str) -> int:
+    """List what the tiers' indexes hold."""
+    filters = Filters(item_type=ItemType(item_type) if item_type else None, namespace=namespace)
+    return session.run(lambda app: _list(session, app, source or "local", filters))
+
+
+@click.command(epilog="Example: kiwi verify, or kiwi verify acme/deploy/staging --source user")
+@click.argument("refs", nargs=-1)
+@SOURCE
+@click.pass_obj
+def verify(session: Session, refs: tuple[str, ...], source: str | None) -> int:
+    """Verify again what the indexes hold, and compare with the files: 4 when refused, 3 when a file has changed."""
+    return session.run(lambda app: _verify(session, app, refs, source or "local"))
+
+
+@click.command(epilog="Example: kiwi delete acme/deploy/old --yes")
+@REF
+@click.option("--tier", type=click.Choice(["project", "user"]), default="project", show_default=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def delete(session: Session, ref: str, tier: str, yes: bool) -> int:
+    """Remove an item from a local tier: file, signature and index entry. Its versions stay on record."""
+    return session.run(lambda app: _delete(session, app, ref, tier, yes))
+
+
+async def _get(session: Session, app: App, text: str, target: str, force: bool) -> int:
+    from kiwi_rag import authoring, ingest
+    from kiwi_rag.search.lookup import parse_address
+
+    address = parse_address(text)
+    names = [address.tier] if address.tier else [n for n in ("user", "registry") if n != target]
+    tier, item = await _find(app, address, names)
+    to = app.local(target)
+    async with to.store.writing():
+        placed = authoring.place_item(app.root(target), item.stored.envelope, overwrite=force)
+        admission = await ingest.ingest(placed, to, app.writer)
+    if session.as_json:
+        session.data({"ref": str(admission.ref), "path": str(placed.path), "from": tier.name})
+    else:
+        session.out(f"{admission.ref} from {tier.name}, signed by {admission.principal}: {ingest.shown(placed.path)}")
+    return DONE
+
+
+async def _show(session: Session, app: App, text: str, source: str) -> int:
+    from kiwi_rag.search.lookup import parse_address
+
+    address = parse_address(text)
+    tier, item = await _find(app, address, [address.tier] if address.tier else app.source_names(source))
+    signed, signer = item.verified.statement, item.verified.signer
+    if session.as_json:
+        session.data({**_row(tier.name, item), "metadata": dict(signed.metadata), "content": signed.content})
+        return DONE
+    session.say(f"{signed.ref} from {tier.name}, signed by {signer.principal} ✓, digest {item.stored.digest}")
+    session.out(present.safe(signed.content.rstrip("\n")))
+    return DONE
+
+
+async def _find(app: App, address: Address, names: Sequence[str]) -> tuple[Tier[VectorStore], VerifiedItem]:
+    from kiwi_rag.search.lookup import find
+
+    unreachable: KiwiError | None = None
+    for name in names:
+        try:
+            return await find(address, [app.tier(name)], app.trust, app.settings.registry_name)
+        except NotFound:
+            continue
+        except (Refused, UsageError):
+            raise
+        except KiwiError as error:
+            unreachable = error
+    if unreachable:
+        raise unreachable
+    raise NotFound(f"no item {address.item_id} in {', '.join(names)}", hint=f"kiwi search {address.item_id!r}")
+
+
+async def _list(session: Session, app: App, source: str, filters: Filters) -> int:
+    rows: list[dict[str, Any]] = []
+    failed = False
+    for name in app.source_names(source):
+        try:
+            stored = await app.tier(name).store.list(filters)
+        except KiwiError as error:
+            failed = True
+            session.say(f"{name}: {error.message}")
+        else:
+            rows += [{"tier": name, **present.item_json(item, {})} for item in stored]
+    if session.as_json:
+        session.data(rows)
+    else:
+        for row in rows:
+            session.out(f"{row['tier']}  {row['item_type']}  {row['item_id']}@{row['version']}  {row['path']}")
+    if not rows:
+        session.say("no items: kiwi index brings a tier's files in")
+    return PARTLY if failed else DONE
+
+
+async def _verify(session: Session, app: App, refs: tuple[str, ...], source: str) -> int:
+    from kiwi_rag.search.lookup import parse_address
+
+    wanted = [parse_address(ref) for ref in refs]
+    rows = []
+    for name in app.source_names(source):
+        tier = app.tier(name)
+        for stored in await tier.store.list(Filters()):
+            if not wanted or any(stored.ref.key in [r.key for r in address.refs()] for address in wanted):
+                rows.append(_check(app, tier, stored))
+    if wanted and not rows:
+        raise NotFound(f"{', '.join(refs)}: not in {source}", hint="kiwi list")
+    if session.as_json:
+        session.data(rows)
+    else:
+        for row in rows:
+            mark = "✓" if row["state"] == "verified" else "✗"
+            session.out(f"{mark} {row['tier']}  {row['ref']}  {row['state']}  {row['signer']}{row['reason']}")
+    states = [row["state"] for row in rows]
+    session.say(
+        f"{states.count('verified')} verified, {states.count('changed')} changed, {states.count('refused')} refused"
+    )
+    return REFUSED if "refused" in states else PARTLY if "changed" in states else DONE
+
+
+def _check(app: App, tier: Tier[VectorStore], stored: StoredItem) -> dict[str, Any]:
+    from kiwi_rag.search.verify import verify_stored
+
+    row = {"tier": tier.name, "ref": str(stored.ref), "state": "verified", "signer": "", "reason": ""}
+    try:
+        item = verify_stored(stored, stored.ref, app.trust, app.settings.registry_name)
+    except Refused as error:
+        tier.audit.append("verify-refused", str(stored.ref), stored.digest, "", {"reason": error.code})
+        return {**row, "state": "refused", "reason": f"{error.code}: {error.message}"}
+    drift = _drift(tier, stored)
+    state = "changed" if drift else "verified"
+    return {**row, "state": state, "signer": item.verified.signer.principal, "reason": f"  {drift}" if drift else ""}
+
+
+def _drift(tier: Tier[VectorStore], stored: StoredItem) -> str:
+    """Say how the file differs from what was indexed; empty when it does not."""
+    from pathlib import Path
+
+    from kiwi_rag.formats import read_source
+
+    if tier.root is None or not stored.path:
+        return ""
+    try:
+        data = read_source(Path(stored.path), tier.root)
+    except SourceUnreadable as error:
+        return error.message
+    return (
+        ""
+        if sha256_hex(data) == stored.content_sha256
+        else "the file was edited since: kiwi add, or kiwi sign and index"
+    )
+
+
+async def _delete(session: Session, app: App, text: str, tier: str, yes: bool) -> int:
+    from pathlib import Path
+
+    from kiwi_rag import authoring
+    from kiwi_rag.formats import SourceFile
+    from kiwi_rag.search.lookup import parse_address
+
+    place = app.local(tier)
+    refs = [ref for ref in parse_address(text).refs() if await place.store.get(ref)]
+    if len(refs) != 1:
+        raise NotFound(f"{len(refs)} items of the {tier} tier are {text!r}", hint="kiwi list; put the type in front")
+    stored = await place.store.get(refs[0])
+    path = Path(stored.path) if stored and stored.path else None
+    if not yes and not (sys.stdin.isatty() and click.confirm(f"Delete {refs[0]} and {path}?", err=True)):
+        raise UsageError("not confirmed; nothing was deleted", hint=f"kiwi delete {text} --yes")
+    async with place.store.writing():
+        if path:
+            authoring.remove_files(SourceFile(path, refs[0].item_type, refs[0].item_id))
+            await place.store.delete_source(str(path))
+        await place.store.delete(refs[0])
+        place.audit.append("deleted", str(refs[0]), stored.digest if stored else "", "", {})
+    session.out(f"deleted  {refs[0]}")
+    return DONE
+
+
+def _row(tier: str, item: VerifiedItem) -> dict[str, Any]:
+    signer = item.verified.signer
+    return {"tier": tier, **present.item_json(item.stored, {"signer": signer.principal, "key_id": signer.key_id})}

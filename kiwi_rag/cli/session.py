@@ -1,0 +1,132 @@
+"""What every command shares: opening the app, writing to stdout and stderr, bars, and exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from kiwi_rag import present
+from kiwi_rag.app import App
+from kiwi_rag.config import process_environment
+from kiwi_rag.errors import KiwiError, Refused, Rejected, UsageError
+
+DONE, FAILED, USAGE, PARTLY, REFUSED = range(5)
+INTERRUPTED = 130
+_STYLES: dict[str, dict[str, Any]] = {
+    "id": {"bold": True},
+    "ok": {"fg": "green"},
+    "dim": {"dim": True},
+    "bad": {"fg": "red"},
+}
+_Result = TypeVar("_Result")
+
+
+@dataclass(slots=True)
+class Session:
+    """One run of the command line: its global flags, and how it talks."""
+
+    project: Path | None = None
+    as_json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+    @classmethod
+    def early(cls, arguments: list[str] | None) -> Session:
+        """Return what can be told before parsing, for errors of the parser itself."""
+        given = sys.argv[1:] if arguments is None else arguments
+        return cls(as_json="--json" in given, verbose="--verbose" in given or "-v" in given)
+
+    def app(self, **flags: Any) -> App:
+        """Return the app for this run."""
+        return App.open(process_environment(), Path.cwd(), self.project, flags)
+
+    def run(self, work: Callable[[App], Awaitable[_Result]], **flags: Any) -> _Result:
+        """Run `work` with an app that is closed afterwards."""
+
+        async def opened() -> _Result:
+            async with self.app(**flags) as app:
+                return await work(app)
+
+        return asyncio.run(opened())
+
+    def out(self, text: str) -> None:
+        """Write data to stdout."""
+        click.echo(text, color=False if os.environ.get("NO_COLOR") else None)
+
+    def data(self, value: Any) -> None:
+        """Write data to stdout as JSON."""
+        click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+
+    def say(self, text: str) -> None:
+        """Write a notice to stderr."""
+        if not self.quiet:
+            click.echo(text, err=True, color=False if os.environ.get("NO_COLOR") else None)
+
+    def style(self, text: str, role: str) -> str:
+        """Colour `text` for a terminal; `out` strips it anywhere else."""
+        return click.style(text, **_STYLES[role])
+
+    @contextlib.contextmanager
+    def bar(self, what: str, unit: str) -> Iterator[Callable[[int], Callable[[int], None]]]:
+        """Give a function that takes a total and returns what to call with each step; draws only on a terminal."""
+        from tqdm import tqdm
+
+        bars: list[Any] = []
+
+        def begin(total: int) -> Callable[[int], None]:
+            hidden = self.quiet or not sys.stderr.isatty() or not total
+            bars.append(tqdm(total=total, desc=what, unit=f" {unit}", disable=hidden, file=sys.stderr, leave=True))
+            return lambda steps: bars[-1].update(steps) and None
+
+        try:
+            yield begin
+        finally:
+            for drawn in bars:
+                drawn.close()
+
+    def failed(self, error: KiwiError) -> int:
+        """Report an error and return the exit code."""
+        if self.as_json:
+            click.echo(json.dumps({"error": error.as_dict()}, ensure_ascii=False, indent=2), err=True)
+        elif isinstance(error, Rejected):
+            click.echo(present.rejection_text(error, self.style), err=True)
+        else:
+            click.echo(f"kiwi: {present.safe(error.message)}", err=True)
+            if error.hint:
+                click.echo(f"    → {present.safe(error.hint)}", err=True)
+        if self.verbose and error.__cause__ is not None:
+            click.echo(f"    caused by {type(error.__cause__).__name__}: {error.__cause__}", err=True)
+        return exit_code(error)
+
+    def usage(self, error: click.ClickException) -> int:
+        """Report a mistake in the command line itself."""
+        if self.as_json:
+            return self.failed(UsageError(error.format_message(), hint="kiwi --help"))
+        error.show()
+        return USAGE
+
+    def stopped(self) -> int:
+        """Report Ctrl-C."""
+        click.echo("stopped; run it again to go on where it stopped", err=True)
+        return INTERRUPTED
+
+    def pipe_closed(self) -> int:
+        """Leave quietly when the reader of stdout went away."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+
+
+def exit_code(error: KiwiError) -> int:
+    """Return the exit code of an error: usage 2, refused by the gate 4, anything else 1."""
+    if isinstance(error, UsageError):
+        return USAGE
+    return REFUSED if isinstance(error, Refused) else FAILED

@@ -1,0 +1,73 @@
+"""``kiwi index`` and ``sync``: bringing a local tier's index up to its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kiwi_rag.app import App
+from kiwi_rag.cli.author import TIER, acknowledge, report_rejections
+from kiwi_rag.cli.session import Session
+from kiwi_rag.errors import Rejected
+
+
+@click.command(epilog="Example: kiwi index, or kiwi index --tier user")
+@TIER
+@click.pass_obj
+def index(session: Session, tier: str) -> int:
+    """Admit, embed and store what changed; forget what is gone. Safe to stop and to run again."""
+    return session.run(lambda app: _index(session, app, tier))
+
+
+@click.command(epilog="Example: kiwi sync --to user, or kiwi sync .ai/knowledge --to user")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--to", "target", type=click.Choice(["user"]), default="user", show_default=True)
+@click.option("--force", is_flag=True, help="Overwrite other content of the same id.")
+@click.pass_obj
+def sync(session: Session, paths: tuple[Path, ...], target: str, force: bool) -> int:
+    """Copy signed project items to the user tier and index them there; all of them, or those below PATHS."""
+    return session.run(lambda app: _sync(session, app, paths, target, force))
+
+
+async def _index(session: Session, app: App, tier: str) -> int:
+    from kiwi_rag import ingest
+
+    with session.bar(f"index {tier}", "passages") as planned:
+        report = await ingest.index(app.local(tier), app.writer, planned)
+    encoded = getattr(app.embed, "encoded", None)
+    if session.as_json:
+        session.data(
+            {
+                "admitted": [str(ref) for ref in report.admitted],
+                "unchanged": report.unchanged,
+                "removed": [str(ref) for ref in report.removed],
+                "refused": [r.as_dict() for r in report.rejected],
+                "passages": report.passages,
+                "encoded": encoded,
+            }
+        )
+    else:
+        session.out(
+            f"{len(report.admitted)} admitted, {report.unchanged} unchanged, {len(report.removed)} removed, "
+            f"{len(report.rejected)} refused; {report.passages} passages, {encoded} encoded"
+        )
+    return report_rejections(session, list(report.rejected))
+
+
+async def _sync(session: Session, app: App, paths: tuple[Path, ...], target: str, force: bool) -> int:
+    from kiwi_rag import authoring, ingest
+
+    project, user = app.local("project"), app.local(target)
+    root = app.root("project")
+    refused: list[Rejected] = []
+    async with user.store.writing():
+        for source in authoring.sources_of(paths or (root,), root):
+            try:
+                envelope = authoring.signed_envelope(source, project, app.gate)
+                placed = authoring.place_item(app.root(target), envelope, overwrite=force)
+                admission = await ingest.ingest(placed, user, app.writer)
+                acknowledge(session)(f"copied  {admission.ref}")
+            except Rejected as rejection:
+                refused.append(rejection)
+    return report_rejections(session, refused)

@@ -1,0 +1,212 @@
+"""Settings: one frozen value, read once at the edge from defaults, two YAML files, the environment and flags.
+
+A project's ``config.yaml`` arrives with its repository, so it may tune how Kiwi searches there, but not where secrets
+are sent or which code and weights are used: those keys are refused in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from kiwi_rag.errors import ConfigError
+
+PROJECT_FOLDER = ".ai"
+
+
+def _setting(default: Any, what: str, *, project: bool = False, secret: bool = False) -> Any:
+    return field(default=default, metadata={"what": what, "project": project, "secret": secret})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting of Kiwi. The environment variable of ``name`` is ``KIWI_NAME``."""
+
+    home: str = _setting("~/.ai", "the user tier: items, keys, trust, embedded registry")
+    cache_dir: str = _setting("~/.cache/kiwi", "model files and embedding cache; safe to delete")
+    principal: str = _setting("", "who you are, in signatures you make; default: user@host")
+    key: str = _setting("", "name of the private key to sign with; default: the only one there is")
+    signing_key: str = _setting("", "private key as PEM text, for CI", secret=True)
+    key_passphrase: str = _setting("", "unlocks the private key", secret=True)
+    registry_url: str = _setting("", "postgresql://… of a registry server; default: the embedded one", secret=True)
+    registry_name: str = _setting("kiwi", "audience that signatures are made for", project=True)
+    embedding_provider: str = _setting("onnx", "onnx, sentence-transformers, openai or ollama")
+    embedding_model: str = _setting("", "model name; default: the provider's own")
+    embedding_model_dir: str = _setting("", "folder with the model's weights and tokenizer")
+    embedding_base_url: str = _setting("", "base URL of a remote provider")
+    embedding_api_key: str = _setting("", "key of a remote provider", secret=True)
+    embedding_dimension: int = _setting(384, "dimension of a remote provider's vectors")
+    threads: int = _setting(0, "threads of the embedding model; 0: one a core")
+    source: str = _setting("local", "tiers that a search asks: project, user, registry, local, all", project=True)
+    limit: int = _setting(10, "hits that a search shows", project=True)
+    alpha: float = _setting(-1.0, "weight of the vector leg, 0 to 1; -1: the tuned one", project=True)
+    half_life_days: float = _setting(0.0, "recency: days after which a hit's score halves; 0: off", project=True)
+    deadline: float = _setting(10.0, "seconds that a tier may take to answer", project=True)
+
+    @property
+    def user_dir(self) -> Path:
+        """The user tier's folder."""
+        return Path(self.home).expanduser()
+
+    @property
+    def cache_path(self) -> Path:
+        """The cache folder."""
+        return Path(self.cache_dir).expanduser()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a setting's value came from: ``default``, a file, a variable or a flag."""
+
+    name: str
+    value: Any
+    source: str
+    secret: bool
+
+    @property
+    def shown(self) -> str:
+        """The value, or a mask where it is a secret."""
+        return "(set)" if self.secret and self.value else str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The settings, and where each came from."""
+
+    settings: Settings
+    origins: tuple[Origin, ...]
+
+
+# Seed 003's ``vector_store:`` keys, and what they are here; None: understood, and decided by Kiwi itself.
+_SEED_KEYS: Mapping[str, str | None] = {
+    "embedding_provider": "embedding_provider",
+    "embedding_model": "embedding_model",
+    "embedding_dimensions": "embedding_dimension",
+    "context_results": "limit",
+    **dict.fromkeys(
+        (
+            "enabled", "backend", "path", "collection_name", "search_context_window", "similarity_threshold",
+            "dynamic_threshold", "retrieval_strategy", "chunking_strategy", "chunk_size", "chunk_overlap",
+            "max_chunk_size", "preserve_sentence_boundaries",
+        )
+    ),
+}  # fmt: skip
+
+
+def resolve(
+    environ: Mapping[str, str], project: Path | None = None, flags: Mapping[str, Any] | None = None
+) -> Resolved:
+    """Read all sources; later ones win: defaults, user file, project file, environment, flags.
+
+    Parameters
+    ----------
+    environ
+        The process's environment.
+    project
+        The project's ``.ai`` folder, if there is one.
+    flags
+        Values given on the command line; None values do not count.
+
+    Raises
+    ------
+    ConfigError
+        On an unknown key, a value of the wrong type, or a key that a project's file may not set.
+    """
+    variables = {name: environ[f"KIWI_{name.upper()}"] for name in _names() if environ.get(f"KIWI_{name.upper()}")}
+    home = Path(variables.get("home", Settings().home)).expanduser()
+    layers: list[tuple[str, Mapping[str, Any]]] = [(str(home / "config.yaml"), _from_file(home / "config.yaml"))]
+    if project is not None and project.resolve() != home.resolve():
+        layers.append((str(project / "config.yaml"), _from_project(project / "config.yaml")))
+    layers.append(("environment", variables))
+    layers.append(("flag", {k: v for k, v in (flags or {}).items() if v is not None}))
+    return _merge(layers)
+
+
+def find_project(start: Path, home: Path) -> Path | None:
+    """Return the nearest ``.ai`` folder at or above `start` that is not the user's own, or None."""
+    for folder in (start, *start.parents):
+        candidate = folder / PROJECT_FOLDER
+        if candidate.is_dir() and candidate.resolve() != home.resolve():
+            return candidate
+    return None
+
+
+def home_of(environ: Mapping[str, str]) -> Path:
+    """Return the user tier's folder, before any file is read."""
+    return Path(environ.get("KIWI_HOME") or Settings().home).expanduser()
+
+
+def _names() -> tuple[str, ...]:
+    return tuple(f.name for f in fields(Settings))
+
+
+def _merge(layers: list[tuple[str, Mapping[str, Any]]]) -> Resolved:
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for source, layer in layers:
+        for name, value in layer.items():
+            values[name] = _typed(name, value, source)
+            sources[name] = f"KIWI_{name.upper()}" if source == "environment" else source
+    settings = Settings(**values)
+    origins = tuple(
+        Origin(f.name, getattr(settings, f.name), sources.get(f.name, "default"), f.metadata["secret"])
+        for f in fields(Settings)
+    )
+    return Resolved(settings, origins)
+
+
+def _typed(name: str, value: Any, source: str) -> Any:
+    wanted: type = next(type(f.default) for f in fields(Settings) if f.name == name)
+    try:
+        if isinstance(value, (bool, list, dict)) or value is None:
+            raise ValueError(f"a {wanted.__name__} is wanted")
+        return wanted(value)
+    except ValueError as error:
+        raise ConfigError(f"{source}: {name} = {value!r} is not valid: {error}") from error
+
+
+def _from_project(path: Path) -> dict[str, Any]:
+    values = _from_file(path)
+    allowed = {f.name for f in fields(Settings) if f.metadata["project"]}
+    for name in values:
+        if name not in allowed:
+            raise ConfigError(
+                f"{path}: a project may not set {name!r}",
+                hint=f"set it in ~/.ai/config.yaml, or as KIWI_{name.upper()}",
+            )
+    return values
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        if not path.is_file():
+            return {}
+        text = path.read_text(encoding="utf-8")
+        if len(text) > 1 << 16 or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+            raise ConfigError(f"{path}: over 64 KiB, or holds YAML aliases")
+        document = yaml.safe_load(text) or {}
+    except (yaml.YAMLError, OSError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path} does not hold keys and values")
+    return _known(document, path)
+
+
+def _known(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    values = {**document}
+    seed = values.pop("vector_store", None) or {}
+    for name in (*values, *seed):
+        if name not in (_names() if name in values else _SEED_KEYS):
+            raise ConfigError(f"{path}: unknown key {name!r}", hint="kiwi config --resolved lists the keys")
+    renamed = {new: seed[old] for old, new in _SEED_KEYS.items() if new and old in seed}
+    return {**renamed, **values}
+
+
+def process_environment() -> Mapping[str, str]:
+    """Return this process's environment; the one place that reads it."""
+    return os.environ

@@ -1,0 +1,113 @@
+"""Vectors that were made before: a provider that asks the persistent cache first."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, Progress, batches, well_formed
+from kiwi_rag.embedding.vector_file import MAX_BYTES, VectorFile
+
+if TYPE_CHECKING:
+    from kiwi_rag.model import Vector
+
+_SAVED_TOGETHER = 32
+
+
+class CachedEmbeddingProvider(EmbeddingProvider):
+    """Sits before any provider and encodes only what no process has encoded before.
+
+    Vectors are kept under the text's SHA-256 and the model's fingerprint, and saved every 32 texts, so that an
+    interrupted index goes on where it stopped. Trouble with the cache never reaches the caller: it costs encoding.
+
+    Parameters
+    ----------
+    inner
+        The provider that encodes.
+    path
+        The cache file (SQLite); made with its folder when first used.
+    max_bytes
+        Size above which the oldest vectors are dropped.
+
+    Attributes
+    ----------
+    hits, misses
+        Texts answered from the cache, and texts that were not; a text that was asked for twice counts twice.
+    encoded
+        Texts that `inner` encoded.
+    """
+
+    def __init__(self, inner: EmbeddingProvider, path: Path, max_bytes: int = MAX_BYTES) -> None:
+        self.inner = inner
+        self.batch_size = inner.batch_size
+        self.hits = self.misses = self.encoded = 0
+        self._file = VectorFile(path, max_bytes)
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The inner provider's."""
+        return self.inner.fingerprint
+
+    def encode(self, texts: Sequence[str]) -> Sequence[Vector]:
+        """Return one vector a text, in order; only what the cache lacks goes to the inner provider.
+
+        Raises
+        ------
+        EmbeddingError
+            As the inner provider does.
+        """
+        texts = [well_formed(text) for text in texts]
+        known = self._look_up(texts)
+        for batch in batches(self._missing(texts, known), _SAVED_TOGETHER):
+            self._save(known, batch, self.inner.encode(batch))
+        return [known[text] for text in texts]
+
+    async def documents(self, texts: Sequence[str], progress: Progress | None = None) -> Sequence[Vector]:
+        """Embed passages, as the base class does; what is cached is reported to `progress` at once.
+
+        Raises
+        ------
+        EmbeddingError
+            As the inner provider does; what was encoded before that is kept.
+        """
+        texts = [well_formed(text) for text in texts]
+        known = await asyncio.to_thread(self._look_up, texts)
+        missing = self._missing(texts, known)
+        if progress and len(texts) > len(missing):
+            progress(len(texts) - len(missing))
+        for batch in batches(missing, _SAVED_TOGETHER):
+            vectors = await self.inner.documents(batch, progress)
+            await asyncio.to_thread(self._save, known, batch, vectors)
+        return [known[text] for text in texts]
+
+    def close(self) -> None:
+        """Close the cache file; the next use opens it again."""
+        self._file.close()
+
+    def _look_up(self, texts: Sequence[str]) -> dict[str, Vector]:
+        if not texts:
+            return {}
+        fingerprint = self.fingerprint
+        digests = {_digest(text): text for text in texts}
+        found = self._file.get(str(fingerprint), list(digests), fingerprint.dimension)
+        return {digests[digest]: vector for digest, vector in found.items()}
+
+    def _missing(self, texts: Sequence[str], known: dict[str, Vector]) -> list[str]:
+        """Return the distinct texts that are not `known`, longest first, and count hits and misses."""
+        found = sum(text in known for text in texts)
+        self.hits += found
+        self.misses += len(texts) - found
+        return sorted({text: None for text in texts if text not in known}, key=len, reverse=True)
+
+    def _save(self, known: dict[str, Vector], texts: Sequence[str], vectors: Sequence[Vector]) -> None:
+        fresh = dict(zip(texts, vectors, strict=True))
+        self.encoded += len(fresh)
+        known.update(fresh)
+        self._file.put(str(self.fingerprint), {_digest(text): vector for text, vector in fresh.items()})
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

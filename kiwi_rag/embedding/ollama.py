@@ -1,0 +1,44 @@
+"""A model served by Ollama.
+
+Format: ``POST {base}/api/embed``, https://github.com/ollama/ollama/blob/main/docs/api.md, "Generate Embeddings".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kiwi_rag.embedding.remote import Endpoint, RemoteEmbeddingProvider, Reply, post_json
+from kiwi_rag.embedding.usage import UsageLog
+from kiwi_rag.errors import EmbeddingError, ModelUnavailable
+
+BASE_URL = "http://127.0.0.1:11434"
+MODEL = "all-minilm"
+
+
+class OllamaEmbeddingProvider(RemoteEmbeddingProvider):
+    """Embeds through Ollama; parameters as in the base class.
+
+    Long texts are cut by the server. Name a model with its tag and keep it: Ollama may serve other weights under the
+    same name after a ``pull``, and nothing in its answer tells them apart.
+    """
+
+    provider = "ollama"
+    batch_size = 16
+
+    def __init__(
+        self, endpoint: Endpoint, model: str = MODEL, dimension: int = 0, usage: UsageLog | None = None
+    ) -> None:
+        super().__init__(endpoint, model, dimension, usage)
+
+    def ask(self, texts: Sequence[str]) -> Reply:
+        """Send one batch. A blank text goes out as one full stop, as an empty one gets no vector."""
+        inputs = [text if text.strip() else "." for text in texts]
+        body = {"model": self.model, "input": inputs, "truncate": True}
+        try:
+            answer = post_json(self.endpoint, "/api/embed", body)
+        except ModelUnavailable as error:
+            raise ModelUnavailable(error.message, hint=f"ollama serve, and: ollama pull {self.model}") from error
+        try:
+            return Reply(list(answer["embeddings"]), answer.get("prompt_eval_count"))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise EmbeddingError(f"{self.endpoint.base_url} did not answer in Ollama's format") from error

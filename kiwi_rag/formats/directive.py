@@ -1,0 +1,308 @@
+"""Directives: Markdown with exactly one fenced ``xml`` block whose root is ``<directive name version>``.
+
+What the block declares becomes metadata. A ``<process>`` inside the block is XML like the rest; one below it, in
+the Markdown body, is prose for an agent: its ``<step name=...>`` tags are looked for line by line and nothing
+about it is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kiwi_rag.formats import markdown
+from kiwi_rag.formats.markdown import Block, Heading
+from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
+from kiwi_rag.formats.xml_block import Element, parse_xml, text_after_directive
+from kiwi_rag.model import Item, ItemRef, ItemType, Section
+
+MAX_STEP_DESCRIPTION = 300
+_SUMMARY_STEP = 120
+_ROOT = re.compile(r"\s*<directive(?:[\s/>]|$)")
+_ROOT_WITH_ATTRIBUTES = re.compile(r"\s*<directive(?:\s+[\w:.-]+\s*=|\s*$)")
+_PROLOG = re.compile(r"\s*<(?:\?xml[^<>]*\?>\s*(?:<directive(?:[\s/>]|$)|$)|!--)")
+_STEP = re.compile(r"\s*<step(?:\s[^<>]*?)?\bname\s*=\s*(?:\"([^\"<>]*)\"|'([^'<>]*)')")
+_PROCESS = re.compile(r"\s*<(/?)process\b")
+_TAG = re.compile(r"</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?>")
+_END = re.compile(r"</directive\s*>\s*\Z|/>\s*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class StepTag:
+    """A ``<step>`` of the XML block: its name, ``""`` when it has none, and its line in the file."""
+
+    name: str
+    line: int
+
+
+def parse(item_id: str, content: str, path: str = "") -> ParseOutcome:
+    """Parse a directive."""
+    found = FindingList.of(path)
+    lines = markdown.split_lines(content)
+    fence = _directive_fence(lines, found)
+    root = _root(lines, fence, found) if fence else None
+    if fence is None or root is None:
+        return ParseOutcome(None, tuple(found.found))
+    metadata = _metadata(root, _steps(root, lines, fence))
+    ref = ItemRef(ItemType.DIRECTIVE, item_id, root.attributes.get("version", "").strip() or None)
+    summary = Section("summary", _summary(metadata, item_id), fence.start_line, fence.end_line)
+    findings = tuple(found.found)
+    body = tuple(_body(lines, fence, root))
+    return ParseOutcome(Item(ref, content, metadata, (summary, *body), findings), findings)
+
+
+def block_steps(content: str) -> tuple[StepTag, ...]:
+    """Return the steps that stand inside the XML block of a directive that parses."""
+    lines = markdown.split_lines(content)
+    fence = _directive_fence(lines, FindingList.of(""))
+    root = _root(lines, fence, FindingList.of("")) if fence else None
+    if fence is None or root is None:
+        return ()
+    steps = (step for process in root.all("process") for step in process.iter() if step.tag == "step")
+    return tuple(StepTag(s.attributes.get("name", "").strip(), fence.start_line + s.line) for s in steps)
+
+
+def version_span(content: str) -> tuple[int, int] | None:
+    """Return where the value of the root's ``version`` attribute stands in `content`, or ``None``."""
+    lines = markdown.split_lines(content)
+    fence = _directive_fence(lines, FindingList.of(""))
+    if fence is None:
+        return None
+    offset = len(content) - len(content.removeprefix("\ufeff"))
+    offset += sum(len(line) + 1 for line in lines[: fence.start_line])
+    block = _inside(lines, fence)
+    root = re.search(r"<directive\b[^>]*?\sversion\s*=\s*(?:\"([^\"<]*)\"|'([^'<]*)')", block)
+    if root is None:
+        return None
+    start, end = root.span(1 if root[1] is not None else 2)
+    return offset + start, offset + end
+
+
+def _directive_fence(lines: Sequence[str], found: FindingList) -> Block | None:
+    """Return the one fence that holds the directive; note why there is none, or more than one."""
+    fences = [b for b in markdown.blocks(lines) if b.kind == "fence" and _opens_directive(lines, b)]
+    wanted = [fence for fence in fences if fence.info == "xml"]
+    if not wanted:
+        _note_missing(lines, fences, found)
+        return None
+    for line in _other_roots(lines, wanted[0]):
+        hint = "keep one directive to a file; indent no example of one as a block of its own"
+        found.add("structure.two-directives", "a second <directive> block", line, hint)
+    if not wanted[0].closed:
+        found.add("form.unclosed-fence", "the xml fence is never closed", wanted[0].start_line, "close it with ```")
+        return None
+    return wanted[0]
+
+
+def _opens_directive(lines: Sequence[str], fence: Block) -> bool:
+    for line in lines[fence.start_line : fence.end_line]:
+        if _ROOT.match(line):
+            return True
+        if line.strip() and not _PROLOG.match(line):
+            return False
+        if "<directive" in line:
+            return True
+    return False
+
+
+def _other_roots(lines: Sequence[str], fence: Block) -> Iterator[int]:
+    """Yield lines outside `fence` that open a directive: whatever reads the file by pattern might take those."""
+    for number, line in enumerate(lines, start=1):
+        if not fence.start_line <= number <= fence.end_line and _ROOT_WITH_ATTRIBUTES.match(line):
+            yield number
+
+
+def _note_missing(lines: Sequence[str], fences: Sequence[Block], found: FindingList) -> None:
+    line = next((n for n, text in enumerate(lines, start=1) if _ROOT_WITH_ATTRIBUTES.match(text)), 0)
+    if fences:
+        line = fences[0].start_line
+    hint = "put <directive name=... version=...> in a fence that opens with ```xml"
+    found.add("form.no-directive", "there is no fenced xml block whose root is <directive>", line, hint)
+
+
+def _inside(lines: Sequence[str], fence: Block) -> str:
+    return "\n".join(lines[fence.start_line : fence.end_line - 1])
+
+
+def _root(lines: Sequence[str], fence: Block, found: FindingList) -> Element | None:
+    text = _inside(lines, fence)
+    try:
+        root = parse_xml(text)
+        if not _END.search(text[-200:]):
+            raise text_after_directive(root.end_line + 1)
+    except MalformedSource as error:
+        _add_xml_fault(error, text, fence, found)
+        return None
+    if root.tag != "directive":
+        found.add(
+            "form.no-directive", f"the root element is <{root.tag}>, not <directive>", fence.start_line + root.line
+        )
+        return None
+    return root
+
+
+def _add_xml_fault(error: MalformedSource, text: str, fence: Block, found: FindingList) -> None:
+    found.add_malformed(error, fence.start_line)
+    if error.code == "form.text-after-directive":
+        rest = text.split("\n")[error.line - 1 :]
+        if any(_ROOT.match(part) or ("</directive" in part and "<directive" in part) for part in rest):
+            hint = "keep one directive to a file"
+            found.add("structure.two-directives", "a second <directive> block", fence.start_line + error.line, hint)
+
+
+def _metadata(root: Element, steps: list[dict[str, str]]) -> dict[str, Any]:
+    block = root.first("metadata") or root
+    return {
+        "name": root.attributes.get("name", "").strip(),
+        "description": _text(block, "description") or _text(root, "description"),
+        "category": _text(block, "category"),
+        "author": _text(block, "author"),
+        "tags": _tags(block),
+        "model": _attributes(root, "model"),
+        "limits": _attributes(root, "limits"),
+        "permissions": _permissions(root),
+        "context": _context(root),
+        "inputs": [_input(e) for group in root.all("inputs") for e in group.all("input")],
+        "outputs": [_output(e) for group in root.all("outputs") for e in group.children],
+        "steps": steps,
+    }
+
+
+def _text(element: Element, tag: str) -> str:
+    return next((child.prose for child in element.all(tag)), "")
+
+
+def _attributes(root: Element, tag: str) -> dict[str, str]:
+    element = root.first(tag)
+    if element is None:
+        return {}
+    children = {child.tag: child.prose for child in element.children}
+    return {**dict(sorted(element.attributes.items())), **children}
+
+
+def _tags(block: Element) -> list[str]:
+    tags = next(iter(block.all("tags")), None)
+    if tags is None:
+        return []
+    return [c.prose for c in tags.children] or [part.strip() for part in tags.prose.split(",") if part.strip()]
+
+
+def _permissions(root: Element) -> list[dict[str, str]]:
+    """Return every permission as verb, resource and pattern, wherever in the block ``<permissions>`` stands."""
+    return [p for group in root.iter() if group.tag == "permissions" for p in _group_permissions(group)]
+
+
+def _group_permissions(group: Element) -> Iterator[dict[str, str]]:
+    if group.text.strip():
+        yield _permission("*", "*", group.text.strip())
+    for child in group.children:
+        yield from _group_permissions(child) if child.tag == "permission" else _verb_permissions(child)
+
+
+def _verb_permissions(verb: Element) -> Iterator[dict[str, str]]:
+    if verb.attributes:
+        pattern = next((v for k, v in sorted(verb.attributes.items()) if k != "resource"), "*")
+        yield _permission(verb.tag, verb.attributes.get("resource", "*"), pattern)
+    if verb.text.strip():
+        yield _permission(verb.tag, "*", verb.text.strip())
+    for resource in verb.children:
+        yield _permission(verb.tag, resource.tag, resource.prose)
+
+
+def _permission(verb: str, resource: str, pattern: str) -> dict[str, str]:
+    return {"verb": verb, "resource": resource, "pattern": " ".join(pattern.split())}
+
+
+def _context(root: Element) -> dict[str, list[str]]:
+    context = root.first("context")
+    found: dict[str, list[str]] = {}
+    for child in context.children if context else ():
+        found.setdefault(child.tag, []).append(child.prose)
+    return found
+
+
+def _input(element: Element) -> dict[str, Any]:
+    known = {
+        "name": element.attributes.get("name", "").strip(),
+        "type": element.attributes.get("type", "string"),
+        "required": element.attributes.get("required", "false").strip().lower() == "true",
+        "description": element.prose,
+    }
+    default = element.attributes.get("default")
+    return known if default is None else {**known, "default": default}
+
+
+def _output(element: Element) -> dict[str, str]:
+    return {"name": element.attributes.get("name", element.tag).strip(), "description": element.prose}
+
+
+def _steps(root: Element, lines: Sequence[str], fence: Block) -> list[dict[str, str]]:
+    inside = [_xml_step(s) for process in root.all("process") for s in process.iter() if s.tag == "step"]
+    return inside or [_body_step(lines, name, start, end) for name, start, end in _step_spans(lines, fence)]
+
+
+def _xml_step(step: Element) -> dict[str, str]:
+    return {
+        "name": step.attributes.get("name", "").strip(),
+        "description": _clip(_text(step, "description") or step.prose, MAX_STEP_DESCRIPTION),
+    }
+
+
+def _body_step(lines: Sequence[str], name: str, start: int, end: int) -> dict[str, str]:
+    text = " ".join(_TAG.sub(" ", line) for line in lines[start - 1 : end])
+    return {"name": name, "description": _clip(" ".join(text.split()), MAX_STEP_DESCRIPTION)}
+
+
+def _step_spans(lines: Sequence[str], fence: Block) -> list[tuple[str, int, int]]:
+    """Return name, first and last line of each step in the body; one ends where the next begins."""
+    starts: list[tuple[str, int]] = []
+    last = len(lines)
+    for number in range(fence.end_line + 1, len(lines) + 1):
+        if match := _STEP.match(lines[number - 1]):
+            starts.append((match[1] or match[2] or "", number))
+        elif starts and (end := _PROCESS.match(lines[number - 1])) and end[1]:
+            last = number - 1
+            break
+    ends = [*(start - 1 for _, start in starts[1:]), last][: len(starts)]
+    return [(name, start, end) for (name, start), end in zip(starts, ends, strict=True)]
+
+
+def _clip(text: str, length: int) -> str:
+    return text if len(text) <= length else text[:length].rsplit(" ", 1)[0] + " …"
+
+
+def _summary(metadata: dict[str, Any], item_id: str) -> str:
+    """Compose the searchable text of seed 001, with outputs beside inputs."""
+    parts = [f"Directive: {metadata['name'] or item_id}", f"Description: {metadata['description']}"]
+    parts += [f"Category: {metadata['category']}"] if metadata["category"] else []
+    parts += [f"Tags: {', '.join(metadata['tags'])}"] if metadata["tags"] else []
+    parts += [f"Input {i['name']}: {i['description']}" for i in metadata["inputs"]]
+    parts += [f"Output {o['name']}: {o['description']}" for o in metadata["outputs"]]
+    parts += [f"Step {s['name']}: {_clip(s['description'], _SUMMARY_STEP)}" for s in metadata["steps"]]
+    return "\n".join(parts)
+
+
+def _body(lines: Sequence[str], fence: Block, root: Element) -> Iterator[Section]:
+    first = markdown.signature_lines(lines) + 1
+    headings = markdown.headings(lines)
+    yield from markdown.sections(lines, first, fence.start_line - 1, headings)
+    for process in root.all("process"):
+        start, end = fence.start_line + process.line, fence.start_line + process.end_line
+        if section := markdown.body_section(lines, start, end, ("process",)):
+            yield section
+    yield from _body_after(lines, fence, headings)
+
+
+def _body_after(lines: Sequence[str], fence: Block, headings: Sequence[Heading]) -> Iterator[Section]:
+    """Yield the sections below the fence; each step is one, under ``process > name``, as long as it has no headings."""
+    spans = _step_spans(lines, fence)
+    begin = fence.end_line + 1
+    for name, start, end in spans:
+        yield from markdown.sections(lines, begin, start - 1, headings)
+        for section in markdown.sections(lines, start, end, headings):
+            heading = ("process", name, *section.heading)
+            yield Section("body", section.text, section.start_line, section.end_line, heading)
+        begin = end + 1
+    yield from markdown.sections(lines, begin, len(lines), headings)

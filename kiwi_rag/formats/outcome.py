@@ -1,0 +1,55 @@
+"""What parsing hands back, and how a parser gives up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kiwi_rag.model import Finding, Item, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class ParseOutcome:
+    """The parsed item with everything that was noticed on the way.
+
+    ``item`` is ``None`` only where the form is so broken that no item can be built; ``findings`` then holds at
+    least one error. Otherwise ``item.findings`` is the same tuple.
+    """
+
+    item: Item | None
+    findings: tuple[Finding, ...]
+
+
+class MalformedSource(Exception):
+    """A block cannot be read. Never leaves ``kiwi_rag.formats``: parsers turn it into a finding.
+
+    ``line`` is 1-based within the block that was parsed.
+    """
+
+    def __init__(self, code: str, message: str, line: int = 1, hint: str = "") -> None:
+        self.code, self.message, self.line, self.hint = code, message, line, hint
+        super().__init__(message)
+
+
+@dataclass(slots=True)
+class FindingList:
+    """Collects findings about one file."""
+
+    path: str
+    found: list[Finding]
+
+    @classmethod
+    def of(cls, path: str) -> FindingList:
+        """Return an empty list for the file at `path`."""
+        return cls(path, [])
+
+    def add(self, code: str, message: str, line: int = 0, hint: str = "", severity: Severity = "error") -> None:
+        """Note an error, or a warning."""
+        self.found.append(Finding(code, message, line, self.path, hint, severity))
+
+    def warn(self, code: str, message: str, line: int = 0, hint: str = "") -> None:
+        """Note a warning."""
+        self.add(code, message, line, hint, "warning")
+
+    def add_malformed(self, error: MalformedSource, line_before: int) -> None:
+        """Note why a block could not be read; `line_before` lines of the file precede the block."""
+        self.add(error.code, error.message, line_before + error.line, error.hint)

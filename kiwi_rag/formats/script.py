@@ -1,0 +1,224 @@
+"""Scripts: Python files, read by ``ast.parse`` and never imported or run.
+
+The module docstring and the dunder assignments (``__version__``, ``__description__``, ``__category__``,
+``__author__``, ``__tags__``, ``__permissions__``) describe a script; their values must be literals.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kiwi_rag.formats import markdown
+from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
+from kiwi_rag.model import Item, ItemRef, ItemType, Section
+
+DUNDERS = ("version", "description", "category", "author", "tags", "permissions")
+MAX_COMMENTS = 400
+# CPython up to 3.11 takes time in the square of a line's length for f-strings; nobody writes such lines by hand.
+MAX_LINE = 8_192
+_LISTS = frozenset({"tags", "permissions"})
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def parse(item_id: str, content: str, path: str = "") -> ParseOutcome:
+    """Parse a script."""
+    found = FindingList.of(path)
+    try:
+        tree = parse_module(content)
+        return _outcome(item_id, content, tree, found)
+    except MalformedSource as error:
+        found.add_malformed(error, 0)
+    except (RecursionError, MemoryError):
+        found.add("form.python-nesting", "the script is nested too deeply to be read", 0, "split long expressions")
+    return ParseOutcome(None, tuple(found.found))
+
+
+def parse_module(content: str) -> ast.Module:
+    """Return the syntax tree of a script.
+
+    Raises
+    ------
+    MalformedSource
+        If it is not Python, or nested too deeply for the parser.
+    """
+    hint = "run python -m py_compile on it"
+    _check_lines(content)
+    try:
+        # A stranger's odd escape sequence is no reason to write a SyntaxWarning to our stderr.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(content.removeprefix("\ufeff"))
+    except SyntaxError as error:
+        raise MalformedSource("form.python", f"not Python: {error.msg}", error.lineno or 1, hint) from error
+    except ValueError as error:
+        raise MalformedSource("form.python", f"not Python: {error}", 1, hint) from error
+    except (RecursionError, MemoryError) as error:
+        message = "the script is nested too deeply to be read"
+        raise MalformedSource("form.python-nesting", message, 1, "split long expressions") from error
+
+
+def _check_lines(content: str) -> None:
+    for number, line in enumerate(content.split("\n"), start=1):
+        if len(line) > MAX_LINE:
+            message = f"the line has over {MAX_LINE} characters"
+            raise MalformedSource("form.python-line", message, number, "break the line, or keep data in a file")
+
+
+def dunder_assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Yield name and value of each module-level metadata assignment, in order."""
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        for target in targets:
+            name = target.id.strip("_") if isinstance(target, ast.Name) else ""
+            if value is not None and name in DUNDERS and isinstance(target, ast.Name) and target.id == f"__{name}__":
+                yield name, value
+
+
+def version_span(content: str) -> tuple[int, int] | None:
+    """Return where the text of ``__version__``'s value stands in `content`, quotes left out, or ``None``."""
+    nodes = [v for name, v in dunder_assignments(parse_module(content)) if name == "version"]
+    if not nodes or not isinstance(nodes[-1], ast.Constant) or nodes[-1].lineno != nodes[-1].end_lineno:
+        return None
+    node = nodes[-1]
+    lines = markdown.split_lines(content)
+    offset = len(content) - len(content.removeprefix("\ufeff")) + sum(len(x) + 1 for x in lines[: node.lineno - 1])
+    # The tree counts columns in UTF-8 bytes.
+    line = lines[node.lineno - 1].encode()
+    literal = line[node.col_offset : node.end_col_offset].decode()
+    inner = literal.find(str(node.value))
+    start = offset + len(line[: node.col_offset].decode()) + inner
+    return (start, start + len(str(node.value))) if inner >= 0 else None
+
+
+def _outcome(item_id: str, content: str, tree: ast.Module, found: FindingList) -> ParseOutcome:
+    lines = markdown.split_lines(content)
+    declared = _declared(tree, found)
+    docstring = ast.get_docstring(tree) or ""
+    metadata = _metadata(declared, docstring, tree, item_id)
+    first, last = _docstring_lines(tree)
+    summary = Section("summary", _summary(metadata, docstring, tree, content), max(first, 1), max(last, 1))
+    body = tuple(_body(tree, lines, first, last))
+    findings = tuple(found.found)
+    ref = ItemRef(ItemType.SCRIPT, item_id, declared.get("version") or None)
+    return ParseOutcome(Item(ref, content, metadata, (summary, *body), findings), findings)
+
+
+def _declared(tree: ast.Module, found: FindingList) -> dict[str, Any]:
+    declared: dict[str, Any] = {}
+    for name, node in dunder_assignments(tree):
+        value = _literal(node, name in _LISTS)
+        if value is None:
+            wanted = "a list of strings" if name in _LISTS else "a string"
+            message = f"__{name}__ is not a literal: {wanted} is wanted"
+            found.add("metadata.type", message, node.lineno, "write the value out; a script is never run to find it")
+        elif name in declared:
+            found.add("metadata.duplicate-key", f"__{name}__ is assigned twice", node.lineno, "keep one")
+        else:
+            declared[name] = value
+    return declared
+
+
+def _literal(node: ast.expr, is_list: bool) -> str | list[str] | None:
+    if not is_list:
+        return node.value.strip() if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+    if not isinstance(node, ast.List | ast.Tuple | ast.Set):
+        return None
+    values = [e.value for e in node.elts if isinstance(e, ast.Constant) and isinstance(e.value, str)]
+    return [v.strip() for v in values] if len(values) == len(node.elts) else None
+
+
+def _metadata(declared: dict[str, Any], docstring: str, tree: ast.Module, item_id: str) -> dict[str, Any]:
+    paragraph = " ".join(docstring.strip().split("\n\n")[0].split())
+    return {
+        "name": item_id.rpartition("/")[2],
+        "description": " ".join(declared.get("description", "").split()) or paragraph,
+        "category": declared.get("category", ""),
+        "author": declared.get("author", ""),
+        "tags": declared.get("tags", []),
+        "permissions": declared.get("permissions", []),
+        "imports": sorted(set(_imports(tree))),
+    }
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level + (node.module or "")
+
+
+def _summary(metadata: dict[str, Any], docstring: str, tree: ast.Module, content: str) -> str:
+    """Compose the searchable text of seed 001: docstring, function names, comments."""
+    parts = [f"Script: {metadata['name']}", docstring.strip() or metadata["description"]]
+    if metadata["description"] and metadata["description"] not in " ".join(docstring.split()):
+        parts.append(metadata["description"])
+    parts += [f"Category: {metadata['category']}"] if metadata["category"] else []
+    parts += [f"Tags: {', '.join(metadata['tags'])}"] if metadata["tags"] else []
+    parts += [_signature(node) for node in _functions(tree)]
+    comments = _comments(content)
+    return "\n".join(part for part in [*parts, comments] if part)
+
+
+def _functions(tree: ast.Module) -> Iterator[Function]:
+    """Yield top-level functions and the methods of top-level classes."""
+    for node in tree.body:
+        if isinstance(node, Function):
+            yield node
+        elif isinstance(node, ast.ClassDef):
+            yield from (member for member in node.body if isinstance(member, Function))
+
+
+def _signature(node: Function) -> str:
+    docstring = (ast.get_docstring(node) or "").strip().split("\n", maxsplit=1)[0]
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    signature = f"{node.name}({ast.unparse(node.args)}){returns}"
+    return f"{signature}: {docstring}" if docstring else signature
+
+
+def _comments(content: str) -> str:
+    """Return the first comments of the file in one line, tool marks left out."""
+    words: list[str] = []
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(content.removeprefix("\ufeff")).readline):
+            text = token.string.lstrip("#! ").rstrip()
+            if token.type == tokenize.COMMENT and text and not text.startswith(("noqa", "type:", "/", "-*-", "pragma")):
+                words.append(text)
+            if sum(map(len, words)) > MAX_COMMENTS:
+                break
+    except (tokenize.TokenError, SyntaxError):
+        pass  # `ast` read the file; comments are only a help to the searcher
+    return " ".join(words)[:MAX_COMMENTS]
+
+
+def _docstring_lines(tree: ast.Module) -> tuple[int, int]:
+    first = tree.body[0] if tree.body else None
+    if first is None or ast.get_docstring(tree) is None:
+        return 0, 0
+    return first.lineno, first.end_lineno or first.lineno
+
+
+def _body(tree: ast.Module, lines: Sequence[str], first: int, last: int) -> Iterator[Section]:
+    """Yield each top-level function or class, and what stands between them; the docstring is in the summary."""
+    yield from _code(lines, 1, first - 1, ())
+    begin = last + 1
+    for node in tree.body:
+        if isinstance(node, Function | ast.ClassDef):
+            start = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            yield from _code(lines, begin, start - 1, ())
+            yield from _code(lines, max(start, begin), node.end_lineno or start, (node.name,))
+            begin = (node.end_lineno or start) + 1
+    yield from _code(lines, begin, len(lines), ())
+
+
+def _code(lines: Sequence[str], start: int, end: int, heading: tuple[str, ...]) -> Iterator[Section]:
+    if section := markdown.body_section(lines, start, end, heading):
+        yield section

@@ -1,0 +1,255 @@
+"""The embedded Postgres server: started on first use, shared by processes, stopped by the last of them.
+
+Every process that uses it holds a shared lock on ``users``; the kernel frees it when the process ends, however
+it ends. Whoever leaves and finds itself alone stops the server, unless ``keep`` stands there. All state below
+one folder::
+
+    lock    held while starting or stopping        users   shared lock of every user
+    keep    present: only `stop` stops the server   data    the cluster       log    the server's own log
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import hashlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from kiwi_rag.errors import RegistryUnreachable
+from kiwi_rag.registry.postgres_binaries import binaries, give_to_system_user, identity, is_root, run, system_user
+
+# sun_path holds 104 bytes on macOS and 108 on Linux; Postgres appends "/.s.PGSQL.5432".
+_LONGEST_SOCKET_FOLDER = 103 - len("/.s.PGSQL.5432")
+_START_SECONDS = 30.0
+_held: dict[Path, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What stands in a registry folder: whether a server runs, whether it was told to stay, where it listens."""
+
+    directory: Path
+    running: bool
+    kept: bool
+    pid: int | None
+    uri: str
+
+
+def start(directory: Path, *, keep: bool = False) -> str:
+    """Make sure that a server runs for `directory`; return its connection string.
+
+    With `keep` it outlives this process, until `stop`. Blocks: 0.1 s, or about 1.5 s the first time.
+
+    Raises
+    ------
+    RegistryUnreachable
+        When it cannot be created or started; the hint says what to do.
+    """
+    root = _prepare(directory)
+    with _locked(root):
+        _initialise(root)
+        if _pid(root) is None:
+            _launch(root)
+        _hold(root)
+        if keep:
+            (root / "keep").touch()
+    return server_state(root).uri
+
+
+def stop(directory: Path) -> bool:
+    """Stop the server, even where others use it; return whether one was running."""
+    root = directory.expanduser().resolve()
+    if not root.is_dir():
+        return False
+    with _locked(root):
+        (root / "keep").unlink(missing_ok=True)
+        return _shut_down(root)
+
+
+def release(directory: Path) -> None:
+    """Give up this process's use; stop the server if nobody else uses it and nobody asked to keep it."""
+    root = directory.expanduser().resolve()
+    held = _held.pop(root, None)
+    if held is None or not root.is_dir():
+        return
+    with _locked(root):
+        os.close(held)
+        if not (root / "keep").exists() and _is_unused(root):
+            _shut_down(root, wait=False)
+
+
+def server_state(directory: Path) -> ServerState:
+    """Return what stands in `directory`, starting nothing."""
+    root = directory.expanduser().resolve()
+    pid = _pid(root)
+    uri = f"postgresql://postgres@/postgres?host={quote(str(_socket_folder(root)), safe='')}" if pid else ""
+    return ServerState(root, pid is not None, (root / "keep").exists(), pid, uri)
+
+
+def _prepare(directory: Path) -> Path:
+    root = directory.expanduser().resolve()
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(root, os.W_OK):
+            raise PermissionError(f"{root} is not writable")
+    except OSError as error:
+        raise RegistryUnreachable(
+            f"the registry folder cannot be used: {error}", hint=f"make {root} a folder that you can write to"
+        ) from error
+    return root
+
+
+@contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    """Hold the folder's lock: one process starts or stops at a time."""
+    descriptor = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + 2 * _START_SECONDS
+        while not _try_lock(descriptor, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                raise RegistryUnreachable("another process has been starting the registry for a minute")
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _hold(root: Path) -> None:
+    if root in _held:
+        return
+    descriptor = os.open(root / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    _held[root] = descriptor
+    atexit.register(release, root)
+
+
+def _is_unused(root: Path) -> bool:
+    descriptor = os.open(root / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        return _try_lock(descriptor, fcntl.LOCK_EX)
+    finally:
+        os.close(descriptor)
+
+
+def _initialise(root: Path) -> None:
+    """Create the cluster beside its place and move it there whole, so that a killed attempt leaves nothing half."""
+    data = root / "data"
+    if (data / "PG_VERSION").exists():
+        return
+    with tempfile.TemporaryDirectory(dir=root, prefix="new-", ignore_cleanup_errors=True) as scratch:
+        fresh = Path(scratch) / "data"
+        fresh.mkdir(mode=0o700)
+        give_to_system_user(fresh)
+        # Only the owner of the 0700 folder reaches the socket, so the server itself need not ask who it is.
+        options = ["--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--locale-provider=builtin", "-U", "postgres"]
+        run([binaries() / "initdb", *options, "--no-instructions", "-D", fresh], as_user=system_user())
+        fresh.rename(data)
+
+
+def _launch(root: Path) -> None:
+    data, sockets = root / "data", _socket_folder(root)
+    give_to_system_user(data)
+    if sockets != data:
+        _make_socket_folder(sockets)
+    command = [str(binaries() / "postgres"), "-D", str(data), "-h", "", "-k", str(sockets), "-c", "max_connections=200"]
+    with (root / "log").open("ab") as log:
+        try:
+            process = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd="/", start_new_session=True, **identity(system_user())
+            )
+        except OSError as error:
+            raise RegistryUnreachable(f"Postgres could not be started: {error}") from error
+    _await_ready(root, process)
+
+
+def _await_ready(root: Path, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        if _status_lines(root)[7:8] == ["ready"]:
+            return
+        time.sleep(0.005)
+    lines = (root / "log").read_text(errors="replace").splitlines()
+    told = [line for line in lines[-40:] if "FATAL" in line or "PANIC" in line]
+    hint = f"see {root / 'log'}"
+    raise RegistryUnreachable(f"Postgres did not start: {(told or lines or ['it said nothing'])[-1]}", hint=hint)
+
+
+def _make_socket_folder(folder: Path) -> None:
+    """Create the short folder for sockets; refuse one that somebody else put there."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    give_to_system_user(folder)
+    if not is_root() and folder.stat().st_uid != os.geteuid():
+        raise RegistryUnreachable(f"{folder} belongs to somebody else", hint="remove it, or use a shorter folder")
+    folder.chmod(0o700)
+
+
+def _socket_folder(root: Path) -> Path:
+    data = root / "data"
+    if len(os.fsencode(data)) <= _LONGEST_SOCKET_FOLDER:
+        return data
+    name = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"kiwi-{os.geteuid()}-{name}"
+
+
+def _status_lines(root: Path) -> list[str]:
+    try:
+        return [line.strip() for line in (root / "data" / "postmaster.pid").read_text().splitlines()]
+    except OSError:
+        return []
+
+
+def _pid(root: Path) -> int | None:
+    """Return the running server's process id; wait for one that is stopping until it has gone."""
+    deadline = time.monotonic() + _START_SECONDS
+    while lines := _status_lines(root):
+        pid = int(lines[0])
+        if not _is_alive(pid, root):
+            return None
+        if lines[7:8] != ["stopping"]:
+            return pid
+        if time.monotonic() > deadline:
+            raise RegistryUnreachable(f"the registry's server (process {pid}) does not stop")
+        time.sleep(0.005)
+    return None
+
+
+def _is_alive(pid: int, root: Path) -> bool:
+    """Whether `pid` is this cluster's server and not another process that was given its number later."""
+    try:
+        os.kill(pid, 0)
+        command = Path(f"/proc/{pid}/cmdline")
+        return not Path("/proc/self").exists() or os.fsencode(root) in command.read_bytes()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def _shut_down(root: Path, *, wait: bool = True) -> bool:
+    pid = _pid(root)
+    if pid is None:
+        return False
+    os.kill(pid, signal.SIGINT)  # "fast": roll back open transactions, write a checkpoint, leave
+    deadline = time.monotonic() + _START_SECONDS
+    while wait and _is_alive(pid, root):
+        if time.monotonic() > deadline:
+            raise RegistryUnreachable(f"the registry's server (process {pid}) does not stop")
+        time.sleep(0.005)
+    return True

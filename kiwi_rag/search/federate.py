@@ -1,0 +1,262 @@
+"""One query over several tiers: the sentence of the reading half of the house, top to bottom."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import time
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from kiwi_rag.embedding.base import EmbeddingProvider
+from kiwi_rag.errors import FingerprintMismatch, KiwiError, Refused, StoreCorrupt, UsageError
+from kiwi_rag.lexical import query_terms
+from kiwi_rag.model import (
+    Candidates,
+    CollectionStatistics,
+    ItemRef,
+    RefusedHit,
+    SearchQuery,
+    SearchReply,
+    SearchResult,
+    StoredItem,
+    StoreQuery,
+    TierOutcome,
+    TierState,
+)
+from kiwi_rag.search.fuse import DEFAULT_ALPHA, Found, Recency, Scored, fuse
+from kiwi_rag.search.rank import Group, groups, order
+from kiwi_rag.search.verify import VerifiedItem, verified_passage, verify_stored
+from kiwi_rag.signing.trust import TrustPolicy
+from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.tiers import Tier
+
+_T = TypeVar("_T")
+LEG_DEPTH = 100
+MAX_LIMIT = 200
+MAX_QUERY_CHARACTERS = 10_000
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What is known so far of one tier's answer."""
+
+    tier: Tier[VectorStore]
+    started: float
+    state: TierState = "ok"
+    error: KiwiError | None = None
+    statistics: CollectionStatistics = field(default_factory=CollectionStatistics)
+    candidates: Candidates = field(default_factory=lambda: Candidates((), ""))
+    finished: float = 0.0
+
+    def outcome(self) -> TierOutcome:
+        error = self.error.as_dict() if self.error else None
+        seconds = (self.finished or time.monotonic()) - self.started
+        rows = len(self.candidates.items)
+        return TierOutcome(self.tier.name, self.state, seconds, rows, self.candidates.plan, error)
+
+
+class HybridSearchHandler:
+    """Searches tiers by meaning and by words, and shows only what verifies.
+
+    Parameters
+    ----------
+    tiers
+        The tiers to ask.
+    embed
+        The embedding provider; its fingerprint must be that of the tiers' vectors.
+    trust, audience
+        What every hit is verified against.
+    deadline
+        Seconds that a tier may take in all.
+    """
+
+    def __init__(
+        self,
+        tiers: Sequence[Tier[VectorStore]],
+        embed: EmbeddingProvider,
+        trust: TrustPolicy,
+        audience: str,
+        deadline: float = 10.0,
+    ) -> None:
+        self._tiers = tiers
+        self._embed = embed
+        self._trust = trust
+        self._audience = audience
+        self._deadline = deadline
+
+    async def search(self, query: SearchQuery) -> SearchReply:
+        """Embed the query, ask each tier, fuse, apply precedence, verify, and answer.
+
+        A tier that fails costs at most its deadline and is named in the reply; it never makes the reply silently
+        shorter. Raises `UsageError` for a query that makes no sense, `EmbeddingError` when the model fails.
+        """
+        check(query)
+        asked = [_Asked(tier, time.monotonic()) for tier in self._tiers]
+        found = await self._ask(query, asked)
+        recency = Recency(query.half_life_days, datetime.now(UTC)) if query.half_life_days else None
+        alpha = DEFAULT_ALPHA if query.alpha is None else query.alpha
+        ranked = groups(fuse(found, alpha, depth_of(query), recency))
+        hits, refused = await self._verify(ranked, query.limit, asked)
+        return SearchReply(query, tuple(hits), tuple(a.outcome() for a in asked), tuple(refused))
+
+    async def _ask(self, query: SearchQuery, asked: Sequence[_Asked]) -> list[Found]:
+        terms = query_terms(query.text)
+        embedding = asyncio.ensure_future(self._embed.query(query.text))
+        await asyncio.gather(*(self._count(a, terms) for a in asked))
+        vector = await embedding
+        statistics = sum((a.statistics for a in asked if a.state == "ok"), CollectionStatistics())
+        question = StoreQuery(vector, terms, statistics, query.filters, str(self._embed.fingerprint), depth_of(query))
+        await asyncio.gather(*(self._candidates(a, question) for a in asked if a.state == "ok"))
+        return [Found(a.tier.name, a.tier.rank, a.candidates.plan, c) for a in asked for c in a.candidates.items]
+
+    async def _count(self, asked: _Asked, terms: Sequence[str]) -> None:
+        asked.statistics = await self._guard(asked, asked.tier.store.statistics(terms)) or asked.statistics
+
+    async def _candidates(self, asked: _Asked, question: StoreQuery) -> None:
+        asked.candidates = await self._guard(asked, asked.tier.store.search(question)) or asked.candidates
+
+    async def _guard(self, asked: _Asked, call: Awaitable[_T]) -> _T | None:
+        """Await a store, a stranger's code: whatever it raises becomes the tier's outcome."""
+        try:
+            async with asyncio.timeout(max(asked.started + self._deadline - time.monotonic(), 0.001)):
+                return await call
+        except TimeoutError:
+            asked.state = "timeout"
+            asked.error = KiwiError(f"no answer within {self._deadline:g} s", hint="raise KIWI_DEADLINE")
+        except FingerprintMismatch as error:
+            asked.state, asked.error = "stale", error
+        except KiwiError as error:
+            asked.state, asked.error = "error", error
+        except Exception as error:  # noqa: BLE001  # a store is a stranger's code here; this becomes a typed outcome
+            asked.state, asked.error = "error", KiwiError(f"{type(error).__name__}: {error}")
+        finally:
+            asked.finished = time.monotonic()
+        return None
+
+    async def _verify(
+        self, ranked: Sequence[Group], limit: int, asked: Sequence[_Asked]
+    ) -> tuple[list[SearchResult], list[RefusedHit]]:
+        """Take groups best first; one whose winner does not verify goes back with the next tier's entry in front."""
+        by_name = {a.tier.name: a for a in asked}
+        queue = [(order(group.winner), group) for group in ranked]
+        heapq.heapify(queue)
+        hits: list[SearchResult] = []
+        refused: list[RefusedHit] = []
+        while queue and len(hits) < limit:
+            _, group = heapq.heappop(queue)
+            try:
+                hit = await self._verify_group(group, by_name)
+            except KiwiError as error:
+                refused.append(self._refuse(group.winner, error, by_name))
+                rest = group.without_winner()
+                if rest.entries:
+                    heapq.heappush(queue, (order(rest.winner), rest))
+            else:
+                hits.extend([hit] if hit else [])
+        return hits, refused
+
+    async def _verify_group(self, group: Group, asked: dict[str, _Asked]) -> SearchResult | None:
+        """Return the group's hit, or None when a tier that was asked holds an item that shadows it unseen."""
+        winner = group.winner
+        tier = asked[winner.found.tier].tier
+        if await self._shadowed(winner, tier, asked):
+            return None
+        item = await self._fetch(winner, tier)
+        passage = verified_passage(item, winner.found.candidate)
+        same, shadows = await self._others(group, item, asked)
+        signed, signer = item.verified.statement, item.verified.signer
+        return SearchResult(
+            ref=signed.ref,
+            tier=tier.name,
+            tiers=(tier.name, *same),
+            shadows=shadows,
+            passage=passage,
+            metadata=signed.metadata,
+            score=winner.score,
+            parts=winner.parts,
+            digest=item.stored.digest,
+            key_id=signer.key_id,
+            principal=signer.principal,
+            signed_at=signed.signed_at,
+            path=item.stored.path,
+        )
+
+    async def _fetch(self, entry: Scored, tier: Tier[VectorStore]) -> VerifiedItem:
+        ref = entry.found.candidate.ref
+        stored = await self._within_deadline(tier, ref)
+        if stored is None:
+            raise Refused(f"{ref} left the {tier.name} tier while it was being searched")
+        return verify_stored(stored, ref, self._trust, self._audience)
+
+    async def _within_deadline(self, tier: Tier[VectorStore], ref: ItemRef) -> StoredItem | None:
+        try:
+            async with asyncio.timeout(self._deadline):
+                return await tier.store.get(ref)
+        except TimeoutError as error:
+            raise Refused(f"the {tier.name} tier gave no item within {self._deadline:g} s") from error
+
+    async def _shadowed(self, entry: Scored, tier: Tier[VectorStore], asked: dict[str, _Asked]) -> bool:
+        """Whether a tier before `tier` holds a verified item of this id, which did not match the query itself."""
+        ref = replace(entry.found.candidate.ref, version=None)
+        before = [a for a in asked.values() if a.tier.rank < tier.rank and a.state == "ok"]
+        stored = [await self._within_deadline(a.tier, ref) for a in before]
+        return any(item is not None and self._verifies(item) for item in stored)
+
+    def _verifies(self, stored: StoredItem) -> bool:
+        try:
+            verify_stored(stored, stored.ref, self._trust, self._audience)
+        except Refused:
+            return False
+        return True
+
+    async def _others(
+        self, group: Group, item: VerifiedItem, asked: dict[str, _Asked]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the tiers with the same content, and those whose other content this hit shadows."""
+        same, shadows = [], []
+        for entry in group.entries[1:]:
+            name = entry.found.tier
+            if entry.found.candidate.content_sha256 == item.stored.content_sha256:
+                same.append(name)
+            else:
+                shadows.append(await self._shadow_name(entry, item, asked[name].tier))
+        return tuple(same), tuple(shadows)
+
+    async def _shadow_name(self, entry: Scored, item: VerifiedItem, tier: Tier[VectorStore]) -> str:
+        try:
+            principal = (await self._fetch(entry, tier)).verified.signer.principal
+        except KiwiError:
+            return f"{tier.name}!unverified"
+        return tier.name if principal == item.verified.signer.principal else f"{tier.name}!{principal}"
+
+    def _refuse(self, entry: Scored, error: KiwiError, asked: dict[str, _Asked]) -> RefusedHit:
+        candidate, tier = entry.found.candidate, asked[entry.found.tier]
+        tier.state = "refused"
+        details = {"tier": tier.tier.name, "reason": error.code}
+        try:
+            tier.tier.audit.append("hit-refused", str(candidate.ref), candidate.digest, candidate.key_id, details)
+        except StoreCorrupt as broken:
+            tier.error = broken
+        return RefusedHit(candidate.ref, tier.tier.name, error.code, error.message)
+
+
+def check(query: SearchQuery) -> None:
+    """Raise `UsageError` when a query makes no sense."""
+    if not query.text.strip():
+        raise UsageError("the query is empty", hint='kiwi search "roll back a deploy"')
+    if len(query.text) > MAX_QUERY_CHARACTERS:
+        raise UsageError(f"the query is over {MAX_QUERY_CHARACTERS} characters")
+    if not 1 <= query.limit <= MAX_LIMIT:
+        raise UsageError(f"limit {query.limit} is not between 1 and {MAX_LIMIT}")
+    if query.alpha is not None and not 0 <= query.alpha <= 1:
+        raise UsageError(f"alpha {query.alpha:g} is not between 0 (words only) and 1 (vectors only)")
+    if query.half_life_days is not None and query.half_life_days < 0:
+        raise UsageError("half_life_days is negative")
+
+
+def depth_of(query: SearchQuery) -> int:
+    """Return how many passages each leg gives: enough that `limit` items remain after grouping."""
+    return max(LEG_DEPTH, query.limit * 10)

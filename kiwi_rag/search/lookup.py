@@ -1,0 +1,80 @@
+"""Finding one item by its address, in the order of the tiers, and verifying it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from kiwi_rag.errors import NotFound, UsageError
+from kiwi_rag.model import ItemRef, ItemType, StoredItem, check_item_id
+from kiwi_rag.search.verify import VerifiedItem, verify_stored
+from kiwi_rag.signing.trust import TrustPolicy
+from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.tiers import RANKS, Tier
+
+_ADDRESS = re.compile(r"(?:(?P<type>\w+):)?(?P<id>[^@:]+)(?:@(?P<version>\d[^@]*))?(?:@(?P<tier>[a-z]+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """``[type:]item_id[@version][@tier]``, read."""
+
+    item_type: ItemType | None
+    item_id: str
+    version: str | None
+    tier: str | None
+
+    def refs(self) -> list[ItemRef]:
+        """Return the references it may mean, one a type."""
+        types = [self.item_type] if self.item_type else list(ItemType)
+        return [ItemRef(t, self.item_id, self.version) for t in types]
+
+
+def parse_address(text: str) -> Address:
+    """Read an address such as ``acme/deploy/staging``, ``script:acme/lag@1.2.0`` or ``acme/slo@registry``.
+
+    Raises
+    ------
+    UsageError
+        When it is none; an illegal id is an `InvalidItemId`.
+    """
+    match = _ADDRESS.fullmatch(text)
+    if match is None or (match["tier"] and match["tier"] not in RANKS):
+        raise UsageError(f"{text!r} is not an address", hint="[type:]item_id[@version][@project|user|registry]")
+    if match["type"] and match["type"] not in list(ItemType):
+        raise UsageError(f"there is no item type {match['type']!r}", hint=", ".join(ItemType))
+    item_type = ItemType(match["type"]) if match["type"] else None
+    return Address(item_type, check_item_id(match["id"]), match["version"], match["tier"])
+
+
+async def find(
+    address: Address, tiers: Sequence[Tier[VectorStore]], trust: TrustPolicy, audience: str
+) -> tuple[Tier[VectorStore], VerifiedItem]:
+    """Return the item an address means, from the first tier that holds it, verified.
+
+    Raises
+    ------
+    NotFound
+        When no asked tier holds it.
+    UsageError
+        When it means several items of that tier.
+    Refused
+        When it does not verify.
+    """
+    for tier in tiers:
+        found = [stored async for stored in _held(address, tier)]
+        if len(found) > 1:
+            names = ", ".join(f"{stored.ref.item_type}:{stored.ref.item_id}" for _, stored in found)
+            raise UsageError(f"{address.item_id} is several items: {names}", hint="put the type in front")
+        for ref, stored in found:
+            return tier, verify_stored(stored, ref, trust, audience)
+    asked = ", ".join(tier.name for tier in tiers)
+    raise NotFound(f"no item {address.item_id} in {asked or 'any tier'}", hint=f"kiwi search {address.item_id!r}")
+
+
+async def _held(address: Address, tier: Tier[VectorStore]) -> AsyncIterator[tuple[ItemRef, StoredItem]]:
+    for ref in address.refs():
+        stored = await tier.store.get(ref)
+        if stored is not None:
+            yield ref, stored

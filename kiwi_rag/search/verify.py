@@ -1,0 +1,71 @@
+"""Out of the index: every hit is verified again before it is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kiwi_rag.errors import Refused
+from kiwi_rag.model import Candidate, ItemRef, Passage, StoredItem, sha256_hex
+from kiwi_rag.signing.statement import digest_of
+from kiwi_rag.signing.trust import TrustPolicy, Verified, verify
+
+
+class HitChanged(Refused):
+    """What the index says of an item is not what was signed."""
+
+    code = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedItem:
+    """A stored item whose envelope verified just now."""
+
+    stored: StoredItem
+    verified: Verified
+
+
+def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, audience: str) -> VerifiedItem:
+    """Verify what a store gave back for `ref`: signature, signer, audience, identity, digest.
+
+    Raises
+    ------
+    SignatureRefused
+        When the envelope does not verify any more.
+    HitChanged
+        When the store's columns differ from the signed payload.
+    """
+    verified = verify(stored.envelope, trust, stored.admitted_at)
+    signed = verified.statement
+    if signed.registry != audience:
+        raise HitChanged(f"signed for registry {signed.registry!r}, this one is {audience!r}")
+    if signed.ref.key != ref.key or (ref.version and signed.ref.version != ref.version):
+        raise HitChanged(f"the index calls it {ref}, but {signed.ref} was signed")
+    if stored.digest != digest_of(stored.envelope) or stored.content_sha256 != sha256_hex(signed.content.encode()):
+        raise HitChanged("the stored digests are not those of the signed payload")
+    return VerifiedItem(stored, verified)
+
+
+def verified_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
+    """Return the candidate's passage as the *signed* content has it; the index's own copy of the text is not trusted.
+
+    A body passage must stand in the signed content at its lines. The summary (ordinal 0) is composed, so what is
+    shown for it is the signed description.
+
+    Raises
+    ------
+    HitChanged
+        When the passage belongs to another version, or its text is not in the signed content.
+    """
+    signed, passage = item.verified.statement, candidate.passage
+    if candidate.digest != item.stored.digest or candidate.ref.version != signed.ref.version:
+        raise HitChanged("the passage belongs to another version of the item")
+    if passage.ordinal == 0:
+        return replace(passage, text=str(signed.metadata.get("description") or signed.ref.item_id), context="")
+    lines = signed.content.splitlines()[max(passage.start_line, 1) - 1 : passage.end_line]
+    if _words(passage.text) not in _words("\n".join(lines)) or any(h not in signed.content for h in passage.heading):
+        raise HitChanged("the index shows text that is not in the signed content at these lines")
+    return passage
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,191 @@
+"""Private keys: made, kept encrypted (PKCS8, mode 0600), and used to sign."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kiwi_rag.errors import KeyUnavailable, NotFound, UsageError
+from kiwi_rag.model import Envelope, Item, sha256_hex
+from kiwi_rag.signing import dsse, statement
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def key_id_of(public_key: bytes) -> str:
+    """Return the id of a public key: hex SHA-256 of its 32 raw bytes."""
+    return sha256_hex(public_key)
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """An unlocked Ed25519 key pair. ``public_key`` is the 32 raw bytes."""
+
+    name: str
+    public_key: bytes
+    _private: Ed25519PrivateKey = field(repr=False)
+
+    @property
+    def key_id(self) -> str:
+        """The key's id."""
+        return key_id_of(self.public_key)
+
+    def sign(self, item: Item, registry: str, signed_at: datetime | None = None) -> Envelope:
+        """Return the signed envelope of `item` for the audience `registry`; `signed_at` is now when left out."""
+        data = statement.payload(item, registry, signed_at or datetime.now(UTC))
+        signature = self._private.sign(dsse.pae(dsse.PAYLOAD_TYPE, data))
+        return Envelope(dsse.PAYLOAD_TYPE, data, ((self.key_id, signature),))
+
+    def pem(self, passphrase: str) -> bytes:
+        """Return the private key as encrypted PKCS8 PEM.
+
+        Raises
+        ------
+        UsageError
+            When the passphrase is empty: Kiwi never writes an unencrypted private key.
+        """
+        from cryptography.hazmat.primitives import serialization as s
+
+        if not passphrase:
+            raise UsageError("a private key needs a passphrase", hint="set KIWI_KEY_PASSPHRASE, or answer the prompt")
+        encryption = s.BestAvailableEncryption(passphrase.encode())
+        return self._private.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, encryption)
+
+
+def generate(name: str) -> SigningKey:
+    """Make a new key."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return _signing_key(check_name(name), Ed25519PrivateKey.generate())
+
+
+def from_pem(name: str, pem: bytes, passphrase: str | None) -> SigningKey:
+    """Unlock a PEM private key.
+
+    Raises
+    ------
+    KeyUnavailable
+        When the passphrase is missing or wrong, or the PEM holds no Ed25519 private key.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        private = load_pem_private_key(pem, passphrase.encode() if passphrase else None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        hint = "set KIWI_KEY_PASSPHRASE" if not passphrase else "check the passphrase"
+        raise KeyUnavailable(f"private key {name!r} cannot be unlocked", hint=hint) from error
+    if not isinstance(private, Ed25519PrivateKey):
+        raise KeyUnavailable(f"private key {name!r} is not an Ed25519 key", hint="kiwi keys new")
+    return _signing_key(name, private)
+
+
+def save(key: SigningKey, folder: Path, passphrase: str) -> Path:
+    """Write the key to ``<folder>/<name>.pem`` (encrypted, 0600) and its public half beside it; never overwrite.
+
+    Raises
+    ------
+    KeyUnavailable
+        When a key of that name exists, or the folder cannot be written.
+    """
+    path = folder / f"{check_name(key.name)}.pem"
+    data = key.pem(passphrase)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write_new(path, data)
+        path.with_suffix(".pub").write_text(f"{key.public_key.hex()}\n", encoding="ascii")
+    except FileExistsError as error:
+        raise KeyUnavailable(f"a key named {key.name!r} exists already", hint="choose another --name") from error
+    except OSError as error:
+        raise KeyUnavailable(f"cannot write {path}: {error.strerror}") from error
+    return path
+
+
+def load(name: str, folder: Path, passphrase: str | None) -> SigningKey:
+    """Read and unlock ``<folder>/<name>.pem``.
+
+    Raises
+    ------
+    NotFound
+        When there is no such key.
+    KeyUnavailable
+        When it cannot be read or unlocked, or others may read it.
+    """
+    path = folder / f"{check_name(name)}.pem"
+    try:
+        mode = path.stat().st_mode
+        pem = path.read_bytes()
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no key named {name!r} in {folder}", hint="kiwi keys new") from error
+    except OSError as error:
+        raise KeyUnavailable(f"cannot read {path}: {error.strerror}") from error
+    if mode & 0o077:
+        raise KeyUnavailable(f"{path} can be read by others", hint=f"chmod 600 {path}")
+    return from_pem(name, pem, passphrase)
+
+
+def names(folder: Path) -> tuple[str, ...]:
+    """Return the names of the keys in `folder`, sorted."""
+    return tuple(sorted(path.stem for path in folder.glob("*.pem")))
+
+
+def public_key(name: str, folder: Path) -> bytes:
+    """Return the raw public half of a kept key; needs no passphrase.
+
+    Raises
+    ------
+    NotFound
+        When there is no such key.
+    """
+    try:
+        return parse_public((folder / f"{check_name(name)}.pub").read_text(encoding="ascii"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotFound(f"there is no public key for {name!r} in {folder}", hint="kiwi keys list") from error
+
+
+def parse_public(text: str) -> bytes:
+    """Read a public key from its 64 hex digits, strictly.
+
+    Raises
+    ------
+    UsageError
+        When it is not a hex Ed25519 key.
+    SignatureRefused
+        When it is a weak or non-canonical key.
+    """
+    from kiwi_rag.signing.ed25519 import check_public_key
+
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", text.strip()):
+        raise UsageError("a public key is 64 hex digits", hint="kiwi keys show NAME prints it")
+    return check_public_key(bytes.fromhex(text.strip()))
+
+
+def check_name(name: str) -> str:
+    """Return `name` if it can name a key file.
+
+    Raises
+    ------
+    UsageError
+        When it cannot.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} cannot name a key", hint="use letters, digits, '.', '-' and '_'")
+    return name
+
+
+def _signing_key(name: str, private: Ed25519PrivateKey) -> SigningKey:
+    return SigningKey(name, private.public_key().public_bytes_raw(), private)
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)

@@ -1,0 +1,161 @@
+"""What is signed: the item's canonical payload, and the ``<file>.sig`` that stands beside a local file.
+
+The payload is RFC 8785 canonical JSON of ``registry`` (the audience), ``item_type``, ``item_id``, ``version``,
+``content``, ``metadata`` and ``signed_at``. The side file holds the same less ``content``, which is rebuilt from the
+file itself: one byte changed there and the signature no longer matches.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from kiwi_rag.errors import InvalidItemId, MalformedEnvelope
+from kiwi_rag.model import Envelope, Item, ItemRef, ItemType, check_item_id, sha256_hex
+from kiwi_rag.signing import dsse
+
+_MEMBERS = {"registry", "item_type", "item_id", "version", "content", "metadata", "signed_at"}
+_SIDE_FIELDS = {"payloadType", "statement", "signatures"}
+MAX_PAYLOAD_BYTES = 1 << 20
+MAX_SIDE_FILE_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A payload, read strictly: what a signer says about an item."""
+
+    registry: str
+    ref: ItemRef
+    content: str
+    metadata: Mapping[str, Any]
+    signed_at: datetime
+
+
+def canonical(value: Mapping[str, Any]) -> bytes:
+    """Return the RFC 8785 canonical JSON of `value`.
+
+    Raises
+    ------
+    MalformedEnvelope
+        When it holds something that JSON, or a double, cannot.
+    """
+    import rfc8785
+
+    try:
+        return rfc8785.dumps(dict(value))
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
+        raise MalformedEnvelope(f"not representable as canonical JSON: {error}") from error
+
+
+def payload(item: Item, registry: str, signed_at: datetime) -> bytes:
+    """Return the canonical payload of `item`, for the audience `registry`."""
+    return canonical({**_head(item.ref, registry, signed_at), "metadata": dict(item.metadata), "content": item.content})
+
+
+def parse(data: bytes) -> Statement:
+    """Read a payload; accept it only if its bytes are the canonical form of what they mean.
+
+    Raises
+    ------
+    MalformedEnvelope
+        When it is too large, not strict JSON, not canonical, or not an item statement.
+    """
+    if len(data) > MAX_PAYLOAD_BYTES:
+        raise MalformedEnvelope(f"the payload is over {MAX_PAYLOAD_BYTES} bytes")
+    members = dsse.strict_json(data, "the payload")
+    if not isinstance(members, dict) or set(members) != _MEMBERS:
+        raise MalformedEnvelope("the payload does not have exactly the members of an item statement")
+    if canonical(members) != data:
+        raise MalformedEnvelope("the payload is not in canonical form")
+    return _statement(members)
+
+
+def side_file(envelope: Envelope) -> bytes:
+    """Return the bytes of ``<file>.sig`` for a signed item: its envelope less the content."""
+    members = json.loads(envelope.payload)
+    del members["content"]
+    document = {
+        "payloadType": envelope.payload_type,
+        "statement": members,
+        "signatures": dsse.encode_signatures(envelope),
+    }
+    return json.dumps(document, ensure_ascii=False, indent=2, sort_keys=True).encode() + b"\n"
+
+
+def envelope_of(content: str, side: bytes) -> Envelope:
+    """Rebuild the full envelope from a file's content and its ``.sig``; nothing is verified yet.
+
+    Raises
+    ------
+    MalformedEnvelope
+        When the side file is malformed.
+    Unsigned
+        When it carries no signature.
+    """
+    if len(side) > MAX_SIDE_FILE_BYTES:
+        raise MalformedEnvelope(f"the signature file is over {MAX_SIDE_FILE_BYTES} bytes")
+    document = dsse.strict_json(_text(side), "the signature file")
+    if not isinstance(document, dict) or set(document) != _SIDE_FIELDS or not isinstance(document["statement"], dict):
+        raise MalformedEnvelope("the signature file does not have exactly payloadType, statement and signatures")
+    if document["payloadType"] != dsse.PAYLOAD_TYPE or set(document["statement"]) != _MEMBERS - {"content"}:
+        raise MalformedEnvelope("the signature file does not hold an item statement")
+    data = canonical({**document["statement"], "content": content})
+    return Envelope(dsse.PAYLOAD_TYPE, data, dsse.decode_signatures(document["signatures"]))
+
+
+def digest_of(envelope: Envelope) -> str:
+    """Return the digest that names a signed statement: hex SHA-256 of its payload."""
+    return sha256_hex(envelope.payload)
+
+
+def format_time(moment: datetime) -> str:
+    """Return `moment` as RFC 3339 in UTC with whole seconds, the only form that ``signed_at`` takes."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_time(text: object) -> datetime:
+    """Read ``signed_at``.
+
+    Raises
+    ------
+    MalformedEnvelope
+        When it is not ``YYYY-MM-DDThh:mm:ssZ``.
+    """
+    try:
+        moment = datetime.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError as error:
+        raise MalformedEnvelope(f"'signed_at' is not of the form YYYY-MM-DDThh:mm:ssZ: {str(text)[:40]!r}") from error
+    return moment
+
+
+def _head(ref: ItemRef, registry: str, signed_at: datetime) -> dict[str, str]:
+    return {
+        "registry": registry,
+        "item_type": ref.item_type.value,
+        "item_id": ref.item_id,
+        "version": ref.version or "",
+        "signed_at": format_time(signed_at),
+    }
+
+
+def _statement(members: Mapping[str, Any]) -> Statement:
+    texts = ("registry", "item_type", "item_id", "version", "content", "signed_at")
+    if not all(isinstance(members[name], str) for name in texts) or not isinstance(members["metadata"], dict):
+        raise MalformedEnvelope("a member of the payload has the wrong type")
+    try:
+        ref = ItemRef(ItemType(members["item_type"]), check_item_id(members["item_id"]), members["version"])
+    except (ValueError, InvalidItemId) as error:
+        raise MalformedEnvelope(f"the payload names no legal item: {error}") from error
+    return Statement(
+        members["registry"], ref, members["content"], members["metadata"], parse_time(members["signed_at"])
+    )
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedEnvelope("the signature file is not UTF-8") from error

@@ -1,0 +1,193 @@
+"""Who may sign what, and when: signers and the policy they make together. Pure; `trust_file` reads and writes it.
+
+The semantics are those of OpenSSH's ``allowed_signers``: a principal, a key, and the window in which signatures of
+that key count. An empty policy trusts nobody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from kiwi_rag.errors import BadSignature, SignatureRefused, UnknownSigner, UsageError, WrongKey
+from kiwi_rag.model import Envelope, ItemRef, ItemType
+from kiwi_rag.signing import dsse, statement
+from kiwi_rag.signing.keys import key_id_of
+from kiwi_rag.signing.statement import Statement, format_time
+
+_PATTERN = re.compile(r"[a-z0-9*][a-z0-9_*/-]*")
+
+
+class SignerStatus(StrEnum):
+    """``retired`` keeps what was received before; ``compromised`` voids everything, at once."""
+
+    ACTIVE = "active"
+    RETIRED = "retired"
+    COMPROMISED = "compromised"
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """A public key (32 raw bytes), whose it is, and what it may sign.
+
+    In ``patterns`` ``*`` stands for any run of characters, slashes too: ``acme/*`` is all below ``acme``. Signatures
+    count when ``valid_after <= signed_at < valid_before``; for a retired key ``valid_before`` is the retirement.
+    """
+
+    principal: str
+    public_key: bytes
+    patterns: tuple[str, ...] = ("*",)
+    types: tuple[ItemType, ...] = tuple(ItemType)
+    valid_after: datetime | None = None
+    valid_before: datetime | None = None
+    status: SignerStatus = SignerStatus.ACTIVE
+
+    @property
+    def key_id(self) -> str:
+        """Hex SHA-256 of the public key."""
+        return key_id_of(self.public_key)
+
+    def authorise(self, ref: ItemRef, signed_at: datetime, received_at: datetime | None = None) -> None:
+        """Return if this signer's statement about `ref` counts.
+
+        `received_at` is when the statement reached us; a retired key's counts only if that was before it retired.
+
+        Raises
+        ------
+        WrongKey
+            Saying which rule stands against it, and what mends it.
+        """
+        if self.status is SignerStatus.COMPROMISED:
+            raise WrongKey(
+                f"the key of {self.principal} is marked compromised: nothing it signed counts any more",
+                hint="sign the item again with another key: kiwi sign PATH --key NAME",
+            )
+        self._authorise_item(ref)
+        self._authorise_time(signed_at, received_at)
+
+    def _authorise_item(self, ref: ItemRef) -> None:
+        if ref.item_type not in self.types:
+            raise WrongKey(
+                f"{self.principal} may not sign a {ref.item_type} ({', '.join(self.types)} only)",
+                hint=f"kiwi trust add PUBLIC_KEY --principal {self.principal} --type {ref.item_type}",
+            )
+        if not any(matches(pattern, ref.item_id) for pattern in self.patterns):
+            raise WrongKey(
+                f"{self.principal} may not sign {ref.item_id} ({', '.join(self.patterns)} only)",
+                hint=f"kiwi trust add PUBLIC_KEY --principal {self.principal} --items '{ref.namespace}/*'",
+            )
+
+    def _authorise_time(self, signed_at: datetime, received_at: datetime | None) -> None:
+        if self.valid_after and signed_at < self.valid_after:
+            raise WrongKey(f"{self.principal}'s key counts only from {format_time(self.valid_after)}")
+        if self.valid_before is None:
+            return
+        retired = self.status is SignerStatus.RETIRED
+        if signed_at >= self.valid_before or (retired and received_at and received_at >= self.valid_before):
+            raise WrongKey(
+                f"{self.principal}'s key {'was retired' if retired else 'ran out'} at {format_time(self.valid_before)}",
+                hint="sign the item again with a current key: kiwi keys new, kiwi sign PATH --key NAME",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TrustPolicy:
+    """The signers that count here. ``threshold`` distinct keys must have signed."""
+
+    signers: tuple[Signer, ...] = ()
+    threshold: int = 1
+
+    @property
+    def by_key(self) -> Mapping[str, Signer]:
+        """Signers by key id; of two entries for one key the first counts, unless any says compromised."""
+        chosen: dict[str, Signer] = {}
+        for signer in self.signers:
+            if signer.key_id not in chosen or signer.status is SignerStatus.COMPROMISED:
+                chosen[signer.key_id] = signer
+        return chosen
+
+    def who_signed(self, envelope: Envelope) -> tuple[Signer, ...]:
+        """Return the known signers whose keys signed the envelope.
+
+        Raises
+        ------
+        UnknownSigner
+            When no known key signed, and the envelope does not claim that one did.
+        BadSignature
+            When it claims a known key, but the bytes are not what that key signed.
+        """
+        known = self.by_key
+        claimed = [key_id for key_id, _ in envelope.signatures]
+        try:
+            signed = dsse.verify(envelope, {key_id: s.public_key for key_id, s in known.items()}, self.threshold)
+        except BadSignature as error:
+            if not any(key_id in known for key_id in claimed):
+                raise UnknownSigner(
+                    f"signed by key {claimed[0][:16] or '(unnamed)'}…, which nobody here trusts",
+                    hint="if you know whose it is: kiwi trust add PUBLIC_KEY --principal NAME --items 'NAMESPACE/*'",
+                ) from error
+            raise BadSignature(hint="sign it again: kiwi sign PATH") from error
+        return tuple(known[key_id] for key_id in signed)
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A statement that verified, and the signer it counts for."""
+
+    statement: Statement
+    signer: Signer
+
+
+def verify(envelope: Envelope, trust: TrustPolicy, received_at: datetime | None = None) -> Verified:
+    """Verify an envelope: canonical payload, strict signature, and a signer who may say this.
+
+    Raises
+    ------
+    SignatureRefused
+        One of its subclasses, which tell what is wrong.
+    """
+    read = statement.parse(envelope.payload)
+    return Verified(read, authorised(trust.who_signed(envelope), read, trust.threshold, received_at))
+
+
+def authorised(
+    signers: tuple[Signer, ...], read: Statement, threshold: int = 1, received_at: datetime | None = None
+) -> Signer:
+    """Return the first of `signers` that may have signed `read`, if at least `threshold` of them may.
+
+    Raises
+    ------
+    WrongKey
+        With the first reason.
+    """
+    allowed, refusals = [], []
+    for signer in signers:
+        try:
+            signer.authorise(read.ref, read.signed_at, received_at)
+            allowed.append(signer)
+        except SignatureRefused as refusal:
+            refusals.append(refusal)
+    if len(allowed) < max(threshold, 1):
+        raise refusals[0] if refusals else WrongKey(f"{threshold} authorised signatures are needed")
+    return allowed[0]
+
+
+def matches(pattern: str, item_id: str) -> bool:
+    """Whether `pattern` covers `item_id`; only ``*`` is special, and it crosses slashes."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), item_id) is not None
+
+
+def check_pattern(pattern: str) -> str:
+    """Return `pattern` if it is one.
+
+    Raises
+    ------
+    UsageError
+        When it holds anything but id characters and ``*``, or over four stars.
+    """
+    if not _PATTERN.fullmatch(pattern) or pattern.count("*") > 4:
+        raise UsageError(f"{pattern!r} is not an item pattern", hint="for example 'acme/*', 'acme/deploy/*' or '*'")
+    return pattern

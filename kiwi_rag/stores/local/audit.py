@@ -1,0 +1,78 @@
+"""The audit log in the catalog: one short transaction a record, so that readers can audit as well."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from typing import Any
+
+from kiwi_rag.errors import AuditBroken
+from kiwi_rag.stores.local.connection import transaction
+from kiwi_rag.stores.local.records import timestamp
+from kiwi_rag.validation.audit import AuditHead, AuditRecord, seal_record, verify_records
+
+Borrow = Callable[[], AbstractContextManager[sqlite3.Connection]]
+"""Lends the store's writing connection, one borrower at a time."""
+
+_ENTRIES = """
+SELECT seq, at, event, ref, digest, key_id, details, previous, hash FROM audit WHERE seq > ? ORDER BY seq LIMIT ?
+"""
+_APPEND = """
+INSERT INTO audit (seq, at, event, ref, digest, key_id, details, previous, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+class SqliteAuditLog:
+    """`kiwi_rag.validation.audit.AuditLog` over the catalog. Needs no writer lock; SQLite serialises appends."""
+
+    def __init__(self, borrow: Borrow) -> None:
+        self._borrow = borrow
+
+    def append(self, event: str, ref: str, digest: str, key_id: str, details: Mapping[str, Any]) -> None:
+        """Add one record at the end; durable once it returns."""
+        with self._borrow() as connection, transaction(connection):
+            now = timestamp(datetime.now(UTC))
+            record = seal_record(
+                _head(connection), now, event=event, ref=ref, digest=digest, key_id=key_id, details=details
+            )
+            text = json.dumps(dict(record.details), ensure_ascii=False)
+            first = (record.seq, record.at, record.event, record.ref, record.digest, record.key_id)
+            connection.execute(_APPEND, (*first, text, record.previous, record.hash))
+
+    def entries(self, since_seq: int = 0, limit: int = 1000) -> list[AuditRecord]:
+        """Return up to `limit` records with a number above `since_seq`, in order."""
+        with self._borrow() as connection:
+            return list(_records(connection, since_seq, limit))
+
+    def verify_chain(self) -> AuditHead:
+        """Verify every record and return the head.
+
+        Raises
+        ------
+        AuditBroken
+            Naming the first record that does not hold, also when records were cut off at the end.
+        """
+        with self._borrow() as connection, transaction(connection, "BEGIN"):
+            return verify_audit(connection)
+
+
+def verify_audit(connection: sqlite3.Connection) -> AuditHead:
+    """Verify the whole log of a catalog; SQLite's own counter tells when its end was cut off."""
+    head = verify_records(_records(connection, 0, -1))
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'audit'").fetchone()
+    if row and row[0] != head.seq:
+        raise AuditBroken(f"the audit chain breaks at record {head.seq + 1}: records up to {row[0]} were cut off")
+    return head
+
+
+def _head(connection: sqlite3.Connection) -> AuditHead:
+    row = connection.execute("SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1").fetchone()
+    return AuditHead(row[0], row[1]) if row else AuditHead()
+
+
+def _records(connection: sqlite3.Connection, since_seq: int, limit: int) -> Iterator[AuditRecord]:
+    for row in connection.execute(_ENTRIES, (since_seq, limit)):
+        yield AuditRecord(**{**dict(row), "details": json.loads(row["details"])})

@@ -1,0 +1,255 @@
+"""Chroma as the catalog's vector index: always written, never trusted, rebuilt from the catalog at any doubt.
+
+Chroma's exceptions are many and unnamed, so everything it raises is caught here and becomes `ChromaFailed`: the
+catalog can always answer in its place.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kiwi_rag.stores.local.catalog import meta, set_meta
+from kiwi_rag.stores.local.connection import transaction
+from kiwi_rag.stores.local.ownership import Ownership
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from kiwi_rag.model import Vector
+
+COLLECTION = "items"
+BATCH = 5_000  # Chroma takes 5,461 at most
+SAMPLE = 8
+# Chroma may lose live rows after many deletes (chroma#7758): past this share of the collection it is made anew.
+STALE_SHARE = 4
+STALE_LEAST = 1_000
+
+_VECTORS_OF = """
+SELECT passage_key, vector FROM vectors WHERE passage_key IN (SELECT value FROM json_each(?))
+"""
+_SAMPLE_ROWS = "SELECT passage_key, vector FROM vectors ORDER BY random() LIMIT ?"
+
+
+class ChromaFailed(Exception):
+    """Chroma raised something; the catalog answers instead."""
+
+
+class ChromaIndex:
+    """The Chroma folder of one tier, opened only when it is needed and only when it was made here."""
+
+    def __init__(self, ownership: Ownership) -> None:
+        self._ownership = ownership
+        self._client: Any = None
+        self._generation = -1
+        self._distrusted = -1
+        self._mutex = threading.RLock()
+
+    @property
+    def folder(self) -> Path:
+        """Where Chroma keeps its files."""
+        return self._ownership.chroma_folder
+
+    def close(self) -> None:
+        """Close the client, when one is open; what a broken one says about that does not matter."""
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(Exception):
+                client.close()
+
+    def nearest(self, connection: sqlite3.Connection, vector: Vector, depth: int) -> list[int] | None:
+        """Return the nearest passage keys, or None when Chroma is behind, foreign or broken."""
+        generation = int(meta(connection, "generation"))
+        if self._distrusted == generation or is_behind(connection) or not self._mutex.acquire(blocking=False):
+            return None
+        try:
+            return self._query(self._open_for_reading(connection, generation), vector, depth)
+        except ChromaFailed:
+            self._distrusted = generation
+            self.close()
+            return None
+        finally:
+            self._mutex.release()
+
+    def _open_for_reading(self, connection: sqlite3.Connection, generation: int) -> Any:
+        if self._client is None or self._generation != generation:
+            # Another process may have written: what this client has in memory is then old.
+            self.close()
+            if not self._ownership.owns_chroma(catalog_id(connection)):
+                raise ChromaFailed("the Chroma folder was not made here")
+            problem = self.problem(connection)
+            if problem:
+                raise ChromaFailed(problem)
+            self._generation = generation
+        return self._collection(create=False)
+
+    def _query(self, collection: Any, vector: Vector, depth: int) -> list[int]:
+        with _strangers_code():
+            answer = collection.query(query_embeddings=[vector.tolist()], n_results=depth, include=["distances"])
+            return [int(key) for key in answer["ids"][0]]
+
+    def synchronise(self, connection: sqlite3.Connection) -> bool:
+        """Bring Chroma to the catalog's generation; return whether it had to be built anew. The writer's alone.
+
+        Raises
+        ------
+        ChromaFailed
+            When even building it anew failed; the catalog still says that Chroma is behind.
+        """
+        if not is_behind(connection):
+            return False
+        with self._mutex:
+            try:
+                if self._can_follow(connection):
+                    self._apply_journal(connection)
+                    return False
+            except ChromaFailed:
+                pass
+            self.rebuild(connection)
+            return True
+
+    def _can_follow(self, connection: sqlite3.Connection) -> bool:
+        limit = max(STALE_LEAST, int(meta(connection, "passages")) // STALE_SHARE)
+        fresh = int(meta(connection, "chroma_deletes")) <= limit
+        return fresh and self._ownership.owns_chroma(catalog_id(connection))
+
+    def _apply_journal(self, connection: sqlite3.Connection) -> None:
+        self.close()  # nothing another process wrote since may be missing in memory
+        generation = int(meta(connection, "generation"))
+        journal = connection.execute("SELECT passage_key, present FROM chroma_journal").fetchall()
+        added = [key for key, present in journal if present]
+        gone = [key for key, present in journal if not present]
+        collection = self._collection(create=True)
+        for batch in _batches(gone):
+            with _strangers_code():
+                collection.delete(ids=[str(key) for key in batch])
+        for batch in _batches(added):
+            self._put(collection, connection.execute(_VECTORS_OF, (json.dumps(batch),)).fetchall())
+        problem = self._difference(collection, connection)
+        if problem:
+            raise ChromaFailed(problem)
+        self._mark_clean(connection, generation, int(meta(connection, "chroma_deletes")) + len(gone))
+
+    def rebuild(self, connection: sqlite3.Connection) -> None:
+        """Make Chroma anew from the catalog's vectors; nothing is embedded again. The writer's alone."""
+        with self._mutex:
+            self._rebuild(connection)
+
+    def _rebuild(self, connection: sqlite3.Connection) -> None:
+        self.close()
+        generation = int(meta(connection, "generation"))
+        self._start_empty(connection)
+        collection = self._collection(create=True)
+        keys = [row[0] for row in connection.execute("SELECT passage_key FROM vectors ORDER BY passage_key")]
+        for batch in _batches(keys):
+            self._put(collection, connection.execute(_VECTORS_OF, (json.dumps(batch),)).fetchall())
+        self._mark_clean(connection, generation, 0)
+
+    def _start_empty(self, connection: sqlite3.Connection) -> None:
+        with _strangers_code():
+            if self.folder.is_symlink() or self.folder.is_file():
+                self.folder.unlink()
+            elif self.folder.exists():
+                shutil.rmtree(self.folder)
+            self._ownership.claim_chroma(catalog_id(connection))
+
+    def _put(self, collection: Any, rows: Sequence[tuple[int, bytes]]) -> None:
+        if rows:
+            vectors = np.stack([np.frombuffer(vector, dtype="<f4") for _, vector in rows])
+            with _strangers_code():
+                collection.upsert(ids=[str(key) for key, _ in rows], embeddings=vectors)
+
+    def _mark_clean(self, connection: sqlite3.Connection, generation: int, deletes: int) -> None:
+        with transaction(connection):
+            connection.execute("DELETE FROM chroma_journal")
+            set_meta(connection, "chroma_generation", generation)
+            set_meta(connection, "chroma_deletes", deletes)
+        self._generation, self._distrusted = generation, -1
+
+    def _collection(self, *, create: bool) -> Any:
+        with _strangers_code():
+            if self._client is None:
+                self._client = _open_client(self.folder)
+            if not create:
+                return self._client.get_collection(COLLECTION, embedding_function=None)
+            return self._client.get_or_create_collection(
+                COLLECTION, embedding_function=None, metadata={"hnsw:space": "cosine"}
+            )
+
+    def problem(self, connection: sqlite3.Connection) -> str:
+        """Return what is wrong with Chroma as against the catalog; an empty string when nothing is."""
+        if not meta(connection, "passages") and not self.folder.exists():
+            return ""
+        if is_behind(connection):
+            return "chroma: the index is behind the catalog"
+        if not self._ownership.owns_chroma(catalog_id(connection)):
+            return "chroma: the folder is missing or was not made here"
+        try:
+            with self._mutex:
+                return self._difference(self._collection(create=False), connection)
+        except ChromaFailed as error:
+            return f"chroma: {error}"
+
+    def _difference(self, collection: Any, connection: sqlite3.Connection) -> str:
+        keys = {str(row[0]) for row in connection.execute("SELECT passage_key FROM vectors")}
+        with _strangers_code():
+            ids = set(collection.get(include=[])["ids"])
+        if ids != keys:
+            return f"chroma: {len(keys - ids)} passages are missing and {len(ids - keys)} are left over"
+        for key, blob in connection.execute(_SAMPLE_ROWS, (SAMPLE,)).fetchall():
+            if not self._finds_itself(collection, key, np.frombuffer(blob, dtype="<f4")):
+                return f"chroma: passage {key} does not find itself"
+        return ""
+
+    def _finds_itself(self, collection: Any, key: int, vector: NDArray[np.float32]) -> bool:
+        with _strangers_code():
+            answer = collection.query(query_embeddings=[vector.tolist()], n_results=1, include=["distances"])
+        ids, distances = answer["ids"][0], answer["distances"][0]
+        # Passages with equal texts have equal vectors: distance zero is as good as the same key.
+        return bool(ids) and (ids[0] == str(key) or abs(distances[0]) < 1e-4)
+
+
+def is_behind(connection: sqlite3.Connection) -> bool:
+    """Whether the catalog has changes that Chroma has not."""
+    return bool(
+        connection.execute("SELECT EXISTS (SELECT 1 FROM chroma_journal)").fetchone()[0]
+        or (meta(connection, "passages") and not meta(connection, "chroma_generation"))
+    )
+
+
+def catalog_id(connection: sqlite3.Connection) -> str:
+    """Return the random id that this catalog was given when it was made."""
+    return str(meta(connection, "catalog_id"))
+
+
+def _open_client(folder: Path) -> Any:
+    import chromadb
+    from chromadb.config import Settings
+
+    return chromadb.PersistentClient(path=str(folder), settings=Settings(anonymized_telemetry=False))
+
+
+@contextmanager
+def _strangers_code() -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        # Chroma's Rust core panics with an exception that is not an `Exception`.
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+            raise
+        raise ChromaFailed(f"{type(error).__name__}: {str(error)[:200]}") from error
+
+
+def _batches(keys: Sequence[int]) -> Iterator[list[int]]:
+    iterator = iter(keys)
+    while batch := list(islice(iterator, BATCH)):
+        yield batch

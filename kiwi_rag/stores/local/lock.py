@@ -1,0 +1,81 @@
+"""One writer a tier: an advisory file lock that dies with its process, and a note of who holds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from kiwi_rag.errors import StoreBusy
+
+WAIT_SECONDS = 4.0
+
+
+class WriterLock:
+    """The writer's lock of one tier folder; counted, so that one store may take it again.
+
+    The lock itself is the operating system's, so it is gone the moment its process is. ``writer.json`` is only a
+    note for whoever has to wait.
+    """
+
+    def __init__(self, folder: Path, wait_seconds: float = WAIT_SECONDS) -> None:
+        self._lock = filelock.FileLock(folder / "writer.lock", timeout=wait_seconds, thread_local=False)
+        self._note = folder / "writer.json"
+        self._depth = 0
+        self._mutex = threading.Lock()
+
+    @property
+    def held(self) -> bool:
+        """Whether this store holds the lock now."""
+        return self._depth > 0
+
+    def acquire(self) -> None:
+        """Take the lock, or count one more holder in this store. Blocks for a few seconds at most.
+
+        Raises
+        ------
+        StoreBusy
+            Naming the process that holds it.
+        """
+        with self._mutex:
+            if not self._depth:
+                self._take()
+            self._depth += 1
+
+    def release(self) -> None:
+        """Give back what one `acquire` took."""
+        with self._mutex:
+            self._depth -= 1
+            if not self._depth:
+                self._note.unlink(missing_ok=True)
+                self._lock.release()
+
+    def _take(self) -> None:
+        try:
+            self._lock.acquire()
+        except filelock.Timeout as error:
+            raise StoreBusy(
+                f"another process is writing to {self._note.parent}: {self._holder()}",
+                hint="wait for it to end, or stop it; searching works meanwhile",
+            ) from error
+        self._note.write_text(json.dumps(_me()), encoding="utf-8")
+
+    def _holder(self) -> str:
+        try:
+            note: dict[str, Any] = json.loads(self._note.read_text(encoding="utf-8"))
+            return f"pid {note['pid']} on {note['host']} since {note['since']}: {note['command']}"
+        except (OSError, ValueError, KeyError, TypeError):
+            return "it has not said who it is"
+
+
+def _me() -> dict[str, object]:
+    command = " ".join([Path(sys.argv[0]).name or "python", *sys.argv[1:]])[:200]
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"pid": os.getpid(), "command": command, "host": socket.gethostname(), "since": since}

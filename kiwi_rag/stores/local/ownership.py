@@ -1,0 +1,107 @@
+"""Whose folder this is: a catalog or a Chroma folder that came with a clone is never opened.
+
+A tier folder carries ``owner.json`` with a random catalog id and an HMAC of it under a token that only this user's
+machine knows. It is checked before SQLite or Chroma see a single foreign byte: both parse, and Chroma may even run,
+what their files say. What does not match is moved aside, and the tier starts empty.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from pathlib import Path
+
+CATALOG_NAME = "catalog.sqlite3"
+CHROMA_NAME = "chroma"
+_MARK_NAME = "owner.json"
+_CHROMA_MARK_NAME = "kiwi-owner"
+
+
+class Ownership:
+    """The owner's marks of one tier folder.
+
+    Parameters
+    ----------
+    folder
+        The tier's folder for derived data.
+    token
+        A secret of this user on this machine, kept outside every repository.
+    """
+
+    def __init__(self, folder: Path, token: str) -> None:
+        self._folder = folder
+        self._token = token.encode()
+        self._mark = folder / _MARK_NAME
+        self.chroma_folder = folder / CHROMA_NAME
+
+    def catalog_id(self) -> str | None:
+        """Return the catalog's id when the folder is ours, else None."""
+        if self._mark.is_symlink() or (self._folder / CATALOG_NAME).is_symlink():
+            return None
+        try:
+            note = json.loads(self._mark.read_text(encoding="utf-8"))
+            catalog_id, mark = str(note["catalog_id"]), str(note["mark"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return catalog_id if hmac.compare_digest(mark.encode(), self._sign("catalog", catalog_id)) else None
+
+    def claim(self) -> str:
+        """Mark the folder as ours under a new catalog id, and return that id."""
+        catalog_id = secrets.token_hex(16)
+        mark = self._sign("catalog", catalog_id).decode()
+        _write_atomically(self._mark, json.dumps({"catalog_id": catalog_id, "mark": mark}))
+        return catalog_id
+
+    def owns_chroma(self, catalog_id: str) -> bool:
+        """Whether the Chroma folder was made here, for this catalog."""
+        mark = self.chroma_folder / _CHROMA_MARK_NAME
+        if self.chroma_folder.is_symlink() or mark.is_symlink():
+            return False
+        try:
+            return hmac.compare_digest(mark.read_bytes(), self._sign("chroma", catalog_id))
+        except OSError:
+            return False
+
+    def claim_chroma(self, catalog_id: str) -> None:
+        """Make the Chroma folder and mark it as ours."""
+        self.chroma_folder.mkdir(exist_ok=True)
+        _write_atomically(self.chroma_folder / _CHROMA_MARK_NAME, self._sign("chroma", catalog_id).decode())
+
+    def _sign(self, purpose: str, catalog_id: str) -> bytes:
+        message = f"kiwi:{purpose}:{catalog_id}".encode()
+        return hmac.new(self._token, message, hashlib.sha256).hexdigest().encode()
+
+
+def move_aside(path: Path, reason: str) -> Path | None:
+    """Rename `path` to the first free ``<name>.<reason>-<n>`` and return that; None when there is nothing to move."""
+    if not (path.exists() or path.is_symlink()):
+        return None
+    number = 1
+    while (target := path.with_name(f"{path.name}.{reason}-{number}")).exists() or target.is_symlink():
+        number += 1
+    path.rename(target)
+    return target
+
+
+def move_catalog_aside(folder: Path, reason: str) -> Path | None:
+    """Move the catalog aside with its write-ahead log, which belongs to it and to no later one."""
+    moved = move_aside(folder / CATALOG_NAME, reason)
+    for suffix in ("-wal", "-shm"):
+        side = folder / (CATALOG_NAME + suffix)
+        if moved is None or suffix == "-shm":
+            side.unlink(missing_ok=True)
+        elif side.exists():
+            side.rename(moved.with_name(moved.name + suffix))
+    return moved
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

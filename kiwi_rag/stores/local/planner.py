@@ -1,0 +1,139 @@
+"""How a search is answered: both legs over what passes the filters, exactly or through Chroma."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kiwi_rag.errors import FingerprintMismatch
+from kiwi_rag.lexical import bm25_weights
+from kiwi_rag.model import Candidate, Candidates, StoreQuery
+from kiwi_rag.stores.local.postings import add_scores
+from kiwi_rag.stores.local.records import item_ref, passage
+from kiwi_rag.stores.local.vectors import Snapshot, best
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from kiwi_rag.model import Vector
+    from kiwi_rag.stores.local.vectors import Rows
+
+EXACT_LIMIT = 50_000
+"""Up to this many passages the matrix product is as fast as the index, and its recall is 1."""
+
+Nearest = Callable[["Vector", int], "list[int] | None"]
+"""Asks Chroma for the nearest passage keys; None when Chroma cannot be relied on now."""
+
+_DETAILS = """
+SELECT p.passage_key, p.ordinal, p.text, p.context, p.heading, p.start_line, p.end_line, i.item_type, i.item_id,
+    i.version, i.digest, i.content_sha256, i.metadata, i.key_id, i.signed_at
+FROM passages p JOIN items i USING (item_key) WHERE p.passage_key IN (SELECT value FROM json_each(?))
+"""
+
+
+def answer(
+    connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery, nearest: Nearest, exact_limit: int
+) -> Candidates:
+    """Return the union of both legs' best passages. Runs inside one read transaction.
+
+    Raises
+    ------
+    FingerprintMismatch
+        When the query's vector is of another model than the stored ones.
+    """
+    if not len(snapshot):
+        return Candidates((), "exact")
+    _check_fingerprint(snapshot, query)
+    allowed = snapshot.matching(connection, query.filters)
+    lexical, word_rows = _words_leg(connection, snapshot, query, allowed)
+    near_rows, plan = _vector_leg(connection, snapshot, query, allowed, nearest, exact_limit)
+    rows = np.union1d(near_rows, word_rows)
+    cosines = np.clip(snapshot.vectors(connection, rows) @ query.vector, -1.0, 1.0)
+    found = _details(connection, snapshot, snapshot.keys[rows].tolist())
+    scored = zip(found, cosines.tolist(), lexical[rows].tolist(), strict=True)
+    return Candidates(tuple(dataclasses.replace(c, cosine=cos, bm25=words) for c, cos, words in scored), plan)
+
+
+def _check_fingerprint(snapshot: Snapshot, query: StoreQuery) -> None:
+    if (snapshot.fingerprint, snapshot.dimension) != (query.fingerprint, len(query.vector)):
+        raise FingerprintMismatch(
+            f"this tier holds vectors of {snapshot.fingerprint}, the query's is of {query.fingerprint}",
+            hint="index again with one model: kiwi index --rebuild",
+        )
+
+
+def _words_leg(
+    connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery, allowed: NDArray[np.bool_] | None
+) -> tuple[NDArray[np.float64], Rows]:
+    weights = bm25_weights(query.statistics, query.terms)
+    scores = np.zeros(len(snapshot))
+    postings = {term: snapshot.posting(connection, term) for term in weights}
+    add_scores(scores, snapshot.lengths, postings, weights, query.statistics.average_length)
+    hit = scores > 0 if allowed is None else (scores > 0) & allowed
+    rows = np.flatnonzero(hit)
+    return scores, rows[best(scores[rows], query.depth)]
+
+
+def _vector_leg(  # noqa: PLR0913, PLR0917  # what a plan depends on
+    connection: sqlite3.Connection,
+    snapshot: Snapshot,
+    query: StoreQuery,
+    allowed: NDArray[np.bool_] | None,
+    nearest: Nearest,
+    exact_limit: int,
+) -> tuple[Rows, str]:
+    if allowed is None and len(snapshot) > exact_limit:
+        keys = nearest(query.vector, min(query.depth, len(snapshot)))
+        if keys is not None:
+            return _rows_of(snapshot, keys), "chroma"
+    if allowed is None or len(snapshot) <= exact_limit:
+        snapshot.matrix(connection)
+    return _exact(connection, snapshot, query, allowed), "exact"
+
+
+def _exact(
+    connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery, allowed: NDArray[np.bool_] | None
+) -> Rows:
+    if allowed is None:
+        return best(snapshot.matrix(connection) @ query.vector, query.depth)
+    rows = np.flatnonzero(allowed)
+    return rows[best(snapshot.vectors(connection, rows) @ query.vector, query.depth)]
+
+
+def _rows_of(snapshot: Snapshot, keys: list[int]) -> Rows:
+    wanted = np.array(sorted(keys), dtype=np.int64)
+    rows: Rows = np.searchsorted(snapshot.keys, wanted).clip(max=len(snapshot) - 1)
+    found: Rows = rows[snapshot.keys[rows] == wanted]
+    return found
+
+
+def _details(connection: sqlite3.Connection, snapshot: Snapshot, keys: list[int]) -> list[Candidate]:
+    known = {key: snapshot.candidates[key] for key in keys if key in snapshot.candidates}
+    missing = [key for key in keys if key not in known]
+    fresh = dict(_read_details(connection, missing)) if missing else {}
+    snapshot.remember(fresh)
+    return [known.get(key) or fresh[key] for key in keys]
+
+
+def _read_details(connection: sqlite3.Connection, keys: list[int]) -> Iterable[tuple[int, Candidate]]:
+    for row in connection.execute(_DETAILS, (json.dumps(keys),)):
+        yield (
+            row["passage_key"],
+            Candidate(
+                ref=item_ref(row),
+                digest=row["digest"],
+                content_sha256=row["content_sha256"],
+                passage=passage(row),
+                cosine=0.0,
+                bm25=0.0,
+                metadata=json.loads(row["metadata"]),
+                key_id=row["key_id"],
+                signed_at=datetime.fromisoformat(row["signed_at"]),
+            ),
+        )

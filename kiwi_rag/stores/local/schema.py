@@ -1,0 +1,118 @@
+"""The catalog's schema, as numbered forward steps; ``PRAGMA user_version`` says which were taken."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from kiwi_rag.errors import StoreError
+
+# Totals and the Chroma journal follow `passages` by trigger: there is no way to write a passage and forget them.
+# Postings cannot: with ``trusted_schema = OFF`` a trigger may not touch a virtual table.
+# Keys are AUTOINCREMENT, so a key that Chroma still holds is never given out again.
+#
+# The terms are made by kiwi_rag.lexical. The 'ascii' tokenizer treats every character above U+007F as part of a
+# token, folds only A-Z (which a term never has) and, with '_' added, splits at the joining spaces and nowhere else.
+CREATE_POSTINGS = (
+    """CREATE VIRTUAL TABLE postings USING fts5(terms, tokenize = "ascii tokenchars '_'")""",
+    "CREATE VIRTUAL TABLE posting_terms USING fts5vocab('postings', 'row')",
+    "CREATE VIRTUAL TABLE posting_instances USING fts5vocab('postings', 'instance')",
+)
+
+_TABLES = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+INSERT INTO meta (name, value) VALUES
+    ('generation', 0), ('fingerprint', ''), ('dimension', 0), ('passages', 0), ('total_length', 0),
+    ('chroma_generation', 0), ('chroma_deletes', 0);
+
+CREATE TABLE items (
+    item_key INTEGER PRIMARY KEY AUTOINCREMENT,
+    item_type TEXT NOT NULL, item_id TEXT NOT NULL, folded_id TEXT NOT NULL, namespace TEXT NOT NULL,
+    version TEXT NOT NULL, digest TEXT NOT NULL, content_sha256 TEXT NOT NULL,
+    payload_type TEXT NOT NULL, payload BLOB NOT NULL, signatures TEXT NOT NULL,
+    key_id TEXT NOT NULL, principal TEXT NOT NULL, policy TEXT NOT NULL,
+    admitted_at TEXT NOT NULL, signed_at TEXT NOT NULL, path TEXT NOT NULL,
+    metadata TEXT NOT NULL, category TEXT NOT NULL, author TEXT NOT NULL,
+    UNIQUE (item_type, folded_id)
+);
+
+CREATE TABLE versions (
+    item_type TEXT NOT NULL, folded_id TEXT NOT NULL, version TEXT NOT NULL,
+    content_sha256 TEXT NOT NULL, digest TEXT NOT NULL, seen_at TEXT NOT NULL,
+    PRIMARY KEY (item_type, folded_id, version)
+) WITHOUT ROWID;
+
+CREATE TABLE tags (
+    item_key INTEGER NOT NULL REFERENCES items ON DELETE CASCADE, tag TEXT NOT NULL,
+    PRIMARY KEY (item_key, tag)
+) WITHOUT ROWID;
+
+CREATE TABLE passages (
+    passage_key INTEGER PRIMARY KEY AUTOINCREMENT,
+    item_key INTEGER NOT NULL REFERENCES items ON DELETE CASCADE,
+    ordinal INTEGER NOT NULL, text TEXT NOT NULL, context TEXT NOT NULL, heading TEXT NOT NULL,
+    start_line INTEGER NOT NULL, end_line INTEGER NOT NULL, length INTEGER NOT NULL
+);
+CREATE INDEX passages_by_item ON passages (item_key, ordinal, length);
+
+CREATE TABLE vectors (
+    passage_key INTEGER PRIMARY KEY REFERENCES passages ON DELETE CASCADE, vector BLOB NOT NULL
+);
+
+CREATE TABLE chroma_journal (passage_key INTEGER PRIMARY KEY, present INTEGER NOT NULL);
+
+CREATE TRIGGER passage_added AFTER INSERT ON passages BEGIN
+    UPDATE meta SET value = value + 1 WHERE name = 'passages';
+    UPDATE meta SET value = value + new.length WHERE name = 'total_length';
+    INSERT OR REPLACE INTO chroma_journal (passage_key, present) VALUES (new.passage_key, 1);
+END;
+CREATE TRIGGER passage_removed AFTER DELETE ON passages BEGIN
+    UPDATE meta SET value = value - 1 WHERE name = 'passages';
+    UPDATE meta SET value = value - old.length WHERE name = 'total_length';
+    INSERT OR REPLACE INTO chroma_journal (passage_key, present) VALUES (old.passage_key, 0);
+END;
+
+CREATE TABLE sources (
+    path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
+    sha256 TEXT NOT NULL, sig_sha256 TEXT NOT NULL, gate_stamp TEXT NOT NULL,
+    item_type TEXT NOT NULL, item_id TEXT NOT NULL, digest TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE audit (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, event TEXT NOT NULL, ref TEXT NOT NULL,
+    digest TEXT NOT NULL, key_id TEXT NOT NULL, details TEXT NOT NULL,
+    previous TEXT NOT NULL, hash TEXT NOT NULL
+);
+CREATE TRIGGER audit_no_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+CREATE TRIGGER audit_no_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+"""
+
+_VERSION_1 = ";\n".join([*CREATE_POSTINGS, _TABLES])
+
+STEPS: tuple[str, ...] = (_VERSION_1,)
+"""Step *i* (from 0) brings schema version *i* to *i + 1*. Steps are added at the end and never edited."""
+
+SCHEMA_VERSION = len(STEPS)
+
+
+def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> None:
+    """Bring the catalog to the newest schema, one transaction a step.
+
+    Raises
+    ------
+    StoreError
+        When a newer Kiwi made this catalog.
+    """
+    current = schema_version(connection)
+    if current > len(steps):
+        raise StoreError(
+            f"the catalog has schema {current}, this Kiwi speaks {len(steps)}: a newer Kiwi made it",
+            hint="upgrade kiwi-rag",
+        )
+    for number, step in enumerate(steps[current:], start=current + 1):
+        # PRAGMA takes no parameters; the number is our own counter.
+        connection.executescript(f"BEGIN IMMEDIATE;\n{step}\nPRAGMA user_version = {number:d};\nCOMMIT;")
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Return the schema version; 0 for a catalog without tables."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])

@@ -1,0 +1,142 @@
+"""An open catalog: who may open it, how it is made, and its connections, each lent to one thread at a time."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from kiwi_rag.errors import StoreCorrupt
+from kiwi_rag.stores.local.catalog import meta, set_meta
+from kiwi_rag.stores.local.connection import check_not_truncated, connect, sqlite_door
+from kiwi_rag.stores.local.lock import WriterLock
+from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, move_catalog_aside
+from kiwi_rag.stores.local.schema import SCHEMA_VERSION, migrate, schema_version
+
+Lane = Literal["read", "write", "audit"]
+
+
+class CatalogSession:
+    """The connections to one tier's catalog, opened at first use.
+
+    Reading, writing and auditing have a connection each, so that none waits for another inside this process;
+    between processes SQLite's write-ahead log sees to it.
+    """
+
+    def __init__(self, folder: Path, ownership: Ownership, lock: WriterLock) -> None:
+        self.path = folder / CATALOG_NAME
+        self._folder = folder
+        self._ownership = ownership
+        self._lock = lock
+        self._connections: dict[Lane, sqlite3.Connection] = {}
+        self._opening = threading.Lock()
+        self._mutexes: dict[Lane, threading.Lock] = {
+            "read": threading.Lock(),
+            "write": threading.Lock(),
+            "audit": threading.Lock(),
+        }
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any connection is open."""
+        return bool(self._connections)
+
+    @contextmanager
+    def borrow(self, lane: Lane) -> Iterator[sqlite3.Connection]:
+        """Lend one connection; SQLite's errors come out as Kiwi's.
+
+        Raises
+        ------
+        StoreCorrupt, StoreFull, StoreBusy, StoreError
+            By what SQLite says, on opening or inside the block.
+        """
+        with self._mutexes[lane], sqlite_door(self.path):
+            yield self._connection(lane)
+
+    def close(self) -> None:
+        """Close every connection, waiting for whoever has borrowed one."""
+        for lane, mutex in self._mutexes.items():
+            with mutex:
+                connection = self._connections.pop(lane, None)
+                if connection is not None:
+                    connection.close()
+
+    def move_aside(self, reason: str) -> Path | None:
+        """Move the catalog aside, so that the next use starts an empty one. The writer's alone."""
+        self.close()
+        return move_catalog_aside(self._folder, reason)
+
+    def _connection(self, lane: Lane) -> sqlite3.Connection:
+        with self._opening:
+            if lane not in self._connections:
+                self._connections[lane] = self._open(lane)
+            return self._connections[lane]
+
+    def _open(self, lane: Lane) -> sqlite3.Connection:
+        self._make_folder()
+        if not (self._ownership.catalog_id() and self.path.exists()):
+            self._create()
+        check_not_truncated(self.path)
+        connection = connect(self.path, readonly=lane == "read")
+        try:
+            return self._checked(connection, lane)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _checked(self, connection: sqlite3.Connection, lane: Lane) -> sqlite3.Connection:
+        connection.row_factory = sqlite3.Row
+        if schema_version(connection) != SCHEMA_VERSION:
+            self._upgrade(connection)
+        if meta(connection, "catalog_id") == self._ownership.catalog_id():
+            return connection
+        # The file was swapped for another one after this folder was claimed, as a `git pull` can do.
+        connection.close()
+        self._create(discard=True)
+        return self._open(lane)
+
+    def _upgrade(self, connection: sqlite3.Connection) -> None:
+        with self._locked():
+            connection.execute("PRAGMA query_only = OFF")
+            migrate(connection)
+
+    def _make_folder(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        ignore = self._folder / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n", encoding="utf-8")
+
+    def _create(self, *, discard: bool = False) -> None:
+        with self._locked():
+            if discard or not self._ownership.catalog_id():
+                move_catalog_aside(self._folder, "foreign")
+            elif self.path.exists():
+                return  # another process made it while this one waited
+            catalog_id = self._ownership.claim()
+            connection = connect(self.path, readonly=False)
+            try:
+                migrate(connection)
+                set_meta(connection, "catalog_id", catalog_id)
+            finally:
+                connection.close()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._lock.acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+def is_damaged(session: CatalogSession) -> str:
+    """Return why the catalog cannot be opened or fails SQLite's own check; an empty string when it is sound."""
+    try:
+        with session.borrow("read") as connection:
+            words = [str(row[0]) for row in connection.execute("PRAGMA quick_check(5)")]
+    except StoreCorrupt as error:
+        return error.message
+    return "" if words == ["ok"] else "the catalog is damaged: " + "; ".join(words)

@@ -1,0 +1,234 @@
+"""`LocalVectorStore`: one tier folder as a `VectorStore`. Async outside; inside, plain code in worker threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from sqlite3 import Connection
+from typing import TypeVar
+
+from kiwi_rag.errors import StoreCorrupt
+from kiwi_rag.model import (
+    Candidates,
+    CollectionStatistics,
+    EmbeddingRecord,
+    Filters,
+    ItemRef,
+    StoredItem,
+    StoreQuery,
+)
+from kiwi_rag.stores.base import Capabilities, StoreStatus
+from kiwi_rag.stores.local import catalog
+from kiwi_rag.stores.local.audit import SqliteAuditLog
+from kiwi_rag.stores.local.chroma import ChromaIndex
+from kiwi_rag.stores.local.connection import transaction
+from kiwi_rag.stores.local.lock import WAIT_SECONDS, WriterLock
+from kiwi_rag.stores.local.maintenance import Maintenance
+from kiwi_rag.stores.local.ownership import Ownership
+from kiwi_rag.stores.local.planner import EXACT_LIMIT, answer
+from kiwi_rag.stores.local.postings import collection_statistics
+from kiwi_rag.stores.local.records import SourceStamp
+from kiwi_rag.stores.local.session import CatalogSession
+from kiwi_rag.stores.local.vectors import Snapshot
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+
+class LocalVectorStore:
+    """A local tier: SQLite catalog as the truth, Chroma as its index, one writer at a time.
+
+    Nothing is opened before it is first used. Reading never waits for a writer.
+
+    Parameters
+    ----------
+    folder
+        Where the derived data live, for instance ``.ai/vectors``; made when missing.
+    owner_token
+        A secret of this user on this machine. A catalog or Chroma folder that was not made under it (one that came
+        with a cloned repository) is moved aside unread and the tier starts empty.
+    exact_limit
+        Up to so many passages an unfiltered search is answered by a matrix product, above it by Chroma.
+    wait_seconds
+        How long a second writer waits before `StoreBusy`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        owner_token: str,
+        *,
+        exact_limit: int = EXACT_LIMIT,
+        wait_seconds: float = WAIT_SECONDS,
+    ) -> None:
+        self.folder = folder
+        self._exact_limit = exact_limit
+        ownership = Ownership(folder, owner_token)
+        self._lock = WriterLock(folder, wait_seconds)
+        self._session = CatalogSession(folder, ownership, self._lock)
+        self._chroma = ChromaIndex(ownership)
+        self._audit = SqliteAuditLog(lambda: self._session.borrow("audit"))
+        self._snapshot: Snapshot | None = None
+        self._maintenance = Maintenance(self._session, self._lock, self._chroma, exact_limit)
+        self._wrote = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this store can do: durable, keeps the newest version of an item."""
+        return Capabilities(kind="local", keeps_versions=False, durable=True)
+
+    @property
+    def audit(self) -> SqliteAuditLog:
+        """The tier's audit log; blocking, and free of the writer lock."""
+        return self._audit
+
+    async def upsert(self, records: Sequence[EmbeddingRecord], source: SourceStamp | None = None) -> None:
+        """Store all passages of one admitted item, and its source stamp, in one transaction.
+
+        Raises
+        ------
+        NotAdmitted, UsageError, EmbeddingError, FingerprintMismatch
+            When the records are not those of one admitted item in this collection's model.
+        StoreBusy, StoreFull, StoreCorrupt
+            When the catalog cannot be written; nothing was half-written.
+        """
+        admission = catalog.check_records(records)
+        await asyncio.to_thread(self._write, lambda c: catalog.put_item(c, admission, records, source))
+
+    async def delete(self, ref: ItemRef) -> bool:
+        """Remove an item; its versions stay on record. Return whether it was there."""
+        return await asyncio.to_thread(self._write, lambda c: catalog.remove_item(c, ref))
+
+    async def get(self, ref: ItemRef) -> StoredItem | None:
+        """Return an item, or None when it is not there in that version."""
+        return await asyncio.to_thread(self._read, catalog.get_item, ref)
+
+    async def list(self, filters: Filters) -> Sequence[StoredItem]:
+        """Return the items that match, ordered by type and id."""
+        return await asyncio.to_thread(self._read, catalog.list_items, filters)
+
+    async def history(self, ref: ItemRef) -> Mapping[str, str]:
+        """Return every version ever admitted here as version → content sha256 (hex)."""
+        return await asyncio.to_thread(self._read, catalog.history, ref)
+
+    async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
+        """Return what BM25 needs to know of this collection for these terms."""
+        return await asyncio.to_thread(self._read, collection_statistics, terms)
+
+    async def search(self, query: StoreQuery) -> Candidates:
+        """Return the union of both legs' best passages, each with both scores, and the plan."""
+        return await asyncio.to_thread(self._search, query)
+
+    async def status(self) -> StoreStatus:
+        """Return counts and the problems that can be told without a full check."""
+        return await asyncio.to_thread(self._maintenance.status)
+
+    async def sources(self) -> Mapping[str, SourceStamp]:
+        """Return path → stamp of every indexed file."""
+        return await asyncio.to_thread(self._read, catalog.all_sources, None)
+
+    async def put_source(self, stamp: SourceStamp) -> None:
+        """Remember a file whose item is stored already (touched, but not changed)."""
+        await asyncio.to_thread(self._write, lambda c: catalog.put_source(c, stamp))
+
+    async def delete_source(self, path: str) -> bool:
+        """Forget a file; return whether it was known. Its item is not removed."""
+        return await asyncio.to_thread(self._write, lambda c: catalog.delete_source(c, path))
+
+    async def clear(self) -> None:
+        """Remove all items and source stamps, for a change of model; versions and audit stay."""
+        await asyncio.to_thread(self._write, catalog.clear)
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[None]:
+        """Hold the writer lock for a whole run, and bring Chroma up to date at its end.
+
+        Raises
+        ------
+        StoreBusy
+            Naming the process that is writing.
+        """
+        await asyncio.to_thread(self._acquire)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(self._finish)
+
+    async def flush(self) -> None:
+        """Bring Chroma up to the catalog. When Chroma fails, `status` says so and searching stays exact."""
+        await asyncio.to_thread(self._flush)
+
+    async def check(self) -> tuple[str, ...]:
+        """Return every problem found by a full check, in plain words; empty when healthy."""
+        return await asyncio.to_thread(self._maintenance.check)
+
+    async def repair(self) -> Sequence[str]:
+        """Mend what a full check finds, without embedding; return what was done, empty when nothing was.
+
+        Raises
+        ------
+        StoreBusy
+            When another process is writing.
+        """
+        return await asyncio.to_thread(self._repair)
+
+    async def close(self) -> None:
+        """Bring Chroma up to date if this store wrote, and release everything."""
+        await asyncio.to_thread(self._close)
+
+    def _search(self, query: StoreQuery) -> Candidates:
+        with self._reading() as connection:
+            if self._snapshot is None or not self._snapshot.is_current(connection):
+                self._snapshot = Snapshot(connection)
+            nearest = partial(self._chroma.nearest, connection)
+            return answer(connection, self._snapshot, query, nearest, self._exact_limit)
+
+    def _read(self, function: Callable[[Connection, Argument], Result], argument: Argument) -> Result:
+        with self._reading() as connection:
+            return function(connection, argument)
+
+    def _write(self, function: Callable[[Connection], Result]) -> Result:
+        with self._maintenance.writing() as connection, transaction(connection):
+            self._wrote = True
+            return function(connection)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        try:
+            with self._session.borrow("read") as connection, transaction(connection, "BEGIN"):
+                yield connection
+        except StoreCorrupt:
+            # The next use opens what stands there then: a repair may have put an empty catalog in its place.
+            self._session.close()
+            self._snapshot = None
+            raise
+
+    def _acquire(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock.acquire()
+
+    def _finish(self) -> None:
+        try:
+            self._flush()
+        finally:
+            self._lock.release()
+
+    def _flush(self) -> None:
+        self._maintenance.flush()
+        self._wrote = False
+
+    def _repair(self) -> Sequence[str]:
+        self._snapshot = None
+        return self._maintenance.repair()
+
+    def _close(self) -> None:
+        try:
+            if self._wrote:
+                self._maintenance.flush_if_free()
+        finally:
+            self._wrote = False
+            self._snapshot = None
+            self._maintenance.close()

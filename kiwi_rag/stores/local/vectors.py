@@ -1,0 +1,106 @@
+"""What a reader keeps in memory of one generation of the catalog: keys, lengths, the matrix, postings it has met."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kiwi_rag.model import Candidate, Filters
+from kiwi_rag.stores.local.catalog import matching_items, meta
+from kiwi_rag.stores.local.postings import posting
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from kiwi_rag.stores.local.postings import Posting
+
+    Rows = NDArray[np.int64]
+    Matrix = NDArray[np.float32]
+
+MAX_CACHED_TERMS = 4096
+MAX_CACHED_CANDIDATES = 20_000
+
+_SOME_VECTORS = """
+SELECT vector FROM vectors WHERE passage_key IN (SELECT value FROM json_each(?)) ORDER BY passage_key
+"""
+
+
+class Snapshot:
+    """One generation of a catalog. Row *r* everywhere means the passage with key ``keys[r]``; keys ascend.
+
+    Only valid inside a read transaction that sees the same generation; `is_current` says whether it does.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.generation = int(meta(connection, "generation"))
+        self.fingerprint = str(meta(connection, "fingerprint"))
+        self.dimension = int(meta(connection, "dimension"))
+        # The covering index alone answers this; the passages' texts are not read.
+        shape = connection.execute(
+            "SELECT passage_key, item_key, length FROM passages INDEXED BY passages_by_item"
+        ).fetchall()
+        table = np.array(shape, dtype=np.int64).reshape(-1, 3)
+        table = table[np.argsort(table[:, 0])]
+        self.keys, self.item_keys = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
+        self.lengths: NDArray[np.float64] = table[:, 2].astype(np.float64)
+        self.candidates: dict[int, Candidate] = {}
+        self._matrix: Matrix | None = None
+        self._postings: dict[str, Posting] = {}
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def is_current(self, connection: sqlite3.Connection) -> bool:
+        """Whether `connection` still sees this generation."""
+        return self.generation == int(meta(connection, "generation"))
+
+    def matrix(self, connection: sqlite3.Connection) -> Matrix:
+        """Return all vectors, shape ``(rows, dimension)``, read once."""
+        if self._matrix is None:
+            blobs = connection.execute("SELECT vector FROM vectors ORDER BY passage_key")
+            self._matrix = _stack(blobs, self.dimension)
+        return self._matrix
+
+    def vectors(self, connection: sqlite3.Connection, rows: Rows) -> Matrix:
+        """Return the vectors of some ascending rows, from memory when the matrix is there."""
+        if self._matrix is not None:
+            return self._matrix[rows]
+        return _stack(connection.execute(_SOME_VECTORS, (json.dumps(self.keys[rows].tolist()),)), self.dimension)
+
+    def posting(self, connection: sqlite3.Connection, term: str) -> Posting:
+        """Return the rows that have `term`, and how often each has it."""
+        found = self._postings.get(term)
+        if found is None:
+            keys, counts = posting(connection, term)
+            found = np.searchsorted(self.keys, keys), counts
+            if len(self._postings) >= MAX_CACHED_TERMS:
+                self._postings.clear()
+            self._postings[term] = found
+        return found
+
+    def matching(self, connection: sqlite3.Connection, filters: Filters) -> NDArray[np.bool_] | None:
+        """Return which rows pass the filters; None when nothing is narrowed."""
+        if filters.is_empty:
+            return None
+        return np.isin(self.item_keys, np.array(matching_items(connection, filters), dtype=np.int64))
+
+    def remember(self, found: dict[int, Candidate]) -> None:
+        """Keep what candidates say of themselves, scores aside."""
+        if len(self.candidates) + len(found) > MAX_CACHED_CANDIDATES:
+            self.candidates.clear()
+        self.candidates.update(found)
+
+
+def best(scores: NDArray[Any], depth: int) -> Rows:
+    """Return the positions of the `depth` highest scores, in no particular order."""
+    if depth >= len(scores):
+        return np.arange(len(scores))
+    return np.argpartition(scores, len(scores) - depth)[len(scores) - depth :]
+
+
+def _stack(blobs: sqlite3.Cursor, dimension: int) -> Matrix:
+    joined = b"".join(row[0] for row in blobs)
+    return np.frombuffer(joined, dtype="<f4").reshape(-1, dimension) if joined else np.empty((0, dimension), "<f4")

@@ -1,0 +1,107 @@
+"""The audit log's chain: what a record is, how it is hashed, how a sequence is verified. Pure.
+
+Each record's hash covers the hash before it, so no record can be altered, dropped from the middle or moved
+without every later hash being wrong. Who holds the head (sequence and hash) can prove what came before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from kiwi_rag.errors import AuditBroken
+
+GENESIS = "0" * 64
+"""Hash that stands before the first record."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One thing that happened: what, to which item, by which key, when.
+
+    ``seq`` counts from 1 without a hole; ``at`` is RFC 3339 in UTC; ``previous`` and ``hash`` are hex SHA-256.
+    """
+
+    seq: int
+    at: str
+    event: str
+    ref: str
+    digest: str
+    key_id: str
+    details: Mapping[str, Any]
+    previous: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditHead:
+    """Where a chain ends: the last record's number and hash (0 and `GENESIS` when it is empty)."""
+
+    seq: int = 0
+    hash: str = GENESIS
+
+
+class AuditLog(Protocol):
+    """An append-only, hash-chained log."""
+
+    def append(self, event: str, ref: str, digest: str, key_id: str, details: Mapping[str, Any]) -> None:
+        """Add one record at the end. Blocking, short, and durable once it returns."""
+        ...
+
+    def entries(self, since_seq: int = 0, limit: int = 1000) -> Sequence[AuditRecord]:
+        """Return up to `limit` records with a number above `since_seq`, in order."""
+        ...
+
+    def verify_chain(self) -> AuditHead:
+        """Verify every record and return the head.
+
+        Raises
+        ------
+        AuditBroken
+            Naming the first record that does not hold.
+        """
+        ...
+
+
+def seal_record(  # noqa: PLR0913  # a record has this many fields
+    head: AuditHead, at: str, *, event: str, ref: str, digest: str, key_id: str, details: Mapping[str, Any]
+) -> AuditRecord:
+    """Return the record that follows `head`."""
+    draft = AuditRecord(head.seq + 1, at, event, ref, digest, key_id, dict(details), head.hash, "")
+    return replace(draft, hash=record_hash(draft))
+
+
+def record_hash(record: AuditRecord) -> str:
+    """Return hex SHA-256 over the previous hash (32 bytes) and the record's RFC 8785 canonical JSON."""
+    import rfc8785
+
+    names = ("seq", "at", "event", "ref", "digest", "key_id")
+    body: dict[str, Any] = {name: getattr(record, name) for name in names}
+    canonical = rfc8785.dumps({**body, "details": dict(record.details)})
+    return hashlib.sha256(bytes.fromhex(record.previous) + canonical).hexdigest()
+
+
+def verify_records(records: Iterable[AuditRecord], head: AuditHead | None = None) -> AuditHead:
+    """Verify that `records` follow `head` (the beginning when left out) and return the new head.
+
+    Raises
+    ------
+    AuditBroken
+        Naming the first record that does not hold.
+    """
+    current = head or AuditHead()
+    for record in records:
+        current = _follow(current, record)
+    return current
+
+
+def _follow(head: AuditHead, record: AuditRecord) -> AuditHead:
+    if record.seq != head.seq + 1:
+        raise AuditBroken(f"the audit chain breaks at record {head.seq + 1}: it is missing, {record.seq} follows")
+    if record.previous != head.hash:
+        raise AuditBroken(f"the audit chain breaks at record {record.seq}: it does not follow the one before")
+    if record.hash != record_hash(record):
+        raise AuditBroken(f"the audit chain breaks at record {record.seq}: it was altered")
+    return AuditHead(record.seq, record.hash)

@@ -1,0 +1,174 @@
+"""Step 0: size, encoding, and no character that a reader cannot see or that changes the direction of others.
+
+Which characters may stand where follows Unicode: joiners in UTS #51 (emoji) and UAX #31 §2.3 (scripts that need
+them), variation selectors in the Unicode Standard §23.4, direction in UAX #9.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+
+from kiwi_rag.formats import MAX_BYTES
+from kiwi_rag.model import Finding, Severity
+
+MAX_PLACES = 20
+
+_ZWNJ, _ZWJ = "\u200c", "\u200d"
+_BIDI = "\u202a-\u202e\u2066-\u2069"
+_MARKS = "\u200e\u200f\u061c"
+_TAGS = "\U000e0000-\U000e007f"
+_SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
+_INVISIBLE = (
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\u3164"
+    "\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0080-\U000e00ff\U000e01f0-\U000e0fff"
+)
+# Lone carriage returns too: Markdown ends a line there, most other readers do not.
+_CONTROL = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
+_SUSPECT = re.compile(f"[{_CONTROL}{_BIDI}{_MARKS}{_TAGS}{_SELECTORS}{_INVISIBLE}{_ZWNJ}{_ZWJ}]|\r(?!\n)")
+_KINDS = (
+    (re.compile(f"[{_CONTROL}\r]"), "bounds.control", "control character", "remove it"),
+    (
+        re.compile(f"[{_BIDI}]"),
+        "bounds.bidi",
+        "direction-changing character",
+        "remove it; text of one direction needs none",
+    ),
+    (re.compile(f"[{_TAGS}]"), "bounds.tag", "invisible tag character", "remove it"),
+    (
+        re.compile(f"[{_SELECTORS}]"),
+        "bounds.selector",
+        "variation selector without a character that takes it",
+        "remove it",
+    ),
+    (re.compile("\u00ad"), "bounds.soft-hyphen", "soft hyphen", "remove it: searches do not find words that hold one"),
+)
+_OTHER = ("bounds.invisible", "invisible character", "remove it")
+_WARNED = frozenset({"bounds.soft-hyphen"})
+_RTL = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
+# Scripts whose spelling uses joiners: Arabic to Samaritan, Indic to Tibetan, Myanmar, Khmer, Mongolian, and extensions.
+_JOINING_SCRIPT = re.compile(
+    "[\u0600-\u08ff\u0900-\u0fff\u1000-\u109f\u1780-\u18af\u1900-\u1aaf\u1b00-\u1c4f\ua800-\uaaff\uabc0-\uabff"
+    "\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U00010aff\U00011000-\U00011fff\U0001e900-\U0001e95f]"
+)
+_EMOJI = re.compile("[\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff]")
+_MODIFIER = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
+_KEYCAP_OR_SIGN = re.compile("[0-9#*\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff]")
+_IDEOGRAPH = re.compile(
+    "[\u2e80-\u2fdf\u3005-\u3007\u3021-\u303c\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]"
+)
+_SELECTED_SCRIPT = re.compile(
+    "[\u0030\u1000-\u109f\u1820-\u18aa\ua840-\ua877\uaa60-\uaa7f\uff01-\uffee\U00010a00-\U00010aff]"
+)
+
+
+def check(data: bytes, path: str = "") -> tuple[str | None, list[Finding]]:
+    """Return the text of `data`, and what breaks the bounds.
+
+    The text is ``None`` where nothing further can be looked at: over 256 KiB, or not UTF-8.
+    """
+    if len(data) > MAX_BYTES:
+        message = f"the file has over {MAX_BYTES // 1024} KiB"
+        return None, [Finding("bounds.size", message, 0, path, "split it into several items")]
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return None, [_not_utf8(data, error, path)]
+    if not text.removeprefix("\ufeff").strip():
+        return text, [Finding("bounds.empty", "the file is empty", 0, path, "write the item, or delete the file")]
+    return text, list(_character_findings(text, path))
+
+
+def is_clean(text: str) -> bool:
+    """Say whether a short text (a name, a tag) holds no control, invisible or direction-changing character."""
+    return not any(True for _ in _offences(text))
+
+
+def _not_utf8(data: bytes, error: UnicodeDecodeError, path: str) -> Finding:
+    line = data.count(b"\n", 0, error.start) + 1
+    message = f"not UTF-8: {error.reason} at byte {error.start} (0x{data[error.start]:02x})"
+    return Finding("bounds.encoding", message, line, path, "save the file as UTF-8")
+
+
+def _character_findings(text: str, path: str) -> Iterator[Finding]:
+    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    counts: Counter[str] = Counter()
+    for position in _offences(text):
+        code, name, hint = _kind(text[position])
+        counts[code] += 1
+        if counts[code] <= MAX_PLACES:
+            line = bisect_right(starts, position)
+            message = f"{name} {_label(text[position])} in column {position - starts[line - 1] + 1}"
+            yield Finding(code, message, line, path, hint, _severity(code))
+    for code, count in counts.items():
+        if count > MAX_PLACES:
+            message = f"{count - MAX_PLACES} more places like the {MAX_PLACES} listed"
+            yield Finding(code, message, 0, path, "remove them all", _severity(code))
+
+
+def _severity(code: str) -> Severity:
+    return "warning" if code in _WARNED else "error"
+
+
+def _kind(char: str) -> tuple[str, str, str]:
+    return next(((code, name, hint) for pattern, code, name, hint in _KINDS if pattern.match(char)), _OTHER)
+
+
+def _label(char: str) -> str:
+    return f"U+{ord(char):04X} {unicodedata.name(char, '')}".rstrip()
+
+
+def _offences(text: str) -> Iterator[int]:
+    """Yield positions of suspect characters that stand where they have no business."""
+    for match in _SUSPECT.finditer(text):
+        if not _is_at_home(text, match.start()):
+            yield match.start()
+
+
+def _is_at_home(text: str, position: int) -> bool:
+    char = text[position]
+    if char == "\ufeff":
+        return position == 0
+    if char in _ZWNJ + _ZWJ:
+        return _joins_script(text, position) or (char == _ZWJ and _joins_emoji(text, position))
+    if char in _MARKS:
+        return _near_rtl(text, position)
+    if "\u180b" <= char <= "\u180f":
+        return "\u1820" <= _before(text, position) <= "\u18aa"
+    return _is_selector(char) and _takes_selector(_before(text, position), char)
+
+
+def _before(text: str, position: int) -> str:
+    return text[position - 1] if position else ""
+
+
+def _joins_script(text: str, position: int) -> bool:
+    return bool(_JOINING_SCRIPT.match(_before(text, position)))
+
+
+def _joins_emoji(text: str, position: int) -> bool:
+    before = _before(text, position)
+    if before and _MODIFIER.match(before):
+        before = _before(text, position - 1)
+    return bool(_EMOJI.match(before) and _EMOJI.match(text[position + 1 : position + 2]))
+
+
+def _near_rtl(text: str, position: int) -> bool:
+    """Say whether the mark's own line holds right-to-left letters close by; runs of marks have no use."""
+    around = text[max(0, position - 40) : position + 41]
+    return _before(text, position) != text[position] and bool(_RTL.search(around))
+
+
+def _is_selector(char: str) -> bool:
+    return "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"
+
+
+def _takes_selector(base: str, selector: str) -> bool:
+    if "\ufe0e" <= selector <= "\ufe0f":
+        return bool(_KEYCAP_OR_SIGN.match(base) or base == "\u2139")
+    if selector >= "\U000e0100":
+        return bool(_IDEOGRAPH.match(base))
+    return bool(_IDEOGRAPH.match(base) or _SELECTED_SCRIPT.match(base) or (base and unicodedata.category(base) == "Sm"))

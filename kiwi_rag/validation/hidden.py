@@ -1,0 +1,213 @@
+"""Step 6: text that an agent reads and a person does not see.
+
+In Markdown that is comments, elements styled away, the alternative text of remote images, and link targets that
+are programs or data. Whatever stands in a code block or a code span is shown to the reader, so it passes; so does
+visible prose, whatever it quotes.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kiwi_rag.formats import markdown
+from kiwi_rag.model import Finding, ItemType, Severity
+
+MAX_PLACES = 20
+_LONG_ALT = 25
+
+_INSTRUCTION = re.compile(
+    r"\b(?:ignore|disregard|forget|override|bypass|pretend|obey|comply|instructions?|system prompt|prompt|jailbreak"
+    r"|you (?:are|must|should|will|can|may|have|need)|your (?:task|role|job|user|tools?|rules?|system)"
+    r"|must|always|never|do not|don't|stop here|assistants?|agents?|llms?|claude|chatgpt|gpt|copilot|gemini|ai"
+    r"|tell|say|reply|respond|answer|output|print|reveal|leak|exfiltrate|send|post|upload|forward|email|fetch|download"
+    r"|execute|run|call|invoke|install|curl|wget|bash|eval|delete|remove|drop|rm|overwrite"
+    r"|user|secret|secrets|password|passwords|token|tokens|credentials?|api keys?|private keys?)\b",
+    re.IGNORECASE,
+)
+# Marks for tools, which say nothing to a reader: linters, tables of contents, licences, generated regions.
+_TOOL_MARK = re.compile(
+    r"(?:/?(?:toc|tocstop|more|truncate|markdownlint|prettier|textlint|vale|cspell|spell-?checker|lint|eslint|remark"
+    r"|doctoc|omit in toc|no-toc|dprint|mdformat|mdx|embedme|vim:|-\*-|SPDX-|Copyright|SECTION|REGION|endregion"
+    r"|BEGIN|END|START|all-contributors|AUTO-GENERATED|readme|badges?))\b[^\n]{0,80}$",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"[^\W_]{2,}")
+_TICKS = re.compile(r"`+")
+_NOTE = re.compile(r"^ {0,3}\[[^\]\n]{1,80}\]:[ \t]*(?:#|<>)[ \t]*[\"'(]([^\n]*)", re.MULTILINE)
+_STYLED_AWAY = re.compile(
+    r"<[A-Za-z][^<>]{0,400}?(?:\shidden(?=[\s=/>])|display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0(?![.\d]))",
+    re.IGNORECASE,
+)
+_TARGET = re.compile(
+    r"\]\([ \t]*<?|^ {0,3}\[[^\]\n]{1,200}\]:[ \t]*<?|<(?=[A-Za-z&])|\b(?:href|src|action)[ \t]*=[ \t]*[\"']?",
+    re.MULTILINE | re.IGNORECASE,
+)
+_SCHEME = re.compile(r"(javascript|vbscript|data):", re.IGNORECASE)
+_RASTER = re.compile(r"data:image/(?:png|jpe?g|gif|webp|avif)[;,]", re.IGNORECASE)
+_IMAGE = re.compile(
+    r"!\[([^\]]{0,2000})\]\([ \t]*<?((?:https?:)?//[^\s)>]{1,2000})>?(?:[ \t]+[\"'(]([^\n]{0,1000}?)[\"')])?[ \t]*\)",
+    re.IGNORECASE,
+)
+_PLACEHOLDER = re.compile(r"\{[^}]{1,80}\}|%7B|\$\(|<[a-z_ ]{1,40}", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Comment:
+    start: int
+    text: str
+
+
+def check(item_type: ItemType, text: str, path: str = "", severity: Severity = "error") -> list[Finding]:
+    """Return what in a Markdown file is hidden from its reader and may speak to an agent.
+
+    `severity` is the policy's word on it; a comment that reads like a note to other writers is a warning always. A
+    script is all code, and shown as it is: nothing in it is hidden.
+    """
+    if item_type is ItemType.SCRIPT:
+        return []
+    visible, comments = _reader_view(text)
+    found = [
+        *_comment_findings(comments, severity),
+        *_note_findings(visible, severity),
+        *_styled_findings(visible, severity),
+        *_target_findings(visible, severity),
+        *_image_findings(visible, severity),
+    ]
+    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    return [_placed(finding, bisect_right(starts, finding.line), path) for finding in found[:MAX_PLACES]]
+
+
+def _placed(finding: Finding, line: int, path: str) -> Finding:
+    return Finding(finding.code, finding.message, line, path, finding.hint, finding.severity)
+
+
+def _comment_findings(comments: list[_Comment], severity: Severity) -> Iterator[Finding]:
+    for comment in comments:
+        if found := _judged(comment, severity):
+            yield found
+
+
+def _judged(comment: _Comment, severity: Severity) -> Finding | None:
+    text = " ".join(comment.text.split())
+    words = _WORD.findall(text)
+    if not words or _TOOL_MARK.match(text):
+        return None
+    if _INSTRUCTION.search(text):
+        message = f"an HTML comment that may instruct an agent: {text[:60]!r}"
+        hint = "say it in visible text, or remove it"
+        return Finding("hidden.comment-instruction", message, comment.start, "", hint, severity)
+    if len(words) < 4:
+        return None
+    message = f"an HTML comment that a reader does not see: {text[:60]!r}"
+    return Finding("hidden.comment", message, comment.start, "", "say it in visible text, or remove it", "warning")
+
+
+def _note_findings(visible: str, severity: Severity) -> Iterator[Finding]:
+    for match in _NOTE.finditer(visible):
+        if found := _judged(_Comment(match.start(), match[1].rstrip("\"')")), severity):
+            yield found
+
+
+def _styled_findings(visible: str, severity: Severity) -> Iterator[Finding]:
+    for match in _STYLED_AWAY.finditer(visible):
+        message = f"an element that is styled away: {match[0][:60]!r}"
+        yield Finding("hidden.element", message, match.start(), "", "show it, or remove it", severity)
+
+
+def _target_findings(visible: str, severity: Severity) -> Iterator[Finding]:
+    for match in _TARGET.finditer(visible):
+        # Renderers decode entities and drop white space before they look at a scheme.
+        target = re.sub(r"[\s\x00-\x20]+", "", html.unescape(visible[match.end() : match.end() + 120]))
+        scheme = _SCHEME.match(target)
+        if scheme:
+            raster = bool(_RASTER.match(target))
+            message = f"a link or image whose target is {scheme[1].lower()}:"
+            hint = "link to a file or an https address"
+            yield Finding("hidden.link", message, match.start(), "", hint, "warning" if raster else severity)
+
+
+def _image_findings(visible: str, severity: Severity) -> Iterator[Finding]:
+    for match in _IMAGE.finditer(visible):
+        words = f"{match[1]} {match[3] or ''}"
+        if len(_WORD.findall(words)) > _LONG_ALT or (_INSTRUCTION.search(words) and len(_WORD.findall(words)) > 6):
+            message, hint = "a remote image whose alternative text may instruct an agent", "shorten it to what is shown"
+        elif _PLACEHOLDER.search(match[2]):
+            message, hint = "a remote image whose address takes in text, and sends it away", "use a fixed address"
+        else:
+            continue
+        yield Finding("hidden.image", message, match.start(), "", hint, severity)
+
+
+def _reader_view(text: str) -> tuple[str, list[_Comment]]:
+    """Return `text` with fences, code spans, comments and signature lines blanked (offsets stay), and the comments."""
+    lines = text.split("\n")
+    offsets = [0]
+    for line in lines:
+        offsets.append(offsets[-1] + len(line) + 1)
+    signed = offsets[markdown.signature_lines(markdown.split_lines(text))]
+    pieces = [_blank(text[:signed])]
+    comments: list[_Comment] = []
+    position = signed
+    for block in markdown.blocks(markdown.split_lines(text)):
+        start, end = offsets[block.start_line - 1], min(offsets[block.end_line], len(text))
+        pieces.append(_inline_view(text[position:start], position, comments))
+        if block.kind == "comment":
+            pieces.append(_comment_block_view(text[start:end], start, comments))
+        else:
+            pieces.append(_blank(text[start:end]))
+        position = end
+    pieces.append(_inline_view(text[position:], position, comments))
+    return "".join(pieces), comments
+
+
+def _comment_block_view(block: str, start: int, comments: list[_Comment]) -> str:
+    begin = block.find("<!--")
+    end = block.find("-->", begin + 4)
+    end = len(block) if end < 0 else end
+    comments.append(_Comment(start + begin, block[begin + 4 : end]))
+    rest = min(len(block), end + 3)
+    return _blank(block[:rest]) + _inline_view(block[rest:], start + rest, comments)
+
+
+def _inline_view(text: str, start: int, comments: list[_Comment]) -> str:
+    """Blank code spans and comments inside prose, whichever opens first."""
+    pieces: list[str] = []
+    position = 0
+    closers = _closing_runs(text)
+    for match in re.finditer(r"`+|<!--", text):
+        if match.start() < position:
+            continue
+        end = _comment_end(text, match, start, comments) if match[0] == "<!--" else closers.get(match.start(), 0)
+        if end:
+            pieces += [text[position : match.start()], _blank(text[match.start() : end])]
+            position = end
+    return "".join([*pieces, text[position:]])
+
+
+def _comment_end(text: str, match: re.Match[str], start: int, comments: list[_Comment]) -> int:
+    end = text.find("-->", match.end())
+    comments.append(_Comment(start + match.start(), text[match.end() : end if end >= 0 else len(text)]))
+    return end + 3 if end >= 0 else len(text)
+
+
+def _closing_runs(text: str) -> dict[int, int]:
+    """Return, for each run of backticks that opens a code span, where the span ends; spans end with the paragraph."""
+    closers: dict[int, int] = {}
+    base = 0
+    for paragraph in re.split(r"(\n[ \t]*\n)", text):
+        after: dict[int, re.Match[str]] = {}
+        for run in reversed(list(_TICKS.finditer(paragraph))):
+            closer = after.get(len(run[0]))
+            if closer:
+                closers[base + run.start()] = base + closer.end()
+            after[len(run[0])] = run
+        base += len(paragraph)
+    return closers
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)

@@ -1,0 +1,166 @@
+"""The gate as one numbered procedure. Each number stands in the trust specification and names one module here.
+
+ 0. Bounds        bounds        bytes, encoding, characters that hide or reorder
+ 1. Form          formats       strict XML, YAML, Python; never executed
+ 2. Structure     structure     required elements, name and path agree
+ 3. Metadata      metadata      SemVer, description, lengths
+ 4. Permissions   permissions   known verbs; a script declares what it uses
+ 5. Secrets       secrets       live-format credentials
+ 6. Hidden        hidden        instructions that a reader would not see
+ 7. Signature     signature     DSSE, strict Ed25519
+ 8. Authority     signature     the signer may sign this item, then and now
+ 9. Time          time          not in the future, not too old
+10. Version       versions      immutable, never below the highest seen
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from kiwi_rag.errors import Rejected
+from kiwi_rag.model import Admission, Envelope, Finding, Item, ItemRef, has_errors
+from kiwi_rag.signing import statement
+from kiwi_rag.signing.trust import TrustPolicy
+from kiwi_rag.validation import seal, signature, time, versions
+from kiwi_rag.validation.audit import AuditLog
+from kiwi_rag.validation.content import inspect
+from kiwi_rag.validation.policy import Policy
+from kiwi_rag.validation.signature import Candidate, Signed
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationResult:
+    """What steps 0–6 say of a candidate: the parsed item where there is one, and every finding."""
+
+    item: Item | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def valid(self) -> bool:
+        """Whether nothing refuses; says nothing of signature or authority."""
+        return self.item is not None and not has_errors(self.findings)
+
+
+class ValidationManager:
+    """The gate. It raises or returns the admitted value; there is no way around it and no way to switch it off.
+
+    Parameters
+    ----------
+    trust
+        Who may sign what.
+    audience
+        The registry name that payloads must be signed for.
+    now
+        The clock, UTC.
+    """
+
+    def __init__(
+        self, trust: TrustPolicy, audience: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self.trust = trust
+        self.audience = audience
+        self._now = now
+
+    def inspect(self, candidate: Candidate, policy: Policy) -> ValidationResult:
+        """Run steps 0–6, which need no signature."""
+        item, findings = inspect(candidate.item_type, candidate.item_id, candidate.data, candidate.path, policy.hidden)
+        return ValidationResult(item, tuple(findings))
+
+    def admit(self, candidate: Candidate, policy: Policy, history: Mapping[str, str], audit: AuditLog) -> Admission:
+        """Run the whole procedure and write one audit record, whichever way it ends.
+
+        Parameters
+        ----------
+        history
+            Versions of this item that the tier ever admitted: version → content sha256.
+
+        Raises
+        ------
+        Rejected
+            With every finding of every step.
+        """
+        content = self.inspect(candidate, policy)  # 0-6
+        signed, findings = self._signature(candidate, content.item, policy, history)  # 7-10
+        findings = (*content.findings, *findings)
+        if content.item is None or signed is None or has_errors(findings):
+            self._audit_rejection(candidate, findings, policy, audit)
+            raise Rejected(candidate.name, findings)
+        admission = self._admission(content.item, signed, findings, policy)
+        audit.append("admitted", str(admission.ref), admission.digest, admission.key_id, {"policy": policy.name})
+        return admission
+
+    def vet(self, candidate: Candidate, policy: Policy, audit: AuditLog) -> Item:
+        """Return the item if steps 0–6 find nothing to refuse: what must hold before anything is signed.
+
+        Raises
+        ------
+        Rejected
+            With every finding; one audit record is written.
+        """
+        content = self.inspect(candidate, policy)
+        if content.item is None or not content.valid:
+            self._audit_rejection(candidate, content.findings, policy, audit)
+            raise Rejected(candidate.name, content.findings)
+        return content.item
+
+    def reject(self, name: str, findings: Sequence[Finding], policy: Policy, audit: AuditLog) -> Rejected:
+        """Record a candidate that cannot even be read, and return the rejection to raise."""
+        self._record(name, "", findings, policy, audit)
+        return Rejected(name, findings)
+
+    def _signature(
+        self, candidate: Candidate, item: Item | None, policy: Policy, history: Mapping[str, str]
+    ) -> tuple[Signed | None, tuple[Finding, ...]]:
+        now = self._now()
+        received = now if policy.received_now else None
+        signed, findings = signature.check(candidate, item, self.trust, self.audience, received)  # 7, 8
+        if signed is not None:
+            findings += time.check(signed.statement.signed_at, now, policy, candidate.path)  # 9
+        if item is not None and not has_errors(findings):
+            findings += versions.check(item, history, candidate.path)  # 10
+        return signed, tuple(findings)
+
+    def _admission(self, item: Item, signed: Signed, findings: tuple[Finding, ...], policy: Policy) -> Admission:
+        return seal.issue(
+            Admission(
+                item=replace(item, findings=findings),
+                envelope=signed.envelope,
+                digest=statement.digest_of(signed.envelope),
+                key_id=signed.signer.key_id,
+                principal=signed.signer.principal,
+                findings=findings,
+                policy=policy.name,
+                signed_at=signed.statement.signed_at,
+                admitted_at=self._now(),
+            )
+        )
+
+    def _audit_rejection(
+        self, candidate: Candidate, findings: Sequence[Finding], policy: Policy, audit: AuditLog
+    ) -> None:
+        signatures = candidate.envelope.signatures if candidate.envelope else ()
+        claimed = signatures[0][0] if signatures else ""
+        self._record(candidate.name, claimed, findings, policy, audit)
+
+    def _record(self, name: str, claimed: str, findings: Sequence[Finding], policy: Policy, audit: AuditLog) -> None:
+        codes = sorted({f.code for f in findings if f.is_error})
+        audit.append("rejected", name, "", claimed, {"policy": policy.name, "findings": codes})
+
+
+def candidate_of(envelope: Envelope) -> Candidate:
+    """Return the candidate that a stored envelope makes, for running the gate over it again.
+
+    Raises
+    ------
+    MalformedEnvelope
+        When its payload is not a canonical item statement.
+    """
+    read = statement.parse(envelope.payload)
+    return Candidate(read.ref.item_type, read.ref.item_id, read.content.encode(), envelope=envelope, path=str(read.ref))
+
+
+def ref_of(candidate: Candidate) -> ItemRef:
+    """Return the candidate's reference, without a version."""
+    return ItemRef(candidate.item_type, candidate.item_id)

@@ -1,0 +1,168 @@
+"""Step 5: credentials in the formats that live services issue.
+
+The formats are those of ``bc-detect-secrets`` and a few newer ones. Its entropy and keyword detectors are left
+out: they take signatures, digests and prose for secrets. Three readings of the text are searched: as it stands, with
+adjacent string literals joined, and with line breaks taken out, so that a key cut in two is still found; and
+every metadata value once its escapes are decoded.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from kiwi_rag.model import Finding
+
+MAX_PLACES = 20
+# Some detectors take time that grows with the square of what they are given; windows keep that small.
+WINDOW = 8_192
+WINDOW_OVERLAP = 2_048
+
+_DETECTORS = (
+    ("aws", "AWSKeyDetector"),
+    ("discord", "DiscordBotTokenDetector"),
+    ("github_token", "GitHubTokenDetector"),
+    ("jwt", "JwtTokenDetector"),
+    ("mailchimp", "MailchimpDetector"),
+    ("npm", "NpmDetector"),
+    ("private_key", "PrivateKeyDetector"),
+    ("sendgrid", "SendGridDetector"),
+    ("slack", "SlackDetector"),
+    ("square_oauth", "SquareOAuthDetector"),
+    ("stripe", "StripeDetector"),
+    ("twilio", "TwilioKeyDetector"),
+)
+_NEWER = (
+    ("Private Key", r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----[\s\S]{0,200}?[A-Za-z0-9+/]{40}"),
+    ("GitHub Token", r"\bgithub_pat_[0-9A-Za-z_]{60,90}\b"),
+    ("GitLab Token", r"\bglpat-[0-9A-Za-z_-]{20}"),
+    ("Google API Key", r"\bAIza[0-9A-Za-z_-]{35}\b"),
+    ("Anthropic API Key", r"\bsk-ant-(?:api|admin)[0-9]{2}-[0-9A-Za-z_-]{80,120}"),
+    ("OpenAI API Key", r"\bsk-(?:[a-z]{2,8}-)?[0-9A-Za-z_-]{20,80}T3BlbkFJ[0-9A-Za-z_-]{20,80}"),
+    ("PyPI Token", r"\bpypi-AgE[0-9A-Za-z_-]{60,200}"),
+    ("Hugging Face Token", r"\bhf_[A-Za-z0-9]{34}\b"),
+    ("Supabase Token", r"\bsbp_[0-9a-f]{40}\b"),
+    ("Slack App Token", r"\bxapp-[0-9]-[A-Z0-9]{8,14}-[0-9]{8,16}-[0-9a-f]{40,80}"),
+    ("age Secret Key", r"\bAGE-SECRET-KEY-1[0-9A-Z]{58}\b"),
+)
+# Keys that AWS itself prints in its documentation.
+_DOCUMENTED = re.compile(r"AKIA[0-9A-Z]{9}EXAMPLE|wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
+_LITERAL_SEAM = re.compile(r"[\"'][\s+\\]*+[rRbBuUfF]{0,2}[\"']")
+_LINE_SEAM = re.compile(r"(?:[\"'\\]|(?<![ \t]))[ \t]*+\r?\n[ \t]*+(?:[>#*|+-][ \t]++|//[ \t]*+)?[\"']?")
+_DOTTED = re.compile(r"(?<![\w=-])[\w=-]++(?:\.[\w=+/-]++)+")
+_BEGIN_KEY = re.compile(r"BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY")
+
+Detector = Callable[[str], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A way to read a text, and where its parts stand in the original (parallel, sorted offsets)."""
+
+    text: str
+    starts: tuple[int, ...]
+    origins: tuple[int, ...]
+
+    def origin(self, position: int) -> int:
+        part = bisect_right(self.starts, position) - 1
+        return self.origins[part] + position - self.starts[part]
+
+
+def check(text: str, metadata: Mapping[str, Any] | None = None, path: str = "") -> list[Finding]:
+    """Return a finding for every credential in `text` or in a value of `metadata`; none shows the secret itself."""
+    found: dict[tuple[str, str], int] = {}
+    for reading in (_as_is(text), _without(text, _LITERAL_SEAM), _without(text, _LINE_SEAM)):
+        for kind, secret, position in _secrets(reading.text):
+            line = text.count("\n", 0, reading.origin(position)) + 1
+            if not _is_known(found, kind, secret, line):
+                found[kind, secret] = line
+    for value in _strings(metadata or {}):
+        for kind, secret, _ in _secrets(value):
+            found.setdefault((kind, secret), 0)
+    return [_finding(kind, secret, line, path) for (kind, secret), line in list(found.items())[:MAX_PLACES]]
+
+
+def _is_known(found: Mapping[tuple[str, str], int], kind: str, secret: str, line: int) -> bool:
+    """Say whether an earlier reading saw this one: the same, or one of the same kind on the same line."""
+    return (kind, secret) in found or any(k == kind and at == line for (k, _), at in found.items())
+
+
+def _finding(kind: str, secret: str, line: int, path: str) -> Finding:
+    if _DOCUMENTED.search(secret):
+        message = f"{kind} {secret[:4]}…, the example from its maker's documentation"
+        return Finding("secrets.example", message, line, path, "nothing to mend if that is meant", "warning")
+    message = f"{kind} {'' if 'BEGIN' in secret else secret[:4] + '…'}".rstrip()
+    hint = "revoke it where it was issued, then take it out; name where it is kept instead"
+    return Finding("secrets.found", f"a live-format credential: {message}", line, path, hint)
+
+
+def _secrets(text: str) -> Iterator[tuple[str, str, int]]:
+    """Yield kind, secret and position of each credential."""
+    for start in range(0, max(1, len(text)), WINDOW - WINDOW_OVERLAP):
+        window = text[start : start + WINDOW]
+        for kind, detect in _detectors():
+            for secret in set(detect(window)):
+                if secret and (position := window.find(secret)) >= 0:
+                    yield kind, secret, start + position
+        if start + WINDOW >= len(text):
+            break
+
+
+def _as_is(text: str) -> _Reading:
+    return _Reading(text, (0,), (0,))
+
+
+def _without(text: str, seam: re.Pattern[str]) -> _Reading:
+    parts, starts, origins = [], [0], [0]
+    length = last = 0
+    for match in seam.finditer(text):
+        parts.append(text[last : match.start()])
+        length += match.start() - last
+        last = match.end()
+        starts.append(length)
+        origins.append(last)
+    return _Reading("".join([*parts, text[last:]]), tuple(starts), tuple(origins))
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _strings(key)
+            yield from _strings(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _strings(inner)
+
+
+@lru_cache(maxsize=1)
+def _detectors() -> tuple[tuple[str, Detector], ...]:
+    from importlib import import_module
+
+    known = [getattr(import_module(f"detect_secrets.plugins.{module}"), name)() for module, name in _DETECTORS]
+    newer = [(kind, _whole_matches(re.compile(pattern))) for kind, pattern in _NEWER]
+    return (*((str(plugin.secret_type), _guarded(plugin)) for plugin in known), *newer)
+
+
+def _guarded(plugin: Any) -> Detector:
+    """Return a plugin's search, kept linear for JWTs; a private key's marker alone, as prose names it, is no key."""
+    if type(plugin).__name__ == "JwtTokenDetector":
+        return lambda text: [token for run in _DOTTED.findall(text) for token in plugin.analyze_string(run)]
+    if type(plugin).__name__ != "PrivateKeyDetector":
+        return plugin.analyze_string  # type: ignore[no-any-return]
+    patterns = [re.compile(p.pattern) for p in plugin.denylist]
+    return lambda text: [m[0] for p in patterns for m in p.finditer(text) if not _is_marker_only(m[0])]
+
+
+def _is_marker_only(match: str) -> bool:
+    body = _BEGIN_KEY.sub("", match).replace("-", "").replace("\n", "").replace("END", "")
+    return "PuTTY" not in match and len(body) < 16
+
+
+def _whole_matches(pattern: re.Pattern[str]) -> Detector:
+    return lambda text: [match[0] for match in pattern.finditer(text)]

@@ -1,0 +1,56 @@
+"""Alembic's environment: one transaction under one lock brings a database to the newest schema.
+
+Lock, ``sql/bootstrap``, revisions, the rest of ``sql/``: all of it or nothing. ``alembic upgrade head --sql`` prints
+the same as one script.
+"""
+
+from __future__ import annotations
+
+from alembic import context
+
+from kiwi_rag.registry import scripts
+
+_VERSION_TABLE = {"version_table": "alembic_version", "version_table_schema": "kiwi"}
+
+
+def online() -> None:
+    """Run over the connection that the caller handed over, or over a new one to ``sqlalchemy.url``."""
+    connection = context.config.attributes.get("connection")
+    if connection is not None:
+        _apply(connection)
+        return
+    from sqlalchemy import create_engine
+
+    engine = create_engine(scripts.sqlalchemy_url(context.config.get_main_option("sqlalchemy.url") or ""))
+    with engine.begin() as fresh:
+        _apply(fresh)
+    engine.dispose()
+
+
+def _apply(connection) -> None:  # type: ignore[no-untyped-def]
+    # The driver's own cursor: SQLAlchemy would take every '%' in a function body for a parameter.
+    run = connection.connection.driver_connection.cursor().execute
+    for text in scripts.before_revisions():
+        run(text)
+    context.configure(connection=connection, transactional_ddl=True, **_VERSION_TABLE)
+    context.run_migrations()
+    for text in scripts.after_revisions():
+        run(text)
+
+
+def offline() -> None:
+    """Print the script."""
+    context.configure(dialect_name="postgresql", transactional_ddl=True, **_VERSION_TABLE)
+    with context.begin_transaction():
+        say = context.get_context().impl.static_output
+        for text in scripts.before_revisions():
+            say(text)
+        context.run_migrations()
+        for text in scripts.after_revisions():
+            say(text)
+
+
+if context.is_offline_mode():
+    offline()
+else:
+    online()

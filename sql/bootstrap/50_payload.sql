@@ -1,0 +1,51 @@
+-- What generated columns are made of. IMMUTABLE because the bytes alone decide, in a UTF-8 database.
+create or replace function kiwi.payload_json(payload bytea) returns jsonb
+    language sql immutable strict parallel safe
+    set search_path = ''
+    as $$ select convert_from(payload, 'UTF8')::jsonb $$;
+
+create or replace function kiwi.payload_text(payload bytea, member text) returns text
+    language sql immutable strict parallel safe
+    set search_path = ''
+    as $$ select kiwi.payload_json(payload) ->> member $$;
+
+-- Two ids that differ in case, '-' or '_' alone are the same id.
+create or replace function kiwi.fold_item_id(item_id text) returns text
+    language sql immutable strict parallel safe
+    set search_path = ''
+    as $$ select replace(lower(item_id collate "C"), '_', '-') $$;
+
+-- The one form that signed_at takes, YYYY-MM-DDThh:mm:ssZ; null for any other.
+create or replace function kiwi.parse_time(moment text) returns timestamptz
+    language sql immutable strict parallel safe
+    set search_path = ''
+    as $$
+        select case when moment ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$'
+            then replace(rtrim(moment, 'Z'), 'T', ' ')::timestamp at time zone 'UTC' end
+    $$;
+
+-- Sorts as SemVer 2.0.0 §11 orders versions, under collation "C"; null for what is not SemVer.
+-- Numbers are padded, numeric identifiers come before others, a shorter list first, a release ('~') last.
+create or replace function kiwi.version_key(version text) returns text
+    language sql immutable strict parallel safe
+    set search_path = ''
+    as $$
+        with parts as (
+            select regexp_match(
+                version,
+                '^(0|[1-9]\d{0,18})\.(0|[1-9]\d{0,18})\.(0|[1-9]\d{0,18})'
+                '(?:-((?:0|[1-9]\d{0,18}|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d{0,18}|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?'
+                '(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?$'
+            ) as m
+        )
+        select lpad(m[1], 20, '0') || '.' || lpad(m[2], 20, '0') || '.' || lpad(m[3], 20, '0') || '.' || coalesce(
+            (
+                select string_agg(
+                    case when piece ~ '^\d+$' then '0' || lpad(piece, 20, '0') else '1' || piece end, ' ' order by place
+                )
+                from string_to_table(m[4], '.') with ordinality as pieces (piece, place)
+            ),
+            '~'
+        )
+        from parts where m is not null
+    $$;

@@ -1,0 +1,35 @@
+"""Every `VectorStore` that the suite runs over. A backend joins by one entry in `BACKENDS`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.stores.local import LocalVectorStore
+
+Backend = Callable[[Path], AbstractAsyncContextManager[VectorStore]]
+"""Given an empty folder, yields an empty store that trusts `tests.conformance.items.KEY`, and closes it."""
+
+
+def local(exact_limit: int) -> Backend:
+    @asynccontextmanager
+    async def opened(folder: Path) -> AsyncIterator[VectorStore]:
+        store = LocalVectorStore(folder / "vectors", "owner", exact_limit=exact_limit)
+        yield store
+        await store.close()
+
+    return opened
+
+
+BACKENDS: dict[str, Backend] = {"local": local(50_000), "local-over-limit": local(0)}
+
+
+@pytest.fixture(params=BACKENDS)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[VectorStore]:
+    """An empty store of each backend in turn."""
+    async with BACKENDS[request.param](tmp_path) as opened:
+        yield opened

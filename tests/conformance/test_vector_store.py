@@ -1,0 +1,222 @@
+"""What every `VectorStore` promises, asked of each one alike."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, NotAdmitted, UsageError
+from kiwi_rag.lexical import bm25, bm25_weights, query_terms, term_frequencies
+from kiwi_rag.model import CollectionStatistics, Filters, ItemRef, ItemType
+from kiwi_rag.stores.base import VectorStore
+from tests.conformance.items import SIGNED, admission, query, records, unit_vector
+
+WORDS = [
+    "deploy",
+    "rollback",
+    "staging",
+    "canary",
+    "database",
+    "restore",
+    "alert",
+    "pager",
+    "latency",
+    "retry",
+    "queue",
+    "token",
+]
+
+
+async def fill(store: VectorStore, count: int = 30) -> dict[str, list[str]]:
+    """Store `count` items of two passages each; return id → texts."""
+    rng = np.random.default_rng(7)
+    held: dict[str, list[str]] = {}
+    for n in range(count):
+        texts = [" ".join(rng.choice(WORDS, size=rng.integers(3, 20))) for _ in range(2)]
+        item_id = f"{'acme' if n % 3 else 'beta'}/item-{n:02d}"
+        meta = {"category": "ops" if n % 2 else "data", "tags": ["even"] if n % 2 == 0 else ["odd", "prime"]}
+        kind = ItemType.SCRIPT if n % 5 == 0 else ItemType.DIRECTIVE
+        one = admission(item_id, texts[0], metadata=meta, item_type=kind, signed_at=SIGNED + timedelta(days=n))
+        await store.upsert(records(one, texts, seed=1000 + 2 * n))
+        held[item_id] = texts
+    return held
+
+
+async def test_an_item_comes_back_as_it_was_signed(store: VectorStore) -> None:
+    one = admission("acme/deploy", "restart it")
+    await store.upsert(records(one, ["first", "second"]))
+    stored = await store.get(one.ref)
+    assert stored is not None
+    assert (stored.ref, stored.envelope, stored.digest) == (one.ref, one.envelope, one.digest)
+    assert (stored.content_sha256, stored.policy, stored.passages) == (one.item.content_sha256, "project", 2)
+
+
+async def test_get_knows_versions_and_absence(store: VectorStore) -> None:
+    one = admission("acme/deploy", version="1.2.0")
+    await store.upsert(records(one))
+    newest = await store.get(ItemRef(ItemType.DIRECTIVE, "acme/deploy"))
+    assert newest is not None
+    assert newest.ref.version == "1.2.0"
+    assert await store.get(ItemRef(ItemType.DIRECTIVE, "acme/deploy", "9.9.9")) is None
+    assert await store.get(ItemRef(ItemType.SCRIPT, "acme/deploy")) is None
+    assert await store.get(ItemRef(ItemType.DIRECTIVE, "acme/other")) is None
+
+
+async def test_writing_the_same_twice_changes_nothing(store: VectorStore) -> None:
+    batch = records(admission("acme/deploy"), ["alpha beta", "gamma"])
+    await store.upsert(batch)
+    before = await store.statistics(["alpha", "gamma"])
+    await store.upsert(batch)
+    assert await store.statistics(["alpha", "gamma"]) == before
+    assert (await store.status()).passages == 2
+
+
+async def test_an_upsert_replaces_the_item_wholly(store: VectorStore) -> None:
+    await store.upsert(records(admission("acme/deploy", "old words", version="1.0.0"), ["zebra", "zebra again"]))
+    await store.upsert(records(admission("acme/deploy", "new words", version="1.1.0"), ["giraffe"], seed=50))
+    statistics = await store.statistics(query_terms("zebra giraffe"))
+    assert statistics.document_frequency == {query_terms("giraffe")[0]: 1}
+    found = await store.search(query("zebra giraffe", statistics, seed=0))
+    assert [c.passage.text for c in found.items] == ["giraffe"]
+
+
+async def test_delete_leaves_history_and_nothing_else(store: VectorStore) -> None:
+    one = admission("acme/deploy")
+    await store.upsert(records(one, ["zebra"]))
+    assert await store.delete(ItemRef(one.ref.item_type, one.ref.item_id))
+    assert not await store.delete(ItemRef(one.ref.item_type, one.ref.item_id))
+    assert await store.get(one.ref) is None
+    assert await store.statistics(query_terms("zebra")) == CollectionStatistics()
+    assert await store.history(one.ref) == {"1.0.0": one.item.content_sha256}
+    assert (await store.search(query("zebra", CollectionStatistics(1, 1, {"zebra": 1})))).items == ()
+
+
+async def test_history_keeps_every_version(store: VectorStore) -> None:
+    texts = {"1.0.0": "one", "1.1.0": "two"}
+    for version, text in texts.items():
+        await store.upsert(records(admission("acme/deploy", text, version=version)))
+    seen = await store.history(ItemRef(ItemType.DIRECTIVE, "acme/deploy"))
+    assert seen == {v: admission("acme/deploy", t, version=v).item.content_sha256 for v, t in texts.items()}
+
+
+async def test_list_is_filtered_and_ordered(store: VectorStore) -> None:
+    held = await fill(store, 12)
+    everything = await store.list(Filters())
+    assert [i.ref for i in everything] == sorted(i.ref for i in everything)
+    assert {i.ref.item_id for i in everything} == set(held)
+    some = await store.list(Filters(namespace="beta"))
+    assert {i.ref.item_id for i in some} == {i for i in held if i.startswith("beta/")}
+
+
+async def test_both_scores_are_true_for_every_candidate(store: VectorStore) -> None:
+    await fill(store)
+    own = await store.statistics(query_terms("canary database restore"))
+    merged = own + CollectionStatistics(1000, 9000, {"databas": 400, "canari": 3})
+    asked = query("canary database restore", merged, seed=1004, depth=10)
+    found = (await store.search(asked)).items
+    weights = bm25_weights(merged, asked.terms)
+    for candidate in found:
+        frequencies = term_frequencies(candidate.passage.embedded_text)
+        expected = bm25(frequencies, frequencies.total(), weights, merged.average_length)
+        assert candidate.bm25 == pytest.approx(expected, abs=1e-9)
+        number = int(candidate.ref.item_id[-2:])
+        vector = unit_vector(1000 + 2 * number + candidate.passage.ordinal)
+        assert candidate.cosine == pytest.approx(float(vector @ asked.vector), abs=1e-5)
+    assert max(found, key=lambda c: c.cosine).ref.item_id == "acme/item-02"
+
+
+async def test_the_union_holds_the_best_of_each_leg(store: VectorStore) -> None:
+    held = await fill(store)
+    statistics = await store.statistics(query_terms("pager latency"))
+    asked = query("pager latency", statistics, seed=3, depth=7)
+    everything = (await store.search(dataclasses.replace(asked, depth=1000))).items
+    assert len(everything) == 2 * len(held)
+    got = {(c.ref, c.passage.ordinal) for c in (await store.search(asked)).items}
+    by_cosine = sorted(everything, key=lambda c: -c.cosine)[:7]
+    by_words = sorted(everything, key=lambda c: -c.bm25)
+    clearly = [c for c in by_words[:7] if c.bm25 > by_words[7].bm25]
+    assert {(c.ref, c.passage.ordinal) for c in [*by_cosine, *clearly]} <= got
+    assert len(got) <= 14
+
+
+@pytest.mark.parametrize(
+    ("filters", "passes"),
+    [
+        (Filters(item_type=ItemType.SCRIPT), lambda n: n % 5 == 0),
+        (Filters(category="ops"), lambda n: n % 2 == 1),
+        (Filters(author="ada"), lambda n: True),
+        (Filters(author="bob"), lambda n: False),
+        (Filters(tags=("odd", "prime")), lambda n: n % 2 == 1),
+        (Filters(tags=("odd", "even")), lambda n: False),
+        (Filters(namespace="beta"), lambda n: n % 3 == 0),
+        (Filters(signer="ada@acme", since=datetime(2026, 3, 11, 12, tzinfo=UTC)), lambda n: n >= 10),
+        (Filters(signer="mallory"), lambda n: False),
+    ],
+)
+async def test_filters_narrow_before_ranking(store: VectorStore, filters: Filters, passes) -> None:
+    await fill(store, 20)
+    asked = query("deploy token", await store.statistics(query_terms("deploy token")), filters=filters, depth=4)
+    wide = dataclasses.replace(asked, depth=100)
+    expected = {n for n in range(20) if passes(n)}
+    assert {int(c.ref.item_id[-2:]) for c in (await store.search(wide)).items} == expected
+    assert len((await store.search(asked)).items) >= min(4, 2 * len(expected))
+    assert {int(i.ref.item_id[-2:]) for i in await store.list(filters)} == expected
+
+
+async def test_a_key_id_is_a_signer_too(store: VectorStore) -> None:
+    one = admission("acme/deploy")
+    await store.upsert(records(one))
+    assert [i.ref for i in await store.list(Filters(signer=one.key_id))] == [one.ref]
+
+
+async def test_an_unsealed_admission_is_refused(store: VectorStore) -> None:
+    forged = dataclasses.replace(admission("acme/deploy"), seal=b"")
+    with pytest.raises(NotAdmitted):
+        await store.upsert(records(forged))
+    altered = dataclasses.replace(admission("acme/deploy"), principal="mallory")
+    with pytest.raises(NotAdmitted):
+        await store.upsert(records(altered))
+    assert await store.list(Filters()) == []
+
+
+async def test_records_of_two_items_are_refused(store: VectorStore) -> None:
+    with pytest.raises(NotAdmitted):
+        await store.upsert([*records(admission("acme/one")), *records(admission("acme/two"))])
+    with pytest.raises(UsageError):
+        await store.upsert([])
+    assert (await store.status()).items == 0
+
+
+async def test_vectors_of_two_models_never_meet(store: VectorStore) -> None:
+    await store.upsert(records(admission("acme/one")))
+    with pytest.raises(FingerprintMismatch):
+        await store.upsert(records(admission("acme/two"), fingerprint="other/1/384/mean/256"))
+    with pytest.raises(FingerprintMismatch):
+        await store.search(query("x", CollectionStatistics(), fingerprint="other/1/384/mean/256"))
+    assert (await store.status()).items == 1
+
+
+async def test_a_vector_that_is_not_a_unit_vector_is_refused(store: VectorStore) -> None:
+    for factor in (0.0, 2.0, float("nan")):
+        bad = [dataclasses.replace(r, vector=r.vector * np.float32(factor)) for r in records(admission("acme/one"))]
+        with pytest.raises(EmbeddingError):
+            await store.upsert(bad)
+
+
+async def test_an_empty_store_answers(store: VectorStore) -> None:
+    assert (await store.search(query("anything", CollectionStatistics()))).items == ()
+    assert await store.statistics(["anything"]) == CollectionStatistics()
+    assert (await store.status()).passages == 0
+
+
+async def test_a_hit_says_who_signed_it_and_when(store: VectorStore) -> None:
+
+    one = admission("acme/one")
+    await store.upsert(records(one, ["hello"]))
+    (hit,) = (await store.search(query("hello", await store.statistics(("hello",))))).items
+    assert (hit.ref, hit.digest, hit.key_id, hit.signed_at) == (one.ref, one.digest, one.key_id, one.signed_at)
+    assert hit.metadata == one.item.metadata
+    assert hit.passage == records(one, ["hello"])[0].passage
