@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kiwi_rag.embedding import ollama, openai
 from kiwi_rag.embedding.base import EmbeddingProvider
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider
 from kiwi_rag.embedding.hub import HUB, DownloadProgress
-from kiwi_rag.embedding.ollama import OllamaEmbeddingProvider
 from kiwi_rag.embedding.onnx import OnnxEmbeddingProvider
-from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
-from kiwi_rag.embedding.remote import Endpoint
 from kiwi_rag.embedding.sentence_transformers import SentenceTransformersEmbeddingProvider
 from kiwi_rag.embedding.usage import UsageLog
 from kiwi_rag.embedding.weights import MODEL, ModelSource
 from kiwi_rag.errors import UsageError
 
+if TYPE_CHECKING:
+    from kiwi_rag.embedding.remote import Endpoint
+
 PROVIDERS = ("onnx", "sentence-transformers", "openai", "ollama")
-_BASE_URLS = {"openai": openai.BASE_URL, "ollama": ollama.BASE_URL}
+_BASE_URLS = {"openai": "https://api.openai.com/v1", "ollama": "http://127.0.0.1:11434"}
 
 
 def load_provider(  # noqa: PLR0913 - plain values, so that this room reads no settings
@@ -63,6 +63,8 @@ def load_provider(  # noqa: PLR0913 - plain values, so that this room reads no s
     if name not in PROVIDERS:
         raise UsageError(f"there is no embedding provider {name!r}", hint=f"one of: {', '.join(PROVIDERS)}")
     if name in _BASE_URLS:
+        from kiwi_rag.embedding.remote import Endpoint  # HTTP costs tens of milliseconds to import
+
         endpoint = Endpoint(base_url or _BASE_URLS[name], api_key, timeout)
         provider = _remote(name, endpoint, model, dimension, UsageLog(cache_dir / "usage.jsonl", prices))
     else:
@@ -81,6 +83,8 @@ def _local(name: str, model: str, source: ModelSource, threads: int) -> Embeddin
 
 
 def _remote(name: str, endpoint: Endpoint, model: str, dimension: int, usage: UsageLog) -> EmbeddingProvider:
-    if name == "openai":
-        return OpenAIEmbeddingProvider(endpoint, model or openai.MODEL, dimension, usage)
-    return OllamaEmbeddingProvider(endpoint, model or ollama.MODEL, dimension, usage)
+    from kiwi_rag.embedding.ollama import OllamaEmbeddingProvider
+    from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
+
+    provider = OpenAIEmbeddingProvider if name == "openai" else OllamaEmbeddingProvider
+    return provider(endpoint, model or provider.default_model, dimension, usage)

@@ -7,17 +7,17 @@ downloads, hashed while they arrive, and put in place only when their digest is 
 from __future__ import annotations
 
 import hashlib
-import http.client
 import os
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from kiwi_rag.embedding.digests import digest_mismatch
 from kiwi_rag.errors import ModelUnavailable
+
+if TYPE_CHECKING:
+    import http.client
 
 HUB = "https://huggingface.co"
 REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
@@ -63,6 +63,10 @@ def download(name: str, expected: str, target: Path, base: str, progress: Downlo
 
 def _fetch(url: str, name: str, stream: IO[bytes], progress: DownloadProgress | None) -> str:
     """Copy `url` into `stream` and return the hex SHA-256 of what came."""
+    import http.client  # tens of milliseconds that only a download should cost
+    import urllib.error
+    import urllib.request
+
     digest, done = hashlib.sha256(), 0
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT) as response:  # noqa: S310 - the scheme was checked

@@ -7,12 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kiwi_rag.embedding.remote import Endpoint, RemoteEmbeddingProvider, Reply, post_json
-from kiwi_rag.embedding.usage import UsageLog
+from kiwi_rag.embedding.remote import RemoteEmbeddingProvider, Reply, post_json
 from kiwi_rag.errors import EmbeddingError, ModelUnavailable
-
-BASE_URL = "http://127.0.0.1:11434"
-MODEL = "all-minilm"
 
 
 class OllamaEmbeddingProvider(RemoteEmbeddingProvider):
@@ -23,12 +19,8 @@ class OllamaEmbeddingProvider(RemoteEmbeddingProvider):
     """
 
     provider = "ollama"
+    default_model = "all-minilm"
     batch_size = 16
-
-    def __init__(
-        self, endpoint: Endpoint, model: str = MODEL, dimension: int = 0, usage: UsageLog | None = None
-    ) -> None:
-        super().__init__(endpoint, model, dimension, usage)
 
     def ask(self, texts: Sequence[str]) -> Reply:
         """Send one batch. A blank text goes out as one full stop, as an empty one gets no vector."""

@@ -11,8 +11,6 @@ from kiwi_rag.embedding.remote import Endpoint, RemoteEmbeddingProvider, Reply, 
 from kiwi_rag.embedding.usage import UsageLog
 from kiwi_rag.errors import EmbeddingError
 
-BASE_URL = "https://api.openai.com/v1"
-MODEL = "text-embedding-3-small"
 _NATIVE_DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
 
 
@@ -24,11 +22,10 @@ class OpenAIEmbeddingProvider(RemoteEmbeddingProvider):
     """
 
     provider = "openai"
+    default_model = "text-embedding-3-small"
     max_tokens = 8191
 
-    def __init__(
-        self, endpoint: Endpoint, model: str = MODEL, dimension: int = 0, usage: UsageLog | None = None
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, model: str, dimension: int = 0, usage: UsageLog | None = None) -> None:
         native = _NATIVE_DIMENSIONS.get(model, 0)
         super().__init__(endpoint, model, dimension or native, usage)
         shortened = model.startswith("text-embedding-3-") and dimension not in {0, native}

@@ -82,6 +82,7 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
 
     batch_size = 64
     provider = ""
+    default_model = ""
     max_tokens = 0
     """Tokens that the server reads of a text; 0 where only the server knows."""
 

@@ -73,14 +73,19 @@ class SentenceTransformersEmbeddingProvider(EmbeddingProvider):
 def _load(source: ModelSource, threads: int) -> Any:
     try:
         import torch  # type: ignore[import-not-found, unused-ignore]
-        from sentence_transformers import SentenceTransformer, models
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer import modules
+        from transformers.utils.logging import (  # type: ignore[import-not-found, unused-ignore]
+            disable_progress_bar,
+        )
     except ImportError as error:
         raise MissingExtra(
             f"the sentence-transformers provider needs an optional package: {error}",
             hint="pip install 'kiwi-rag[sentence-transformers]' 'torch==2.13.0'",
         ) from error
     torch.set_num_threads(threads)
+    disable_progress_bar()
     # The modules are named here, not read from the folder: a folder's modules.json could name code to run.
-    transformer = models.Transformer(str(source_folder(source)), max_seq_length=MAX_TOKENS)
-    modules = [transformer, models.Pooling(DIMENSION, pooling_mode="mean"), models.Normalize()]
-    return SentenceTransformer(modules=modules, device="cpu")
+    transformer = modules.Transformer(str(source_folder(source)), max_seq_length=MAX_TOKENS)
+    pipeline = [transformer, modules.Pooling(DIMENSION, pooling_mode="mean"), modules.Normalize()]
+    return SentenceTransformer(modules=pipeline, device="cpu")

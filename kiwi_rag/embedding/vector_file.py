@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 MAX_BYTES = 2 << 30
-_BUSY_MS = 5000
+_BUSY_SECONDS = 5.0
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_ERROR})
 _UNIT_TOLERANCE = 1e-3
 
@@ -70,28 +70,29 @@ class VectorFile:
             self._drop_connection()
 
     def _attempt(self, action: Callable[[sqlite3.Connection], _T]) -> _T | None:
-        """Run `action`; on a damaged file once more with a fresh one; None where the cache cannot serve."""
+        """Run `action`, on a damaged file once more with a fresh one; None where the cache cannot serve."""
         with self._lock:
             try:
-                return action(self._opened())
-            except (sqlite3.Error, OSError) as error:
-                self._drop_connection()
-                if not _is_damage(error):
-                    self._warn(error)
-                    return None
-            try:
-                self._move_aside()
-                return action(self._opened())
+                return self._mended(action)
             except (sqlite3.Error, OSError) as error:
                 self._drop_connection()
                 self._warn(error)
                 return None
 
+    def _mended(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
+        try:
+            return action(self._opened())
+        except sqlite3.Error as error:
+            if not _is_damage(error):
+                raise
+        self._drop_connection()
+        self._move_aside()
+        return action(self._opened())
+
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            _prepare(self._connection)
+            self._connection = _connect(self._path)
         return self._connection
 
     def _drop_connection(self) -> None:
@@ -112,12 +113,17 @@ class VectorFile:
         _log.log(level, "the embedding cache %s cannot be used now: %s", self._path, error)
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
-    connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS:d}")
-    connection.execute("PRAGMA journal_mode = WAL")
-    # A power cut may cost the newest vectors, never the file: SQLite's documentation of WAL with NORMAL.
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute(_SCHEMA)
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        # A power cut may cost the newest vectors, never the file: SQLite's documentation of WAL with NORMAL.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(_SCHEMA)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
 
 
 def _select(connection: sqlite3.Connection, fingerprint: str, digests: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
@@ -142,11 +148,11 @@ def _insert(connection: sqlite3.Connection, rows: Sequence[tuple[str, bytes, byt
 
 
 def _used_bytes(connection: sqlite3.Connection) -> int:
-    pages, free, size = (
-        int(connection.execute(f"PRAGMA {name}").fetchone()[0])
-        for name in ("page_count", "freelist_count", "page_size")
-    )
-    return (pages - free) * size
+    row = connection.execute(
+        "SELECT (page_count - freelist_count) * page_size"
+        " FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+    ).fetchone()
+    return int(row[0])
 
 
 def _prune(connection: sqlite3.Connection) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from kiwi_rag.model import Candidate
 
-DEFAULT_ALPHA = 0.7
+DEFAULT_ALPHA = 0.84
 """Weight of the vector leg; how it was obtained stands in docs/search.md."""
 
 

@@ -177,9 +177,9 @@ class _Reader:
             return node.value, "" if node.attr == "__dict__" else node.attr
         if isinstance(node, ast.Subscript) and (key := _text(node.slice)) is not None:
             return self._subscript(node.value, key)
-        if isinstance(node, ast.Call):
-            return self._called(node)
-        return None
+        if isinstance(node, ast.NamedExpr):
+            return node.value, ""
+        return self._called(node) if isinstance(node, ast.Call) else None
 
     def _subscript(self, owner: ast.expr, key: str) -> tuple[ast.expr | None, str]:
         if isinstance(owner, ast.Attribute) and owner.attr == "modules":

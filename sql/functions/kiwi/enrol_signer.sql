@@ -1,0 +1,40 @@
+-- Enrols a public key (64 hex digits), or changes what an enrolled one may sign. A compromised key never comes back.
+create or replace function kiwi.enrol_signer(
+    public_key_hex text, principal_name text, patterns text[], types text[], not_before timestamptz, not_after timestamptz
+) returns text
+    language plpgsql security definer
+    set search_path = ''
+    as $$
+declare
+    key bytea;
+    enrolled kiwi.signers;
+begin
+    if public_key_hex !~ '^[0-9a-fA-F]{64}$' or coalesce(principal_name, '') = '' or coalesce(cardinality(patterns), 0) = 0
+        or not types <@ array['directive', 'script', 'knowledge'] or coalesce(cardinality(types), 0) = 0
+        or exists (select from unnest(patterns) as p where p !~ '^[a-z0-9*][a-z0-9_*/-]*$')
+    then
+        raise exception using
+            errcode = 'KW013',
+            message = 'a signer needs a public key of 64 hex digits, a principal, item patterns and item types',
+            hint = 'SELECT enrol_signer(''<kiwi keys export NAME --hex>'', ''alice'', ''{acme/*}'');';
+    end if;
+    key := decode(public_key_hex, 'hex');
+    insert into kiwi.signers as s (public_key, principal, item_patterns, item_types, valid_after, valid_before)
+    values (key, principal_name, patterns, types, not_before, not_after)
+    on conflict (key_id) do update set
+        principal = excluded.principal, item_patterns = excluded.item_patterns, item_types = excluded.item_types,
+        valid_after = excluded.valid_after, valid_before = excluded.valid_before
+    where s.status = 'active'
+    returning * into enrolled;
+    if enrolled.key_id is null then
+        raise exception using
+            errcode = 'KW003',
+            message = 'this key was retired or revoked here and cannot be enrolled again',
+            hint = 'make a new key: kiwi keys new NAME';
+    end if;
+    perform kiwi.append_audit(
+        'enrol', principal_name, '', enrolled.key_id, jsonb_build_object('patterns', patterns, 'types', types)
+    );
+    return enrolled.key_id;
+end
+$$;

@@ -1,0 +1,20 @@
+-- Counts and health, as one object.
+create or replace function kiwi.registry_status() returns jsonb
+    language sql stable security definer
+    set search_path = ''
+    as $$
+        select jsonb_build_object(
+            'audience', (select value from kiwi.settings where name = 'audience'),
+            'revision', (select max(version_num) from kiwi.alembic_version),
+            'sql_digest', (select value from kiwi.settings where name = 'sql_digest'),
+            'versions', (select count(*) from kiwi.item_versions),
+            'items', (select count(distinct (item_type, folded_id)) from kiwi.item_versions where yanked_at is null),
+            'signers', (select count(*) from kiwi.signers where status = 'active'),
+            'collections', coalesce(
+                (select jsonb_object_agg(fingerprint, passages) from kiwi.collections), '{}'
+            ),
+            'audit_head', kiwi.audit_head(),
+            'server', current_setting('server_version'),
+            'pgvector', (select extversion from pg_catalog.pg_extension where extname = 'vector')
+        )
+    $$;

@@ -1,0 +1,43 @@
+-- The union of both legs' best `depth` passages, each with both raw scores. BM25 is scored with the weights and the
+-- average length that the caller gives, so that several tiers can share one set of statistics.
+create or replace function kiwi.search_hybrid(
+    query_embedding extensions.vector, terms text[], weights float8[], average_length float8, depth integer,
+    filter jsonb, model_fingerprint text
+) returns table (
+    passage_id bigint, item_type text, item_id text, version text, digest text, content_sha256 text, metadata jsonb,
+    key_id text, principal text, signed_at timestamptz, ordinal integer, text text, context text, heading text[],
+    start_line integer, end_line integer, cosine float8, bm25 float8
+)
+    language plpgsql stable security definer
+    set search_path = ''
+    as $$
+declare
+    collection integer := kiwi.collection_of(model_fingerprint);
+    checked jsonb := kiwi.check_filter(filter);
+begin
+    return query
+        with found as (
+            select n.passage_id from kiwi.nearest_passages(collection, query_embedding, depth, checked) as n
+            where query_embedding is not null
+            union
+            select m.passage_id
+            from kiwi.matching_passages(collection, terms, weights, average_length, depth, checked) as m
+        )
+        select
+            e.passage_id, v.item_type, v.item_id, v.version, v.digest, v.content_sha256, v.metadata, v.signer,
+            s.principal, v.signed_at, e.ordinal, e.text, e.context, e.heading, e.start_line, e.end_line,
+            coalesce(1 - (e.embedding operator(extensions.<=>) query_embedding), 0),
+            coalesce(words.score, 0)
+        from found as f
+        join kiwi.item_embeddings as e on e.passage_id = f.passage_id
+        join kiwi.item_versions as v on v.digest = e.digest
+        join kiwi.signers as s on s.key_id = v.signer
+        left join lateral (
+            select sum(kiwi.bm25(t.weight, p.frequency, p.length, average_length)) as score
+            from unnest(terms, weights) as t (term, weight)
+            join kiwi.postings as p
+                on p.collection_id = collection and p.term = t.term and p.passage_id = f.passage_id
+        ) as words on true
+        where e.searchable and s.status <> 'compromised' and v.yanked_at is null and v.visibility = 'public';
+end
+$$;

@@ -1,0 +1,20 @@
+-- Names the registry: only statements signed for this name are taken. Set once; a change would void what is there.
+create or replace function kiwi.set_audience(name_of_registry text) returns void
+    language plpgsql security definer
+    set search_path = ''
+    as $$
+begin
+    if exists (select from kiwi.settings where name = 'audience' and value = name_of_registry) then
+        return;
+    end if;
+    if coalesce(name_of_registry, '') = '' or exists (select from kiwi.item_versions) then
+        raise exception using
+            errcode = 'KW013',
+            message = 'the registry''s name cannot be changed once something was published, and is not empty',
+            hint = 'set registry_name to the name that this registry has: kiwi registry status';
+    end if;
+    insert into kiwi.settings (name, value) values ('audience', name_of_registry)
+    on conflict (name) do update set value = excluded.value;
+    perform kiwi.append_audit('audience', name_of_registry, '', '');
+end
+$$;

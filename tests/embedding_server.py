@@ -1,0 +1,88 @@
+"""A real HTTP server on loopback that embeds like OpenAI and Ollama do, or fails as it is told to."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Encode = Callable[[Sequence[str]], Sequence[Any]]
+
+
+@dataclass
+class Failure:
+    """An answer given instead of vectors."""
+
+    status: int
+    body: bytes = b'{"error": "told to fail"}'
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Seen:
+    """A request that arrived."""
+
+    path: str
+    body: Any
+    authorization: str
+
+
+class EmbeddingServer:
+    """Context manager; `failures` are answered first, one a request, then `encode` is used."""
+
+    def __init__(self, encode: Encode) -> None:
+        self.encode = encode
+        self.failures: deque[Failure] = deque()
+        self.seen: list[Seen] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> EmbeddingServer:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, path: str, body: Any) -> Any:
+        vectors = [[float(number) for number in vector] for vector in self.encode(body["input"])]
+        tokens = sum(len(text.split()) for text in body["input"])
+        if path == "/api/embed":
+            return {"model": body["model"], "embeddings": vectors, "prompt_eval_count": tokens}
+        data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
+        # The API promises an index, not an order.
+        return {"data": data[::-1], "model": body["model"], "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+
+
+def _handler(server: EmbeddingServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            server.seen.append(Seen(self.path, body, self.headers.get("Authorization", "")))
+            if server.failures:
+                failure = server.failures.popleft()
+                self._send(failure.status, failure.body, failure.headers)
+            elif self.path in ("/v1/embeddings", "/api/embed"):
+                self._send(200, json.dumps(server.answer(self.path, body)).encode(), {})
+            else:
+                self._send(404, b'{"error": "no such path"}', {})
+
+        def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Keep the test run's output clean."""
+
+    return Handler

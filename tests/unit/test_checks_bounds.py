@@ -1,0 +1,95 @@
+"""Step 0: what is out of bounds is named with its line; what scripts and emoji need passes."""
+
+from __future__ import annotations
+
+import pytest
+
+from kiwi_rag.validation import bounds
+
+
+def codes(text: str | bytes) -> list[str]:
+    data = text if isinstance(text, bytes) else text.encode()
+    return [f.code for f in bounds.check(data, "a.md")[1]]
+
+
+def test_five_megabytes_are_refused_unread() -> None:
+    text, findings = bounds.check(b"x" * 5_000_000)
+    assert text is None
+    assert [f.code for f in findings] == ["bounds.size"]
+
+
+def test_the_largest_allowed_file_passes() -> None:
+    assert codes(b"x" * 256 * 1024) == []
+    assert codes(b"x" * (256 * 1024 + 1)) == ["bounds.size"]
+
+
+@pytest.mark.parametrize("data", [b"", b" \n\t\r\n", b"\xef\xbb\xbf\n"])
+def test_empty_files_are_refused(data: bytes) -> None:
+    assert codes(data) == ["bounds.empty"]
+
+
+@pytest.mark.parametrize("data", [b"a\nb\xff", b"a\nb\xed\xa0\x80", b"a\nb\xc0\x80", b"a\nb\xe2\x82"])
+def test_what_is_not_utf8_is_refused_at_its_line(data: bytes) -> None:
+    (finding,) = bounds.check(data)[1]
+    assert (finding.code, finding.line) == ("bounds.encoding", 2)
+
+
+@pytest.mark.parametrize(
+    ("char", "code"),
+    [
+        ("\0", "bounds.control"),
+        ("\x1b", "bounds.control"),
+        ("\x85", "bounds.control"),
+        ("\r", "bounds.control"),
+        ("\u202e", "bounds.bidi"),
+        ("\u2066", "bounds.bidi"),
+        ("\U000e0041", "bounds.tag"),
+        ("\u200b", "bounds.invisible"),
+        ("\u2060", "bounds.invisible"),
+        ("\ufeff", "bounds.invisible"),
+        ("\u200d", "bounds.invisible"),
+        ("\u200c", "bounds.invisible"),
+        ("\u200f", "bounds.invisible"),
+        ("\u3164", "bounds.invisible"),
+        ("\ufe0f", "bounds.selector"),
+        ("\U000e0150", "bounds.selector"),
+    ],
+)
+def test_characters_nobody_sees_are_refused_where_they_stand(char: str, code: str) -> None:
+    (finding,) = bounds.check(f"first\nde{char}ploy".encode(), "a.md")[1]
+    assert (finding.code, finding.line, finding.path) == (code, 2, "a.md")
+    assert "column 3" in finding.message
+    assert finding.hint
+
+
+def test_bytes_smuggled_in_selectors_are_refused() -> None:
+    assert "bounds.selector" in codes("😀" + "".join(chr(0xFE00 + n) for n in range(16)))
+    assert "bounds.selector" in codes("😀\ufe0f" + chr(0xE0100 + 65))
+
+
+def test_every_place_is_listed_up_to_a_cap() -> None:
+    found = bounds.check(("a\u200b\n" * 50).encode())[1]
+    assert [f.line for f in found] == [*range(1, 21), 0]
+    assert "30 more" in found[-1].message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "👩‍🚀 👨‍👩‍👧‍👦 🏳️‍🌈 ❤️‍🔥 👩🏽‍💻 1️⃣ ☎️ ™️ ℹ️ 🧑🏿‍🤝‍🧑🏻",
+        "مرحبا بالعالم، می‌خواهم کتاب‌ها ه‍",
+        "שלום עולם (kiwi)\u200f.",
+        "क्‍ष श्री न्‌न",
+        "葛\U000e0100城 ≨︀",
+        "tab\tand\r\nwindows lines",
+        "\ufeffstarts with a byte-order mark",
+        "café naïve Ω→∞ “quoted” — dash",
+    ],
+)
+def test_text_of_all_scripts_and_emoji_passes(text: str) -> None:
+    assert codes(text) == []
+
+
+def test_a_soft_hyphen_is_a_warning() -> None:
+    (finding,) = bounds.check("Donau\u00addampf".encode())[1]
+    assert (finding.code, finding.severity) == ("bounds.soft-hyphen", "warning")

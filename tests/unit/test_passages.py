@@ -1,0 +1,73 @@
+"""Sections become passages of the wanted size, with context, overlap and true lines."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from kiwi_rag.formats import parse, read_source, walk
+from kiwi_rag.model import Item, ItemType
+from kiwi_rag.passages import estimate_tokens, split
+from tests.shared import CORPUS
+
+
+def knowledge(body: str) -> Item:
+    item = parse(ItemType.KNOWLEDGE, "a/note", f"---\ntitle: Note\ndescription: D\n---\n{body}").item
+    assert item is not None
+    return item
+
+
+def test_the_summary_comes_first() -> None:
+    first, second = split(knowledge("Text.\n"))
+    assert (first.ordinal, first.start_line, first.end_line) == (0, 1, 4)
+    assert first.text.startswith("Note\n")
+    assert (second.ordinal, second.text, second.start_line) == (1, "Text.", 5)
+
+
+def test_context_names_type_title_and_headings() -> None:
+    passages = split(knowledge("# Note\n\n## Cost\n\n" + "word " * 300))
+    assert passages[-1].context == "knowledge: Note > Cost"
+    assert passages[-1].embedded_text.startswith("knowledge: Note > Cost\n")
+
+
+def test_tiny_neighbours_share_a_passage() -> None:
+    passages = split(knowledge("# A\n\none\n\n## B\n\ntwo\n\n## C\n\nthree\n"))
+    assert [p.text for p in passages[1:]] == ["# A\n\none\n\n## B\n\ntwo\n\n## C\n\nthree"]
+    assert passages[1].heading == ("A",)
+
+
+def test_sections_of_different_chapters_do_not_share_one() -> None:
+    assert [p.heading for p in split(knowledge("# A\n\none\n\n# B\n\ntwo\n"))[1:]] == [("A",), ("B",)]
+
+
+def test_long_sections_are_cut_at_lines_and_overlap() -> None:
+    lines = [f"Line number {n} says a little about something." for n in range(100)]
+    passages = split(knowledge("\n".join(lines)), target_tokens=100, overlap_tokens=20)[1:]
+    assert all(estimate_tokens(p.text) <= 100 for p in passages)
+    assert all(later.start_line <= earlier.end_line for earlier, later in pairwise(passages))
+    assert all(p.text == "\n".join(lines[p.start_line - 5 : p.end_line - 4]) for p in passages)
+
+
+def test_a_long_line_is_cut_at_sentence_ends() -> None:
+    sentence = "This sentence has a few plain words in it. "
+    passages = split(knowledge(sentence * 60), target_tokens=60, overlap_tokens=0)[1:]
+    assert len(passages) > 5
+    assert {(p.start_line, p.end_line) for p in passages} == {(5, 5)}
+    assert all(p.text.rstrip().endswith(".") for p in passages)
+    assert "".join(p.text for p in passages) == sentence * 60
+
+
+def test_a_line_without_spaces_is_cut_too() -> None:
+    passages = split(knowledge("x" * 5_000), target_tokens=60, overlap_tokens=0)[1:]
+    assert "".join(p.text for p in passages) == "x" * 5_000
+    assert max(estimate_tokens(p.text) for p in passages) <= 80
+
+
+def test_real_items_make_a_moderate_number_of_passages() -> None:
+    items = [
+        parse(s.item_type, s.item_id, read_source(s.path, CORPUS).decode()).item
+        for s in walk(CORPUS)
+        if s.item_id and not s.problem
+    ]
+    passages = [p for item in items if item for p in split(item)]
+    assert 900 <= len(passages) <= 1_400
+    assert max(estimate_tokens(p.embedded_text) for p in passages) <= 250
