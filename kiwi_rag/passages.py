@@ -159,13 +159,14 @@ def _packed(units: Sequence[_Unit], target: int, overlap: int) -> Iterator[list[
     current: list[_Unit] = []
     size = fresh = 0
     for unit in units:
-        if current and (size + unit.tokens > target or (fresh >= aim and unit.tokens)):
-            yield _trimmed(current)
-            current = _tail(current, min(overlap, target - unit.tokens))
+        if size + unit.tokens > target or (fresh >= aim and unit.tokens):
+            if fresh:
+                yield _trimmed(current)
+            current = _tail(current, min(overlap, target - unit.tokens)) if fresh else []
             size, fresh = sum(u.tokens for u in current), 0
         current.append(unit)
         size, fresh = size + unit.tokens, fresh + unit.tokens
-    if any(unit.text.strip() for unit in current):
+    if fresh:
         yield _trimmed(current)
 
 

@@ -92,6 +92,8 @@ def _session(files: ModelFiles, threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    # Threads that spin while they wait give 8% on an idle machine and cost a third on a busy one.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return onnxruntime.InferenceSession(str(files.onnx), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions have no common base

@@ -141,8 +141,11 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
             self._usage.record(RemoteCall(self.provider, self.model, texts, tokens, seconds, outcome))
 
     def _learned(self, reply: Reply) -> int:
+        first = reply.rows[0]
+        if not isinstance(first, list):
+            raise EmbeddingError(f"{self.endpoint.base_url} sent something that is not a vector")
         with self._lock:
-            self._dimension = self._dimension or len(reply.rows[0])
+            self._dimension = self._dimension or len(first)
             return self._dimension
 
     def _known_dimension(self) -> int:

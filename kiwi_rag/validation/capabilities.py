@@ -57,6 +57,8 @@ _ATTRIBUTES = {
     "eval": "__subclasses__ __globals__ __builtins__ __code__ __loader__ exec_module load_module",
 }
 _IMPORTERS = frozenset({"__import__", "importlib.import_module", "importlib.__import__", "builtins.__import__"})
+# Names that a file cannot give another meaning here: a script that shadows one is read as if it had not.
+_BUILTINS = frozenset({"eval", "exec", "open", "__import__", "getattr", "vars", "globals", "locals", "__builtins__"})
 _SENSITIVE = frozenset({"os", "posix", "nt", "builtins", "sys", "importlib", "asyncio", "types"})
 _OPENERS = frozenset({"open", "io.open", "codecs.open", "builtins.open", "gzip.open", "bz2.open", "lzma.open"})
 _WRITE_MODES = frozenset("wax+")
@@ -135,14 +137,19 @@ class _Reader:
     def _note_import(self, node: ast.AST) -> None:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                self.aliases[alias.asname or alias.name.partition(".")[0]] = (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
-                )
+                head = alias.name.partition(".")[0]
+                self._bind(alias.asname or head, alias.name if alias.asname else head)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             for alias in node.names:
-                self.aliases[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-            if any(alias.name == "*" for alias in node.names):
-                self.aliases.update({name.rpartition(".")[2]: name for name in _star(node.module or "")})
+                names = _star(node.module or "") if alias.name == "*" else [f"{node.module}.{alias.name}"]
+                for name in names:
+                    self._bind(alias.asname or name.rpartition(".")[2], name)
+
+    def _bind(self, name: str, target: str) -> None:
+        """Note what a name stands for; where a file gives it two meanings, the one that matters counts."""
+        known = self.aliases.get(name, "")
+        if name not in _BUILTINS and not _capability(known) and known.partition(".")[0] not in _SENSITIVE:
+            self.aliases[name] = target
 
     def _note_assignment(self, node: ast.AST) -> None:
         if isinstance(node, ast.Assign):
@@ -154,14 +161,15 @@ class _Reader:
         resolved = self._resolve(value)
         for target in targets:
             if isinstance(target, ast.Name) and resolved and target.id != resolved:
-                self.aliases.setdefault(target.id, resolved)
+                self._bind(target.id, resolved)
 
     def _resolve(self, node: ast.expr | None) -> str | None:
         """Return the dotted name that an expression stands for, as far as its syntax tells."""
         parts: list[str] = []
         while node is not None:
             if isinstance(node, ast.Name):
-                return _canonical(".".join([self.aliases.get(node.id, node.id), *reversed(parts)]))
+                name = self.aliases.get(node.id, node.id if hasattr(builtins, node.id) or node.id in _BUILTINS else "")
+                return _canonical(".".join([name, *reversed(parts)])) if name else None
             step = self._step(node)
             if step is None:
                 return None

@@ -37,8 +37,8 @@ _TOOL_MARK = re.compile(
 )
 # CommonMark §4.6, kinds 1 and 6: up to the next blank line all is raw HTML, and backticks make no code in it.
 _HTML_BLOCK = re.compile(
-    r"^ {0,3}</?(?:address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir"
-    r"|div|dl|dt|fieldset|figcaption|figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link"
+    r"^ {0,3}</?(?:address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog"
+    r"|dir|div|dl|dt|fieldset|figcaption|figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link"
     r"|main|menu|menuitem|nav|noframes|ol|optgroup|option|p|param|pre|script|search|section|style|summary|table|tbody"
     r"|td|textarea|tfoot|th|thead|title|tr|track|ul)(?=[\s/>]|$)",
     re.MULTILINE | re.IGNORECASE,

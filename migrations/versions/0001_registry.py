@@ -57,7 +57,7 @@ create table kiwi.item_versions (
     content text not null generated always as (kiwi.payload_text(payload, 'content')) stored,
     metadata jsonb not null generated always as (kiwi.payload_json(payload) -> 'metadata') stored,
     content_sha256 text not null
-        generated always as (encode(sha256(convert_to(kiwi.payload_text(payload, 'content'), 'UTF8')), 'hex')) stored,
+        generated always as (kiwi.text_sha256(kiwi.payload_text(payload, 'content'))) stored,
     signed_at timestamptz not null
         generated always as (kiwi.parse_time(kiwi.payload_text(payload, 'signed_at'))) stored,
     visibility text not null default 'public' check (visibility in ('public', 'private')),

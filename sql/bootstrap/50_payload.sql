@@ -9,6 +9,12 @@ create or replace function kiwi.payload_text(payload bytea, member text) returns
     set search_path = ''
     as $$ select kiwi.payload_json(payload) ->> member $$;
 
+-- Hex SHA-256 of a text's UTF-8 bytes.
+create or replace function kiwi.text_sha256(written text) returns text
+    language sql immutable strict parallel safe
+    set search_path = ''
+    as $$ select encode(sha256(convert_to(written, 'UTF8')), 'hex') $$;
+
 -- Two ids that differ in case, '-' or '_' alone are the same id.
 create or replace function kiwi.fold_item_id(item_id text) returns text
     language sql immutable strict parallel safe

@@ -26,7 +26,6 @@ WORDS = [
     "latency",
     "retry",
     "queue",
-    "token",
 ]
 
 

@@ -54,6 +54,7 @@ def needs(code: str) -> set[str]:
         "def f():\n    import os\n    os.execv('/bin/sh', [])",
         "import asyncio\nasyncio.create_subprocess_shell('x')",
         "(o := __import__('os')).system('x')",
+        "import os as x\nimport json as x\nx.system('x')",
     ],
 )
 def test_starting_a_process_must_be_declared(code: str) -> None:
@@ -65,6 +66,7 @@ def test_starting_a_process_must_be_declared(code: str) -> None:
     [
         "eval('1')",
         "e = eval\ne('1')",
+        "if False:\n    eval = len\neval('1')",
         "exec('x = 1')",
         "compile('1', '', 'eval')",
         "import builtins\nbuiltins.eval('1')",
@@ -137,6 +139,8 @@ def test_native_code_must_be_declared() -> None:
         "import importlib\nimportlib.import_module('json')",
         "def evaluate(): ...\nevaluate()",
         "getattr(object(), 'x' + str(1))",
+        "from re import compile\ncompile('x')",
+        "def f(code, requests, socket):\n    return code, requests.total, socket",
         "'eval subprocess os.system'",
         "import os\ngetattr(os, 'sep')",
     ],

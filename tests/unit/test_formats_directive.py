@@ -39,7 +39,14 @@ BLOCK = """\
 INSIDE = (
     '<process><step name="push"><description>Push it</description></step><step name="watch">Watch</step></process>\n'
 )
-BELOW = '\n<process>\n  <step name="push">\n    Push & watch <it\n  </step>\n  <step name="watch">Watch</step>\n</process>\n'
+BELOW = """
+<process>
+  <step name="push">
+    Push & watch <it
+  </step>
+  <step name="watch">Watch</step>
+</process>
+"""
 
 
 def directive(block: str = BLOCK.format(process=""), below: str = BELOW, above: str = "# Staging\n\nIntro.\n\n") -> str:

@@ -71,3 +71,9 @@ def test_real_items_make_a_moderate_number_of_passages() -> None:
     passages = [p for item in items if item for p in split(item)]
     assert 900 <= len(passages) <= 1_400
     assert max(estimate_tokens(p.embedded_text) for p in passages) <= 250
+
+
+def test_blank_lines_between_long_ones_make_no_passage() -> None:
+    passages = split(knowledge("\n\n".join(["x" * 105] * 3) + "\n"), target_tokens=20, overlap_tokens=19)[1:]
+    assert all(p.text.strip() for p in passages)
+    assert len({(p.text, p.start_line) for p in passages}) == len(passages)

@@ -75,4 +75,13 @@ def _head(connection: sqlite3.Connection) -> AuditHead:
 
 def _records(connection: sqlite3.Connection, since_seq: int, limit: int) -> Iterator[AuditRecord]:
     for row in connection.execute(_ENTRIES, (since_seq, limit)):
-        yield AuditRecord(**{**dict(row), "details": json.loads(row["details"])})
+        yield AuditRecord(**{**dict(row), "details": _details(row["details"])})
+
+
+def _details(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    # What is not an object was tampered with; kept visible, and its hash cannot be right.
+    return found if isinstance(found, dict) else {"unreadable": text}

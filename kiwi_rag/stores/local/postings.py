@@ -7,29 +7,17 @@ one; FTS5 gives the postings and the document frequencies, NumPy does the sum.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kiwi_rag.lexical import K1, B
-from kiwi_rag.model import CollectionStatistics
-from kiwi_rag.stores.local.catalog import meta
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Posting = tuple[NDArray[np.int64], NDArray[np.float64]]
-
-
-def collection_statistics(connection: sqlite3.Connection, terms: Sequence[str]) -> CollectionStatistics:
-    """Return N, total length and the document frequency of each term that occurs."""
-    frequency: dict[str, int] = {}
-    for term in dict.fromkeys(terms):
-        row = connection.execute("SELECT doc FROM posting_terms WHERE term = ?", (term,)).fetchone()
-        if row:
-            frequency[term] = int(row[0])
-    return CollectionStatistics(int(meta(connection, "passages")), int(meta(connection, "total_length")), frequency)
 
 
 def posting(connection: sqlite3.Connection, term: str) -> Posting:

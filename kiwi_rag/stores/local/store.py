@@ -29,7 +29,6 @@ from kiwi_rag.stores.local.lock import WAIT_SECONDS, WriterLock
 from kiwi_rag.stores.local.maintenance import Maintenance
 from kiwi_rag.stores.local.ownership import Ownership
 from kiwi_rag.stores.local.planner import EXACT_LIMIT, answer
-from kiwi_rag.stores.local.postings import collection_statistics
 from kiwi_rag.stores.local.records import SourceStamp
 from kiwi_rag.stores.local.session import CatalogSession
 from kiwi_rag.stores.local.vectors import Snapshot
@@ -116,7 +115,7 @@ class LocalVectorStore:
 
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
         """Return what BM25 needs to know of this collection for these terms."""
-        return await asyncio.to_thread(self._read, collection_statistics, terms)
+        return await asyncio.to_thread(self._statistics, terms)
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best passages, each with both scores, and the plan."""
@@ -181,10 +180,17 @@ class LocalVectorStore:
 
     def _search(self, query: StoreQuery) -> Candidates:
         with self._reading() as connection:
-            if self._snapshot is None or not self._snapshot.is_current(connection):
-                self._snapshot = Snapshot(connection)
             nearest = partial(self._chroma.nearest, connection)
-            return answer(connection, self._snapshot, query, nearest, self._exact_limit)
+            return answer(connection, self._current(connection), query, nearest, self._exact_limit)
+
+    def _statistics(self, terms: Sequence[str]) -> CollectionStatistics:
+        with self._reading() as connection:
+            return self._current(connection).statistics(connection, terms)
+
+    def _current(self, connection: Connection) -> Snapshot:
+        if self._snapshot is None or not self._snapshot.is_current(connection):
+            self._snapshot = Snapshot(connection)
+        return self._snapshot
 
     def _read(self, function: Callable[[Connection, Argument], Result], argument: Argument) -> Result:
         with self._reading() as connection:

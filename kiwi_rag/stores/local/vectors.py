@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kiwi_rag.model import Candidate, Filters
+from kiwi_rag.model import Candidate, CollectionStatistics, Filters
 from kiwi_rag.stores.local.catalog import matching_items, meta
 from kiwi_rag.stores.local.postings import posting
 
@@ -39,10 +40,8 @@ class Snapshot:
         self.fingerprint = str(meta(connection, "fingerprint"))
         self.dimension = int(meta(connection, "dimension"))
         # The covering index alone answers this; the passages' texts are not read.
-        shape = connection.execute(
-            "SELECT passage_key, item_key, length FROM passages INDEXED BY passages_by_item"
-        ).fetchall()
-        table = np.array(shape, dtype=np.int64).reshape(-1, 3)
+        shape = _plain(connection, "SELECT passage_key, item_key, length FROM passages INDEXED BY passages_by_item")
+        table = np.array(shape.fetchall(), dtype=np.int64).reshape(-1, 3)
         table = table[np.argsort(table[:, 0])]
         self.keys, self.item_keys = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
         self.lengths: NDArray[np.float64] = table[:, 2].astype(np.float64)
@@ -60,7 +59,7 @@ class Snapshot:
     def matrix(self, connection: sqlite3.Connection) -> Matrix:
         """Return all vectors, shape ``(rows, dimension)``, read once."""
         if self._matrix is None:
-            blobs = connection.execute("SELECT vector FROM vectors ORDER BY passage_key")
+            blobs = _plain(connection, "SELECT vector FROM vectors ORDER BY passage_key")
             self._matrix = _stack(blobs, self.dimension)
         return self._matrix
 
@@ -68,7 +67,7 @@ class Snapshot:
         """Return the vectors of some ascending rows, from memory when the matrix is there."""
         if self._matrix is not None:
             return self._matrix[rows]
-        return _stack(connection.execute(_SOME_VECTORS, (json.dumps(self.keys[rows].tolist()),)), self.dimension)
+        return _stack(_plain(connection, _SOME_VECTORS, json.dumps(self.keys[rows].tolist())), self.dimension)
 
     def posting(self, connection: sqlite3.Connection, term: str) -> Posting:
         """Return the rows that have `term`, and how often each has it."""
@@ -80,6 +79,15 @@ class Snapshot:
                 self._postings.clear()
             self._postings[term] = found
         return found
+
+    def statistics(self, connection: sqlite3.Connection, terms: Sequence[str]) -> CollectionStatistics:
+        """Return N, total length and the document frequency of each term that occurs.
+
+        Reads whole postings, because the search that follows needs them: counting alone is no cheaper in FTS5.
+        """
+        frequency = {term: len(self.posting(connection, term)[0]) for term in terms}
+        occurring = {term: count for term, count in frequency.items() if count}
+        return CollectionStatistics(len(self), int(self.lengths.sum()), occurring)
 
     def matching(self, connection: sqlite3.Connection, filters: Filters) -> NDArray[np.bool_] | None:
         """Return which rows pass the filters; None when nothing is narrowed."""
@@ -99,6 +107,13 @@ def best(scores: NDArray[Any], depth: int) -> Rows:
     if depth >= len(scores):
         return np.arange(len(scores))
     return np.argpartition(scores, len(scores) - depth)[len(scores) - depth :]
+
+
+def _plain(connection: sqlite3.Connection, statement: str, *parameters: str) -> sqlite3.Cursor:
+    # Tuples in place of `sqlite3.Row`: NumPy takes several times as long to read a Row.
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return cursor.execute(statement, parameters)
 
 
 def _stack(blobs: sqlite3.Cursor, dimension: int) -> Matrix:

@@ -7,18 +7,13 @@ create or replace function kiwi.matching_passages(
     as $$
 begin
     return query
-        with scored as (
-            select p.passage_id as id, sum(kiwi.bm25(t.weight, p.frequency, p.length, average_length)) as score
-            from unnest(terms, weights) as t (term, weight)
-            join kiwi.postings as p on p.collection_id = collection and p.term = t.term
-            group by p.passage_id
-        )
-        select s.id from scored as s
+        select s.passage_id
+        from kiwi.score_passages(collection, terms, weights, average_length) as s
         where filter = '{}' or exists (
             select from kiwi.item_embeddings as e
-            where e.passage_id = s.id and e.digest in (select f.digest from kiwi.filtered_versions(filter) as f)
+            where e.passage_id = s.passage_id and e.digest in (select f.digest from kiwi.filtered_versions(filter) as f)
         )
-        order by s.score desc, s.id
+        order by s.score desc, s.passage_id
         limit depth;
 end
 $$;

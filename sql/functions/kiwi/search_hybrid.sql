@@ -32,12 +32,9 @@ begin
         join kiwi.item_embeddings as e on e.passage_id = f.passage_id
         join kiwi.item_versions as v on v.digest = e.digest
         join kiwi.signers as s on s.key_id = v.signer
-        left join lateral (
-            select sum(kiwi.bm25(t.weight, p.frequency, p.length, average_length)) as score
-            from unnest(terms, weights) as t (term, weight)
-            join kiwi.postings as p
-                on p.collection_id = collection and p.term = t.term and p.passage_id = f.passage_id
-        ) as words on true
+        left join kiwi.score_passages(
+            collection, terms, weights, average_length, array(select x.passage_id from found as x)
+        ) as words on words.passage_id = f.passage_id
         where e.searchable and s.status <> 'compromised' and v.yanked_at is null and v.visibility = 'public';
 end
 $$;

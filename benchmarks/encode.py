@@ -1,0 +1,99 @@
+"""Encode throughput and cold start: the ``onnx`` provider against sentence-transformers, same texts, same threads.
+
+Run with ``python -m benchmarks.encode``; it prints JSON. Without sentence-transformers only Kiwi's own numbers are
+there. Rounds alternate between the two, so that a busy machine slows both; medians are reported. Each side runs
+at the batch size that suits it best on a CPU (4, and 8 of 1, 2, 8 and 32).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kiwi_rag.embedding import EmbeddingProvider, load_provider
+from kiwi_rag.embedding.weights import ModelSource, onnx_files
+from tests.shared import CORPUS, ROOT
+
+CACHE = ROOT / ".pytest_cache" / "kiwi"
+TOKENS = 175
+TEXTS = 96
+ROUNDS = 5
+
+COLD = """
+import sys, time
+started = time.perf_counter()
+from pathlib import Path
+from kiwi_rag.embedding import load_provider
+provider = load_provider(sys.argv[1], cache_dir=Path(sys.argv[2]), hub="", cached=False)
+provider.encode(["how do I roll back a release"])
+print(time.perf_counter() - started)
+"""
+
+
+def texts_of(tokens: int, count: int) -> list[str]:
+    """Return `count` stretches of the corpus of exactly `tokens` tokens, special ones included."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(onnx_files(ModelSource(CACHE / "models", hub="")).tokenizer))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    stretches = [
+        text[offsets[start][0] : offsets[start + tokens - 3][1]]
+        for text in (file.read_text("utf-8") for file in sorted(CORPUS.rglob("*.md")))
+        for offsets in [tokenizer.encode(text, add_special_tokens=False).offsets]
+        for start in range(0, len(offsets) - tokens, tokens)
+    ]
+    return stretches[:: max(1, len(stretches) // count)][:count]
+
+
+def seconds(action: Callable[[], object]) -> float:
+    """Return how long `action` takes."""
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def throughput(providers: dict[str, EmbeddingProvider], texts: Sequence[str]) -> dict[str, float]:
+    """Return texts a second by provider, medians over alternating rounds after one to warm up."""
+    times: dict[str, list[float]] = {name: [] for name in providers}
+    for _ in range(ROUNDS + 1):
+        for name, provider in providers.items():
+            times[name].append(seconds(lambda provider=provider: provider.encode(texts)))
+    return {name: len(texts) / statistics.median(rounds[1:]) for name, rounds in times.items()}
+
+
+def cold_start(name: str, runs: int) -> float:
+    """Return seconds from a fresh interpreter's first import to the first vector, the best of `runs`."""
+    command = [sys.executable, "-c", COLD, name, str(CACHE)]
+    return min(float(subprocess.check_output(command, cwd=ROOT, text=True)) for _ in range(runs))
+
+
+def measure(threads: int = 0) -> dict[str, Any]:
+    """Return everything measured, ready for JSON."""
+    names = ["onnx"]
+    if importlib.util.find_spec("sentence_transformers"):
+        names.append("sentence-transformers")
+    threads = threads or os.cpu_count() or 1
+    providers = {n: load_provider(n, cache_dir=CACHE, threads=threads, hub="", cached=False) for n in names}
+    rates = throughput(providers, texts_of(TOKENS, TEXTS))
+    result: dict[str, Any] = {
+        "tokens": TOKENS,
+        "threads": threads,
+        "texts_per_second": {name: round(rate, 1) for name, rate in rates.items()},
+        "cold_start_seconds": {name: round(cold_start(name, 3 if name == "onnx" else 1), 2) for name in names},
+    }
+    if len(names) == 2:
+        result["ratio"] = round(rates["onnx"] / rates["sentence-transformers"], 2)
+    return result
+
+
+if __name__ == "__main__":
+    json.dump(measure(*(int(argument) for argument in sys.argv[1:2])), sys.stdout, indent=2)
+    sys.stdout.write("\n")

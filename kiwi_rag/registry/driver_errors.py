@@ -1,0 +1,84 @@
+"""The one door where the driver's errors become Kiwi's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from kiwi_rag.errors import (
+    FingerprintMismatch,
+    KiwiError,
+    NotFound,
+    RegistryError,
+    RegistryOutdated,
+    RegistryRefused,
+    RegistryUnreachable,
+    UnknownFilter,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+
+# SQLSTATEs of the registry's own functions: class KW. All that are not named here are refusals.
+_OWN: dict[str, type[KiwiError]] = {"KW009": UnknownFilter, "KW010": NotFound, "KW011": FingerprintMismatch}
+_MIGRATE = "kiwi registry migrate"
+# 08 connection, 57P01–03 shutting down or starting, 53300 too many connections, 28 authorisation, 3D000 no database.
+_UNREACHABLE = ("08", "57P", "53300", "28", "3D000")
+# 42883 function, 42P01 table, 3F000 schema, 42703 column, 42704 object (a type, a role).
+_OUTDATED = ("42883", "42P01", "3F000", "42703", "42704")
+
+
+@contextmanager
+def translated(wrapped: type[Exception] | None = None) -> Iterator[None]:
+    """Translate what the driver raises inside the block.
+
+    Parameters
+    ----------
+    wrapped
+        Another library's class that carries the driver's error as its ``orig``.
+
+    Raises
+    ------
+    RegistryUnreachable, RegistryOutdated, RegistryRefused, RegistryError
+        By what happened; `UnknownFilter`, `NotFound` and `FingerprintMismatch` where the registry says so.
+    """
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(error) from error
+    except wrapped or () as error:
+        driver_error = getattr(error, "orig", None)
+        if not isinstance(driver_error, psycopg.Error):
+            raise
+        raise translate(driver_error) from driver_error
+
+
+def translate(error: psycopg.Error) -> KiwiError:
+    """Return Kiwi's error for the driver's."""
+    state, said = error.sqlstate or "", error.diag.message_primary or " ".join(str(error).split())
+    if state.startswith("KW"):
+        return _OWN.get(state, RegistryRefused)(said, hint=error.diag.message_hint or "")
+    if state == "42501":
+        return RegistryRefused(
+            f"this connection's role may not do that ({said})",
+            hint="connect as a role that holds kiwi_publisher, kiwi_indexer or kiwi_admin: GRANT kiwi_publisher TO …",
+        )
+    if state.startswith(_OUTDATED):
+        return RegistryOutdated(f"the registry lacks something this Kiwi needs: {said}", hint=_MIGRATE)
+    return _by_class(error, state, said)
+
+
+def _by_class(error: psycopg.Error, state: str, said: str) -> KiwiError:
+    import psycopg
+
+    if state.startswith(_UNREACHABLE) or (not state and isinstance(error, psycopg.OperationalError)):
+        hint = "is it running? kiwi registry status, or check KIWI_REGISTRY_URL"
+        return RegistryUnreachable(f"the registry cannot be reached: {said}", hint=hint)
+    if state == "57014":
+        return RegistryUnreachable("the registry took too long to answer", hint="try again, or raise the deadline")
+    if state == "55P03":
+        return RegistryError("somebody else holds a lock on the registry", hint="try again in a moment")
+    return RegistryError(f"the registry failed: {said}")

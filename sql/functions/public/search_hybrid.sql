@@ -1,0 +1,12 @@
+create or replace function public.search_hybrid(
+    query_embedding extensions.vector, terms text[], weights float8[], average_length float8,
+    depth integer default 100, filter jsonb default '{}', model_fingerprint text default null
+) returns table (
+    passage_id bigint, item_type text, item_id text, version text, digest text, content_sha256 text, metadata jsonb,
+    key_id text, principal text, signed_at timestamptz, ordinal integer, text text, context text, heading text[],
+    start_line integer, end_line integer, cosine float8, bm25 float8
+)
+    language sql stable security invoker
+    set search_path = ''
+    as $$ select * from kiwi.search_hybrid(search_hybrid.query_embedding, search_hybrid.terms, search_hybrid.weights, search_hybrid.average_length, search_hybrid.depth, search_hybrid.filter, search_hybrid.model_fingerprint) $$;
+comment on function public.search_hybrid is 'Both legs of a search: the best passages by vector and by words, each with both scores.';

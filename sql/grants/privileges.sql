@@ -1,0 +1,47 @@
+-- Who may call what. Everything is taken first, so that this file alone tells.
+alter default privileges for role kiwi_owner revoke execute on functions from public;
+revoke all on all tables in schema kiwi from public, anon, authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;
+revoke all on all functions in schema kiwi from public, anon, authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;
+do $$
+declare
+    ours regprocedure;
+begin
+    for ours in
+        select oid::regprocedure from pg_catalog.pg_proc
+        where pronamespace = 'public'::regnamespace and proowner = 'kiwi_owner'::regrole
+    loop
+        execute format(
+            'revoke all on function %s from public, anon, authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin',
+            ours
+        );
+    end loop;
+end
+$$;
+
+-- Reading: everybody. Row level security decides which rows.
+grant usage on schema kiwi to anon, authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;
+grant select on kiwi.item_versions, kiwi.signers, kiwi.settings, kiwi.stored_versions, kiwi.alembic_version
+    to anon, authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;
+grant select on kiwi.audit to service_role, kiwi_admin;
+grant execute on function
+    public.search_hybrid, kiwi.search_hybrid, public.search_lexical, kiwi.search_lexical, public.search_embeddings,
+    kiwi.search_embeddings, public.collection_statistics, kiwi.collection_statistics, kiwi.with_type, public.get_item,
+    public.list_items, public.list_versions, public.item_status, public.list_signers, public.registry_status,
+    kiwi.registry_status, kiwi.fold_item_id, kiwi.check_filter, kiwi.filtered_versions, kiwi.envelope_of,
+    kiwi.passage_count, kiwi.audit_head
+    to anon, authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;
+
+-- Publishing: the signature is the authority, so whoever is logged in may hand something in.
+grant execute on function public.publish_item, kiwi.publish_item
+    to authenticated, service_role, kiwi_publisher, kiwi_admin;
+
+-- Indexing: vectors are made on the trusted side alone.
+grant execute on function public.store_passages, kiwi.store_passages to kiwi_indexer;
+grant execute on function public.pending_items, kiwi.pending_versions to kiwi_indexer, kiwi_admin;
+
+-- Administration.
+grant execute on function
+    public.yank_item, kiwi.yank_item, public.enrol_signer, kiwi.enrol_signer, public.retire_signer,
+    public.revoke_signer, kiwi.set_signer_status, public.set_audience, kiwi.set_audience, public.verify_audit,
+    kiwi.verify_audit
+    to kiwi_admin;

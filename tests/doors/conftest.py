@@ -1,0 +1,111 @@
+"""Real processes in an empty home: `kiwi` as a user runs it, with every socket but loopback closed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.shared import ROOT
+
+PASSPHRASE = "correct horse"
+_NO_NETWORK = Path(__file__).parent / "no_network"
+
+
+@dataclass
+class Kiwi:
+    """One user's home and current project folder."""
+
+    home: Path
+    cwd: Path
+    extra: dict[str, str] = field(default_factory=dict)
+
+    def environment(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("PATH", "KIWI_CACHE_DIR", "TMPDIR", "LANG") if name in os.environ}
+        kept.setdefault("KIWI_CACHE_DIR", str(ROOT / ".cache/kiwi"))
+        return {
+            **kept,
+            "HOME": str(self.home),
+            "KIWI_KEY_PASSPHRASE": PASSPHRASE,
+            "PYTHONPATH": str(_NO_NETWORK),
+            "PYTHONWARNINGS": "ignore",
+            **self.extra,
+        }
+
+    def start(self, *arguments: str, **options) -> subprocess.Popen:
+        return subprocess.Popen(
+            [sys.executable, "-m", "kiwi_rag.cli", *arguments],
+            cwd=self.cwd, env=self.environment(), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+        )  # fmt: skip
+
+    def run(self, *arguments: str, expect: int | None = 0) -> subprocess.CompletedProcess:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=300)
+        if expect is not None:
+            assert process.returncode == expect, f"kiwi {' '.join(arguments)}: {process.returncode}\n{out}\n{err}"
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def json(self, *arguments: str, expect: int | None = 0):
+        return json.loads(self.run("--json", *arguments, expect=expect).stdout)
+
+    def at(self, cwd: Path) -> Kiwi:
+        cwd.mkdir(parents=True, exist_ok=True)
+        return Kiwi(self.home, cwd, self.extra)
+
+    def write(self, relative: str, text: str | bytes) -> Path:
+        path = self.cwd / ".ai" / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    def copy(self, ai_dir: Path) -> None:
+        shutil.copytree(ai_dir, self.cwd / ".ai", dirs_exist_ok=True)
+        for path in (self.cwd / ".ai").rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+@pytest.fixture
+def kiwi(tmp_path: Path):
+    """A user with an empty home, in an empty project folder."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (tmp_path / "project").mkdir()
+    tmp_path.chmod(0o755)
+    yield (user := Kiwi(home, tmp_path / "project"))
+    if (home / ".ai/registry").exists():
+        user.run("registry", "stop", expect=None)
+
+
+@pytest.fixture
+def ready(kiwi: Kiwi) -> Kiwi:
+    """A user with a project and a key."""
+    kiwi.run("init")
+    kiwi.run("keys", "new", "--principal", "ada@acme.example")
+    return kiwi
+
+
+NOTE = """---
+title: How we cut the staging cluster's bill
+description: Night-time scale-down of staging, what it saves and how to pause it.
+version: "{version}"
+category: acme
+author: ada
+tags: [cost, staging]
+---
+
+# Night-time scale-down
+
+Every evening at eight the staging cluster shrinks to one node. {extra}
+"""
+
+
+def note(version: str = "1.0.0", extra: str = "It wakes at seven.") -> str:
+    """Return a knowledge entry that the gate admits."""
+    return NOTE.format(version=version, extra=extra)

@@ -1,0 +1,248 @@
+"""What the local tier adds to the protocol: sources, the lock, atomic writes, ownership, the plan."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kiwi_rag.errors import StoreBusy, StoreError
+from kiwi_rag.lexical import query_terms
+from kiwi_rag.model import CollectionStatistics, Filters, ItemRef, ItemType
+from kiwi_rag.stores.local import LocalVectorStore, SourceStamp
+from tests.conformance.items import admission, query, records
+
+EVERYTHING = Filters()
+
+
+def opened(folder: Path, **options: object) -> LocalVectorStore:
+    return LocalVectorStore(folder / "vectors", "owner", **options)  # type: ignore[arg-type]
+
+
+def stamp(path: str = ".ai/directives/acme/deploy.md", size: int = 10) -> SourceStamp:
+    return SourceStamp(path, size, 1_700_000_000_000_000_001, "aa", "bb", "gate-1", ItemType.DIRECTIVE, "acme/one", "d")
+
+
+async def fill(store: LocalVectorStore, count: int, text: str = "alpha beta") -> None:
+    async with store.writing():
+        for number in range(count):
+            one = admission(f"acme/item-{number}", f"{text} {number}")
+            await store.upsert(records(one, seed=10 * number))
+
+
+async def test_what_was_written_is_there_after_reopening(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    await fill(store, 3)
+    await store.close()
+    again = opened(tmp_path)
+    assert len(await again.list(EVERYTHING)) == 3
+    assert await again.check() == ()
+    assert (tmp_path / "vectors" / ".gitignore").read_text() == "*\n"
+    await again.close()
+
+
+async def test_a_source_stamp_is_written_with_its_item(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    await store.upsert(records(admission("acme/one")), source=stamp())
+    assert await store.sources() == {stamp().path: stamp()}
+    stored = await store.get(ItemRef(ItemType.DIRECTIVE, "acme/one"))
+    assert stored is not None
+    assert stored.path == stamp().path
+    await store.put_source(stamp(size=11))
+    assert (await store.sources())[stamp().path].size == 11
+    assert await store.delete_source(stamp().path)
+    assert not await store.delete_source(stamp().path)
+    await store.close()
+
+
+async def test_clear_keeps_history_and_frees_the_fingerprint(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    await store.upsert(records(admission("acme/one")), source=stamp())
+    await store.clear()
+    assert (await store.list(EVERYTHING), await store.sources()) == ([], {})
+    assert await store.history(ItemRef(ItemType.DIRECTIVE, "acme/one"))
+    await store.upsert(records(admission("acme/one"), fingerprint="other/1"))
+    assert (await store.status()).fingerprint == "other/1"
+    await store.close()
+
+
+async def test_ids_that_fold_to_one_are_one_item(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    await store.upsert(records(admission("acme/check-in", "one")))
+    await store.upsert(records(admission("acme/check_in", "two", version="2.0.0")))
+    assert [i.ref.item_id for i in await store.list(EVERYTHING)] == ["acme/check_in"]
+    assert len(await store.history(ItemRef(ItemType.DIRECTIVE, "acme/check-in"))) == 2
+    await store.close()
+
+
+async def test_the_plan_is_exact_below_the_limit_and_when_filtered(tmp_path: Path) -> None:
+    store = opened(tmp_path, exact_limit=5)
+    await fill(store, 5)
+    asked = query("alpha", await store.statistics(["alpha"]), seed=20, depth=3)
+    assert (await store.search(asked)).plan == "exact"
+    await fill(store, 30)
+    statistics = await store.statistics(query_terms("alpha"))
+    found = await store.search(query("alpha", statistics, seed=20, depth=3))
+    assert found.plan == "chroma"
+    assert max(found.items, key=lambda c: c.cosine).ref.item_id == "acme/item-2"
+    filtered = await store.search(query("alpha", statistics, seed=20, filters=Filters(category="ops"), depth=3))
+    assert filtered.plan == "exact"
+    await store.close()
+
+
+async def test_while_chroma_is_behind_the_catalog_answers(tmp_path: Path) -> None:
+    store = opened(tmp_path, exact_limit=0)
+    await fill(store, 4)
+    await store.upsert(records(admission("acme/new", "brand new"), seed=777))
+    found = await store.search(query("zzz", CollectionStatistics(), seed=777, depth=1))
+    assert (found.plan, [c.ref.item_id for c in found.items]) == ("exact", ["acme/new"])
+    assert (await store.status()).details["chroma"] == "behind"
+    await store.flush()
+    found = await store.search(query("zzz", CollectionStatistics(), seed=777, depth=1))
+    assert (found.plan, [c.ref.item_id for c in found.items]) == ("chroma", ["acme/new"])
+    await store.close()
+
+
+async def test_a_reader_sees_what_another_store_wrote(tmp_path: Path) -> None:
+    writer, reader = opened(tmp_path), opened(tmp_path)
+    await fill(writer, 2)
+    statistics = await reader.statistics(query_terms("alpha"))
+    assert statistics.passages == 2
+    async with writer.writing():
+        await writer.upsert(records(admission("acme/late", "gamma"), seed=999))
+        found = await reader.search(query("gamma", await reader.statistics(["gamma"]), seed=999))
+    assert max(found.items, key=lambda c: c.cosine).ref.item_id == "acme/late"
+    await reader.close()
+    await writer.close()
+
+
+HOLDER = """
+import asyncio, sys
+from pathlib import Path
+from kiwi_rag.stores.local import LocalVectorStore
+async def hold():
+    async with LocalVectorStore(Path(sys.argv[1]), "owner").writing():
+        print("held", flush=True)
+        await asyncio.sleep(60)
+asyncio.run(hold())
+"""
+
+
+async def test_a_second_writer_is_told_who_holds_the_tier(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    await store.upsert(records(admission("acme/one")))
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(store.folder)], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
+    )
+    try:
+        assert holder.stdout is not None
+        assert await asyncio.to_thread(holder.stdout.readline) == "held\n"
+        start = time.monotonic()
+        with pytest.raises(StoreBusy, match=f"pid {holder.pid} on "):
+            await store.upsert(records(admission("acme/two")))
+        assert time.monotonic() - start < 5
+        assert len(await store.list(EVERYTHING)) == 1  # reading goes on meanwhile
+        store.audit.append("hit.refused", "directive:acme/one", "", "", {})
+    finally:
+        holder.kill()
+        holder.wait()
+    await store.upsert(records(admission("acme/two")))  # the lock died with its holder
+    assert len(await store.list(EVERYTHING)) == 2
+    await store.close()
+
+
+async def test_a_catalog_of_another_owner_is_not_opened(tmp_path: Path) -> None:
+    theirs = LocalVectorStore(tmp_path / "vectors", "their secret")
+    await fill(theirs, 2)
+    await theirs.close()
+    mine = opened(tmp_path)
+    assert await mine.list(EVERYTHING) == []
+    assert (tmp_path / "vectors" / "catalog.sqlite3.foreign-1").exists()
+    await fill(mine, 1)
+    assert await mine.check() == ()
+    await mine.close()
+
+
+async def test_a_catalog_swapped_under_our_mark_is_not_trusted(tmp_path: Path) -> None:
+    mine, theirs = opened(tmp_path / "mine"), opened(tmp_path / "theirs")
+    await fill(mine, 1)
+    await fill(theirs, 2)
+    await mine.close()
+    await theirs.close()
+    (theirs.folder / "catalog.sqlite3").replace(mine.folder / "catalog.sqlite3")
+    assert await mine.list(EVERYTHING) == []
+    await mine.close()
+
+
+async def test_a_foreign_chroma_folder_is_rebuilt_unopened(tmp_path: Path) -> None:
+    store = opened(tmp_path, exact_limit=0)
+    await fill(store, 3)
+    await store.close()
+    chroma = store.folder / "chroma"
+    (chroma / "kiwi-owner").write_text("somebody else")
+    (chroma / "planted").write_text("x")
+    asked = query("zzz", CollectionStatistics(), seed=20, depth=1)
+    assert (await store.search(asked)).plan == "exact"
+    await store.upsert(records(admission("acme/more"), seed=400))
+    await store.flush()
+    assert not (chroma / "planted").exists()
+    assert (await store.search(asked)).plan == "chroma"
+    assert await store.check() == ()
+    await store.close()
+
+
+async def test_chroma_follows_deletions(tmp_path: Path) -> None:
+    store = opened(tmp_path, exact_limit=0)
+    await fill(store, 6)
+    async with store.writing():
+        for number in range(0, 6, 2):
+            await store.delete(ItemRef(ItemType.DIRECTIVE, f"acme/item-{number}"))
+    found = await store.search(query("zzz", CollectionStatistics(), seed=0, depth=6))
+    assert found.plan == "chroma"
+    assert {c.ref.item_id for c in found.items} == {"acme/item-1", "acme/item-3", "acme/item-5"}
+    assert await store.check() == ()
+    await store.close()
+
+
+async def test_a_newer_catalog_is_refused_and_left_alone(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    await fill(store, 1)
+    await store.close()
+    path = store.folder / "catalog.sqlite3"
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 999")
+    for attempt in (store.list(EVERYTHING), store.repair()):
+        with pytest.raises(StoreError, match="newer Kiwi"):
+            await attempt
+    assert path.exists()
+    await store.close()
+
+
+async def test_concurrent_tasks_of_one_store(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+
+    async def one(number: int) -> None:
+        await store.upsert(records(admission(f"acme/item-{number}"), seed=number))
+        await store.search(query("restart", CollectionStatistics(1, 1, {"restart": 1}), seed=number))
+
+    async with store.writing():
+        await asyncio.gather(*(one(n) for n in range(20)))
+    assert len(await store.list(EVERYTHING)) == 20
+    assert await store.check() == ()
+    await store.close()
+
+
+async def test_the_holder_note_is_gone_after_writing(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    async with store.writing():
+        note = json.loads((store.folder / "writer.json").read_text())
+        assert note["pid"] == os.getpid()
+    assert not (store.folder / "writer.json").exists()
+    await store.close()
