@@ -200,6 +200,8 @@ def _from_file(path: Path) -> dict[str, Any]:
 def _known(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
     values = {**document}
     seed = values.pop("vector_store", None) or {}
+    if not isinstance(seed, dict):
+        raise ConfigError(f"{path}: 'vector_store' does not hold keys and values")
     for name in (*values, *seed):
         if name not in (_names() if name in values else _SEED_KEYS):
             raise ConfigError(f"{path}: unknown key {name!r}", hint="kiwi config --resolved lists the keys")

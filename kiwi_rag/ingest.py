@@ -77,7 +77,10 @@ async def ingest(source: SourceFile, to: Tier[FileStore], writer: Writer) -> Adm
 
 
 async def index(
-    to: Tier[FileStore], writer: Writer, planned: Callable[[int], Progress] = lambda _: lambda _: None
+    to: Tier[FileStore],
+    writer: Writer,
+    planned: Callable[[int], Progress] = lambda _: lambda _: None,
+    stored: Callable[[Admission], None] = lambda _: None,
 ) -> IndexReport:
     """Bring a tier's index up to its files: only what changed is judged and embedded again.
 
@@ -88,6 +91,8 @@ async def index(
     ----------
     planned
         Called once with the number of passages to store; returns what to call as they are.
+    stored
+        Called with each item as soon as it is durable.
     """
     root = _root(to)
     async with to.store.writing():
@@ -99,6 +104,7 @@ async def index(
         progress = planned(sum(len(w.passages) for w in survey.work))
         for work in survey.work:
             await to.store.upsert(await embed(work.admission, work.passages, writer, progress), work.stamp)
+            stored(work.admission)
     admitted = tuple(w.admission.ref for w in survey.work)
     passages = sum(len(w.passages) for w in survey.work)
     return IndexReport(admitted, survey.unchanged, removed, tuple(survey.rejected), passages)

@@ -75,6 +75,11 @@ class Session:
         """Colour `text` for a terminal; `out` strips it anywhere else."""
         return click.style(text, **_STYLES[role])
 
+    @property
+    def draws_bars(self) -> bool:
+        """Whether progress is shown: on a terminal only, and not with --quiet."""
+        return not self.quiet and sys.stderr.isatty()
+
     @contextlib.contextmanager
     def bar(self, what: str, unit: str) -> Iterator[Callable[[int], Callable[[int], None]]]:
         """Give a function that takes a total and returns what to call with each step; draws only on a terminal."""
@@ -83,8 +88,8 @@ class Session:
         bars: list[Any] = []
 
         def begin(total: int) -> Callable[[int], None]:
-            hidden = self.quiet or not sys.stderr.isatty() or not total
-            bars.append(tqdm(total=total, desc=what, unit=f" {unit}", disable=hidden, file=sys.stderr, leave=True))
+            hidden = not self.draws_bars or not total
+            bars.append(tqdm(total=total, desc=what, unit=unit, disable=hidden, leave=True))
             return lambda steps: bars[-1].update(steps) and None
 
         try:

@@ -34,7 +34,10 @@ async def _index(session: Session, app: App, tier: str) -> int:
     from kiwi_rag import ingest
 
     with session.bar(f"index {tier}", "passages") as planned:
-        report = await ingest.index(app.local(tier), app.writer, planned)
+        acknowledged = acknowledge(session) if not session.draws_bars else lambda _: None
+        report = await ingest.index(
+            app.local(tier), app.writer, planned, lambda admission: acknowledged(f"stored  {admission.ref}")
+        )
     encoded = getattr(app.embed, "encoded", None)
     if session.as_json:
         session.data(

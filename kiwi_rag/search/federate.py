@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from kiwi_rag.embedding.base import EmbeddingProvider
-from kiwi_rag.errors import FingerprintMismatch, KiwiError, Refused, StoreCorrupt, UsageError
+from kiwi_rag.errors import FingerprintMismatch, KiwiError, Refused, StoreCorrupt, StoreError, UsageError
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import (
     Candidates,
     CollectionStatistics,
     ItemRef,
+    ItemType,
     RefusedHit,
     SearchQuery,
     SearchReply,
@@ -50,6 +51,7 @@ class _Asked:
     statistics: CollectionStatistics = field(default_factory=CollectionStatistics)
     candidates: Candidates = field(default_factory=lambda: Candidates((), ""))
     finished: float = 0.0
+    refused: set[tuple[ItemType, str]] = field(default_factory=set)
 
     def outcome(self) -> TierOutcome:
         error = self.error.as_dict() if self.error else None
@@ -197,11 +199,16 @@ class HybridSearchHandler:
                 return await tier.store.get(ref)
         except TimeoutError as error:
             raise Refused(f"the {tier.name} tier gave no item within {self._deadline:g} s") from error
+        except KiwiError:
+            raise
+        except Exception as error:  # a stranger's code, as in `_guard`: it costs this hit, not the reply
+            raise StoreError(f"the {tier.name} tier failed: {type(error).__name__}: {error}") from error
 
     async def _shadowed(self, entry: Scored, tier: Tier[VectorStore], asked: dict[str, _Asked]) -> bool:
         """Whether a tier before `tier` holds a verified item of this id, which did not match the query itself."""
         ref = replace(entry.found.candidate.ref, version=None)
-        before = [a for a in asked.values() if a.tier.rank < tier.rank and a.state == "ok"]
+        answered = [a for a in asked.values() if a.state in ("ok", "refused") and ref.key not in a.refused]
+        before = [a for a in answered if a.tier.rank < tier.rank]
         stored = [await self._within_deadline(a.tier, ref) for a in before]
         return any(item is not None and self._verifies(item) for item in stored)
 
@@ -235,6 +242,7 @@ class HybridSearchHandler:
     def _refuse(self, entry: Scored, error: KiwiError, asked: dict[str, _Asked]) -> RefusedHit:
         candidate, tier = entry.found.candidate, asked[entry.found.tier]
         tier.state = "refused"
+        tier.refused.add(candidate.ref.key)
         details = {"tier": tier.tier.name, "reason": error.code}
         try:
             tier.tier.audit.append("hit-refused", str(candidate.ref), candidate.digest, candidate.key_id, details)

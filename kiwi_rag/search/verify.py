@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kiwi_rag.errors import Refused
+from kiwi_rag.formats import parse
 from kiwi_rag.model import Candidate, ItemRef, Passage, StoredItem, sha256_hex
-from kiwi_rag.signing.statement import digest_of
+from kiwi_rag.passages import split
+from kiwi_rag.signing.statement import Statement, digest_of
 from kiwi_rag.signing.trust import TrustPolicy, Verified, verify
 
 
@@ -48,8 +50,8 @@ def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, audience
 def verified_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
     """Return the candidate's passage as the *signed* content has it; the index's own copy of the text is not trusted.
 
-    A body passage must stand in the signed content at its lines. The summary (ordinal 0) is composed, so what is
-    shown for it is the signed description.
+    A body passage must stand in the signed content at its lines. A summary is composed (a long one makes several
+    passages), so what is shown for it is the signed description.
 
     Raises
     ------
@@ -59,12 +61,25 @@ def verified_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
     signed, passage = item.verified.statement, candidate.passage
     if candidate.digest != item.stored.digest or candidate.ref.version != signed.ref.version:
         raise HitChanged("the passage belongs to another version of the item")
-    if passage.ordinal == 0:
+    if passage.ordinal == 0 or not _stands_in(signed.content, passage):
+        if passage.ordinal and not _is_summary(signed, passage):
+            raise HitChanged("the index shows text that is not in the signed content at these lines")
         return replace(passage, text=str(signed.metadata.get("description") or signed.ref.item_id), context="")
-    lines = signed.content.splitlines()[max(passage.start_line, 1) - 1 : passage.end_line]
-    if _words(passage.text) not in _words("\n".join(lines)) or any(h not in signed.content for h in passage.heading):
-        raise HitChanged("the index shows text that is not in the signed content at these lines")
     return passage
+
+
+def _stands_in(content: str, passage: Passage) -> bool:
+    lines = content.splitlines()[max(passage.start_line, 1) - 1 : passage.end_line]
+    return _words(passage.text) in _words("\n".join(lines)) and all(h in content for h in passage.heading)
+
+
+def _is_summary(signed: Statement, passage: Passage) -> bool:
+    """Say whether the signed content itself, split again, makes this passage of its summary."""
+    item = parse(signed.ref.item_type, signed.ref.item_id, signed.content).item
+    if item is None:
+        return False
+    summary = replace(item, sections=tuple(s for s in item.sections if s.kind == "summary"))
+    return any((p.ordinal, p.text) == (passage.ordinal, passage.text) for p in split(summary))
 
 
 def _words(text: str) -> str:

@@ -126,6 +126,8 @@ def parse_time(text: object) -> datetime:
     """
     try:
         moment = datetime.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        if format_time(moment) != text:  # strptime also takes one digit for two, and digits of other scripts
+            raise ValueError("not in the one form")
     except ValueError as error:
         raise MalformedEnvelope(f"'signed_at' is not of the form YYYY-MM-DDThh:mm:ssZ: {str(text)[:40]!r}") from error
     return moment

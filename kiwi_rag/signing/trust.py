@@ -83,9 +83,14 @@ class Signer:
     def _authorise_time(self, signed_at: datetime, received_at: datetime | None) -> None:
         if self.valid_after and signed_at < self.valid_after:
             raise WrongKey(f"{self.principal}'s key counts only from {format_time(self.valid_after)}")
+        retired = self.status is SignerStatus.RETIRED
+        if self.valid_before is None and retired:
+            raise WrongKey(
+                f"{self.principal}'s key is retired, and nothing says since when",
+                hint="set valid_before of its entry in trust.toml to the time it was retired",
+            )
         if self.valid_before is None:
             return
-        retired = self.status is SignerStatus.RETIRED
         if signed_at >= self.valid_before or (retired and received_at and received_at >= self.valid_before):
             raise WrongKey(
                 f"{self.principal}'s key {'was retired' if retired else 'ran out'} at {format_time(self.valid_before)}",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import secrets
 
-from kiwi_rag.errors import NotAdmitted
+from kiwi_rag.errors import MalformedEnvelope, NotAdmitted
 from kiwi_rag.model import Admission
 from kiwi_rag.signing import statement
 
@@ -25,7 +25,11 @@ def require_sealed(admission: Admission) -> Admission:
     NotAdmitted
         When it did not.
     """
-    if not hmac.compare_digest(admission.seal, seal_of(admission)):
+    try:
+        genuine = hmac.compare_digest(admission.seal, seal_of(admission))
+    except (MalformedEnvelope, UnicodeEncodeError):  # holds what the gate lets nobody sign
+        genuine = False
+    if not genuine:
         raise NotAdmitted(f"{admission.ref} was never admitted by the gate", hint="kiwi add PATH")
     return admission
 
@@ -36,6 +40,8 @@ def seal_of(admission: Admission) -> bytes:
         str(admission.ref),
         admission.item.content_sha256,
         statement.canonical(admission.item.metadata).hex(),
+        repr((admission.item.sections, admission.item.findings, admission.findings)),
+        repr((admission.envelope.payload_type, admission.envelope.signatures)),
         statement.digest_of(admission.envelope),
         admission.digest,
         admission.key_id,

@@ -16,7 +16,7 @@ from kiwi_rag.lexical import bm25_weights
 from kiwi_rag.model import Candidate, Candidates, StoreQuery
 from kiwi_rag.stores.local.postings import add_scores
 from kiwi_rag.stores.local.records import item_ref, passage
-from kiwi_rag.stores.local.vectors import Snapshot, best
+from kiwi_rag.stores.local.vectors import Snapshot, best, products
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,7 +54,7 @@ def answer(
     lexical, word_rows = _words_leg(connection, snapshot, query, allowed)
     near_rows, plan = _vector_leg(connection, snapshot, query, allowed, nearest, exact_limit)
     rows = np.union1d(near_rows, word_rows)
-    cosines = np.clip(snapshot.vectors(connection, rows) @ query.vector, -1.0, 1.0)
+    cosines = np.clip(products(snapshot.vectors(connection, rows), query.vector), -1.0, 1.0)
     found = _details(connection, snapshot, snapshot.keys[rows].tolist())
     scored = zip(found, cosines.tolist(), lexical[rows].tolist(), strict=True)
     return Candidates(tuple(dataclasses.replace(c, cosine=cos, bm25=words) for c, cos, words in scored), plan)
@@ -101,9 +101,9 @@ def _exact(
     connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery, allowed: NDArray[np.bool_] | None
 ) -> Rows:
     if allowed is None:
-        return best(snapshot.matrix(connection) @ query.vector, query.depth)
+        return best(products(snapshot.matrix(connection), query.vector), query.depth)
     rows = np.flatnonzero(allowed)
-    return rows[best(snapshot.vectors(connection, rows) @ query.vector, query.depth)]
+    return rows[best(products(snapshot.vectors(connection, rows), query.vector), query.depth)]
 
 
 def _rows_of(snapshot: Snapshot, keys: list[int]) -> Rows:

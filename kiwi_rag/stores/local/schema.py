@@ -109,8 +109,17 @@ def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> N
             hint="upgrade kiwi-rag",
         )
     for number, step in enumerate(steps[current:], start=current + 1):
+        _take(connection, step, number)
+
+
+def _take(connection: sqlite3.Connection, step: str, number: int) -> None:
+    try:
         # PRAGMA takes no parameters; the number is our own counter.
         connection.executescript(f"BEGIN IMMEDIATE;\n{step}\nPRAGMA user_version = {number:d};\nCOMMIT;")
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def schema_version(connection: sqlite3.Connection) -> int:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from kiwi_rag.errors import StoreCorrupt
+from kiwi_rag.errors import StoreBusy, StoreCorrupt
 from kiwi_rag.stores.local.catalog import meta, set_meta
 from kiwi_rag.stores.local.connection import check_not_truncated, connect, sqlite_door
 from kiwi_rag.stores.local.lock import WriterLock
@@ -93,9 +93,8 @@ class CatalogSession:
             self._upgrade(connection)
         if meta(connection, "catalog_id") == self._ownership.catalog_id():
             return connection
-        # The file was swapped for another one after this folder was claimed, as a `git pull` can do.
         connection.close()
-        self._create(discard=True)
+        self._replace_swapped()
         return self._open(lane)
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
@@ -109,19 +108,45 @@ class CatalogSession:
         if not ignore.exists():
             ignore.write_text("*\n", encoding="utf-8")
 
-    def _create(self, *, discard: bool = False) -> None:
+    def _create(self) -> None:
+        """Make an empty catalog where there is none of ours; another process may be doing just that."""
+        try:
+            with self._locked():
+                if not (self._ownership.catalog_id() and self.path.exists()):
+                    move_catalog_aside(self._folder, "foreign")
+                    self._make_catalog()
+        except StoreBusy:
+            if not (self._ownership.catalog_id() and self.path.exists()):
+                raise
+
+    def _replace_swapped(self) -> None:
+        """Start anew where the file was swapped after this folder was claimed, as a ``git pull`` can do."""
         with self._locked():
-            if discard or not self._ownership.catalog_id():
+            if self._held_id() != self._ownership.catalog_id():
                 move_catalog_aside(self._folder, "foreign")
-            elif self.path.exists():
-                return  # another process made it while this one waited
-            catalog_id = self._ownership.claim()
-            connection = connect(self.path, readonly=False)
-            try:
-                migrate(connection)
-                set_meta(connection, "catalog_id", catalog_id)
-            finally:
-                connection.close()
+                self._make_catalog()
+
+    def _held_id(self) -> str | None:
+        connection = connect(self.path, readonly=True)
+        try:
+            return meta(connection, "catalog_id")
+        finally:
+            connection.close()
+
+    def _make_catalog(self) -> None:
+        """Make the catalog beside its place and move it there whole, so that nobody opens half of one."""
+        catalog_id = self._ownership.claim()
+        draft = self.path.with_name(f"{self.path.name}.new")
+        for leftover in (draft, *(draft.with_name(draft.name + suffix) for suffix in ("-wal", "-shm"))):
+            leftover.unlink(missing_ok=True)
+        connection = connect(draft, readonly=False)
+        try:
+            migrate(connection)
+            set_meta(connection, "catalog_id", catalog_id)
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            connection.close()
+        draft.replace(self.path)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ from kiwi_rag.stores.local.postings import posting
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from kiwi_rag.model import Vector
     from kiwi_rag.stores.local.postings import Posting
 
     Rows = NDArray[np.int64]
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_CACHED_TERMS = 4096
 MAX_CACHED_CANDIDATES = 20_000
+BLOCK = 200_000  # numbers a block of the matrix product
 
 _SOME_VECTORS = """
 SELECT vector FROM vectors WHERE passage_key IN (SELECT value FROM json_each(?)) ORDER BY passage_key
@@ -100,6 +102,19 @@ class Snapshot:
         if len(self.candidates) + len(found) > MAX_CACHED_CANDIDATES:
             self.candidates.clear()
         self.candidates.update(found)
+
+
+def products(matrix: Matrix, vector: Vector) -> NDArray[np.float32]:
+    """Return ``matrix @ vector``, in blocks too small for BLAS to spread over threads.
+
+    The product is bound by memory, so threads gain nothing; where other processes keep the cores busy, waiting for
+    them made it twenty times slower (10,000 × 384 on two busy cores: 9.9 ms against 0.5 ms).
+    """
+    scores = np.empty(len(matrix), dtype=np.float32)
+    step = max(1, BLOCK // max(1, matrix.shape[1]))
+    for start in range(0, len(matrix), step):
+        np.matmul(matrix[start : start + step], vector, out=scores[start : start + step])
+    return scores
 
 
 def best(scores: NDArray[Any], depth: int) -> Rows:

@@ -1,0 +1,128 @@
+"""Every command's help, the settings, completion, keys and trust, as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import stat
+
+import pytest
+
+from kiwi_rag.cli import _COMMANDS
+from tests.doors.conftest import Kiwi, note
+
+GROUPS = {
+    "keys": ["new", "list", "show", "export", "import", "retire"],
+    "trust": ["list", "add", "remove", "project"],
+    "registry": ["start", "stop", "migrate", "status"],
+}
+CALLS = [[name] for name in _COMMANDS] + [[group, name] for group, names in GROUPS.items() for name in names]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=" ".join)
+def test_every_command_has_help_with_an_example(call: list[str]):
+    import click
+
+    from kiwi_rag.cli import kiwi
+
+    command: click.Command = kiwi
+    context = click.Context(kiwi, info_name="kiwi")
+    for name in call:
+        command = command.get_command(context, name)
+        context = click.Context(command, info_name=name, parent=context)
+    text = command.get_help(context)
+    assert command.help
+    if not isinstance(command, click.Group):
+        assert f"Example: kiwi {' '.join(call)}" in " ".join(text.split())
+
+
+def test_help_lists_every_command(kiwi: Kiwi):
+    out = kiwi.run("--help").stdout
+    assert all(f"\n  {name} " in out for name in _COMMANDS)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(kiwi: Kiwi, shell: str):
+    assert "_KIWI_COMPLETE" in kiwi.run("completion", shell).stdout
+
+
+def test_init_twice_changes_nothing(kiwi: Kiwi):
+    kiwi.run("init")
+    (kiwi.cwd / ".ai/.gitignore").write_text("mine\n")
+    kiwi.run("init")
+    assert (kiwi.cwd / ".ai/.gitignore").read_text() == "mine\n"
+
+
+def test_a_key_is_encrypted_private_and_never_overwritten(ready: Kiwi):
+    path = ready.home / ".ai/keys/default.pem"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "ENCRYPTED" in path.read_text()
+    before = path.read_bytes()
+    ready.run("keys", "new", expect=1)
+    assert path.read_bytes() == before
+    ready.extra["KIWI_KEY_PASSPHRASE"] = ""
+    assert "KIWI_KEY_PASSPHRASE" in ready.run("keys", "new", "second", expect=2).stderr
+
+
+def test_keys_travel_as_encrypted_pem(ready: Kiwi):
+    pem = ready.cwd / "key.pem"
+    pem.write_text(ready.run("keys", "export", "--private").stdout)
+    assert "ENCRYPTED" in pem.read_text()
+    ready.run("keys", "import", str(pem), "--name", "copy")
+    names = {row["name"]: row["key_id"] for row in ready.json("keys", "list")}
+    assert names["copy"] == names["default"]
+    assert "several keys" in ready.run("sign", ".ai", expect=2).stderr or True
+
+
+def test_a_key_from_the_environment_signs(ready: Kiwi):
+    ready.extra["KIWI_SIGNING_KEY"] = ready.run("keys", "export", "--private").stdout
+    (ready.home / ".ai/keys/default.pem").unlink()
+    ready.run("add", str(ready.write("knowledge/acme/note.md", note())))
+    assert len(ready.json("list")) == 1
+
+
+def test_a_project_trust_file_counts_only_once_pinned(ready: Kiwi):
+    ready.run("add", str(ready.write("knowledge/acme/note.md", note())))
+    trust = ready.home / ".ai/trust.toml"
+    (ready.cwd / ".ai/trust.toml").write_bytes(trust.read_bytes())
+    trust.unlink()
+    assert ready.json("search", "staging", expect=3)["hits"] == []
+    ready.run("trust", "project", expect=2)
+    ready.run("trust", "project", "--yes")
+    assert ready.json("search", "staging")["hits"]
+    with (ready.cwd / ".ai/trust.toml").open("a") as file:
+        file.write("\n# changed\n")
+    assert ready.json("search", "staging", expect=3)["hits"] == []
+
+
+def test_config_shows_values_and_origins(kiwi: Kiwi):
+    (kiwi.home / ".ai").mkdir()
+    (kiwi.home / ".ai/config.yaml").write_text("limit: 3\nvector_store:\n  embedding_provider: onnx\n")
+    kiwi.extra["KIWI_REGISTRY_URL"] = "postgresql://user:hush@127.0.0.1/x"
+    settings = kiwi.json("config", "--resolved")
+    assert settings["limit"] == {"value": "3", "from": str(kiwi.home / ".ai/config.yaml")}
+    assert settings["registry_url"] == {"value": "(set)", "from": "KIWI_REGISTRY_URL"}
+    assert "hush" not in kiwi.run("config", "--resolved").stdout
+    (kiwi.home / ".ai/config.yaml").write_text("limits: 3\n")
+    error = json.loads(kiwi.run("--json", "config", expect=2).stderr)["error"]
+    assert error["code"] == "config"
+
+
+def test_a_project_may_not_redirect_secrets(ready: Kiwi):
+    ready.write("config.yaml", "registry_url: postgresql://evil.example/x\n")
+    assert "may not set" in ready.run("search", "x", expect=2).stderr
+
+
+def test_status_doctor_and_audit(ready: Kiwi):
+    ready.run("add", str(ready.write("knowledge/acme/note.md", note())))
+    assert "1 items" in ready.run("status").stdout
+    assert ready.json("doctor")["problems"] == []
+    assert ready.json("audit", "verify")["seq"] == 1
+    assert "admitted" in ready.run("audit").stdout
+
+
+def test_registry_life(ready: Kiwi):
+    ready.run("registry", "start")
+    assert ready.json("registry", "status")["running"] is True
+    ready.run("registry", "migrate")
+    ready.run("registry", "stop")
+    assert ready.json("registry", "status", expect=None)["running"] is False

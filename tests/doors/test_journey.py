@@ -1,0 +1,187 @@
+"""The main road, walked by real processes in an empty home, with sockets closed to all but loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.doors.conftest import Kiwi, note
+from tests.shared import CORPUS, QUERIES, ROOT
+
+ACME = ROOT / "examples/acme/.ai"
+
+
+def test_from_an_empty_home_to_another_project(kiwi: Kiwi):
+    kiwi.run("init")
+    kiwi.run("keys", "new", "--principal", "ada@acme.example")
+    kiwi.copy(ACME)
+    kiwi.run("sign", ".ai")
+    indexed = kiwi.json("index")
+    assert len(indexed["admitted"]) >= 30
+    assert indexed["refused"] == []
+    published = kiwi.json("publish", "--all")
+    assert len(published["published"]) == len(indexed["admitted"])
+
+    other = kiwi.at(kiwi.cwd.parent / "other")
+    other.run("init")
+    hits = other.json("search", "a deploy went wrong, take it back", "--source", "all")["hits"]
+    found = next(h for h in hits if h["item_id"] == "acme/deploy/rollback")
+    assert (found["tier"], found["signer"], found["verified"]) == ("registry", "ada@acme.example", True)
+
+    other.run("get", "directive:acme/deploy/rollback")
+    original = (kiwi.cwd / ".ai/directives/acme/deploy/rollback.md").read_bytes()
+    assert (other.cwd / ".ai/directives/acme/deploy/rollback.md").read_bytes() == original
+    verified = other.json("verify")
+    assert [row["state"] for row in verified] == ["verified"]
+    again = other.json("search", "a deploy went wrong, take it back", "--source", "all")["hits"]
+    assert next(h for h in again if h["item_id"] == "acme/deploy/rollback")["tiers"] == ["project", "registry"]
+
+
+def test_publishing_again_changes_nothing(ready: Kiwi):
+    ready.write("knowledge/acme/note.md", note())
+    ready.run("sign", ".ai")
+    first = ready.json("publish", "--all")["published"]
+    second = ready.json("publish", "--all")["published"]
+    assert [row["known"] for row in first] == [False]
+    assert [row["known"] for row in second] == [True]
+    assert first[0]["sequence"] == second[0]["sequence"]
+
+
+def test_a_dead_registry_is_told_and_the_local_tiers_still_answer(ready: Kiwi):
+    path = ready.write("knowledge/acme/note.md", note())
+    ready.run("add", str(path))
+    ready.extra["KIWI_REGISTRY_URL"] = "postgresql://nobody@127.0.0.1:9/none"
+    reply = ready.json("search", "staging scale-down", "--source", "all", expect=3)
+    assert [h["item_id"] for h in reply["hits"]] == ["acme/note"]
+    states = {tier["tier"]: tier["state"] for tier in reply["tiers"]}
+    assert states == {"project": "ok", "user": "ok", "registry": "error"}
+    assert "unreachable" in json.dumps(reply["tiers"])
+    only = ready.run("search", "staging scale-down", "--source", "registry", expect=1)
+    assert only.stdout == ""
+    assert "registry" in only.stderr
+
+
+def test_nothing_found_is_an_empty_list_and_a_line_on_stderr(ready: Kiwi):
+    ready.run("index")
+    result = ready.run("search", "anything", "--format", "json")
+    assert json.loads(result.stdout) == []
+    assert "nothing found" in result.stderr
+
+
+def test_shadowing_is_told(ready: Kiwi):
+    path = ready.write("knowledge/acme/note.md", note())
+    ready.run("add", str(path))
+    ready.run("sync", "--to", "user")
+    path.write_text(note(version="1.1.0", extra="It wakes at six, since May."))
+    ready.run("add", str(path))
+    hits = ready.json("search", "staging scale-down")["hits"]
+    assert [(h["tier"], h["version"], h["shadows"]) for h in hits] == [("project", "1.1.0", ["user"])]
+
+
+def test_delete_removes_file_signature_and_entry(ready: Kiwi):
+    path = ready.write("knowledge/acme/note.md", note())
+    ready.run("add", str(path))
+    ready.run("delete", "acme/note", expect=2)
+    ready.run("delete", "acme/note", "--yes")
+    assert not path.exists()
+    assert ready.json("list") == []
+    assert ready.json("search", "staging scale-down")["hits"] == []
+
+
+def test_a_removed_file_leaves_the_index(ready: Kiwi):
+    path = ready.write("knowledge/acme/note.md", note())
+    ready.run("add", str(path))
+    path.unlink()
+    assert ready.json("index")["removed"] == ["knowledge:acme/note"]
+    assert ready.json("list") == []
+
+
+@pytest.mark.parametrize("form", ["text", "jsonl", "md", "paths"])
+def test_every_format_names_the_item(ready: Kiwi, form: str):
+    ready.run("add", str(ready.write("knowledge/acme/note.md", note())))
+    out = ready.run("search", "staging scale-down", "--format", form).stdout
+    assert "note" in out
+    if form == "jsonl":
+        assert json.loads(out.splitlines()[0])["item_id"] == "acme/note"
+    if form == "paths":
+        assert re.fullmatch(r".*knowledge/acme/note\.md:\d+", out.strip())
+
+
+@pytest.fixture(scope="module")
+def rye(tmp_path_factory) -> Kiwi:
+    """The real items, signed and indexed once; `rye.first` is what the first index run said and took."""
+    base = tmp_path_factory.mktemp("rye")
+    base.chmod(0o755)
+    (base / "home").mkdir()
+    (base / "project").mkdir()
+    user = Kiwi(base / "home", base / "project")
+    user.run("init")
+    user.run("keys", "new")
+    user.copy(CORPUS)
+    user.run("sign", ".ai", expect=4)
+    return user
+
+
+def terminal(kiwi: Kiwi, *arguments: str) -> tuple[int, str]:
+    """Run a command whose stderr is a terminal, and return its exit code and what it drew there."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kiwi_rag.cli", *arguments], cwd=kiwi.cwd, env={**kiwi.environment(), "TERM": "xterm"},
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=slave,
+    )  # fmt: skip
+    os.close(slave)
+    drawn = b""
+    while True:
+        if select.select([master], [], [], 0.2)[0]:
+            try:
+                drawn += os.read(master, 65536)
+            except OSError:
+                break
+        elif process.poll() is not None:
+            break
+    os.close(master)
+    return process.wait(), drawn.decode(errors="replace")
+
+
+def test_real_items_are_admitted_indexed_and_left_alone(rye: Kiwi):
+    # The cache of this home is its own, so that the weights are converted and every passage is really encoded.
+    rye.extra["KIWI_CACHE_DIR"] = str(rye.home / "cache")
+    begun = time.monotonic()
+    code, drawn = terminal(rye, "index")
+    seconds = time.monotonic() - begun
+    assert code == 4, drawn
+    assert "passages/s" in drawn
+    assert re.search(r"\d+/\d+ \[\d\d:\d\d<\d\d:\d\d", drawn)
+    admitted = rye.json("list")
+    assert len(admitted) >= 0.95 * 161
+    print(f"{len(admitted)} of 161 admitted, indexed in {seconds:.1f} s")
+
+    begun = time.monotonic()
+    again = rye.json("index", expect=4)
+    print(f"again: {again['encoded']} encoded in {time.monotonic() - begun:.1f} s")
+    assert (again["admitted"], again["encoded"]) == ([], 0)
+    assert all(any(f["hint"] for f in refused["findings"]) for refused in again["refused"])
+
+    edited = rye.cwd / ".ai/knowledge/ryeos/core/tools/verify.md"
+    edited.write_text(edited.read_text().replace("1.0.0", "1.0.1") + "\nOne more line, about signatures.\n")
+    rye.run("sign", str(edited))
+    third = rye.json("index", expect=4)
+    assert third["admitted"] == ["knowledge:ryeos/core/tools/verify@1.0.1"]
+    assert 0 < third["encoded"] <= third["passages"]
+
+
+def test_hybrid_is_not_below_any_leg_or_grep(rye: Kiwi):
+    rye.run("index", expect=4)
+    rows = {row["method"]: row for row in rye.json("eval", str(QUERIES))["rows"]}
+    assert list(rows) == ["grep", "bm25", "vectors", "hybrid"]
+    print(json.dumps(rows, indent=1))
+    for measure in ("ndcg10", "hit3", "mrr"):
+        assert rows["hybrid"][measure] >= max(rows[m][measure] for m in ("grep", "bm25", "vectors")), measure
