@@ -92,20 +92,16 @@ def _undecodable(error: sqlite3.Error) -> bool:
     return not hasattr(error, "sqlite_errorcode") and "decode" in str(error)
 
 
-def check_not_truncated(path: Path) -> None:
+def check_not_truncated(connection: sqlite3.Connection, path: Path) -> None:
     """Raise `StoreCorrupt` when the file is shorter than its own header says.
 
-    SQLite would notice only once it reads a missing page. Source: sqlite.org/fileformat2.html, §1.3 (page size at
-    offset 16, size in pages at 28). Says nothing while a write-ahead log may hold the missing pages.
+    SQLite would notice only once it reads a missing page. Says nothing while a write-ahead log may hold the missing
+    pages. The header is read through SQLite: opening and closing the file beside it would drop the POSIX locks of
+    every connection in this process (sqlite.org/howtocorrupt.html, §2.2), and with them the write-ahead log.
     """
     wal = path.with_name(path.name + "-wal")
     if wal.exists() and wal.stat().st_size:
         return
-    with path.open("rb") as file:
-        header = file.read(100)
-    if not header:
-        return
-    page_size = int.from_bytes(header[16:18], "big")
-    page_size = 65536 if page_size == 1 else page_size
-    if len(header) < 100 or path.stat().st_size < page_size * int.from_bytes(header[28:32], "big"):
+    pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    if path.stat().st_size < pages * size:
         raise StoreCorrupt(f"the catalog {path} is cut short", hint=REPAIR_HINT)

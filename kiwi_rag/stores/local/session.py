@@ -79,9 +79,9 @@ class CatalogSession:
         self._make_folder()
         if not (self._ownership.catalog_id() and self.path.exists()):
             self._create()
-        check_not_truncated(self.path)
         connection = connect(self.path, readonly=lane == "read")
         try:
+            check_not_truncated(connection, self.path)
             return self._checked(connection, lane)
         except BaseException:
             connection.close()

@@ -1,0 +1,90 @@
+"""What docs/items.md says is what the gate does: its examples pass, and its list of codes is the code's."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kiwi_rag import errors
+from kiwi_rag.formats import locate
+from kiwi_rag.model import ItemType
+from kiwi_rag.validation.content import inspect
+from tests.shared import ROOT
+
+ITEMS = (ROOT / "docs/items.md").read_text(encoding="utf-8")
+_EXAMPLE = re.compile(r"^`(\.ai/\S+)`:\n\n````\w+\n(.*?)^````$", re.MULTILINE | re.DOTALL)
+EXAMPLES = dict(_EXAMPLE.findall(ITEMS))
+_STEPS = "source|bounds|form|structure|metadata|permissions|secrets|hidden|signature|time|version"
+_CODE = re.compile(rf"(?:{_STEPS})\.[a-z]+(?:-[a-z]+)*")
+_TEMPLATE = re.compile(rf"(?:{_STEPS})\.")
+
+
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted((ROOT / "kiwi_rag").rglob("*.py")):
+        yield path.relative_to(ROOT / "kiwi_rag").as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def literal_codes() -> set[str]:
+    nodes = (node for _, tree in trees() for node in ast.walk(tree))
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return {text for text in texts if _CODE.fullmatch(text)}
+
+
+def templates() -> dict[str, str]:
+    """Codes that are put together, as source text, and the module that does it."""
+    return {
+        ast.unparse(node): module
+        for module, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        and isinstance(node.values[0], ast.Constant)
+        and _TEMPLATE.match(str(node.values[0].value))
+    }
+
+
+def refusal_kinds(module: str) -> set[str]:
+    """The first arguments of every call of `_refuse` in a module."""
+    calls = (node for node in ast.walk(dict(trees())[module]) if isinstance(node, ast.Call))
+    refusals = [c for c in calls if getattr(c.func, "id", getattr(c.func, "attr", "")) == "_refuse"]
+    return {str(call.args[0].value) for call in refusals if isinstance(call.args[0], ast.Constant)}
+
+
+def signature_codes(kind: type[errors.KiwiError] = errors.SignatureRefused) -> set[str]:
+    return {code for sub in kind.__subclasses__() for code in (sub.code, *signature_codes(sub))}
+
+
+def composed_codes() -> dict[str, set[str]]:
+    return {
+        "f'form.xml-{kind}'": {f"form.xml-{kind}" for kind in refusal_kinds("formats/xml_block.py")},
+        "f'form.yaml-{kind}'": {f"form.yaml-{kind}" for kind in refusal_kinds("formats/yaml_block.py") if kind},
+        "f'metadata.{key}-missing'": {"metadata.category-missing", "metadata.author-missing"},
+        "f'signature.{error.code}'": {f"signature.{code}" for code in signature_codes()},
+    }
+
+
+def test_there_is_one_example_of_each_type():
+    assert sorted(locate(Path(".ai"), Path(path))[0] for path in EXAMPLES) == sorted(ItemType)
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_an_example_passes_the_gate_without_any_finding(path):
+    item_type, item_id = locate(Path(".ai"), Path(path))
+    item, findings = inspect(item_type, item_id, EXAMPLES[path].encode())
+    assert findings == ()
+    assert item is not None
+    assert item.ref.version == "1.0.0"
+
+
+def test_codes_are_put_together_only_where_this_test_knows_of_it():
+    assert set(templates()) == set(composed_codes())
+    assert all(composed_codes().values())
+
+
+def test_the_list_holds_every_finding_code_and_no_other():
+    listed = re.findall(r"^\| `([a-z.-]+)` \|", ITEMS, re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    assert set(listed) == literal_codes().union(*composed_codes().values())
