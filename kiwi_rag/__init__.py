@@ -1,3 +1,77 @@
-"""Kiwi finds the right playbook, script or note for an AI agent by meaning, and shows only what was verified."""
+"""Kiwi finds the right playbook, script or note for an AI agent by meaning, and shows only what was verified.
+
+The names below are imported when they are first used, so that ``import kiwi_rag`` stays cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kiwi_rag.app import App
+    from kiwi_rag.config import Settings
+    from kiwi_rag.embedding import CachedEmbeddingProvider, EmbeddingProvider
+    from kiwi_rag.errors import KiwiError
+    from kiwi_rag.model import (
+        Admission,
+        EmbeddingRecord,
+        Filters,
+        Finding,
+        Item,
+        ItemRef,
+        ItemType,
+        Passage,
+        SearchQuery,
+        SearchReply,
+        SearchResult,
+    )
+    from kiwi_rag.search import HybridSearchHandler
+    from kiwi_rag.stores.base import VectorStore
+    from kiwi_rag.stores.local import LocalVectorStore
+    from kiwi_rag.stores.postgres import RegistryVectorStore
+    from kiwi_rag.validation.manager import ValidationManager, ValidationResult
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Admission": "model",
+    "App": "app",
+    "CachedEmbeddingProvider": "embedding",
+    "EmbeddingProvider": "embedding",
+    "EmbeddingRecord": "model",
+    "Filters": "model",
+    "Finding": "model",
+    "HybridSearchHandler": "search",
+    "Item": "model",
+    "ItemRef": "model",
+    "ItemType": "model",
+    "KiwiError": "errors",
+    "LocalVectorStore": "stores.local",
+    "Passage": "model",
+    "RegistryVectorStore": "stores.postgres",
+    "SearchQuery": "model",
+    "SearchReply": "model",
+    "SearchResult": "model",
+    "Settings": "config",
+    "ValidationManager": "validation.manager",
+    "ValidationResult": "validation.manager",
+    "VectorStore": "stores.base",
+}
+
+__all__ = [
+    "Admission", "App", "CachedEmbeddingProvider", "EmbeddingProvider", "EmbeddingRecord", "Filters", "Finding",
+    "HybridSearchHandler", "Item", "ItemRef", "ItemType", "KiwiError", "LocalVectorStore", "Passage",
+    "RegistryVectorStore", "SearchQuery", "SearchReply", "SearchResult", "Settings", "ValidationManager",
+    "ValidationResult", "VectorStore", "__version__",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from kiwi_rag import config
 from kiwi_rag.errors import NotFound, StoreError, UsageError
@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     from kiwi_rag.stores.postgres import RegistryVectorStore
     from kiwi_rag.validation.audit import AuditLog
     from kiwi_rag.validation.manager import ValidationManager
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """Something that holds a file open until it is told to let go."""
+
+    def close(self) -> None:
+        """Let go."""
+        ...
 
 
 class App:
@@ -76,6 +85,8 @@ class App:
         """Release stores and, if this process was its last user, the embedded registry."""
         for store in self._local.values():
             await store.close()
+        if "embed" in self.__dict__ and isinstance(self.embed, Closable):
+            self.embed.close()
         if self._registry is not None:
             await self._registry.close()
         if self._embedded_started:

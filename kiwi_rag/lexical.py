@@ -22,13 +22,12 @@ B = 0.75
 
 _WORD = re.compile(r"\w+")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_STOP_WORDS = frozenset(
-    """
-    a an and are as at be been but by can could did do does for from had has have how i if in into is it
-    its me my no not of on or our should so some than that the their them then there these they this
-    those to was we were what when where which while who why will with would you your
-    """.split()
-)
+_FUNCTION_WORDS = """
+a an and are as at be been but by can could did do does for from had has have how i if in into is it its me my
+no not of on or our should so some than that the their them then there these they this those to was we were
+what when where which while who why will with would you your
+"""
+_STOP_WORDS = frozenset(_FUNCTION_WORDS.split())
 MAX_TERM_LENGTH = 64
 
 

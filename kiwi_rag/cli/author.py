@@ -99,9 +99,7 @@ async def _sign(
     return report_rejections(session, refused)
 
 
-async def _add(
-    session: Session, app: App, paths: tuple[Path, ...], tier: str, key: str, bump: str | None
-) -> int:
+async def _add(session: Session, app: App, paths: tuple[Path, ...], tier: str, key: str, bump: str | None) -> int:
     from kiwi_rag import authoring, ingest
 
     place = app.local(tier)

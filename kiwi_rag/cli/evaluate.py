@@ -31,7 +31,7 @@ async def _evaluate(session: Session, app: App, path: Path, source: str, alpha: 
     queries = load(path)
     tiers = [app.tier(name) for name in app.source_names(source)]
     with session.bar("eval", "queries") as planned:
-        rows = await evaluate(queries, app.searcher(source), tiers, source, alpha, planned(4 * len(queries)))
+        rows = await evaluate(queries, app.searcher(source), tiers, alpha, planned(4 * len(queries)))
     if session.as_json:
         session.data({"queries": len(queries), "rows": [asdict(row) for row in rows]})
         return DONE

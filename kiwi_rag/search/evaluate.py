@@ -67,7 +67,6 @@ async def evaluate(
     queries: Sequence[JudgedQuery],
     searcher: HybridSearchHandler,
     tiers: Sequence[Tier[VectorStore]],
-    source: str,
     alpha: float | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[Row]:
@@ -78,7 +77,7 @@ async def evaluate(
     for method, weight in (("bm25", 0.0), ("vectors", 1.0), ("hybrid", alpha)):
         answers = []
         for query in queries:
-            reply = await searcher.search(SearchQuery(query.text, source, Filters(), DEPTH, weight))
+            reply = await searcher.search(SearchQuery(query.text, limit=DEPTH, alpha=weight))
             answers.append(([f"{h.ref.item_type}:{h.ref.item_id}" for h in reply.hits], query))
             progress(1)
         rows.append(_row(method, answers))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 
 def ndcg(ranked: Sequence[str], grades: Mapping[str, int], k: int = 10) -> float:
-    """Return nDCG@k: gain is the grade, discount ``1 / log2(rank + 1)``, as in trec_eval (Järvelin, Kekäläinen 2002)."""
+    """Return nDCG@k (Järvelin, Kekäläinen 2002): gain is the grade, discount ``1 / log2(rank + 1)``."""
     gained = _dcg([grades.get(ref, 0) for ref in ranked[:k]])
     ideal = _dcg(sorted(grades.values(), reverse=True)[:k])
     return gained / ideal if ideal else 0.0

@@ -1,1 +1,4 @@
-"""The gate: nothing enters an index that it did not admit. `manager` holds the procedure, one module a check beside it."""
+"""The gate: nothing enters an index that it did not admit.
+
+`manager` holds the numbered procedure; beside it stands one module a check.
+"""

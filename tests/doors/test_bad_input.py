@@ -57,9 +57,11 @@ BOMB = directive().replace(
     '<!DOCTYPE d [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;">]>\n<directive',
     1,
 )
-EXTERNAL = directive().replace(
-    "<directive", '<!DOCTYPE d [<!ENTITY x SYSTEM "file:///etc/passwd">]>\n<directive', 1
-).replace("Deploy a service", "&x;")
+EXTERNAL = (
+    directive()
+    .replace("<directive", '<!DOCTYPE d [<!ENTITY x SYSTEM "file:///etc/passwd">]>\n<directive', 1)
+    .replace("Deploy a service", "&x;")
+)
 
 REFUSED = {
     "billion laughs": ("directives/acme/staging.md", BOMB),

@@ -1,4 +1,4 @@
-"""What docs/items.md says is what the gate does: its examples pass, and its list of codes is the code's."""
+"""What the docs say is so: examples pass the gate, the list of codes is the code's, the trust file can be read."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from kiwi_rag import errors
 from kiwi_rag.formats import locate
 from kiwi_rag.model import ItemType
+from kiwi_rag.signing import trust_file
 from kiwi_rag.validation.content import inspect
 from tests.shared import ROOT
 
@@ -85,6 +86,16 @@ def test_codes_are_put_together_only_where_this_test_knows_of_it():
 
 
 def test_the_list_holds_every_finding_code_and_no_other():
-    listed = re.findall(r"^\| `([a-z.-]+)` \|", ITEMS, re.MULTILINE)
+    listed = re.findall(r"^\| `([a-z]+\.[a-z-]+)` \|", ITEMS, re.MULTILINE)
     assert len(listed) == len(set(listed))
     assert set(listed) == literal_codes().union(*composed_codes().values())
+
+
+def test_the_trust_file_of_the_docs_can_be_read(tmp_path):
+    text = re.findall(r"^```toml\n(.*?)^```$", (ROOT / "docs/trust.md").read_text(encoding="utf-8"), re.M | re.S)
+    path = tmp_path / "trust.toml"
+    path.write_text("".join(text), encoding="utf-8")
+    content = trust_file.load(path)
+    assert [s.principal for s in content.signers] == ["ada@acme.example", "ci@acme.example"]
+    assert content.signers[0].types == tuple(ItemType)
+    assert len(content.pins or {}) == 1

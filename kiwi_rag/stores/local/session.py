@@ -126,10 +126,10 @@ class CatalogSession:
                 move_catalog_aside(self._folder, "foreign")
                 self._make_catalog()
 
-    def _held_id(self) -> str | None:
+    def _held_id(self) -> str:
         connection = connect(self.path, readonly=True)
         try:
-            return meta(connection, "catalog_id")
+            return str(meta(connection, "catalog_id"))
         finally:
             connection.close()
 

@@ -1,0 +1,166 @@
+"""``kiwi registry``: the embedded server, the schema, and what waits for vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kiwi_rag import present
+from kiwi_rag.app import App
+from kiwi_rag.cli.author import acknowledge, report_rejections
+from kiwi_rag.cli.session import DONE, PARTLY, Session
+from kiwi_rag.errors import RegistryError, Rejected, UsageError
+
+
+@click.group()
+def registry() -> None:
+    """Start, stop, migrate and inspect the registry."""
+
+
+@registry.command(epilog="Example: kiwi registry start")
+@click.pass_obj
+def start(session: Session) -> int:
+    """Start the embedded registry and keep it running until `kiwi registry stop`; bring its schema up to date.
+
+    Without this it is started by the first command that needs it, and stopped by the last.
+    """
+    return session.run(lambda app: _start(session, app))
+
+
+@registry.command(epilog="Example: kiwi registry stop")
+@click.pass_obj
+def stop(session: Session) -> int:
+    """Stop the embedded registry; its data stay."""
+    from kiwi_rag.registry import server
+
+    app = session.app()
+    _require_embedded(app)
+    session.say("stopped" if server.stop(app.registry_dir) else "it was not running")
+    return DONE
+
+
+@registry.command(epilog="Example: KIWI_REGISTRY_URL=postgresql://… kiwi registry migrate")
+@click.pass_obj
+def migrate(session: Session) -> int:
+    """Bring the registry to the newest schema: tables, functions, roles. Needs a role that may create them."""
+    return session.run(lambda app: _migrate(session, app))
+
+
+@registry.command(epilog="Example: kiwi registry status")
+@click.pass_obj
+def status(session: Session) -> int:
+    """Show where the registry is, whether it answers, its schema and what it holds."""
+    return session.run(lambda app: _status(session, app))
+
+
+@registry.command(epilog="Example: kiwi registry index")
+@click.pass_obj
+def index(session: Session) -> int:
+    """Make searchable what was published and waits: the whole gate again, then the vectors."""
+    return session.run(lambda app: _index(session, app))
+
+
+@registry.command(epilog="Example: kiwi registry enrol ada@acme.example")
+@click.argument("principal")
+@click.pass_obj
+def enrol(session: Session, principal: str) -> int:
+    """Let a signer that you trust publish: its key, patterns and types, as in your trust file. Needs kiwi_admin."""
+    return session.run(lambda app: _enrol(session, app, principal))
+
+
+@registry.command(epilog="Example: kiwi registry signers")
+@click.pass_obj
+def signers(session: Session) -> int:
+    """List who may publish to the registry."""
+    return session.run(lambda app: _signers(session, app))
+
+
+async def _start(session: Session, app: App) -> int:
+    from kiwi_rag.registry import server
+
+    _require_embedded(app)
+    server.start(app.registry_dir, keep=True)
+    await app.prepare_registry()
+    session.say(f"running in {app.registry_dir}; stop it with: kiwi registry stop")
+    if not session.quiet:
+        session.out(app.registry_url())
+    return DONE
+
+
+async def _migrate(session: Session, app: App) -> int:
+    changed = await app.migrate_registry()
+    session.say("migrated to the newest schema" if changed else "the schema is the newest already")
+    return DONE
+
+
+async def _status(session: Session, app: App) -> int:
+    row = _server_row(app)
+    problem = ""
+    if row["running"]:
+        try:
+            held = await app.registry().store.status()
+            row |= {"items": held.items, "passages": held.passages, **held.details}
+            problem = "; ".join(held.problems)
+        except RegistryError as error:
+            problem = f"{error.message} {error.hint}"
+    row["problem"] = problem
+    if session.as_json:
+        session.data(row)
+    else:
+        for name, value in row.items():
+            session.out(present.safe(f"{name}: {value}"))
+    return PARTLY if problem else DONE
+
+
+def _server_row(app: App) -> dict[str, Any]:
+    from kiwi_rag.registry import server
+
+    if not app.registry_is_embedded:
+        return {"where": "a server (KIWI_REGISTRY_URL)", "running": True}
+    state = server.server_state(app.registry_dir)
+    return {"where": f"embedded, {state.directory}", "running": state.running, "kept": state.kept, "pid": state.pid}
+
+
+async def _index(session: Session, app: App) -> int:
+    from kiwi_rag import ingest
+
+    refused: list[Rejected] = []
+    done: list[str] = []
+    async for outcome in ingest.index_pending(app.registry(), app.writer):
+        if isinstance(outcome, Rejected):
+            refused.append(outcome)
+        else:
+            done.append(str(outcome))
+            acknowledge(session)(f"indexed  {outcome}")
+    if session.as_json:
+        session.data({"indexed": done, "refused": [r.as_dict() for r in refused]})
+    session.say(f"{len(done)} indexed, {len(refused)} refused")
+    return report_rejections(session, refused)
+
+
+async def _enrol(session: Session, app: App, principal: str) -> int:
+    found = [signer for signer in app.trust.by_key.values() if signer.principal == principal]
+    if not found:
+        raise UsageError(f"you trust nobody called {principal!r}", hint="kiwi trust list")
+    for signer in found:
+        await app.enrol(signer)
+        session.out(signer.key_id)
+    return DONE
+
+
+async def _signers(session: Session, app: App) -> int:
+    rows = await app.enrolled()
+    if session.as_json:
+        session.data(rows)
+    else:
+        for row in rows:
+            session.out(present.safe("  ".join(str(value) for value in row.values())))
+    return DONE
+
+
+def _require_embedded(app: App) -> None:
+    if not app.registry_is_embedded:
+        raise UsageError(
+            "KIWI_REGISTRY_URL names a server that Kiwi does not run", hint="unset it, or ask its operator"
+        )
