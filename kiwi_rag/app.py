@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import secrets
@@ -12,9 +13,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from kiwi_rag import config
-from kiwi_rag.errors import NotFound, StoreError, UsageError
+from kiwi_rag.errors import NotFound, RegistryUnreachable, StoreError, UsageError
 from kiwi_rag.signing import keys, trust_file
-from kiwi_rag.signing.trust import TrustPolicy
+from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
 from kiwi_rag.tiers import RANKS, Tier, tier_names
 from kiwi_rag.validation.policy import policy_of
 
@@ -198,13 +199,7 @@ class App:
         return Tier(name, RANKS[name], cast("FileStore", store), policy_of(name), store.audit, root)
 
     def registry(self) -> Tier[PublishingStore]:
-        """Return the registry tier; an embedded registry is started and brought to the newest schema.
-
-        Raises
-        ------
-        RegistryError
-            When it cannot be reached.
-        """
+        """Return the registry tier; nothing is contacted until it is asked something."""
         store = self._registry_store()
         return Tier("registry", RANKS["registry"], cast("PublishingStore", store), policy_of("registry"), self.audit)
 
@@ -230,14 +225,54 @@ class App:
         return HybridSearchHandler(tiers, self.embed, self.trust, s.registry_name, s.deadline)
 
     def registry_url(self) -> str:
-        """Return the registry's URL, starting the embedded server if that is the one."""
+        """Return the registry's URL, starting the embedded server if that is the one. Blocking.
+
+        Raises
+        ------
+        RegistryUnreachable
+            When there is no registry yet, or its server cannot be started.
+        """
         if self.settings.registry_url:
             return self.settings.registry_url
         from kiwi_rag.registry import server
 
+        if not self.registry_dir.exists():
+            hint = "kiwi publish --all makes one, or point KIWI_REGISTRY_URL at a server"
+            raise RegistryUnreachable(f"there is no registry yet in {self.registry_dir}", hint=hint)
         url = server.start(self.registry_dir)
         self._embedded_started = True
         return url
+
+    async def prepare_registry(self) -> None:
+        """Make the embedded registry if there is none, bring its schema up to date, and enrol this user's signers.
+
+        A server that others run is left as it is: migrating and enrolling there is its operator's.
+        """
+        if not self.registry_is_embedded:
+            return
+        self.registry_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self.migrate_registry()
+        known = {row["key_id"] for row in await self.enrolled()}
+        for signer in self.trust.by_key.values():
+            if signer.key_id not in known and signer.status is SignerStatus.ACTIVE:
+                await self.enrol(signer)
+
+    async def migrate_registry(self) -> bool:
+        """Bring the registry's schema up to date; return whether anything had to be done."""
+        from kiwi_rag.registry.migrate import bring_up_to_date
+
+        if self.registry_is_embedded:
+            self.registry_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        url = await asyncio.to_thread(self.registry_url)
+        return await asyncio.to_thread(bring_up_to_date, url, audience=self.settings.registry_name)
+
+    async def enrol(self, signer: Signer) -> str:
+        """Let a signer publish to the registry; return its key id."""
+        return await self._registry_store().enrol(signer)
+
+    async def enrolled(self) -> Sequence[Mapping[str, object]]:
+        """Return who may publish to the registry."""
+        return await self._registry_store().signers()
 
     @property
     def registry_is_embedded(self) -> bool:

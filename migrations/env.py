@@ -6,11 +6,16 @@ the same as one script.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from alembic import context
 
 from kiwi_rag.registry import scripts
 
-_VERSION_TABLE = {"version_table": "alembic_version", "version_table_schema": "kiwi"}
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_VERSION_TABLE: dict[str, Any] = {"version_table": "alembic_version", "version_table_schema": "kiwi"}
 
 
 def online() -> None:
@@ -27,7 +32,7 @@ def online() -> None:
     engine.dispose()
 
 
-def _apply(connection) -> None:  # type: ignore[no-untyped-def]
+def _apply(connection: Connection) -> None:
     # The driver's own cursor: SQLAlchemy would take every '%' in a function body for a parameter.
     run = connection.connection.driver_connection.cursor().execute
     for text in scripts.before_revisions():

@@ -40,7 +40,7 @@ def stop(session: Session) -> int:
     return DONE
 
 
-@registry.command(epilog="Example: KIWI_REGISTRY_URL=postgresql://… kiwi registry migrate")
+@registry.command(epilog="Example: kiwi registry migrate (of the server that KIWI_REGISTRY_URL names, or the embedded one)")
 @click.pass_obj
 def migrate(session: Session) -> int:
     """Bring the registry to the newest schema: tables, functions, roles. Needs a role that may create them."""

@@ -30,13 +30,13 @@ _OUTDATED = ("42883", "42P01", "3F000", "42703", "42704")
 
 
 @contextmanager
-def translated(wrapped: type[Exception] | None = None) -> Iterator[None]:
+def translated(wrapped: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Translate what the driver raises inside the block.
 
     Parameters
     ----------
     wrapped
-        Another library's class that carries the driver's error as its ``orig``.
+        Another library's classes that carry the driver's error as its ``orig``.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def translated(wrapped: type[Exception] | None = None) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise translate(error) from error
-    except wrapped or () as error:
+    except wrapped as error:
         driver_error = getattr(error, "orig", None)
         if not isinstance(driver_error, psycopg.Error):
             raise

@@ -38,7 +38,7 @@ def migrate(url: str, *, audience: str = "") -> None:
 
     options = {"connect_timeout": _CONNECT_SECONDS}
     engine = create_engine(scripts.sqlalchemy_url(url), connect_args=options, poolclass=NullPool)
-    with translated(wrapped=DBAPIError), engine.begin() as connection:
+    with translated(wrapped=(DBAPIError,)), engine.begin() as connection:
         command.upgrade(_config(attributes={"connection": connection}), "head")
     if audience:
         _name(url, audience)

@@ -116,4 +116,4 @@ def run(command: Sequence[str | Path], *, as_user: str | None, seconds: float = 
         raise RegistryUnreachable(f"{name} failed: {words}", hint=_SERVER_HINT) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RegistryUnreachable(f"{name} could not be run: {error}", hint=_SERVER_HINT) from error
-    return done.stdout
+    return str(done.stdout)

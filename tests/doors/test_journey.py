@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import subprocess
 import sys
 import time
@@ -153,7 +154,8 @@ def terminal(kiwi: Kiwi, *arguments: str) -> tuple[int, str]:
 
 def test_real_items_are_admitted_indexed_and_left_alone(rye: Kiwi):
     # The cache of this home is its own, so that the weights are converted and every passage is really encoded.
-    rye.extra["KIWI_CACHE_DIR"] = str(rye.home / "cache")
+    rye = Kiwi(rye.home, rye.cwd, {"KIWI_CACHE_DIR": str(rye.home / "cache")})
+    shutil.rmtree(rye.cwd / ".ai/vectors", ignore_errors=True)
     begun = time.monotonic()
     code, drawn = terminal(rye, "index")
     seconds = time.monotonic() - begun

@@ -33,7 +33,7 @@ begin
         join kiwi.item_versions as v on v.digest = e.digest
         join kiwi.signers as s on s.key_id = v.signer
         left join kiwi.score_passages(
-            collection, terms, weights, average_length, array(select x.passage_id from found as x)
+            collection, search_hybrid.terms, search_hybrid.weights, search_hybrid.average_length, array(select x.passage_id from found as x)
         ) as words on words.passage_id = f.passage_id
         where e.searchable and s.status <> 'compromised' and v.yanked_at is null and v.visibility = 'public';
 end

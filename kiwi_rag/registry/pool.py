@@ -1,0 +1,114 @@
+"""Connections to the registry: opened when first needed, kept while useful, closed together.
+
+psycopg's own pool answers an unreachable server only after its whole timeout, having tried again and again in the
+background; a search must hear of it at once, to go on with the other tiers. So this one connects in the caller's task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from kiwi_rag.registry.driver_errors import translated
+
+if TYPE_CHECKING:
+    import psycopg
+
+_CONNECT_SECONDS = 10
+_STATEMENT_MILLISECONDS = 60_000
+
+
+class Connections:
+    """A few connections to one database, for one event loop.
+
+    Parameters
+    ----------
+    url
+        ``postgresql://…``, or a blocking function that returns it (it may have to start a server); called once,
+        in a worker thread, when the first connection is needed.
+    limit
+        How many connections may be open at once; further users wait.
+    """
+
+    def __init__(self, url: str | Callable[[], str], *, limit: int = 8) -> None:
+        self._source = url
+        self._url = ""
+        self._idle: list[psycopg.AsyncConnection[Any]] = []
+        self._places = asyncio.Semaphore(limit)
+        self._resolving = asyncio.Lock()
+
+    @asynccontextmanager
+    async def transaction(self, role: str = "") -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """Yield a connection inside a transaction: committed at the end, rolled back on an exception.
+
+        `role` is one that the connection's own may act as; it counts for this transaction only.
+
+        Raises
+        ------
+        RegistryError
+            Whatever the driver raises, inside the block too, translated.
+        """
+        async with self._places:
+            with translated():
+                connection = await self._take()
+                try:
+                    async with connection.transaction():
+                        if role:
+                            await connection.execute("select set_config('role', %s, true)", [role])
+                        yield connection
+                finally:
+                    await self._give_back(connection)
+
+    async def url(self) -> str:
+        """Return the database's URL, finding it out first if need be."""
+        async with self._resolving:
+            if not self._url:
+                source = self._source
+                self._url = source if isinstance(source, str) else await asyncio.to_thread(source)
+        return self._url
+
+    async def close(self) -> None:
+        """Close what is idle. What is in use closes when it comes back."""
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def _take(self) -> psycopg.AsyncConnection[Any]:
+        while self._idle:
+            connection = self._idle.pop()
+            if await _is_alive(connection):
+                return connection
+        return await self._connect()
+
+    async def _connect(self) -> psycopg.AsyncConnection[Any]:
+        import psycopg
+
+        connection = await psycopg.AsyncConnection.connect(
+            await self.url(), autocommit=True, connect_timeout=_CONNECT_SECONDS, application_name="kiwi"
+        )
+        # Not as a start-up option: connection poolers in front of hosted servers refuse those.
+        await connection.execute(f"set statement_timeout = {_STATEMENT_MILLISECONDS:d}")
+        # Poolers in transaction mode lose prepared statements.
+        connection.prepare_threshold = None
+        return connection
+
+    async def _give_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        from psycopg.pq import TransactionStatus
+
+        if connection.info.transaction_status is TransactionStatus.IDLE:
+            self._idle.append(connection)
+        else:
+            await connection.close()
+
+
+async def _is_alive(connection: psycopg.AsyncConnection[Any]) -> bool:
+    """Ask the server, for a connection may have died while it was idle; about 0.1 ms."""
+    import psycopg
+
+    try:
+        await connection.execute("")
+    except psycopg.OperationalError:
+        await connection.close()
+        return False
+    return True

@@ -1,0 +1,181 @@
+"""Settings: which source wins, what a project may not decide, and that secrets stay out of sight."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kiwi_rag import config
+from kiwi_rag.config import Settings, resolve
+from kiwi_rag.errors import ConfigError
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home/.ai"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return tmp_path / "project/.ai"
+
+
+def write(folder: Path, text: str | bytes) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "config.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def origin(resolved: config.Resolved, name: str) -> config.Origin:
+    return next(o for o in resolved.origins if o.name == name)
+
+
+def test_later_sources_win_and_are_named(home: Path, project: Path) -> None:
+    environ, flags = {"KIWI_HOME": str(home)}, {}
+
+    def limit() -> tuple[Any, str]:
+        resolved = resolve(environ, project, flags)
+        found = origin(resolved, "limit")
+        assert found.value == resolved.settings.limit
+        return found.value, found.source
+
+    assert limit() == (10, "default")
+    user_file = write(home, "limit: 11\n")
+    assert limit() == (11, str(user_file))
+    project_file = write(project, "limit: 12\n")
+    assert limit() == (12, str(project_file))
+    environ["KIWI_LIMIT"] = "13"
+    assert limit() == (13, "KIWI_LIMIT")
+    flags["limit"] = 14
+    assert limit() == (14, "flag")
+
+
+def test_a_flag_that_was_not_given_does_not_count(home: Path) -> None:
+    assert resolve({"KIWI_HOME": str(home)}, None, {"limit": None}).settings.limit == 10
+
+
+def test_every_setting_has_an_origin_and_says_what_it_is(home: Path) -> None:
+    resolved = resolve({"KIWI_HOME": str(home)})
+    assert [o.name for o in resolved.origins] == [f.name for f in fields(Settings)]
+    assert all(f.metadata["what"] for f in fields(Settings))
+    assert resolved.settings == Settings(home=str(home))
+
+
+@pytest.mark.parametrize("text", ["limits: 5\n", "vector_store:\n  colour: red\n", "1: 2\n"])
+def test_an_unknown_key_is_an_error(home: Path, text: str) -> None:
+    write(home, text)
+    with pytest.raises(ConfigError, match="unknown key"):
+        resolve({"KIWI_HOME": str(home)})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "limit: many\n",
+        "limit: [1]\n",
+        "limit: {a: 1}\n",
+        "limit: true\n",
+        "limit:\n",
+        "deadline: soon\n",
+        "- limit\n",
+        "just text\n",
+        "limit: [\n",
+        b"\xff\xfe\xfa",
+        "vector_store: 5\n",
+        "vector_store: [embedding_model]\n",
+        "base: &a 5\nlimit: *a\n",
+        "limit: !!python/object/apply:os.getcwd []\n",
+        "# " + "x" * (1 << 16),
+    ],
+    ids=range(15),
+)
+def test_a_malformed_file_is_an_error(home: Path, text: str | bytes) -> None:
+    write(home, text)
+    with pytest.raises(ConfigError):
+        resolve({"KIWI_HOME": str(home)})
+
+
+@pytest.mark.parametrize("value", ["x", "1.5", ""])
+def test_a_variable_is_typed_and_an_empty_one_does_not_count(home: Path, value: str) -> None:
+    environ = {"KIWI_HOME": str(home), "KIWI_THREADS": value}
+    if value:
+        with pytest.raises(ConfigError, match="threads"):
+            resolve(environ)
+    else:
+        assert resolve(environ).settings.threads == 0
+
+
+SECRETS = [f.name for f in fields(Settings) if f.metadata["secret"]]
+
+
+def test_what_is_secret_is_marked_so() -> None:
+    assert set(SECRETS) == {"signing_key", "key_passphrase", "registry_url", "embedding_api_key"}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_never_shown(home: Path, name: str) -> None:
+    found = origin(resolve({"KIWI_HOME": str(home), f"KIWI_{name.upper()}": "hunter2"}), name)
+    assert found.value == "hunter2"
+    assert found.shown == "(set)"
+    assert origin(resolve({"KIWI_HOME": str(home)}), name).shown == ""
+
+
+PROJECTS = {"registry_name", "source", "limit", "alpha", "half_life_days", "deadline"}
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(Settings)])
+def test_a_project_tunes_searching_and_nothing_else(home: Path, project: Path, name: str) -> None:
+    write(project, f"{name}: 1\n")
+    if name in PROJECTS:
+        assert str(getattr(resolve({"KIWI_HOME": str(home)}, project).settings, name)) in ("1", "1.0")
+    else:
+        with pytest.raises(ConfigError, match=f"a project may not set '{name}'"):
+            resolve({"KIWI_HOME": str(home)}, project)
+
+
+@pytest.mark.parametrize("key", ["embedding_provider", "embedding_model", "embedding_dimensions"])
+def test_a_project_cannot_reach_the_model_by_another_name(home: Path, project: Path, key: str) -> None:
+    write(project, f"vector_store:\n  {key}: 5\n")
+    with pytest.raises(ConfigError, match="a project may not set"):
+        resolve({"KIWI_HOME": str(home)}, project)
+
+
+def test_the_users_own_folder_is_not_a_project(home: Path) -> None:
+    write(home, "embedding_provider: ollama\n")
+    assert resolve({"KIWI_HOME": str(home)}, home).settings.embedding_provider == "ollama"
+
+
+def test_the_vector_store_section_is_understood(home: Path) -> None:
+    write(
+        home,
+        "vector_store:\n  enabled: true\n  backend: chroma\n  embedding_provider: ollama\n"
+        "  embedding_model: nomic-embed-text\n  embedding_dimensions: 768\n  context_results: 7\n"
+        "  chunk_size: 500\n  chunk_overlap: 50\n",
+    )
+    settings = resolve({"KIWI_HOME": str(home)}).settings
+    assert settings.embedding_provider == "ollama"
+    assert settings.embedding_model == "nomic-embed-text"
+    assert (settings.embedding_dimension, settings.limit) == (768, 7)
+
+
+def test_a_top_level_key_wins_over_the_section(home: Path) -> None:
+    write(home, "limit: 3\nvector_store:\n  context_results: 7\n")
+    assert resolve({"KIWI_HOME": str(home)}).settings.limit == 3
+
+
+def test_a_project_is_found_upwards_and_is_not_the_home(home: Path, project: Path) -> None:
+    project.mkdir(parents=True)
+    home.mkdir(parents=True)
+    deep = project.parent / "src/deep"
+    deep.mkdir(parents=True)
+    assert config.find_project(deep, home) == project
+    assert config.find_project(home.parent, home) is None
+
+
+def test_home_comes_from_the_environment(home: Path) -> None:
+    assert config.home_of({"KIWI_HOME": str(home)}) == home
+    assert config.home_of({"KIWI_HOME": ""}) == config.home_of({}) == Path("~/.ai").expanduser()
