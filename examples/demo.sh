@@ -16,10 +16,10 @@ cd "$work/platform"
 step kiwi init
 step kiwi keys new --principal ada@acme.example
 cp -R "$examples/acme/.ai/." .ai/
-step kiwi --quiet sign .ai
-step kiwi index
+echo; echo "$ kiwi sign .ai"; kiwi sign .ai | tail -n 3
+echo; echo "$ kiwi index"; kiwi index | tail -n 1
 step kiwi registry start
-step kiwi publish --all
+echo; echo "$ kiwi publish --all"; kiwi publish --all | tail -n 3
 
 cd "$work/checkout"
 step kiwi init

@@ -22,6 +22,7 @@ from kiwi_rag.validation.policy import policy_of
 if TYPE_CHECKING:
     from kiwi_rag.embedding.base import EmbeddingProvider
     from kiwi_rag.ingest import Writer
+    from kiwi_rag.registry.administration import EnrolledSigner
     from kiwi_rag.search import HybridSearchHandler
     from kiwi_rag.stores.base import FileStore, PublishingStore, VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
@@ -252,7 +253,7 @@ class App:
             return
         self.registry_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self.migrate_registry()
-        known = {row["key_id"] for row in await self.enrolled()}
+        known = {enrolled.signer.key_id for enrolled in await self.enrolled()}
         for signer in self.trust.by_key.values():
             if signer.key_id not in known and signer.status is SignerStatus.ACTIVE:
                 await self.enrol(signer)
@@ -268,11 +269,17 @@ class App:
 
     async def enrol(self, signer: Signer) -> str:
         """Let a signer publish to the registry; return its key id."""
-        return await self._registry_store().enrol(signer)
+        from kiwi_rag.registry.administration import enrol_signer
 
-    async def enrolled(self) -> Sequence[Mapping[str, object]]:
+        async with self._registry_store().connections.transaction() as connection:
+            return await enrol_signer(connection, signer)
+
+    async def enrolled(self) -> Sequence[EnrolledSigner]:
         """Return who may publish to the registry."""
-        return await self._registry_store().signers()
+        from kiwi_rag.registry.administration import list_signers
+
+        async with self._registry_store().connections.transaction() as connection:
+            return await list_signers(connection)
 
     @property
     def registry_is_embedded(self) -> bool:
@@ -290,7 +297,7 @@ class App:
         from kiwi_rag.stores.postgres import RegistryVectorStore
 
         if self._registry is None:
-            self._registry = RegistryVectorStore(self.registry_url)
+            self._registry = RegistryVectorStore(self.registry_url, fingerprint=str(self.embed.fingerprint))
         return self._registry
 
     def _owner_token(self) -> str:

@@ -71,7 +71,7 @@ def _registry_row(app: App) -> dict[str, Any]:
     return {
         "tier": "registry",
         "where": f"embedded, {present.safe(str(app.registry_dir))}",
-        "state": str(state),
+        "state": "running" if state.running else "not running",
         "problems": "",
     }
 

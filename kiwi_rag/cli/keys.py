@@ -91,8 +91,9 @@ def export(session: Session, name: str, private: bool) -> None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--name", default="", help="Name to keep it under; default: the file's.")
 @click.option("--principal", default="", help="Whose key it is; default: user@host.")
+@click.option("--items", "patterns", multiple=True, help="Items it may sign; default: all. Repeatable.")
 @click.pass_obj
-def import_key(session: Session, file: Path, name: str, principal: str) -> None:
+def import_key(session: Session, file: Path, name: str, principal: str, patterns: tuple[str, ...]) -> None:
     """Keep a PEM private key (Ed25519, PKCS8), and trust it for this user."""
     app = session.app()
     try:
@@ -103,7 +104,7 @@ def import_key(session: Session, file: Path, name: str, principal: str) -> None:
     encrypted = b"ENCRYPTED" in pem.split(b"\n", 1)[0]
     key = kept.from_pem(name or file.stem, pem, passphrase if encrypted else None)
     kept.save(key, app.keys_dir, passphrase)
-    _trust(app, key.public_key, principal, ())
+    _trust(app, key.public_key, principal, tuple(map(check_pattern, patterns)))
     session.out(key.key_id)
 
 

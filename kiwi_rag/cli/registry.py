@@ -40,7 +40,9 @@ def stop(session: Session) -> int:
     return DONE
 
 
-@registry.command(epilog="Example: kiwi registry migrate (of the server that KIWI_REGISTRY_URL names, or the embedded one)")
+@registry.command(
+    epilog="Example: kiwi registry migrate (of the server that KIWI_REGISTRY_URL names, or the embedded one)"
+)
 @click.pass_obj
 def migrate(session: Session) -> int:
     """Bring the registry to the newest schema: tables, functions, roles. Needs a role that may create them."""
@@ -150,7 +152,16 @@ async def _enrol(session: Session, app: App, principal: str) -> int:
 
 
 async def _signers(session: Session, app: App) -> int:
-    rows = await app.enrolled()
+    rows = [
+        {
+            "principal": row.signer.principal,
+            "status": row.signer.status.value,
+            "items": ",".join(row.signer.patterns),
+            "types": ",".join(row.signer.types),
+            "key_id": row.signer.key_id,
+        }
+        for row in await app.enrolled()
+    ]
     if session.as_json:
         session.data(rows)
     else:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -89,7 +90,8 @@ class Session:
 
         def begin(total: int) -> Callable[[int], None]:
             hidden = not self.draws_bars or not total
-            bars.append(tqdm(total=total, desc=what, unit=unit, disable=hidden, leave=True))
+            width = shutil.get_terminal_size().columns  # 80 where the terminal does not say
+            bars.append(tqdm(total=total, desc=what, unit=unit, ncols=width, disable=hidden, leave=True))
             return lambda steps: bars[-1].update(steps) and None
 
         try:

@@ -14,10 +14,11 @@ from kiwi_rag.errors import Rejected
 
 @click.command(epilog="Example: kiwi index, or kiwi index --tier user")
 @TIER
+@click.option("--rebuild", is_flag=True, help="Empty the index first; versions seen and the audit log stay.")
 @click.pass_obj
-def index(session: Session, tier: str) -> int:
+def index(session: Session, tier: str, rebuild: bool) -> int:
     """Admit, embed and store what changed; forget what is gone. Safe to stop and to run again."""
-    return session.run(lambda app: _index(session, app, tier))
+    return session.run(lambda app: _index(session, app, tier, rebuild))
 
 
 @click.command(epilog="Example: kiwi sync --to user, or kiwi sync .ai/knowledge --to user")
@@ -30,9 +31,11 @@ def sync(session: Session, paths: tuple[Path, ...], target: str, force: bool) ->
     return session.run(lambda app: _sync(session, app, paths, target, force))
 
 
-async def _index(session: Session, app: App, tier: str) -> int:
+async def _index(session: Session, app: App, tier: str, rebuild: bool) -> int:
     from kiwi_rag import ingest
 
+    if rebuild:
+        await app.local(tier).store.clear()
     with session.bar(f"index {tier}", "passages") as planned:
         acknowledged = acknowledge(session) if not session.draws_bars else lambda _: None
         report = await ingest.index(

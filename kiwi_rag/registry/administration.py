@@ -23,6 +23,21 @@ class EnrolledSigner:
     signer: Signer
     status_changed_at: datetime
 
+    def as_dict(self) -> dict[str, object]:
+        """Return the signer as JSON-ready data."""
+        signer = self.signer
+        return {
+            "key_id": signer.key_id,
+            "principal": signer.principal,
+            "patterns": list(signer.patterns),
+            "types": [kind.value for kind in signer.types],
+            "valid_after": signer.valid_after.isoformat() if signer.valid_after else None,
+            "valid_before": signer.valid_before.isoformat() if signer.valid_before else None,
+            "status": signer.status.value,
+            "status_changed_at": self.status_changed_at.isoformat(),
+            "public_key": signer.public_key.hex(),
+        }
+
 
 async def enrol_signer(connection: Connection, signer: Signer) -> str:
     """Enrol a key, or change what an enrolled one may sign; return its key id.

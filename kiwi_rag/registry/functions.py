@@ -89,10 +89,11 @@ async def search_hybrid(connection: Connection, query: StoreQuery) -> Sequence[C
     return [rows.candidate(row) for row in await _rows(connection, call, arguments)]
 
 
-async def get_item(connection: Connection, ref: ItemRef) -> StoredItem | None:
+async def get_item(connection: Connection, ref: ItemRef, *, yanked_too: bool = False) -> StoredItem | None:
     """Return one version, the newest that was not yanked when `ref` names none."""
     call = "select * from public.get_item(%s, %s, %s)"
     found = await _rows(connection, call, [ref.item_id, ref.version, ref.item_type.value])
+    found = [row for row in found if yanked_too or row["yanked_at"] is None]
     return rows.stored_item(found[0]) if found else None
 
 
@@ -119,7 +120,7 @@ async def list_versions(connection: Connection, ref: ItemRef) -> Sequence[Versio
 
 
 async def item_status(connection: Connection, ref: ItemRef) -> Sequence[Mapping[str, Any]]:
-    """Return what became of each version: ``version``, ``signer_status``, ``yanked_at``, ``passages``, ``searchable``."""
+    """Return what became of each version: version, signer_status, yanked_at, passages, searchable."""
     call = "select * from public.item_status(%s, %s)"
     return await _rows(connection, call, [ref.item_id, ref.item_type.value])
 

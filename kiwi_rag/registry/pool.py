@@ -56,7 +56,7 @@ class Connections:
                 try:
                     async with connection.transaction():
                         if role:
-                            await connection.execute("select set_config('role', %s, true)", [role])
+                            await become(connection, role)
                         yield connection
                 finally:
                     await self._give_back(connection)
@@ -100,6 +100,11 @@ class Connections:
             self._idle.append(connection)
         else:
             await connection.close()
+
+
+async def become(connection: psycopg.AsyncConnection[Any], role: str) -> None:
+    """Act as `role` to the end of the transaction."""
+    await connection.execute("select set_config('role', %s, true)", [role])
 
 
 async def _is_alive(connection: psycopg.AsyncConnection[Any]) -> bool:

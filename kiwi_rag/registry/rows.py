@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kiwi_rag.errors import EmbeddingError
 from kiwi_rag.lexical import term_frequencies
 from kiwi_rag.model import (
     Candidate,
@@ -21,10 +22,26 @@ from kiwi_rag.signing import dsse
 if TYPE_CHECKING:
     from kiwi_rag.model import Vector
 
+_UNIT_TOLERANCE = 1e-3
+
 
 def vector_text(vector: Vector) -> str:
     """Return pgvector's text form; ``repr`` of a float keeps every bit of a float32."""
     return f"[{','.join(map(repr, vector.tolist()))}]"
+
+
+def unit_vector_text(vector: Vector) -> str:
+    """Return the text form of a passage's vector.
+
+    Raises
+    ------
+    EmbeddingError
+        When it is not of length 1: it would rank wrongly against all others.
+    """
+    length = float(vector @ vector)
+    if not abs(length - 1) < _UNIT_TOLERANCE:
+        raise EmbeddingError(f"the model gave a vector of squared length {length:.4g} instead of 1")
+    return vector_text(vector)
 
 
 def passage_object(record: EmbeddingRecord) -> dict[str, Any]:
@@ -41,7 +58,7 @@ def passage_object(record: EmbeddingRecord) -> dict[str, Any]:
         "length": frequencies.total(),
         "terms": list(frequencies),
         "frequencies": list(frequencies.values()),
-        "embedding": vector_text(record.vector),
+        "embedding": unit_vector_text(record.vector),
     }
 
 

@@ -261,8 +261,8 @@ def check(query: SearchQuery) -> None:
         raise UsageError(f"limit {query.limit} is not between 1 and {MAX_LIMIT}")
     if query.alpha is not None and not 0 <= query.alpha <= 1:
         raise UsageError(f"alpha {query.alpha:g} is not between 0 (words only) and 1 (vectors only)")
-    if query.half_life_days is not None and query.half_life_days < 0:
-        raise UsageError("half_life_days is negative")
+    if query.half_life_days is not None and not query.half_life_days >= 0:
+        raise UsageError("half_life_days is not a number from 0 up")
 
 
 def depth_of(query: SearchQuery) -> int:

@@ -10,6 +10,7 @@ from kiwi_rag.model import Candidate, ItemRef, Passage, StoredItem, sha256_hex
 from kiwi_rag.passages import split
 from kiwi_rag.signing.statement import Statement, digest_of
 from kiwi_rag.signing.trust import TrustPolicy, Verified, verify
+from kiwi_rag.validation.policy import policy_of
 
 
 class HitChanged(Refused):
@@ -36,7 +37,8 @@ def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, audience
     HitChanged
         When the store's columns differ from the signed payload.
     """
-    verified = verify(stored.envelope, trust, stored.admitted_at)
+    received = stored.admitted_at if policy_of(stored.policy).received_now else None
+    verified = verify(stored.envelope, trust, received)
     signed = verified.statement
     if signed.registry != audience:
         raise HitChanged(f"signed for registry {signed.registry!r}, this one is {audience!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from kiwi_rag.errors import NotAdmitted
+from kiwi_rag.errors import NotAdmitted, UsageError
 from kiwi_rag.model import (
     Admission,
     Candidates,
@@ -17,7 +17,8 @@ from kiwi_rag.model import (
     StoreQuery,
 )
 from kiwi_rag.registry import administration, functions
-from kiwi_rag.registry.pool import Connections
+from kiwi_rag.registry.pool import Connections, become
+from kiwi_rag.signing.trust import Signer
 from kiwi_rag.stores.base import Capabilities, Receipt, StoreStatus
 from kiwi_rag.validation.seal import require_sealed
 
@@ -77,22 +78,20 @@ class RegistryVectorStore:
         RegistryRefused
             When the connection's role may not act as ``kiwi_indexer``.
         """
-        if not records:
-            return
         _require_one_item(records)
         async with self._connections.transaction(role="kiwi_indexer") as connection:
             await functions.store_passages(connection, records)
 
     async def upsert(self, records: Sequence[EmbeddingRecord]) -> None:
-        """Publish an admitted item if it is not there yet, and store its passages.
+        """Publish an admitted item if it is not there yet, and store its passages: both or neither.
 
-        Two transactions: stopped between them, the item waits in `pending` and nothing half-written is found.
+        The connection's role must be able to do both; where two roles do it, use `publish` and `index`.
         """
-        if not records:
-            return
         _require_one_item(records)
-        await self.publish(records[0].admission)
-        await self.index(records)
+        async with self._connections.transaction() as connection:
+            await functions.publish_item(connection, records[0].admission.envelope)
+            await become(connection, "kiwi_indexer")
+            await functions.store_passages(connection, records)
 
     async def pending(self, fingerprint: str, limit: int = 100, after: int = 0) -> Sequence[tuple[int, Envelope]]:
         """Return up to `limit` published items without vectors of this model, as ``(sequence, envelope)``."""
@@ -100,12 +99,12 @@ class RegistryVectorStore:
             return await functions.pending_items(connection, fingerprint, limit, after)
 
     async def delete(self, ref: ItemRef) -> bool:
-        """Yank an item, all versions when `ref` names none; return whether there was anything to yank."""
+        """Yank a version, or all when `ref` names none; return whether that changed anything. Needs ``kiwi_admin``."""
         async with self._connections.transaction() as connection:
             return await administration.yank_item(connection, ref) > 0
 
     async def get(self, ref: ItemRef) -> StoredItem | None:
-        """Return a version (a yanked one too), or the newest that was not yanked."""
+        """Return a version, the newest when `ref` names none; None for one that was yanked."""
         async with self._connections.transaction() as connection:
             return await functions.get_item(connection, ref)
 
@@ -145,12 +144,25 @@ class RegistryVectorStore:
         problems = () if told["audience"] else ("the registry has no name yet: kiwi registry migrate",)
         return StoreStatus(told["items"], collections.get(fingerprint, 0), fingerprint, problems, told)
 
+    async def enrol(self, signer: Signer) -> str:
+        """Let a signer publish, or change what it may publish; return its key id. Needs ``kiwi_admin``."""
+        async with self._connections.transaction() as connection:
+            return await administration.enrol_signer(connection, signer)
+
+    async def signers(self) -> Sequence[Mapping[str, object]]:
+        """Return who may publish: ``key_id``, ``principal``, ``patterns``, ``types``, ``status`` and the rest."""
+        async with self._connections.transaction() as connection:
+            enrolled = await administration.list_signers(connection)
+        return [one.as_dict() for one in enrolled]
+
     async def close(self) -> None:
         """Close the connections."""
         await self._connections.close()
 
 
 def _require_one_item(records: Sequence[EmbeddingRecord]) -> None:
+    if not records:
+        raise UsageError("there are no passages to store")
     for record in records:
         require_sealed(record.admission)
     if len({(record.admission.digest, record.fingerprint) for record in records}) > 1:

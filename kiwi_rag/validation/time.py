@@ -17,7 +17,7 @@ def check(signed_at: datetime, now: datetime, policy: Policy, path: str) -> list
                 "time.future",
                 f"signed at {format_time(signed_at)}, which is in the future (now {format_time(now)})",
                 path=path,
-                hint="set the clock right, then sign again: kiwi sign PATH",
+                hint=f"set the clock right, then sign again: kiwi sign {path} --force",
             )
         ]
     if policy.max_age and now - signed_at > policy.max_age:
@@ -26,7 +26,7 @@ def check(signed_at: datetime, now: datetime, policy: Policy, path: str) -> list
                 "time.old",
                 f"signed at {format_time(signed_at)}, over {policy.max_age.days} days ago",
                 path=path,
-                hint="review it and sign it again: kiwi sign PATH --force",
+                hint=f"review it and sign it again: kiwi sign {path} --force",
             )
         ]
     return []

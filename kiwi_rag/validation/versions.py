@@ -13,15 +13,13 @@ def check(item: Item, history: Mapping[str, str], path: str) -> list[Finding]:
     """Return what is wrong with the item's version against what was admitted before (version → content sha256)."""
     version = item.ref.version or ""
     known = history.get(version)
-    if known == item.content_sha256:
-        return []
-    if known is not None:
+    if known not in (None, item.content_sha256):
         return [
             Finding(
                 "version.immutable",
                 f"version {version} of {item.ref.item_id} was admitted with other content",
                 path=path,
-                hint="raise the version: kiwi sign PATH --bump patch",
+                hint=f"raise the version: kiwi sign {path or item.ref.item_id} --bump patch",
             )
         ]
     highest = max(history, key=semver.Version.parse, default=None)

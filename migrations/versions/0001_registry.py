@@ -93,7 +93,7 @@ create table kiwi.item_embeddings (
     terms text[] not null,
     frequencies integer[] not null check (cardinality(frequencies) = cardinality(terms)),
     searchable boolean not null default false,
-    embedding extensions.vector(384) not null,
+    embedding extensions.vector(384) not null check (abs(extensions.vector_norm(embedding) - 1) < 0.001),
     unique (digest, collection_id, ordinal)
 )
 """

@@ -10,6 +10,8 @@ import pytest
 
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.stores.local import LocalVectorStore
+from kiwi_rag.stores.postgres import RegistryVectorStore
+from tests.sql.databases import database, template
 
 Backend = Callable[[Path], AbstractAsyncContextManager[VectorStore]]
 """Given an empty folder, yields an empty store that trusts `tests.conformance.items.KEY`, and closes it."""
@@ -25,7 +27,15 @@ def local(exact_limit: int) -> Backend:
     return opened
 
 
-BACKENDS: dict[str, Backend] = {"local": local(50_000), "local-over-limit": local(0)}
+@asynccontextmanager
+async def registry(folder: Path) -> AsyncIterator[VectorStore]:
+    with database(like=template()) as url:
+        store = RegistryVectorStore(url)
+        yield store
+        await store.close()
+
+
+BACKENDS: dict[str, Backend] = {"local": local(50_000), "local-over-limit": local(0), "registry": registry}
 
 
 @pytest.fixture(params=BACKENDS)

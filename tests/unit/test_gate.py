@@ -187,9 +187,7 @@ def test_a_signature_may_be_too_old_for_the_registry_only(audit: SqliteAuditLog)
 
 
 def test_a_retired_key_cannot_backdate_into_the_registry(audit: SqliteAuditLog) -> None:
-    retired = Signer(
-        "ada", ADA.public_key, status=SignerStatus.RETIRED, valid_before=NOW - timedelta(days=1)
-    )
+    retired = Signer("ada", ADA.public_key, status=SignerStatus.RETIRED, valid_before=NOW - timedelta(days=1))
     backdated = candidate(note(), signed(note(), at=NOW - timedelta(days=2)))
     assert refused(audit, backdated, gate(retired), policy=REGISTRY) == ["signature.wrong-key"]
     admitted(audit, backdated, by=gate(retired), policy=PROJECT)

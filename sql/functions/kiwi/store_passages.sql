@@ -18,6 +18,7 @@ begin
             hint = 'publish it first: kiwi publish REF';
     end if;
     perform kiwi.lock_index();
+    perform kiwi.collection_of(model_fingerprint); -- refuses to start a second model's collection beside a first
     insert into kiwi.collections (fingerprint) values (model_fingerprint) on conflict (fingerprint) do nothing;
     select collection_id into collection from kiwi.collections where fingerprint = model_fingerprint;
     perform kiwi.withdraw_passages(array(
@@ -37,7 +38,7 @@ begin
     get diagnostics stored = row_count;
     perform kiwi.refresh_item(version.item_type, version.folded_id);
     return stored;
-exception when data_exception or integrity_constraint_violation then
+exception when data_exception or integrity_constraint_violation or not_null_violation or check_violation then
     raise exception using
         errcode = 'KW011',
         message = format('the passages of %s are not usable: %s', left(which_digest, 16), sqlerrm),

@@ -1,5 +1,9 @@
 create or replace function public.collection_statistics(terms text[], model_fingerprint text default null) returns jsonb
     language sql stable security invoker
     set search_path = ''
-    as $$ select kiwi.collection_statistics(collection_statistics.terms, collection_statistics.model_fingerprint) $$;
+    as $$
+        select kiwi.collection_statistics(
+            collection_statistics.terms, collection_statistics.model_fingerprint
+        )
+    $$;
 comment on function public.collection_statistics is 'Passages, total length and document frequencies, for BM25 across tiers.';

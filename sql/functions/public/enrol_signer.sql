@@ -4,5 +4,10 @@ create or replace function public.enrol_signer(
 ) returns text
     language sql volatile security invoker
     set search_path = ''
-    as $$ select kiwi.enrol_signer(enrol_signer.public_key, enrol_signer.principal, enrol_signer.item_patterns, enrol_signer.item_types, enrol_signer.valid_after, enrol_signer.valid_before) $$;
+    as $$
+        select kiwi.enrol_signer(
+            enrol_signer.public_key, enrol_signer.principal, enrol_signer.item_patterns, enrol_signer.item_types,
+            enrol_signer.valid_after, enrol_signer.valid_before
+        )
+    $$;
 comment on function public.enrol_signer is 'Enrols a public key (64 hex digits) and says what it may sign; returns its key id.';

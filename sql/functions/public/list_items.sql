@@ -17,6 +17,6 @@ create or replace function public.list_items(filter jsonb default '{}') returns 
         from kiwi.stored_versions as s
         join newest on newest.digest = s.digest
         where s.digest in (select f.digest from kiwi.filtered_versions(kiwi.check_filter(list_items.filter)) as f)
-        order by s.item_type, s.item_id
+        order by s.item_type collate "C", s.item_id collate "C"
     $$;
 comment on function public.list_items is 'The newest version of every item that a filter lets through.';

@@ -7,5 +7,10 @@ create or replace function public.search_embeddings(
 )
     language sql stable security invoker
     set search_path = ''
-    as $$ select * from kiwi.search_embeddings(search_embeddings.query_embedding, search_embeddings.match_count, kiwi.with_type(search_embeddings.filter, search_embeddings.filter_type)) $$;
+    as $$
+        select * from kiwi.search_embeddings(
+            search_embeddings.query_embedding, search_embeddings.match_count,
+            kiwi.with_type(search_embeddings.filter, search_embeddings.filter_type)
+        )
+    $$;
 comment on function public.search_embeddings is 'Search by meaning: the nearest passages to a vector.';

@@ -8,5 +8,11 @@ create or replace function public.search_hybrid(
 )
     language sql stable security invoker
     set search_path = ''
-    as $$ select * from kiwi.search_hybrid(search_hybrid.query_embedding, search_hybrid.terms, search_hybrid.weights, search_hybrid.average_length, search_hybrid.depth, search_hybrid.filter, search_hybrid.model_fingerprint) $$;
+    as $$
+        select * from kiwi.search_hybrid(
+            search_hybrid.query_embedding, search_hybrid.terms, search_hybrid.weights,
+            search_hybrid.average_length, search_hybrid.depth, search_hybrid.filter,
+            search_hybrid.model_fingerprint
+        )
+    $$;
 comment on function public.search_hybrid is 'Both legs of a search: the best passages by vector and by words, each with both scores.';

@@ -6,5 +6,10 @@ create or replace function public.search_lexical(
 )
     language sql stable security invoker
     set search_path = ''
-    as $$ select * from kiwi.search_lexical(search_lexical.query, search_lexical.match_count, kiwi.with_type(search_lexical.filter, search_lexical.filter_type)) $$;
+    as $$
+        select * from kiwi.search_lexical(
+            search_lexical.query, search_lexical.match_count,
+            kiwi.with_type(search_lexical.filter, search_lexical.filter_type)
+        )
+    $$;
 comment on function public.search_lexical is 'Search by words (BM25).';

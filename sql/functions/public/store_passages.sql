@@ -1,5 +1,9 @@
 create or replace function public.store_passages(which_digest text, model_fingerprint text, passages jsonb) returns integer
     language sql volatile security invoker
     set search_path = ''
-    as $$ select kiwi.store_passages(store_passages.which_digest, store_passages.model_fingerprint, store_passages.passages) $$;
+    as $$
+        select kiwi.store_passages(
+            store_passages.which_digest, store_passages.model_fingerprint, store_passages.passages
+        )
+    $$;
 comment on function public.store_passages is 'Stores an item''s passages and vectors: for the indexer.';

@@ -1,0 +1,136 @@
+"""Real tiers for searching: items signed, admitted by the real gate, split and stored; only the model is small."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kiwi_rag import ingest
+from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint
+from kiwi_rag.formats import parse
+from kiwi_rag.ingest import Writer
+from kiwi_rag.lexical import terms
+from kiwi_rag.model import Admission, EmbeddingRecord, ItemType, SearchQuery, SearchReply, sha256_hex
+from kiwi_rag.passages import split
+from kiwi_rag.search import HybridSearchHandler
+from kiwi_rag.signing import keys
+from kiwi_rag.signing.trust import Signer, TrustPolicy
+from kiwi_rag.stores.local import LocalVectorStore
+from kiwi_rag.stores.local.ownership import CATALOG_NAME
+from kiwi_rag.tiers import RANKS, Tier
+from kiwi_rag.validation.manager import ValidationManager
+from kiwi_rag.validation.policy import policy_of
+from kiwi_rag.validation.signature import Candidate
+
+AUDIENCE = "kiwi"
+NOW = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
+ADA, BOB = keys.generate("ada"), keys.generate("bob")
+TRUST = TrustPolicy((Signer("ada@acme", ADA.public_key), Signer("bob@acme", BOB.public_key)))
+NOTE = """---
+title: {title}
+description: {title}, in a sentence.
+version: "{version}"
+category: acme
+author: ada
+---
+
+# {title}
+
+{body}
+"""
+
+
+class WordsProvider(EmbeddingProvider):
+    """A bag of hashed words with a little noise of the text's own, so that no two texts tie.
+
+    Components are multiples of 2^-10: a dot product of two such vectors is exact in float32, in whatever order it is
+    summed, so a score does not depend on how many rows a tier has.
+    """
+
+    def __init__(self, model: str = "words") -> None:
+        self._model = model
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint(self._model, "0" * 64, 384, "sum", 256)
+
+    def encode(self, texts: Sequence[str]) -> Sequence[np.ndarray]:
+        return [self._vector(text) for text in texts]
+
+    def _vector(self, text: str) -> np.ndarray:
+        noise = np.random.default_rng(int(sha256_hex(text.encode())[:16], 16)).standard_normal(384)
+        vector = noise * 0.02
+        for term in terms(text):
+            vector += np.random.default_rng(int(sha256_hex(term.encode())[:16], 16)).standard_normal(384)
+        unit = vector / np.linalg.norm(vector)
+        return (np.round(unit * 1024) / 1024).astype(np.float32)
+
+
+EMBED = WordsProvider()
+GATE = ValidationManager(TRUST, AUDIENCE)
+WRITER = Writer(GATE, EMBED)
+
+
+def note(title: str, body: str, version: str = "1.0.0") -> str:
+    return NOTE.format(title=title, body=body, version=version)
+
+
+def candidate(item_id: str, content: str, key: keys.SigningKey = ADA, at: datetime = NOW) -> Candidate:
+    item = parse(ItemType.KNOWLEDGE, item_id, content).item
+    assert item is not None
+    envelope = key.sign(item, AUDIENCE, at)
+    return Candidate(ItemType.KNOWLEDGE, item_id, content.encode(), envelope=envelope, path=f"{item_id}.md")
+
+
+@dataclass
+class Shelf:
+    """Local tiers below one folder, made when they are first named."""
+
+    folder: Path
+    tiers: dict[str, Tier[Any]] = field(default_factory=dict)
+
+    def tier(self, name: str) -> Tier[Any]:
+        if name not in self.tiers:
+            store = LocalVectorStore(self.folder / name, "owner")
+            self.tiers[name] = Tier(name, RANKS[name], store, policy_of(name), store.audit)
+        return self.tiers[name]
+
+    async def put(self, name: str, item_id: str, content: str, **signing: Any) -> Admission:
+        tier = self.tier(name)
+        admission = await ingest.admit(candidate(item_id, content, **signing), tier, GATE)
+        await self.store(name, await ingest.embed(admission, split(admission.item), WRITER))
+        return admission
+
+    async def store(self, name: str, records: Sequence[EmbeddingRecord]) -> None:
+        await self.tier(name).store.upsert(records)
+
+    def edit(self, name: str, statement: str, *values: object) -> None:
+        """Change a tier's catalog behind the store's back, as another program could."""
+        connection = sqlite3.connect(self.folder / name / CATALOG_NAME)
+        with connection:
+            assert connection.execute(statement, values).rowcount > 0
+            connection.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
+        connection.close()
+
+    def wrap(self, name: str, store: Any) -> None:
+        """Put another store before the tier's own."""
+        self.tiers[name] = replace(self.tier(name), store=store)
+
+    def handler(self, **options: Any) -> HybridSearchHandler:
+        settings = {"embed": EMBED, "trust": TRUST, "audience": AUDIENCE, **options}
+        return HybridSearchHandler(list(self.tiers.values()), **settings)
+
+    async def search(self, text: str, *, limit: int = 10, alpha: float | None = None, **options: Any) -> SearchReply:
+        half_life = options.pop("half_life_days", None)
+        query = SearchQuery(text, "all", limit=limit, alpha=alpha, half_life_days=half_life)
+        return await self.handler(**options).search(query)
+
+    async def close(self) -> None:
+        for tier in self.tiers.values():
+            await tier.store.close()

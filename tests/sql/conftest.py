@@ -1,0 +1,33 @@
+"""A registry of its own for every test, as a store and as a plain connection."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import psycopg
+import pytest
+
+from kiwi_rag.stores.postgres import RegistryVectorStore
+from tests.sql.databases import database, template
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """The URL of a fresh registry, for a connection that may act as any role."""
+    with database(like=template()) as fresh:
+        yield fresh
+
+
+@pytest.fixture
+def connection(url: str) -> Iterator[psycopg.Connection]:
+    """A plain connection to it, each statement a transaction of its own."""
+    with psycopg.connect(url, autocommit=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[RegistryVectorStore]:
+    """A store over it."""
+    opened = RegistryVectorStore(url)
+    yield opened
+    await opened.close()
