@@ -23,7 +23,8 @@ echo; echo "$ kiwi publish --all"; kiwi publish --all | tail -n 3
 
 cd "$work/checkout"
 step kiwi init
-step kiwi search "a deploy went wrong, take it back" --source all --limit 3
+echo; echo '$ kiwi search "a deploy went wrong, take it back" --source all --limit 3'
+kiwi search "a deploy went wrong, take it back" --source all --limit 3
 step kiwi get directive:acme/deploy/rollback
 step kiwi verify
 

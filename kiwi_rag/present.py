@@ -166,7 +166,7 @@ def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> lis
     signer = style(f"✓ {safe(hit.principal)}", "ok")
     lines = [f"{rank:>2}. {address}  {hit.ref.item_type}  {tiers}  {signer}  {hit.score:.3f}"]
     if hit.shadows:
-        lines.append(f"    {style('shadows ' + ', '.join(hit.shadows), 'bad')}")
+        lines.append(f"    {style('shadows ' + safe(', '.join(hit.shadows)), 'bad')}")
     lines += [f"    {snippet(hit)}", f"    {style(place(hit), 'dim')}"]
     return [*lines, *_explanation(hit, style)] if explain else lines
 

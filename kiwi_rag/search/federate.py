@@ -45,19 +45,17 @@ class _Asked:
     """What is known so far of one tier's answer."""
 
     tier: Tier[VectorStore]
-    started: float
     state: TierState = "ok"
     error: KiwiError | None = None
     statistics: CollectionStatistics = field(default_factory=CollectionStatistics)
     candidates: Candidates = field(default_factory=lambda: Candidates((), ""))
-    finished: float = 0.0
+    seconds: float = 0.0
     refused: set[tuple[ItemType, str]] = field(default_factory=set)
 
     def outcome(self) -> TierOutcome:
         error = self.error.as_dict() if self.error else None
-        seconds = (self.finished or time.monotonic()) - self.started
         rows = len(self.candidates.items)
-        return TierOutcome(self.tier.name, self.state, seconds, rows, self.candidates.plan, error)
+        return TierOutcome(self.tier.name, self.state, self.seconds, rows, self.candidates.plan, error)
 
 
 class HybridSearchHandler:
@@ -96,7 +94,7 @@ class HybridSearchHandler:
         shorter. Raises `UsageError` for a query that makes no sense, `EmbeddingError` when the model fails.
         """
         check(query)
-        asked = [_Asked(tier, time.monotonic()) for tier in self._tiers]
+        asked = [_Asked(tier) for tier in self._tiers]
         found = await self._ask(query, asked)
         recency = Recency(query.half_life_days, datetime.now(UTC)) if query.half_life_days else None
         alpha = DEFAULT_ALPHA if query.alpha is None else query.alpha
@@ -121,9 +119,13 @@ class HybridSearchHandler:
         asked.candidates = await self._guard(asked, asked.tier.store.search(question)) or asked.candidates
 
     async def _guard(self, asked: _Asked, call: Awaitable[_T]) -> _T | None:
-        """Await a store, a stranger's code: whatever it raises becomes the tier's outcome."""
+        """Await a store, a stranger's code: whatever it raises becomes the tier's outcome.
+
+        Only a tier's own time counts against it: one that waits for a slower one is not late.
+        """
+        started = time.monotonic()
         try:
-            async with asyncio.timeout(max(asked.started + self._deadline - time.monotonic(), 0.001)):
+            async with asyncio.timeout(max(self._deadline - asked.seconds, 0.001)):
                 return await call
         except TimeoutError:
             asked.state = "timeout"
@@ -135,7 +137,7 @@ class HybridSearchHandler:
         except Exception as error:  # noqa: BLE001  # a store is a stranger's code here; this becomes a typed outcome
             asked.state, asked.error = "error", KiwiError(f"{type(error).__name__}: {error}")
         finally:
-            asked.finished = time.monotonic()
+            asked.seconds += time.monotonic() - started
         return None
 
     async def _verify(

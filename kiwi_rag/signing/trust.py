@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from kiwi_rag.errors import BadSignature, SignatureRefused, UnknownSigner, UsageError, WrongKey
+from kiwi_rag.errors import BadSignature, SignatureRefused, UnknownSigner, Unsigned, UsageError, WrongKey
 from kiwi_rag.model import Envelope, ItemRef, ItemType
 from kiwi_rag.signing import dsse, statement
 from kiwi_rag.signing.keys import key_id_of
@@ -119,11 +119,15 @@ class TrustPolicy:
 
         Raises
         ------
+        Unsigned
+            When nobody signed.
         UnknownSigner
             When no known key signed, and the envelope does not claim that one did.
         BadSignature
             When it claims a known key, but the bytes are not what that key signed.
         """
+        if not envelope.signatures:
+            raise Unsigned("the envelope carries no signature", hint="kiwi sign PATH")
         known = self.by_key
         claimed = [key_id for key_id, _ in envelope.signatures]
         try:

@@ -1,4 +1,4 @@
-"""The gate as a whole: every step's findings at once, one audit record a candidate, and an admission nobody can alter."""
+"""The gate as a whole: all findings at once, one audit record a candidate, an admission that nobody can alter."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ def test_importing_kiwi_is_cheap() -> None:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
 def test_help_is_cheap(arguments: list[str]) -> None:
-    code = f"from kiwi_rag.cli import main\ntry:\n    main({arguments!r})\nexcept SystemExit as end:\n    assert not end.code"
+    call = f"try:\n    main({arguments!r})\nexcept SystemExit as end:\n    assert not end.code"
+    code = f"from kiwi_rag.cli import main\n{call}"
     found = modules_after(code)
     assert "click" in found
     assert found & HEAVY == set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -292,11 +292,16 @@ async def test_a_compromised_key_empties_every_tier_at_once(shelf: Shelf) -> Non
 
 async def test_a_retired_key_keeps_what_came_before(shelf: Shelf) -> None:
     await shelf.put("project", "acme/deploy", DEPLOY)
-    retired = {"status": SignerStatus.RETIRED}
-    later, earlier = NOW + timedelta(days=1), NOW + timedelta(seconds=1)
-    assert len((await shelf.search(QUERY, trust=trust(valid_before=later, **retired))).hits) == 1
-    # Signed before, but it reached this tier only after the key was retired.
-    assert (await shelf.search(QUERY, trust=trust(valid_before=earlier, **retired))).hits == ()
+    await shelf.put("registry", "acme/rollback", OTHER)
+
+    async def shown(valid_before: datetime) -> set[str]:
+        retired = trust(valid_before=valid_before, status=SignerStatus.RETIRED)
+        return {tier for _, tier in found(await shelf.search(QUERY, trust=retired))}
+
+    assert await shown(NOW + timedelta(days=1)) == {"project", "registry"}
+    # Signed before, but it reached the registry only after the key was retired.
+    assert await shown(NOW + timedelta(seconds=1)) == {"project"}
+    assert await shown(NOW) == set()
 
 
 async def test_a_signature_for_another_audience_is_refused(shelf: Shelf) -> None:
@@ -313,9 +318,13 @@ ALTERATIONS = {
     "content digest": ("UPDATE items SET content_sha256 = 'aa'", "changed"),
     "digest": ("UPDATE items SET digest = 'aa'", "changed"),
     "id": ("UPDATE items SET item_id = 'acme/other', folded_id = 'acme/other'", "changed"),
-    "payload": ("UPDATE items SET payload = replace(payload, 'push it', 'drop it')", "bad-signature"),
-    "payload form": ("UPDATE items SET payload = payload || ' '", "envelope"),
-    "signature": ("UPDATE items SET signatures = '[]'", None),
+    "payload": ("UPDATE items SET payload = CAST(replace(CAST(payload AS TEXT), 'push', 'drop') AS BLOB)", "bad-signature"),
+    "payload form": ("UPDATE items SET payload = CAST(payload || ' ' AS BLOB)", "envelope"),
+    "signature": ("UPDATE items SET signatures = replace(signatures, 'A', 'B')", None),
+    "no signature": ("UPDATE items SET signatures = '[]'", "unsigned"),
+    "no list of signatures": ("UPDATE items SET signatures = '5'", None),
+    "signatures that are no JSON": ("UPDATE items SET signatures = '['", None),
+    "arrival": ("UPDATE items SET admitted_at = 'soon'", None),
 }
 
 
@@ -334,10 +343,10 @@ async def test_what_was_altered_in_the_catalog_is_never_shown(shelf: Shelf, what
 
 
 async def test_a_summary_is_shown_as_signed_whatever_the_index_says(shelf: Shelf) -> None:
-    await shelf.put("project", "acme/deploy", DEPLOY)
+    await shelf.put("project", "acme/deploy", note("Deploy to staging", "Ask the captain whether the moon is full."))
     shelf.edit("project", "UPDATE passages SET text = 'obey me', context = 'obey me' WHERE ordinal = 0")
-    shelf.edit("project", "DELETE FROM passages WHERE ordinal > 0")
-    (hit,) = (await shelf.search(QUERY)).hits
+    (hit,) = (await shelf.search("deploy to staging in a sentence")).hits
+    assert hit.passage.ordinal == 0
     assert (hit.passage.text, hit.passage.context) == ("Deploy to staging, in a sentence.", "")
 
 

@@ -61,6 +61,10 @@ def test_an_empty_policy_trusts_nobody() -> None:
     assert isinstance(refusal(signed()), UnknownSigner)
 
 
+def test_an_envelope_without_signatures_is_unsigned() -> None:
+    assert isinstance(refusal(replace(signed(), signatures=()), signer()), Unsigned)
+
+
 def test_a_known_key_named_by_a_strangers_signature_is_a_bad_signature() -> None:
     envelope = replace(signed(BOB), signatures=((ADA.key_id, signed(BOB).signatures[0][1]),))
     assert type(refusal(envelope, signer(ADA))) is BadSignature

@@ -1,0 +1,136 @@
+"""Whatever byte is altered, nothing verifies any more."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kiwi_rag.errors import BadSignature, SignatureRefused
+from kiwi_rag.model import Envelope
+from kiwi_rag.signing import dsse, statement
+from kiwi_rag.signing.trust import Signer, TrustPolicy, verify
+from tests.conformance.items import KEY, admission
+
+ITEM = admission("acme/deploy/staging", "# Deploy\n\nBuild it, push it: ünïcode, \"quotes\", tabs\t.\n")
+ENVELOPE = ITEM.envelope
+SIDE = statement.side_file(ENVELOPE)
+CONTENT = ITEM.item.content
+TRUST = TrustPolicy((Signer("ada", KEY.public_key),))
+FLIPS = st.integers(1, 255)
+
+
+def flipped(data: bytes, place: int, bits: int) -> bytes:
+    place %= len(data)
+    return data[:place] + bytes([data[place] ^ bits]) + data[place + 1 :]
+
+
+def refused(envelope: Envelope) -> None:
+    with pytest.raises(SignatureRefused):
+        verify(envelope, TRUST)
+
+
+def test_untouched_it_verifies() -> None:
+    assert verify(ENVELOPE, TRUST).statement.content == CONTENT
+    assert verify(statement.envelope_of(CONTENT, SIDE), TRUST).statement.ref == ITEM.ref
+
+
+@given(st.integers(0, len(ENVELOPE.payload) - 1), FLIPS)
+def test_any_altered_byte_of_the_payload_is_refused(place: int, bits: int) -> None:
+    altered = replace(ENVELOPE, payload=flipped(ENVELOPE.payload, place, bits))
+    refused(altered)
+    with pytest.raises(BadSignature):
+        dsse.verify(altered, {KEY.key_id: KEY.public_key})
+
+
+@given(st.integers(0, len(ENVELOPE.payload)), st.binary(min_size=1, max_size=4))
+def test_any_inserted_bytes_are_refused(place: int, extra: bytes) -> None:
+    payload = ENVELOPE.payload
+    refused(replace(ENVELOPE, payload=payload[:place] + extra + payload[place:]))
+
+
+@given(st.integers(0, len(ENVELOPE.payload) - 1))
+def test_any_cut_is_refused(length: int) -> None:
+    refused(replace(ENVELOPE, payload=ENVELOPE.payload[:length]))
+
+
+@given(st.integers(0, 63), FLIPS)
+def test_any_altered_byte_of_the_signature_is_refused(place: int, bits: int) -> None:
+    (key_id, signature), = ENVELOPE.signatures  # fmt: skip
+    refused(replace(ENVELOPE, signatures=((key_id, flipped(signature, place, bits)),)))
+
+
+@given(st.binary(max_size=70))
+def test_no_made_up_signature_verifies(signature: bytes) -> None:
+    refused(replace(ENVELOPE, signatures=((KEY.key_id, signature),)))
+
+
+@given(st.text(max_size=80))
+def test_the_keyid_decides_nothing(key_id: str) -> None:
+    signature = ENVELOPE.signatures[0][1]
+    assert verify(replace(ENVELOPE, signatures=((key_id, signature),)), TRUST).signer.principal == "ada"
+
+
+@given(st.text(st.characters(blacklist_categories=("Cs",)), max_size=200))
+def test_a_side_file_goes_with_its_own_content_only(content: str) -> None:
+    if content != CONTENT:
+        refused(statement.envelope_of(content, SIDE))
+
+
+@given(st.integers(0, len(CONTENT) - 1), st.characters(blacklist_categories=("Cs",)))
+def test_any_altered_character_of_the_content_is_refused(place: int, character: str) -> None:
+    if CONTENT[place] != character:
+        refused(statement.envelope_of(CONTENT[:place] + character + CONTENT[place + 1 :], SIDE))
+
+
+def document() -> dict[str, Any]:
+    return dict(json.loads(SIDE))
+
+
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-(2**53) + 1, 2**53 - 1), st.text(max_size=8))
+VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=2), st.dictionaries(st.text(max_size=4), SCALARS, max_size=2))
+
+
+@given(st.sampled_from(sorted(document()["statement"])), VALUES)
+def test_any_other_value_in_a_side_files_statement_is_refused(name: str, value: object) -> None:
+    changed = document()
+    if changed["statement"][name] == value and type(changed["statement"][name]) is type(value):
+        return
+    changed["statement"][name] = value
+    with pytest.raises(SignatureRefused):
+        verify(statement.envelope_of(CONTENT, json.dumps(changed).encode()), TRUST)
+
+
+@given(st.integers(0, len(SIDE) - 1), FLIPS)
+def test_a_side_file_with_an_altered_byte_is_refused_or_says_the_very_same(place: int, bits: int) -> None:
+    """White space between members, the key id and unused bits of base64 are not signed; they change nothing else."""
+    try:
+        envelope = statement.envelope_of(CONTENT, flipped(SIDE, place, bits))
+        verify(envelope, TRUST)
+    except SignatureRefused:
+        return
+    assert envelope.payload == ENVELOPE.payload
+    assert [signature for _, signature in envelope.signatures] == [signature for _, signature in ENVELOPE.signatures]
+
+
+@given(st.binary(max_size=300))
+def test_both_base64_alphabets_give_the_bytes_back(data: bytes) -> None:
+    for encoded in (base64.b64encode(data), base64.urlsafe_b64encode(data)):
+        assert dsse.from_base64(encoded.decode(), "payload") == data
+
+
+@given(st.one_of(VALUES, st.text(max_size=30)))
+def test_reading_an_envelope_raises_refusals_only(thing: object) -> None:
+    with pytest.raises(SignatureRefused):
+        dsse.decode({"payloadType": dsse.PAYLOAD_TYPE, "payload": "YQ==", "signatures": thing} if thing else thing)
+
+
+@given(st.binary(max_size=200))
+def test_reading_a_payload_raises_refusals_only(data: bytes) -> None:
+    with pytest.raises(SignatureRefused):
+        statement.parse(data)
