@@ -93,8 +93,8 @@ def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
 
 
 def line_json(value: Mapping[str, Any]) -> str:
-    """Return `value` as JSON on one line."""
-    return json.dumps(value, ensure_ascii=False)
+    """Return `value` as JSON on one line, with the characters that a terminal would obey escaped."""
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def tier_json(reply: SearchReply, index: int) -> dict[str, Any]:

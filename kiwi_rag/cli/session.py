@@ -90,8 +90,8 @@ class Session:
 
         def begin(total: int) -> Callable[[int], None]:
             hidden = not self.draws_bars or not total
-            width = shutil.get_terminal_size().columns  # 80 where the terminal does not say
-            bars.append(tqdm(total=total, desc=what, unit=unit, ncols=width, disable=hidden, leave=True))
+            width, height = shutil.get_terminal_size()  # 80 × 24 where the terminal does not say
+            bars.append(tqdm(total=total, desc=what, unit=unit, ncols=width, nrows=height, disable=hidden))
             return lambda steps: bars[-1].update(steps) and None
 
         try:

@@ -30,6 +30,7 @@ from kiwi_rag.registry.postgres_binaries import binaries, give_to_system_user, i
 # sun_path holds 104 bytes on macOS and 108 on Linux; Postgres appends "/.s.PGSQL.5432".
 _LONGEST_SOCKET_FOLDER = 103 - len("/.s.PGSQL.5432")
 _START_SECONDS = 30.0
+_ORPHAN_SECONDS = 5.0
 _held: dict[Path, int] = {}
 
 
@@ -58,7 +59,7 @@ def start(directory: Path, *, keep: bool = False) -> str:
     with _locked(root):
         _initialise(root)
         if _pid(root) is None:
-            _launch(root)
+            _launch_after_crash(root) if _status_lines(root) else _launch(root)
         _hold(root)
         if keep:
             (root / "keep").touch()
@@ -163,13 +164,25 @@ def _initialise(root: Path) -> None:
         fresh.rename(data)
 
 
+def _launch_after_crash(root: Path) -> None:
+    """Launch where a killed server left its pid file: its last children may hold on to its memory for a moment."""
+    deadline = time.monotonic() + _ORPHAN_SECONDS
+    while True:
+        try:
+            return _launch(root)
+        except RegistryUnreachable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
 def _launch(root: Path) -> None:
     data, sockets = root / "data", _socket_folder(root)
     give_to_system_user(data)
     if sockets != data:
         _make_socket_folder(sockets)
     command = [str(binaries() / "postgres"), "-D", str(data), "-h", "", "-k", str(sockets), "-c", "max_connections=200"]
-    with (root / "log").open("ab") as log:
+    with os.fdopen(os.open(root / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
         try:
             process = subprocess.Popen(
                 command, stdout=log, stderr=log, cwd="/", start_new_session=True, **identity(system_user())
@@ -182,7 +195,8 @@ def _launch(root: Path) -> None:
 def _await_ready(root: Path, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
-        if _status_lines(root)[7:8] == ["ready"]:
+        lines = _status_lines(root)
+        if lines[:1] == [str(process.pid)] and lines[7:8] == ["ready"]:
             return
         time.sleep(0.005)
     lines = (root / "log").read_text(errors="replace").splitlines()

@@ -20,10 +20,11 @@ from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.policy import policy_of
 from tests.search_tiers import EMBED, GATE, NOW, WRITER, Shelf, candidate, note
 
-WORDS = (
-    "deploy staging cluster rollback image queue lag alert budget coffee cache index key signer trust ledger invoice"
-    " migrate backup restore shard replica tenant quota deadline retry canary probe secret vault token mesh gateway"
-).split()
+WORDS = [
+    "deploy", "staging", "cluster", "rollback", "image", "queue", "lag", "alert", "budget", "coffee", "cache", "index",
+    "key", "signer", "trust", "ledger", "invoice", "migrate", "backup", "restore", "shard", "replica", "tenant",
+    "quota", "deadline", "retry", "canary", "probe", "secret", "vault", "token", "mesh", "gateway",
+]  # fmt: skip
 TIERS = ("project", "user", "registry")
 QUERIES = ["deploy staging cluster", "restore backup", "what is the canary deadline", "coffee", "unheard-of words"]
 ITEMS = 110

@@ -17,7 +17,7 @@ from kiwi_rag.signing import dsse, statement
 from kiwi_rag.signing.trust import Signer, TrustPolicy, verify
 from tests.conformance.items import KEY, admission
 
-ITEM = admission("acme/deploy/staging", "# Deploy\n\nBuild it, push it: ünïcode, \"quotes\", tabs\t.\n")
+ITEM = admission("acme/deploy/staging", '# Deploy\n\nBuild it, push it: ünïcode, "quotes", tabs\t.\n')
 ENVELOPE = ITEM.envelope
 SIDE = statement.side_file(ENVELOPE)
 CONTENT = ITEM.item.content

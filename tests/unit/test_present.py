@@ -46,7 +46,9 @@ DEAD = TierOutcome("registry", "error", 1.25, 0, "", RegistryUnreachable("no rou
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\u202egnp.exe\u202c\x9b31m\rgone\x00"
 
 
-def reply(*hits: SearchResult, tiers: tuple[TierOutcome, ...] = (OK,), refused: tuple[RefusedHit, ...] = ()) -> SearchReply:  # fmt: skip
+def reply(
+    *hits: SearchResult, tiers: tuple[TierOutcome, ...] = (OK,), refused: tuple[RefusedHit, ...] = ()
+) -> SearchReply:
     return SearchReply(SearchQuery("deploy"), hits, tiers, refused)
 
 
@@ -72,7 +74,9 @@ def test_no_door_passes_a_command_on() -> None:
     assert not obeyed(present.hits_markdown(answer))
     assert not obeyed(present.hits_paths(answer))
     assert not any(obeyed(line) for line in present.notices(answer))
-    assert not obeyed(present.line_json(present.reply_json(answer)).replace("\u202e", "").replace("\u202c", ""))
+    line = present.line_json(present.reply_json(answer))
+    assert not obeyed(line)
+    assert json.loads(line)["hits"][0]["text"] == HOSTILE  # escaped, not lost
     finding = Finding("a.b", HOSTILE, 3, HOSTILE, HOSTILE)
     assert not obeyed(present.rejection_text(Rejected(HOSTILE, [finding])))
 

@@ -1,0 +1,44 @@
+"""The functions that generated columns are made of agree with their Python twins."""
+
+from __future__ import annotations
+
+import itertools
+
+import psycopg
+import pytest
+import semver
+
+from kiwi_rag.model import fold_item_id
+from kiwi_rag.signing.trust import matches
+
+ORDERED = [
+    "0.0.1", "0.9.0", "0.10.0", "1.0.0-0", "1.0.0-2", "1.0.0-11", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta",
+    "1.0.0-alpha-x", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0-rc.1", "1.0.0", "1.0.1-a", "2.0.0", "10.0.0",
+]  # fmt: skip
+
+
+def test_version_keys_sort_as_semver_does(connection: psycopg.Connection) -> None:
+    assert sorted(ORDERED, key=semver.Version.parse) == ORDERED
+    query = """select array_agg(v order by kiwi.version_key(v) collate "C") from unnest(%s::text[]) as v"""
+    assert connection.execute(query, [ORDERED[::-1]]).fetchone() == (ORDERED,)
+
+
+@pytest.mark.parametrize(
+    "version", ["", "1", "1.0", "v1.0.0", "01.0.0", "1.0.0-", "1.0.0-01", "1.0.0 ", "1.0.0\n", "1.0.0-a..b"]
+)
+def test_what_is_not_semver_has_no_key(connection: psycopg.Connection, version: str) -> None:
+    assert not semver.Version.is_valid(version)
+    assert connection.execute("select kiwi.version_key(%s)", [version]).fetchone() == (None,)
+
+
+def test_patterns_cover_what_the_trust_policy_says(connection: psycopg.Connection) -> None:
+    patterns = ["*", "acme/*", "acme/deploy", "*/deploy", "ac*", "acme/*/x", "acme_x/*"]
+    ids = ["acme", "acme/deploy", "acme/deploy/x", "acme/a/b/x", "acme-x/y", "acme_x/y", "beta/deploy"]
+    for pattern, item_id in itertools.product(patterns, ids):
+        got = connection.execute("select kiwi.matches_pattern(%s, %s)", [pattern, item_id]).fetchone()
+        assert got == (matches(pattern, item_id),), (pattern, item_id)
+
+
+@pytest.mark.parametrize("item_id", ["acme/a_b", "acme/a-b", "x"])
+def test_ids_fold_alike(connection: psycopg.Connection, item_id: str) -> None:
+    assert connection.execute("select kiwi.fold_item_id(%s)", [item_id]).fetchone() == (fold_item_id(item_id),)

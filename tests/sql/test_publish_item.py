@@ -1,0 +1,171 @@
+"""publish_item: what it takes, what it refuses, and with which code."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from kiwi_rag.errors import RegistryRefused
+from kiwi_rag.model import ItemRef, ItemType
+from kiwi_rag.signing import dsse, keys
+from kiwi_rag.signing.trust import Signer
+from kiwi_rag.stores.postgres import RegistryVectorStore
+from tests.conformance.items import KEY, SIGNED, admission
+from tests.sql.databases import ADA
+
+
+def envelope(**changes: Any) -> dict[str, Any]:
+    """A valid envelope; `changes` replace members of the payload, which is then signed by nobody."""
+    good = dsse.encode(admission("acme/deploy").envelope)
+    if changes:
+        payload = json.loads(base64.b64decode(good["payload"])) | changes
+        good["payload"] = base64.b64encode(json.dumps(payload).encode()).decode()
+    return good
+
+
+def refused(connection: psycopg.Connection, document: Any) -> str:
+    """Publish something bad; return the SQLSTATE."""
+    with pytest.raises(psycopg.Error) as error:
+        connection.execute("select public.publish_item(%s)", [Jsonb(document)])
+    assert connection.execute("select count(*) from kiwi.item_versions").fetchone() == (0,)
+    assert connection.execute("select count(*) from kiwi.audit where event = 'publish'").fetchone() == (0,)
+    return str(error.value.sqlstate)
+
+
+async def test_publishing_twice_gives_the_same_receipt(
+    store: RegistryVectorStore, connection: psycopg.Connection
+) -> None:
+    one = admission("acme/deploy")
+    first, second = await store.publish(one), await store.publish(one)
+    assert (first.known, second.known) == (False, True)
+    assert (first.sequence, first.digest, first.audit_head) == (second.sequence, one.digest, second.audit_head)
+    assert connection.execute("select count(*) from kiwi.item_versions").fetchone() == (1,)
+
+
+async def test_the_columns_are_what_was_signed(store: RegistryVectorStore, connection: psycopg.Connection) -> None:
+    one = admission("acme/de_ploy", 'héllo \\ "x"\n☃', version="1.2.0-rc.1+b5")
+    await store.publish(one)
+    row = connection.execute(
+        "select digest, item_type, item_id, folded_id, version, content, metadata, content_sha256, signed_at, registry,"
+        " signer from kiwi.item_versions"
+    ).fetchone()
+    assert row == (
+        one.digest, "directive", "acme/de_ploy", "acme/de-ploy", "1.2.0-rc.1+b5", one.item.content,
+        dict(one.item.metadata), one.item.content_sha256, SIGNED, "test", KEY.key_id,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mangle", "code"),
+    [
+        (lambda e: [e], "KW001"),
+        (lambda e: e | {"extra": 1}, "KW001"),
+        (lambda e: e | {"payloadType": "text/plain"}, "KW001"),
+        (lambda e: e | {"payload": "%%%"}, "KW001"),
+        (lambda e: e | {"payload": base64.b64encode(b'{"a": 1').decode()}, "KW001"),
+        (lambda e: e | {"payload": base64.b64encode(b"\xff\xfe").decode()}, "KW001"),
+        (lambda e: e | {"payload": base64.b64encode(b"[" * 100_000).decode()}, "KW001"),
+        (lambda e: e | {"signatures": []}, "KW001"),
+        (lambda e: e | {"signatures": [{"keyid": KEY.key_id, "sig": "AAAA"}]}, "KW001"),
+        (lambda e: e | {"signatures": [{"keyid": "0" * 64, "sig": base64.b64encode(b"0" * 64).decode()}]}, "KW002"),
+    ],
+)
+def test_a_malformed_envelope_is_refused(
+    connection: psycopg.Connection, mangle: Callable[[dict[str, Any]], Any], code: str
+) -> None:
+    assert refused(connection, mangle(envelope())) == code
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"item_type": 3}, "KW001"),
+        ({"extra": "x"}, "KW001"),
+        ({"metadata": []}, "KW001"),
+        ({"signed_at": "2026-03-01 12:00:00"}, "KW001"),
+        ({"version": "one"}, "KW001"),
+        ({"content": "nul \x00"}, "KW001"),
+        ({"registry": "elsewhere"}, "KW008"),
+        ({"signed_at": "2999-01-01T00:00:00Z"}, "KW005"),
+        ({"item_id": "../../etc"}, "23514"),
+    ],
+)
+def test_a_bad_statement_is_refused(connection: psycopg.Connection, changes: dict[str, Any], code: str) -> None:
+    assert refused(connection, envelope(**changes)) == code
+
+
+def test_duplicate_keys_are_refused(connection: psycopg.Connection) -> None:
+    good = envelope()
+    payload = base64.b64decode(good["payload"]).replace(b'"version":', b'"version":"9.9.9","version":')
+    assert refused(connection, good | {"payload": base64.b64encode(payload).decode()}) == "KW001"
+
+
+async def test_a_version_never_changes_and_never_falls(store: RegistryVectorStore) -> None:
+    await store.publish(admission("acme/deploy", "one", version="1.10.0"))
+    with pytest.raises(RegistryRefused, match="other bytes") as error:
+        await store.publish(admission("acme/deploy", "two", version="1.10.0"))
+    assert error.value.__cause__.sqlstate == "KW006"
+    assert error.value.hint
+    with pytest.raises(RegistryRefused, match=r"below 1\.10\.0"):
+        await store.publish(admission("acme/deploy", "three", version="1.9.0"))
+
+
+async def test_ids_that_fold_alike_do_not_meet(store: RegistryVectorStore) -> None:
+    await store.publish(admission("acme/a-b"))
+    with pytest.raises(RegistryRefused, match="cannot be told from acme/a-b"):
+        await store.publish(admission("acme/a_b", version="2.0.0"))
+
+
+async def test_a_rollback_below_a_yanked_version_is_refused(store: RegistryVectorStore) -> None:
+    await store.publish(admission("acme/deploy", version="2.0.0"))
+    await store.delete(ItemRef(ItemType.DIRECTIVE, "acme/deploy"))
+    with pytest.raises(RegistryRefused, match="below"):
+        await store.publish(admission("acme/deploy", version="1.0.0"))
+
+
+async def test_a_signer_signs_what_it_may_and_when(store: RegistryVectorStore) -> None:
+    bob = keys.generate("bob")
+    limits = Signer("bob", bob.public_key, ("beta/*",), (ItemType.SCRIPT,), SIGNED, SIGNED + timedelta(days=3650))
+    await store.enrol(limits)
+    good = {"key": bob, "principal": "bob", "item_type": ItemType.SCRIPT}
+    await store.publish(admission("beta/x/y", **good))
+    for bad, why in (
+        (admission("acme/x", **good), "may not sign"),
+        (admission("beta", **good), "may not sign"),
+        (admission("beta/x", **good | {"item_type": ItemType.DIRECTIVE}), "may not sign"),
+        (admission("beta/x", **good, signed_at=SIGNED - timedelta(seconds=1)), "time window"),
+    ):
+        with pytest.raises(RegistryRefused, match=why):
+            await store.publish(bad)
+    await store.enrol(replace(limits, valid_before=datetime.now(UTC) - timedelta(seconds=1)))
+    with pytest.raises(RegistryRefused, match="time window"):
+        await store.publish(admission("beta/late", **good))
+
+
+async def test_many_publish_the_same_and_different_bytes_at_once(store: RegistryVectorStore) -> None:
+    same = [store.publish(admission("acme/same")) for _ in range(8)]
+    receipts = await asyncio.gather(*same)
+    assert sorted(r.known for r in receipts) == [False] + [True] * 7
+    rivals = [store.publish(admission("acme/rival", f"text {n}")) for n in range(8)]
+    answers = await asyncio.gather(*rivals, return_exceptions=True)
+    assert sum(isinstance(a, RegistryRefused) for a in answers) == 7
+
+
+async def test_the_trigger_stands_even_in_a_replication_session(connection: psycopg.Connection) -> None:
+    one = admission("acme/deploy").envelope
+    connection.execute("set session_replication_role = replica")
+    with pytest.raises(psycopg.Error) as error:
+        connection.execute(
+            "insert into kiwi.item_versions (payload_type, payload, signature, signer) values (%s, %s, %s, %s)",
+            [one.payload_type, one.payload.replace(b"test", b"tset"), one.signatures[0][1], ADA.key_id],
+        )
+    assert error.value.sqlstate == "KW008"

@@ -1,0 +1,145 @@
+"""Who may do what, role by role: nobody writes a table, and each function has its callers."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from kiwi_rag.registry import rows
+from kiwi_rag.registry.driver_errors import translate
+from kiwi_rag.signing import dsse
+from kiwi_rag.stores.postgres import RegistryVectorStore
+from tests.conformance.items import FINGERPRINT, admission, records, unit_vector
+from tests.sql.databases import ADA
+
+ROLES = ("anon", "authenticated", "service_role", "kiwi_publisher", "kiwi_indexer", "kiwi_admin")
+A_COLUMN = {
+    "item_versions": "payload",
+    "signers": "status",
+    "settings": "value",
+    "collections": "passages",
+    "item_embeddings": "embedding",
+    "postings": "frequency",
+    "term_statistics": "passages",
+    "audit": "hash",
+}
+ONE = admission("acme/x")
+PUBLISH = ("select public.publish_item(%s)", [Jsonb(dsse.encode(ONE.envelope))])
+STORE = (
+    "select public.store_passages(%s, %s, %s)",
+    [ONE.digest, FINGERPRINT, Jsonb([rows.passage_object(records(ONE)[0])])],
+)
+SEARCH = ("select * from public.search_embeddings(%s::extensions.vector)", [rows.vector_text(unit_vector(1))])
+CALLS = {
+    "search_embeddings": (SEARCH, set(ROLES)),
+    "search_lexical": (("select * from public.search_lexical('zebra')", []), set(ROLES)),
+    "get_item": (("select * from public.get_item('acme/x')", []), set(ROLES)),
+    "list_items": (("select * from public.list_items()", []), set(ROLES)),
+    "list_versions": (("select * from public.list_versions('acme/x')", []), set(ROLES)),
+    "item_status": (("select * from public.item_status('acme/x')", []), set(ROLES)),
+    "list_signers": (("select * from public.list_signers()", []), set(ROLES)),
+    "registry_status": (("select public.registry_status()", []), set(ROLES)),
+    "publish_item": (PUBLISH, set(ROLES) - {"anon", "kiwi_indexer"}),
+    "store_passages": (STORE, {"kiwi_indexer"}),
+    "pending_items": (("select * from public.pending_items('x')", []), {"kiwi_indexer", "kiwi_admin"}),
+    "yank_item": (("select public.yank_item('directive', 'acme/x')", []), {"kiwi_admin"}),
+    "enrol_signer": (("select public.enrol_signer(%s, 'eve', '{*}')", [ADA.public_key.hex()]), {"kiwi_admin"}),
+    "retire_signer": (("select public.retire_signer(%s)", [ADA.key_id]), {"kiwi_admin"}),
+    "revoke_signer": (("select public.revoke_signer(%s)", [ADA.key_id]), {"kiwi_admin"}),
+    "verify_audit": (("select public.verify_audit()", []), {"kiwi_admin"}),
+}
+
+
+def become(connection: psycopg.Connection, role: str) -> None:
+    connection.execute(sql.SQL("set session authorization {}").format(sql.Identifier(role)))
+
+
+@pytest.fixture
+async def filled(store: RegistryVectorStore) -> None:
+    await store.upsert(records(ONE, ["zebra"]))
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_no_role_writes_a_table(filled: None, connection: psycopg.Connection, role: str) -> None:
+    become(connection, role)
+    for table, column in A_COLUMN.items():
+        names = {"table": sql.Identifier("kiwi", table), "column": sql.Identifier(column)}
+        for statement in (
+            "insert into {table} default values",
+            "update {table} set {column} = default",
+            "delete from {table}",
+            "truncate {table}",
+            "copy {table} from stdin",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(sql.SQL(statement).format(**names))
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("name", CALLS)
+async def test_each_function_has_its_callers(
+    filled: None, connection: psycopg.Connection, role: str, name: str
+) -> None:
+    (call, arguments), allowed = CALLS[name]
+    become(connection, role)
+    if role in allowed:
+        connection.execute(call, arguments)
+        return
+    with pytest.raises(psycopg.errors.InsufficientPrivilege) as error:
+        connection.execute(call, arguments)
+    told = translate(error.value)
+    assert told.code == "registry-refused"
+    assert "kiwi_publisher" in told.hint
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_nobody_logs_in_as_a_role_or_becomes_the_owner(connection: psycopg.Connection, role: str) -> None:
+    query = "select rolcanlogin, rolsuper, rolbypassrls from pg_roles where rolname = 'kiwi_owner'"
+    assert connection.execute(query).fetchone() == (False, False, False)
+    become(connection, role)
+    for statement in (
+        "set role kiwi_owner",
+        "set role kiwi_indexer" if role != "kiwi_indexer" else "set role kiwi_admin",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(statement)  # type: ignore[call-overload]
+
+
+async def test_readers_do_not_see_private_items(filled: None, connection: psycopg.Connection) -> None:
+    owner = "11111111-1111-1111-1111-111111111111"
+    connection.execute("update kiwi.item_versions set visibility = 'private', owner_id = %s", [owner])
+    become(connection, "authenticated")
+    assert connection.execute("select count(*) from public.get_item('acme/x')").fetchone() == (0,)
+    assert connection.execute("select count(*) from kiwi.item_versions").fetchone() == (0,)
+    assert connection.execute("select count(*) from public.search_lexical('zebra')").fetchone() == (0,)
+    connection.execute("select set_config('request.jwt.claims', %s, false)", [f'{{"sub": "{owner}"}}'])
+    assert connection.execute("select count(*) from public.get_item('acme/x')").fetchone() == (1,)
+
+
+def test_every_function_has_a_fixed_search_path(connection: psycopg.Connection) -> None:
+    loose = """
+        select oid::regprocedure::text from pg_proc
+        where pronamespace in ('kiwi'::regnamespace, 'public'::regnamespace) and proowner = 'kiwi_owner'::regrole
+            and not coalesce(proconfig, '{}') @> array['search_path=""']
+    """
+    assert connection.execute(loose).fetchall() == []
+    definers = "select count(*) from pg_proc where pronamespace = 'public'::regnamespace and prosecdef"
+    assert connection.execute(definers).fetchone() == (0,)
+
+
+def test_everything_belongs_to_the_owner_nobody_can_be(connection: psycopg.Connection) -> None:
+    others = """
+        select relname from pg_class
+        where relnamespace = 'kiwi'::regnamespace and relowner <> 'kiwi_owner'::regrole
+        union all
+        select proname from pg_proc where pronamespace = 'kiwi'::regnamespace and proowner <> 'kiwi_owner'::regrole
+    """
+    assert connection.execute(others).fetchall() == []
+    open_tables = """
+        select relname from pg_class
+        where relnamespace = 'kiwi'::regnamespace and relkind = 'r' and not relrowsecurity
+            and relname <> 'alembic_version'
+    """
+    assert connection.execute(open_tables).fetchall() == []

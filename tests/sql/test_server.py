@@ -1,0 +1,129 @@
+"""The embedded server: started once, shared, kept or stopped with its last user."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from kiwi_rag.errors import RegistryUnreachable
+from kiwi_rag.registry import server
+
+USER = """
+import sys, time
+from pathlib import Path
+from kiwi_rag.registry import server
+import psycopg
+with psycopg.connect(server.start(Path(sys.argv[1]))) as connection:
+    print(connection.execute("select 1").fetchone()[0], flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A short path that any system user can reach, which pytest's own folders are not."""
+    with tempfile.TemporaryDirectory(prefix="kiwi-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder) / "registry"
+        server.stop(Path(folder) / "registry")
+
+
+def use(directory: Path) -> subprocess.Popen[str]:
+    """Start a process that uses the registry until its stdin closes."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", USER, str(directory)], **pipes)
+
+
+def until(condition, seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def test_processes_that_start_at_once_share_one_server(directory: Path) -> None:
+    users = [use(directory) for _ in range(4)]
+    assert [user.stdout.readline() for user in users] == ["1\n"] * 4
+    pid = server.server_state(directory).pid
+    for user in users[:3]:
+        user.communicate()
+        assert server.server_state(directory).pid == pid
+    assert users[3].communicate()[1] == ""
+    assert until(lambda: not server.server_state(directory).running)
+
+
+def test_a_killed_user_does_not_keep_it_alive(directory: Path) -> None:
+    killed, other = use(directory), use(directory)
+    assert killed.stdout.readline() == other.stdout.readline() == "1\n"
+    killed.kill()
+    killed.communicate()
+    other.communicate()
+    assert until(lambda: not server.server_state(directory).running)
+
+
+def test_kept_it_outlives_its_users_until_stopped(directory: Path) -> None:
+    url = server.start(directory, keep=True)
+    server.release(directory)
+    state = server.server_state(directory)
+    assert (state.running, state.kept, state.uri) == (True, True, url)
+    assert server.stop(directory)
+    assert not server.stop(directory)
+    assert not server.server_state(directory).running
+
+
+def test_data_survive_a_killed_server(directory: Path) -> None:
+    with psycopg.connect(server.start(directory), autocommit=True) as connection:
+        connection.execute("create table t as select 42 as answer")
+    os.kill(server.server_state(directory).pid, signal.SIGKILL)
+    assert until(lambda: not server.server_state(directory).running)
+    with psycopg.connect(server.start(directory)) as connection:
+        assert connection.execute("select answer from t").fetchone() == (42,)
+
+
+def test_a_path_too_long_for_a_socket(directory: Path) -> None:
+    deep = directory.parent / ("d" * 100) / "registry"
+    with psycopg.connect(server.start(deep)) as connection:
+        assert connection.execute("select 1").fetchone() == (1,)
+    server.stop(deep)
+
+
+def test_a_home_that_only_its_owner_may_enter(directory: Path) -> None:
+    home = directory.parent / "home"
+    home.mkdir(mode=0o700)
+    with psycopg.connect(server.start(home / "registry")) as connection:
+        assert connection.execute("select 1").fetchone() == (1,)
+    server.stop(home / "registry")
+    assert home.stat().st_mode & 0o066 == 0  # nobody else may list or write it
+    assert (home / "registry" / "data").stat().st_mode & 0o077 == 0
+
+
+def test_only_the_owner_reaches_it(directory: Path) -> None:
+    server.start(directory)
+    assert (directory / "data").stat().st_mode & 0o077 == 0
+    with psycopg.connect(server.server_state(directory).uri) as connection:
+        assert connection.execute("show listen_addresses").fetchone() == ("",)
+
+
+def test_a_folder_that_cannot_be_one(directory: Path) -> None:
+    directory.write_text("a file")
+    with pytest.raises(RegistryUnreachable) as error:
+        server.start(directory)
+    assert error.value.hint
+    assert not server.server_state(directory / "nowhere").running
+
+
+def test_a_server_that_does_not_start_says_why(directory: Path) -> None:
+    server.start(directory)
+    server.stop(directory)
+    (directory / "data" / "postgresql.conf").write_text("no_such_setting = 1\n")
+    with pytest.raises(RegistryUnreachable, match="did not start") as error:
+        server.start(directory)
+    assert str(directory) in error.value.hint
