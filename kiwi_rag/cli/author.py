@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -10,7 +10,7 @@ import click
 from kiwi_rag import present
 from kiwi_rag.app import App
 from kiwi_rag.cli.session import DONE, REFUSED, Session
-from kiwi_rag.errors import Rejected
+from kiwi_rag.errors import KiwiError, Rejected
 from kiwi_rag.model import Finding
 
 PATHS = click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -127,11 +127,11 @@ def acknowledge(session: Session) -> Callable[[str], None]:
     return (lambda _: None) if session.as_json else session.out
 
 
-def report_rejections(session: Session, refused: list[Rejected]) -> int:
-    """Show every rejection on stderr and return the exit code."""
+def report_rejections(session: Session, refused: Sequence[KiwiError]) -> int:
+    """Show every refusal on stderr, unless it is in the JSON on stdout, and return the exit code."""
     if not session.as_json:
-        for rejection in refused:
-            click.echo(present.rejection_text(rejection, session.style), err=True)
+        for refusal in refused:
+            session.failed(refusal)
     return REFUSED if refused else DONE
 
 

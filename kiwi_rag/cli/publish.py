@@ -11,7 +11,7 @@ import click
 from kiwi_rag.app import App
 from kiwi_rag.cli.author import TIER, acknowledge, report_rejections
 from kiwi_rag.cli.session import Session
-from kiwi_rag.errors import Rejected, UsageError
+from kiwi_rag.errors import KiwiError, RegistryRefused, Rejected, UsageError
 
 if TYPE_CHECKING:
     from kiwi_rag.formats import SourceFile
@@ -51,20 +51,20 @@ async def _publish(session: Session, app: App, paths: tuple[Path, ...], tier: st
 
 async def _publish_each(
     session: Session, app: App, sources: Sequence[SourceFile], tier: str
-) -> tuple[list[dict[str, Any]], list[Rejected]]:
+) -> tuple[list[dict[str, Any]], list[KiwiError]]:
     from kiwi_rag import ingest
 
     place, registry = app.local(tier), app.registry()
     rows: list[dict[str, Any]] = []
-    refused: list[Rejected] = []
+    refused: list[KiwiError] = []
     with session.bar("publish", "items") as planned:
         progress = planned(len(sources))
         for source in sources:
             try:
                 candidate = ingest.read(source, place, app.gate)
                 admission, receipt = await ingest.publish(candidate, registry, app.writer)
-            except Rejected as rejection:
-                refused.append(rejection)
+            except (Rejected, RegistryRefused) as refusal:
+                refused.append(refusal)
             else:
                 word = "known    " if receipt.known else "published"
                 rows.append({"ref": str(admission.ref), "sequence": receipt.sequence, "known": receipt.known})

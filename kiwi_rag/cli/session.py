@@ -18,7 +18,7 @@ import click
 from kiwi_rag import present
 from kiwi_rag.app import App
 from kiwi_rag.config import process_environment
-from kiwi_rag.errors import KiwiError, Refused, Rejected, UsageError
+from kiwi_rag.errors import KiwiError, Refused, RegistryRefused, Rejected, UsageError
 
 DONE, FAILED, USAGE, PARTLY, REFUSED = range(5)
 INTERRUPTED = 130
@@ -136,4 +136,4 @@ def exit_code(error: KiwiError) -> int:
     """Return the exit code of an error: usage 2, refused by the gate 4, anything else 1."""
     if isinstance(error, UsageError):
         return USAGE
-    return REFUSED if isinstance(error, Refused) else FAILED
+    return REFUSED if isinstance(error, Refused | RegistryRefused) else FAILED

@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -266,4 +266,7 @@ def _shut_down(root: Path, *, wait: bool = True) -> bool:
         if time.monotonic() > deadline:
             raise RegistryUnreachable(f"the registry's server (process {pid}) does not stop")
         time.sleep(0.005)
+    if _socket_folder(root) != root / "data":
+        with suppress(OSError):  # not empty yet where nobody waited: the next start uses it again
+            _socket_folder(root).rmdir()
     return True

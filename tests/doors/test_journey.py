@@ -187,3 +187,17 @@ def test_hybrid_is_not_below_any_leg_or_grep(rye: Kiwi):
     print(json.dumps(rows, indent=1))
     for measure in ("ndcg10", "hit3", "mrr"):
         assert rows["hybrid"][measure] >= max(rows[m][measure] for m in ("grep", "bm25", "vectors")), measure
+
+
+def test_one_item_that_the_registry_refuses_does_not_stop_the_others(ready: Kiwi):
+    ready.write("knowledge/acme/first.md", note())
+    ready.write("knowledge/acme/second.md", note(extra="Another note."))
+    ready.run("sign", ".ai")
+    ready.run("publish", ".ai/knowledge/acme/first.md")
+    ready.run("sign", ".ai/knowledge/acme/first.md", "--force")
+    time.sleep(1)  # signed_at has whole seconds
+    ready.run("sign", ".ai/knowledge/acme/first.md", "--force")
+    report = ready.json("publish", "--all", expect=4)
+    assert [row["ref"] for row in report["published"]] == ["knowledge:acme/second@1.0.0"]
+    assert report["refused"][0]["code"] == "registry-refused"
+    assert report["refused"][0]["hint"]

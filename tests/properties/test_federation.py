@@ -59,7 +59,7 @@ async def _answers(folder: Path, homes: list[str], queries: list[str], alpha: fl
                 for records, home in zip(collection(), homes, strict=True):
                     if home == name:
                         await shelf.store(name, records)
-    replies = [await shelf.search(query, limit=20, alpha=alpha) for query in queries]
+    replies = [await shelf.search(query, limit=20, alpha=alpha, deadline=120.0) for query in queries]
     await shelf.close()
     return replies
 

@@ -96,7 +96,8 @@ def test_a_malformed_envelope_is_refused(
         ({"content": "nul \x00"}, "KW001"),
         ({"registry": "elsewhere"}, "KW008"),
         ({"signed_at": "2999-01-01T00:00:00Z"}, "KW005"),
-        ({"item_id": "../../etc"}, "23514"),
+        ({"item_id": "../../etc"}, "KW001"),
+        ({"item_type": "poem"}, "KW001"),
     ],
 )
 def test_a_bad_statement_is_refused(connection: psycopg.Connection, changes: dict[str, Any], code: str) -> None:

@@ -25,6 +25,9 @@ begin
         )
         or kiwi.parse_time(statement ->> 'signed_at') is null
         or kiwi.version_key(statement ->> 'version') is null
+        or statement ->> 'item_type' not in ('directive', 'script', 'knowledge')
+        or statement ->> 'item_id' !~ '^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*){0,7}$'
+        or length(statement ->> 'item_id') > 128
     then
         raise exception using
             errcode = 'KW001',
