@@ -19,13 +19,12 @@ if TYPE_CHECKING:
         Filters,
         Finding,
         Item,
-        ItemRef,
-        ItemType,
         Passage,
         SearchQuery,
         SearchReply,
         SearchResult,
     )
+    from kiwi_rag.refs import ItemRef, ItemType
     from kiwi_rag.search import HybridSearchHandler
     from kiwi_rag.stores.base import VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
@@ -44,8 +43,8 @@ _HOMES = {
     "Finding": "model",
     "HybridSearchHandler": "search",
     "Item": "model",
-    "ItemRef": "model",
-    "ItemType": "model",
+    "ItemRef": "refs",
+    "ItemType": "refs",
     "KiwiError": "errors",
     "LocalVectorStore": "stores.local",
     "Passage": "model",

@@ -12,7 +12,8 @@ from kiwi_rag.errors import SignatureRefused, SourceUnreadable, UsageError
 from kiwi_rag.formats import SourceFile, read_source, walk
 from kiwi_rag.formats.bump import with_version
 from kiwi_rag.ingest import read, side_path
-from kiwi_rag.model import Envelope, Item, ItemRef
+from kiwi_rag.model import Envelope, Item
+from kiwi_rag.refs import ItemRef
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.trust import TrustPolicy, verify

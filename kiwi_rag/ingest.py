@@ -11,8 +11,9 @@ from pathlib import Path
 from kiwi_rag.embedding.base import EmbeddingProvider
 from kiwi_rag.errors import Rejected, SourceUnreadable
 from kiwi_rag.formats import SourceFile, read_source, walk
-from kiwi_rag.model import Admission, EmbeddingRecord, Finding, ItemRef, Passage, sha256_hex
+from kiwi_rag.model import Admission, EmbeddingRecord, Finding, Passage, sha256_hex
 from kiwi_rag.passages import split
+from kiwi_rag.refs import ItemRef
 from kiwi_rag.stores.base import FileStore, PublishingStore, Receipt, SourceStamp, VectorStore
 from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.manager import ValidationManager, candidate_of, ref_of

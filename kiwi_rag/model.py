@@ -7,14 +7,12 @@ named in annotations here, so that importing this module stays cheap.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
-from kiwi_rag.errors import InvalidItemId
+from kiwi_rag.refs import ItemRef, ItemType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,79 +21,6 @@ if TYPE_CHECKING:
     Vector = NDArray[np.float32]
 
 Severity = Literal["error", "warning"]
-
-_SEGMENT = re.compile(r"[a-z0-9][a-z0-9_-]*")
-MAX_ID_SEGMENTS = 8
-MAX_ID_LENGTH = 128
-
-
-class ItemType(StrEnum):
-    """The three kinds of item."""
-
-    DIRECTIVE = "directive"
-    SCRIPT = "script"
-    KNOWLEDGE = "knowledge"
-
-    @property
-    def folder(self) -> str:
-        """Name of the folder below ``.ai/`` that holds this type."""
-        return "knowledge" if self is ItemType.KNOWLEDGE else f"{self.value}s"
-
-    @property
-    def suffix(self) -> str:
-        """File suffix of this type, with its dot."""
-        return ".py" if self is ItemType.SCRIPT else ".md"
-
-
-def check_item_id(item_id: str) -> str:
-    """Return `item_id` if it is legal.
-
-    Legal is 1–8 ASCII segments ``[a-z0-9][a-z0-9_-]*`` joined by ``/``, 128 characters at most.
-
-    Raises
-    ------
-    InvalidItemId
-        With the rule that was broken.
-    """
-    segments = item_id.split("/")
-    if len(item_id) > MAX_ID_LENGTH or len(segments) > MAX_ID_SEGMENTS:
-        raise InvalidItemId(
-            f"item id {item_id[:40]!r}… has over {MAX_ID_SEGMENTS} segments or {MAX_ID_LENGTH} characters"
-        )
-    if not all(_SEGMENT.fullmatch(segment) for segment in segments):
-        raise InvalidItemId(
-            f"item id {item_id!r} is not made of segments [a-z0-9][a-z0-9_-]* joined by '/'",
-            hint="use ASCII lower case, digits, '-' and '_'; rename the file or folder",
-        )
-    return item_id
-
-
-def fold_item_id(item_id: str) -> str:
-    """Return the form under which two ids are the same id: case, ``-`` and ``_`` folded."""
-    return item_id.lower().replace("_", "-")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class ItemRef:
-    """Names an item, or one version of it: ``directive:acme/deploy/staging@1.2.0``."""
-
-    item_type: ItemType
-    item_id: str
-    version: str | None = None
-
-    def __str__(self) -> str:
-        version = f"@{self.version}" if self.version else ""
-        return f"{self.item_type}:{self.item_id}{version}"
-
-    @property
-    def key(self) -> tuple[ItemType, str]:
-        """Type and folded id: what makes two references the same item."""
-        return self.item_type, fold_item_id(self.item_id)
-
-    @property
-    def namespace(self) -> str:
-        """First segment of the id."""
-        return self.item_id.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)

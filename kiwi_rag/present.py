@@ -92,9 +92,10 @@ def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
     }
 
 
-def line_json(value: Mapping[str, Any]) -> str:
-    """Return `value` as JSON on one line, with the characters that a terminal would obey escaped."""
-    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
+def json_text(value: Any, indent: int | None = 2) -> str:
+    """Return `value` as JSON, with the characters that a terminal would obey escaped; None indents nothing."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def tier_json(reply: SearchReply, index: int) -> dict[str, Any]:

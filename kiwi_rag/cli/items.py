@@ -13,7 +13,8 @@ from kiwi_rag.app import App
 from kiwi_rag.cli.search import SOURCE
 from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session
 from kiwi_rag.errors import KiwiError, NotFound, Refused, SourceUnreadable, UsageError
-from kiwi_rag.model import Filters, ItemType, StoredItem, sha256_hex
+from kiwi_rag.model import Filters, StoredItem, sha256_hex
+from kiwi_rag.refs import ItemType
 
 if TYPE_CHECKING:
     from kiwi_rag.search.lookup import Address
@@ -174,7 +175,7 @@ def _check(app: App, tier: Tier[VectorStore], stored: StoredItem) -> dict[str, A
 
     row = {"tier": tier.name, "ref": str(stored.ref), "state": "verified", "signer": "", "reason": ""}
     try:
-        item = verify_stored(stored, stored.ref, app.trust, app.settings.registry_name)
+        item = verify_stored(stored, stored.ref, app.trust, app.settings.registry_name, tier.policy)
     except Refused as error:
         tier.audit.append("verify-refused", str(stored.ref), stored.digest, "", {"reason": error.code})
         return {**row, "state": "refused", "reason": f"{error.code}: {error.message}"}

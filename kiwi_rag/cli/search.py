@@ -9,7 +9,8 @@ import click
 from kiwi_rag import present
 from kiwi_rag.app import App
 from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
-from kiwi_rag.model import Filters, ItemType, SearchQuery, SearchReply
+from kiwi_rag.model import Filters, SearchQuery, SearchReply
+from kiwi_rag.refs import ItemType
 from kiwi_rag.tiers import SOURCES
 
 SOURCE = click.option("--source", type=click.Choice(list(SOURCES)), help="Tiers to ask; default: local.")
@@ -84,7 +85,7 @@ def _show(session: Session, reply: SearchReply, form: str, explain: bool) -> Non
         session.data(present.reply_json(reply)["hits"])
     elif form == "jsonl":
         for rank, hit in enumerate(reply.hits, start=1):
-            session.out(present.line_json(present.hit_json(rank, hit)))
+            session.out(present.json_text(present.hit_json(rank, hit), indent=None))
     elif reply.hits:
         texts = {"md": present.hits_markdown, "paths": present.hits_paths}
         show = texts.get(form) or (lambda r: present.hits_text(r, session.style, explain))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import sys
@@ -65,7 +64,7 @@ class Session:
 
     def data(self, value: Any) -> None:
         """Write data to stdout as JSON."""
-        click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+        click.echo(present.json_text(value))
 
     def say(self, text: str) -> None:
         """Write a notice to stderr."""
@@ -103,7 +102,7 @@ class Session:
     def failed(self, error: KiwiError) -> int:
         """Report an error and return the exit code."""
         if self.as_json:
-            click.echo(json.dumps({"error": error.as_dict()}, ensure_ascii=False, indent=2), err=True)
+            click.echo(present.json_text({"error": error.as_dict()}), err=True)
         elif isinstance(error, Rejected):
             click.echo(present.rejection_text(error, self.style), err=True)
         else:

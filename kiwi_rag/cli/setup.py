@@ -9,7 +9,7 @@ import click
 from kiwi_rag.cli.session import Session
 from kiwi_rag.config import PROJECT_FOLDER, home_of, process_environment
 from kiwi_rag.errors import StoreError, UsageError
-from kiwi_rag.model import ItemType
+from kiwi_rag.refs import ItemType
 
 _IGNORE = "# The index is made from the signed files beside it; it never belongs in a repository.\nvectors/\n"
 

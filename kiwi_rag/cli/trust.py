@@ -10,7 +10,7 @@ import click
 
 from kiwi_rag.cli.session import Session
 from kiwi_rag.errors import NotFound, UsageError
-from kiwi_rag.model import ItemType
+from kiwi_rag.refs import ItemType
 from kiwi_rag.signing import keys as kept
 from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.statement import format_time

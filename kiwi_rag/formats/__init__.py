@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kiwi_rag.formats.outcome import ParseOutcome
 from kiwi_rag.formats.source import MAX_BYTES, SourceFile, item_id_of, locate, read_source, walk
-from kiwi_rag.model import ItemType
+from kiwi_rag.refs import ItemType
 
 __all__ = ["MAX_BYTES", "ParseOutcome", "SourceFile", "item_id_of", "locate", "parse", "read_source", "walk"]
 
@@ -22,7 +22,7 @@ def parse(item_type: ItemType, item_id: str, content: str, path: str = "") -> Pa
         If `item_id` is not legal: that is the caller's mistake, not the content's.
     """
     from kiwi_rag.formats import directive, knowledge, script
-    from kiwi_rag.model import check_item_id
+    from kiwi_rag.refs import check_item_id
 
     parsers = {ItemType.DIRECTIVE: directive.parse, ItemType.SCRIPT: script.parse, ItemType.KNOWLEDGE: knowledge.parse}
     return parsers[item_type](check_item_id(item_id), content, path)

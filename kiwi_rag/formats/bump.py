@@ -5,7 +5,7 @@ from __future__ import annotations
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats import directive, knowledge, script
 from kiwi_rag.formats.outcome import MalformedSource
-from kiwi_rag.model import ItemType
+from kiwi_rag.refs import ItemType
 
 _SPANS = {
     ItemType.DIRECTIVE: directive.version_span,

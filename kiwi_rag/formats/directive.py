@@ -16,7 +16,8 @@ from kiwi_rag.formats import markdown
 from kiwi_rag.formats.markdown import Block, Heading
 from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
 from kiwi_rag.formats.xml_block import Element, parse_xml, text_after_directive
-from kiwi_rag.model import Item, ItemRef, ItemType, Section
+from kiwi_rag.model import Item, Section
+from kiwi_rag.refs import ItemRef, ItemType
 
 MAX_STEP_DESCRIPTION = 300
 _SUMMARY_STEP = 120

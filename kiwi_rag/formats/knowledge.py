@@ -14,7 +14,8 @@ from typing import Any
 from kiwi_rag.formats import markdown
 from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
 from kiwi_rag.formats.yaml_block import parse_yaml
-from kiwi_rag.model import Item, ItemRef, ItemType, Section
+from kiwi_rag.model import Item, Section
+from kiwi_rag.refs import ItemRef, ItemType
 
 DEFAULT_VERSION = "0.0.0"
 MAX_DESCRIPTION = 500

@@ -15,7 +15,8 @@ from typing import Any
 
 from kiwi_rag.formats import markdown
 from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
-from kiwi_rag.model import Item, ItemRef, ItemType, Section
+from kiwi_rag.model import Item, Section
+from kiwi_rag.refs import ItemRef, ItemType
 
 DUNDERS = ("version", "description", "category", "author", "tags", "permissions")
 MAX_COMMENTS = 400

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, UsageError
-from kiwi_rag.model import Finding, ItemType, check_item_id, fold_item_id
+from kiwi_rag.model import Finding
+from kiwi_rag.refs import ItemType, check_item_id, fold_item_id
 
 MAX_BYTES = 256 * 1024
 _SKIPPED_FOLDERS = frozenset({"vectors", "__pycache__"})

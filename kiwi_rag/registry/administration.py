@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.model import ItemRef, ItemType
+from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.signing.trust import Signer, SignerStatus
 
 if TYPE_CHECKING:

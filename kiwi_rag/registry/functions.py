@@ -10,16 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.lexical import bm25_weights
-from kiwi_rag.model import (
-    Candidate,
-    CollectionStatistics,
-    EmbeddingRecord,
-    Envelope,
-    Filters,
-    ItemRef,
-    StoredItem,
-    StoreQuery,
-)
+from kiwi_rag.model import Candidate, CollectionStatistics, EmbeddingRecord, Envelope, Filters, StoredItem, StoreQuery
+from kiwi_rag.refs import ItemRef
 from kiwi_rag.registry import rows
 from kiwi_rag.signing import dsse
 

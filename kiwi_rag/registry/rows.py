@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.errors import EmbeddingError
 from kiwi_rag.lexical import term_frequencies
-from kiwi_rag.model import (
-    Candidate,
-    CollectionStatistics,
-    EmbeddingRecord,
-    Filters,
-    ItemRef,
-    ItemType,
-    Passage,
-    StoredItem,
-)
+from kiwi_rag.model import Candidate, CollectionStatistics, EmbeddingRecord, Filters, Passage, StoredItem
+from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.signing import dsse
 
 if TYPE_CHECKING:

@@ -16,8 +16,6 @@ from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import (
     Candidates,
     CollectionStatistics,
-    ItemRef,
-    ItemType,
     RefusedHit,
     SearchQuery,
     SearchReply,
@@ -27,6 +25,7 @@ from kiwi_rag.model import (
     TierOutcome,
     TierState,
 )
+from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.search.fuse import DEFAULT_ALPHA, Found, Recency, Scored, fuse
 from kiwi_rag.search.rank import Group, groups, order
 from kiwi_rag.search.verify import VerifiedItem, verified_passage, verify_stored
@@ -193,7 +192,7 @@ class HybridSearchHandler:
         stored = await self._within_deadline(tier, ref)
         if stored is None:
             raise Refused(f"{ref} left the {tier.name} tier while it was being searched")
-        return verify_stored(stored, ref, self._trust, self._audience)
+        return verify_stored(stored, ref, self._trust, self._audience, tier.policy)
 
     async def _within_deadline(self, tier: Tier[VectorStore], ref: ItemRef) -> StoredItem | None:
         try:
@@ -211,12 +210,12 @@ class HybridSearchHandler:
         ref = replace(entry.found.candidate.ref, version=None)
         answered = [a for a in asked.values() if a.state in ("ok", "refused") and ref.key not in a.refused]
         before = [a for a in answered if a.tier.rank < tier.rank]
-        stored = [await self._within_deadline(a.tier, ref) for a in before]
-        return any(item is not None and self._verifies(item) for item in stored)
+        held = [(await self._within_deadline(a.tier, ref), a.tier) for a in before]
+        return any(stored is not None and self._verifies(stored, higher) for stored, higher in held)
 
-    def _verifies(self, stored: StoredItem) -> bool:
+    def _verifies(self, stored: StoredItem, tier: Tier[VectorStore]) -> bool:
         try:
-            verify_stored(stored, stored.ref, self._trust, self._audience)
+            verify_stored(stored, stored.ref, self._trust, self._audience, tier.policy)
         except Refused:
             return False
         return True

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from kiwi_rag.errors import NotFound, UsageError
-from kiwi_rag.model import ItemRef, ItemType, StoredItem, check_item_id
+from kiwi_rag.model import StoredItem
+from kiwi_rag.refs import ItemRef, ItemType, check_item_id
 from kiwi_rag.search.verify import VerifiedItem, verify_stored
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.stores.base import VectorStore
@@ -68,7 +69,7 @@ async def find(
             names = ", ".join(f"{stored.ref.item_type}:{stored.ref.item_id}" for _, stored in found)
             raise UsageError(f"{address.item_id} is several items: {names}", hint="put the type in front")
         for ref, stored in found:
-            return tier, verify_stored(stored, ref, trust, audience)
+            return tier, verify_stored(stored, ref, trust, audience, tier.policy)
     asked = ", ".join(tier.name for tier in tiers)
     raise NotFound(f"no item {address.item_id} in {asked or 'any tier'}", hint=f"kiwi search {address.item_id!r}")
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 from kiwi_rag.errors import Refused
 from kiwi_rag.formats import parse
-from kiwi_rag.model import Candidate, ItemRef, Passage, StoredItem, sha256_hex
+from kiwi_rag.model import Candidate, Passage, StoredItem, sha256_hex
 from kiwi_rag.passages import split
+from kiwi_rag.refs import ItemRef
 from kiwi_rag.signing.statement import Statement, digest_of
 from kiwi_rag.signing.trust import TrustPolicy, Verified, verify
-from kiwi_rag.validation.policy import policy_of
+from kiwi_rag.validation.policy import Policy
 
 
 class HitChanged(Refused):
@@ -27,7 +28,7 @@ class VerifiedItem:
     verified: Verified
 
 
-def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, audience: str) -> VerifiedItem:
+def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, audience: str, policy: Policy) -> VerifiedItem:
     """Verify what a store gave back for `ref`: signature, signer, audience, identity, digest.
 
     Raises
@@ -37,7 +38,7 @@ def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, audience
     HitChanged
         When the store's columns differ from the signed payload.
     """
-    received = stored.admitted_at if policy_of(stored.policy).received_now else None
+    received = stored.admitted_at if policy.received_now else None
     verified = verify(stored.envelope, trust, received)
     signed = verified.statement
     if signed.registry != audience:

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kiwi_rag.errors import InvalidItemId, MalformedEnvelope
-from kiwi_rag.model import Envelope, Item, ItemRef, ItemType, check_item_id, sha256_hex
+from kiwi_rag.model import Envelope, Item, sha256_hex
+from kiwi_rag.refs import ItemRef, ItemType, check_item_id
 from kiwi_rag.signing import dsse
 
 _MEMBERS = {"registry", "item_type", "item_id", "version", "content", "metadata", "signed_at"}

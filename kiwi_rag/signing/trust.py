@@ -13,7 +13,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from kiwi_rag.errors import BadSignature, SignatureRefused, UnknownSigner, Unsigned, UsageError, WrongKey
-from kiwi_rag.model import Envelope, ItemRef, ItemType
+from kiwi_rag.model import Envelope
+from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.signing import dsse, statement
 from kiwi_rag.signing.keys import key_id_of
 from kiwi_rag.signing.statement import Statement, format_time

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import ConfigError, KiwiError, SourceUnreadable
-from kiwi_rag.model import ItemType, sha256_hex
+from kiwi_rag.model import sha256_hex
+from kiwi_rag.refs import ItemType
 from kiwi_rag.signing.keys import parse_public
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy, check_pattern
 

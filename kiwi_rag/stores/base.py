@@ -18,11 +18,10 @@ from kiwi_rag.model import (
     EmbeddingRecord,
     Envelope,
     Filters,
-    ItemRef,
-    ItemType,
     StoredItem,
     StoreQuery,
 )
+from kiwi_rag.refs import ItemRef, ItemType
 
 
 @dataclass(frozen=True, slots=True)

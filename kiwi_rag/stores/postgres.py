@@ -12,10 +12,10 @@ from kiwi_rag.model import (
     EmbeddingRecord,
     Envelope,
     Filters,
-    ItemRef,
     StoredItem,
     StoreQuery,
 )
+from kiwi_rag.refs import ItemRef
 from kiwi_rag.registry import administration, functions
 from kiwi_rag.registry.pool import Connections, become
 from kiwi_rag.signing.trust import Signer

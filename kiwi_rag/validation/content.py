@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kiwi_rag.formats import parse
-from kiwi_rag.model import Finding, Item, ItemType, Severity
+from kiwi_rag.model import Finding, Item, Severity
+from kiwi_rag.refs import ItemType
 from kiwi_rag.validation import bounds, hidden, metadata, permissions, secrets, structure
 
 

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kiwi_rag.formats import markdown
-from kiwi_rag.model import Finding, ItemType, Severity
+from kiwi_rag.model import Finding, Severity
+from kiwi_rag.refs import ItemType
 
 MAX_PLACES = 20
 _LONG_ALT = 25

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from kiwi_rag.errors import Rejected
-from kiwi_rag.model import Admission, Envelope, Finding, Item, ItemRef, has_errors
+from kiwi_rag.model import Admission, Envelope, Finding, Item, has_errors
+from kiwi_rag.refs import ItemRef
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.validation import signature, time, versions

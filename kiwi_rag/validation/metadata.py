@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kiwi_rag.model import Finding, Item, ItemType, Severity
+from kiwi_rag.model import Finding, Item, Severity
+from kiwi_rag.refs import ItemType
 from kiwi_rag.validation import bounds
 from kiwi_rag.validation.structure import line_of
 

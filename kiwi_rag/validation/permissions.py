@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kiwi_rag.formats.outcome import MalformedSource
 from kiwi_rag.formats.script import parse_module
-from kiwi_rag.model import Finding, Item, ItemType
+from kiwi_rag.model import Finding, Item
+from kiwi_rag.refs import ItemType
 from kiwi_rag.validation import capabilities
 from kiwi_rag.validation.structure import line_of
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kiwi_rag.errors import MalformedEnvelope, SignatureRefused, Unsigned
-from kiwi_rag.model import Envelope, Finding, Item, ItemType
+from kiwi_rag.model import Envelope, Finding, Item
+from kiwi_rag.refs import ItemType
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.trust import Signer, TrustPolicy, authorised
 

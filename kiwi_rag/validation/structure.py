@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from kiwi_rag.formats import directive
-from kiwi_rag.model import Finding, Item, ItemType
+from kiwi_rag.model import Finding, Item
+from kiwi_rag.refs import ItemType
 
 
 def check(item: Item, path: str = "") -> list[Finding]:

@@ -264,7 +264,7 @@ def test_signed_in_the_future(ready: Kiwi):
 def sign_at(kiwi: Kiwi, path, side, moment: str) -> None:
     """Sign as the user's own key would, but at another time."""
     from kiwi_rag.formats import parse
-    from kiwi_rag.model import ItemType
+    from kiwi_rag.refs import ItemType
     from kiwi_rag.signing import keys, statement
 
     key = keys.load("default", kiwi.home / ".ai/keys", "correct horse")

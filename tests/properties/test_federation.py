@@ -65,6 +65,7 @@ async def _answers(folder: Path, homes: list[str], queries: list[str], alpha: fl
 
 
 def answers(homes: list[str], queries: list[str], alpha: float | None) -> list[SearchReply]:
+    collection()  # made before the loop runs: it runs one of its own
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(_answers(Path(folder), homes, queries, alpha))
 

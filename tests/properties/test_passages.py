@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kiwi_rag.formats import parse
-from kiwi_rag.model import Item, ItemType
+from kiwi_rag.model import Item
 from kiwi_rag.passages import split
+from kiwi_rag.refs import ItemType
 
 LINES = st.one_of(
     st.sampled_from(

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from kiwi_rag.errors import RegistryOutdated, RegistryRefused, RegistryUnreachable
-from kiwi_rag.model import ItemRef, ItemType
+from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.registry import migrate, scripts
 from kiwi_rag.registry.postgres_binaries import binaries, run
 from kiwi_rag.stores.postgres import RegistryVectorStore

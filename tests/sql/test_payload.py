@@ -8,7 +8,7 @@ import psycopg
 import pytest
 import semver
 
-from kiwi_rag.model import fold_item_id
+from kiwi_rag.refs import fold_item_id
 from kiwi_rag.signing.trust import matches
 
 ORDERED = [

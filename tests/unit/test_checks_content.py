@@ -8,7 +8,8 @@ import time
 import pytest
 
 from kiwi_rag.formats import read_source, walk
-from kiwi_rag.model import Finding, ItemType, Severity, has_errors
+from kiwi_rag.model import Finding, Severity, has_errors
+from kiwi_rag.refs import ItemType
 from kiwi_rag.validation import hidden, secrets
 from kiwi_rag.validation.content import inspect
 from tests.shared import CORPUS

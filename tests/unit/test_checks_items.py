@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kiwi_rag.formats import parse
-from kiwi_rag.model import Finding, Item, ItemType
+from kiwi_rag.model import Finding, Item
+from kiwi_rag.refs import ItemType
 from kiwi_rag.validation import metadata, structure
 
 

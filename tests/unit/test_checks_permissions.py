@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kiwi_rag.formats import parse
-from kiwi_rag.model import Finding, ItemType
+from kiwi_rag.model import Finding
+from kiwi_rag.refs import ItemType
 from kiwi_rag.validation import permissions
 
 

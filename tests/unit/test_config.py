@@ -87,7 +87,7 @@ def test_an_unknown_key_is_an_error(home: Path, text: str) -> None:
         b"\xff\xfe\xfa",
         "vector_store: 5\n",
         "vector_store: [embedding_model]\n",
-        "base: &a 5\nlimit: *a\n",
+        "limit: &a 5\nthreads: *a\n",
         "limit: !!python/object/apply:os.getcwd []\n",
         "# " + "x" * (1 << 16),
     ],

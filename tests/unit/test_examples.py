@@ -18,7 +18,7 @@ import semver
 import yaml
 
 from kiwi_rag.formats import parse
-from kiwi_rag.model import ItemType, check_item_id, fold_item_id
+from kiwi_rag.refs import ItemType, check_item_id, fold_item_id
 from kiwi_rag.validation.content import inspect
 
 ACME = Path(__file__).parents[2] / "examples" / "acme"

@@ -10,7 +10,8 @@ from kiwi_rag.errors import UsageError
 from kiwi_rag.formats import ParseOutcome, parse
 from kiwi_rag.formats.bump import with_version
 from kiwi_rag.formats.directive import block_steps
-from kiwi_rag.model import Item, ItemType
+from kiwi_rag.model import Item
+from kiwi_rag.refs import ItemType
 
 BLOCK = """\
 <directive name="staging" version="1.2.0">

@@ -9,7 +9,8 @@ import pytest
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats import parse
 from kiwi_rag.formats.bump import with_version
-from kiwi_rag.model import Item, ItemType
+from kiwi_rag.model import Item
+from kiwi_rag.refs import ItemType
 
 YAML = """\
 title: Cold starts

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kiwi_rag.model import Candidate, ItemRef, ItemType, Passage
+from kiwi_rag.model import Candidate, Passage
+from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.search.fuse import DEFAULT_ALPHA, Found, Recency, Scored, fuse
 from kiwi_rag.search.rank import Group, groups, order
 from kiwi_rag.tiers import RANKS

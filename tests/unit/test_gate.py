@@ -11,7 +11,8 @@ import pytest
 
 from kiwi_rag.errors import NotAdmitted, Rejected, UsageError
 from kiwi_rag.formats import parse
-from kiwi_rag.model import Admission, Envelope, Finding, Item, ItemRef, ItemType, Section
+from kiwi_rag.model import Admission, Envelope, Finding, Item, Section
+from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.signing import keys, statement
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
 from kiwi_rag.stores.local.audit import SqliteAuditLog

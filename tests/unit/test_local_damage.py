@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.errors import StoreCorrupt, StoreFull
-from kiwi_rag.model import CollectionStatistics, Filters, ItemRef, ItemType
+from kiwi_rag.model import CollectionStatistics, Filters
+from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.connection import connect, sqlite_door
 from tests.conformance.items import admission, query, records

@@ -15,7 +15,8 @@ import pytest
 
 from kiwi_rag.errors import StoreBusy, StoreError
 from kiwi_rag.lexical import query_terms
-from kiwi_rag.model import CollectionStatistics, Filters, ItemRef, ItemType
+from kiwi_rag.model import CollectionStatistics, Filters
+from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.stores.local import LocalVectorStore, SourceStamp
 from tests.conformance.items import admission, query, records
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from kiwi_rag.formats import parse, read_source, walk
-from kiwi_rag.model import Item, ItemType
+from kiwi_rag.model import Item
 from kiwi_rag.passages import estimate_tokens, split
+from kiwi_rag.refs import ItemType
 from tests.shared import CORPUS
 
 

@@ -10,17 +10,8 @@ import pytest
 
 from kiwi_rag import present
 from kiwi_rag.errors import RegistryUnreachable, Rejected
-from kiwi_rag.model import (
-    Finding,
-    ItemRef,
-    ItemType,
-    Passage,
-    RefusedHit,
-    SearchQuery,
-    SearchReply,
-    SearchResult,
-    TierOutcome,
-)
+from kiwi_rag.model import Finding, Passage, RefusedHit, SearchQuery, SearchReply, SearchResult, TierOutcome
+from kiwi_rag.refs import ItemRef, ItemType
 
 REF = ItemRef(ItemType.DIRECTIVE, "acme/deploy", "1.2.0")
 HIT = SearchResult(
@@ -74,7 +65,7 @@ def test_no_door_passes_a_command_on() -> None:
     assert not obeyed(present.hits_markdown(answer))
     assert not obeyed(present.hits_paths(answer))
     assert not any(obeyed(line) for line in present.notices(answer))
-    line = present.line_json(present.reply_json(answer))
+    line = present.json_text(present.reply_json(answer), indent=None)
     assert not obeyed(line)
     assert json.loads(line)["hits"][0]["text"] == HOSTILE  # escaped, not lost
     finding = Finding("a.b", HOSTILE, 3, HOSTILE, HOSTILE)
@@ -115,7 +106,7 @@ def test_markdown_quotes_every_line_of_a_passage_as_data() -> None:
 
 
 def test_json_holds_everything_and_survives_a_round_trip() -> None:
-    document = json.loads(present.line_json(present.reply_json(reply(HIT, tiers=(OK, DEAD)))))
+    document = json.loads(present.json_text(present.reply_json(reply(HIT, tiers=(OK, DEAD)))))
     (hit,) = document["hits"]
     assert (hit["rank"], hit["item_id"], hit["version"], hit["tier"]) == (1, "acme/deploy", "1.2.0", "project")
     assert (hit["score"], hit["parts"]["cosine"], hit["parts"]["lexical_rank"]) == (0.876543, 0.123457, None)
@@ -123,7 +114,7 @@ def test_json_holds_everything_and_survives_a_round_trip() -> None:
     assert document["complete"] is False
     assert [t["state"] for t in document["tiers"]] == ["ok", "error"]
     assert document["tiers"][1]["error"]["code"] == "unreachable"
-    assert "\n" not in present.line_json(document)
+    assert "\n" not in present.json_text(document, indent=None)
 
 
 def test_notices_tell_of_dead_tiers_and_what_mends_them() -> None:

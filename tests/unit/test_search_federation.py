@@ -323,7 +323,7 @@ ALTERATIONS = {
         "bad-signature",
     ),
     "payload form": ("UPDATE items SET payload = CAST(payload || ' ' AS BLOB)", "envelope"),
-    "signature": (f"""UPDATE items SET signatures = '[{{"keyid": "", "sig": "{"A" * 86}=="}}]'""", "unknown-signer"),
+    "signature": (f"""UPDATE items SET signatures = '[["", "{"A" * 86}=="]]'""", "unknown-signer"),
     "no signature": ("UPDATE items SET signatures = '[]'", "unsigned"),
     "no list of signatures": ("UPDATE items SET signatures = '5'", None),
     "signatures that are no JSON": ("UPDATE items SET signatures = '['", None),

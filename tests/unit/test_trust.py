@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kiwi_rag.errors import BadSignature, SignatureRefused, UnknownSigner, Unsigned, UsageError, WrongKey
-from kiwi_rag.model import Envelope, Item, ItemRef, ItemType
+from kiwi_rag.model import Envelope, Item
+from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.signing import dsse, keys
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy, check_pattern, matches, verify
 from kiwi_rag.validation.signature import Candidate, envelope_of

@@ -11,7 +11,8 @@ import numpy as np
 
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, NotAdmitted, UsageError
 from kiwi_rag.lexical import terms
-from kiwi_rag.model import Admission, EmbeddingRecord, Filters, ItemRef, ItemType, StoredItem
+from kiwi_rag.model import Admission, EmbeddingRecord, Filters, StoredItem
+from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.stores.local.records import (
     SourceStamp,
     item_row,

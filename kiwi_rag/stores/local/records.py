@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from kiwi_rag.model import Admission, Envelope, ItemRef, ItemType, Passage, StoredItem, fold_item_id
+from kiwi_rag.model import Admission, Envelope, Passage, StoredItem
+from kiwi_rag.refs import ItemRef, ItemType, fold_item_id
 from kiwi_rag.stores.base import SourceStamp
 
 __all__ = ["SourceStamp"]

@@ -11,15 +11,8 @@ from sqlite3 import Connection
 from typing import TypeVar
 
 from kiwi_rag.errors import StoreCorrupt
-from kiwi_rag.model import (
-    Candidates,
-    CollectionStatistics,
-    EmbeddingRecord,
-    Filters,
-    ItemRef,
-    StoredItem,
-    StoreQuery,
-)
+from kiwi_rag.model import Candidates, CollectionStatistics, EmbeddingRecord, Filters, StoredItem, StoreQuery
+from kiwi_rag.refs import ItemRef
 from kiwi_rag.stores.base import Capabilities, StoreStatus
 from kiwi_rag.stores.local import catalog
 from kiwi_rag.stores.local.audit import SqliteAuditLog
