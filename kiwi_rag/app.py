@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from kiwi_rag import config
 from kiwi_rag.errors import NotFound, RegistryUnreachable, StoreError, UsageError
+from kiwi_rag.model import sha256_hex
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
 from kiwi_rag.tiers import RANKS, Tier, tier_names
@@ -152,8 +153,13 @@ class App:
 
         return Writer(self.gate, self.embed)
 
-    def signing_key(self, name: str = "") -> keys.SigningKey:
+    def signing_key(self, name: str = "", ask: Callable[[], str] = str) -> keys.SigningKey:
         """Return the key to sign with: from the environment, by name, or the only one there is.
+
+        Parameters
+        ----------
+        ask
+            Called for the passphrase of a kept key when the settings have none; may return an empty text.
 
         Raises
         ------
@@ -165,7 +171,8 @@ class App:
         s = self.settings
         if s.signing_key and not name:
             return keys.from_pem("KIWI_SIGNING_KEY", s.signing_key.encode(), s.key_passphrase or None)
-        return keys.load(self.key_name(name), self.keys_dir, s.key_passphrase or None)
+        chosen = self.key_name(name)
+        return keys.load(chosen, self.keys_dir, s.key_passphrase or ask() or None)
 
     def key_name(self, name: str = "") -> str:
         """Return the name of the kept key that `name`, the settings, or the lack of others decide on."""
@@ -290,7 +297,11 @@ class App:
         from kiwi_rag.stores.local import LocalVectorStore
 
         if name not in self._local:
-            self._local[name] = LocalVectorStore(root / "vectors", self._owner_token())
+            if (root / "vectors").is_symlink():  # a clone may hold one that leads into another tier, or anywhere
+                raise StoreError(f"{root / 'vectors'} is a link, which is not followed", hint=f"rm {root / 'vectors'}")
+            token = self._owner_token()
+            # A folder for each user of a working copy, so that none moves another's index aside.
+            self._local[name] = LocalVectorStore(root / "vectors" / sha256_hex(token.encode())[:12], token)
         return self._local[name]
 
     def _registry_store(self) -> RegistryVectorStore:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import semver
 
-from kiwi_rag.errors import SignatureRefused, SourceUnreadable, UsageError
-from kiwi_rag.formats import SourceFile, read_source, walk
+from kiwi_rag.errors import Rejected, SignatureRefused, SourceUnreadable, UsageError
+from kiwi_rag.formats import SourceFile, path_of, read_source, walk
 from kiwi_rag.formats.bump import with_version
 from kiwi_rag.ingest import read, side_path
 from kiwi_rag.model import Envelope, Item
@@ -47,7 +47,7 @@ def sources_of(paths: Sequence[Path], ai_dir: Path) -> list[SourceFile]:
     chosen: dict[Path, SourceFile] = {}
     for path in paths:
         below = list(_below(path.absolute(), ai_dir.absolute(), found))
-        if not below:
+        if not below and not _holds(path.absolute(), ai_dir.absolute()):
             raise UsageError(
                 f"{path} is not an item file or folder of {ai_dir}",
                 hint="items are directives/*.md, scripts/*.py and knowledge/*.md below .ai",
@@ -74,20 +74,46 @@ def sign(
     return SignedFile(item.ref, source.path, fresh=True)
 
 
-def bump(source: SourceFile, tier: Tier[VectorStore], gate: ValidationManager, part: str) -> str:
-    """Raise the version that a file declares, at its place, and return the new one.
+def raised(source: SourceFile, tier: Tier[VectorStore], gate: ValidationManager, part: str) -> bytes | None:
+    """Return a file's bytes with its declared version raised; None when it is signed as it is. Writes nothing.
 
     Raises
     ------
     Rejected
-        When the file would be refused anyway; it is left as it was.
+        When the file would be refused anyway.
     UsageError
         When it declares no version.
     """
-    item = gate.vet(read(source, tier, gate), tier.policy, tier.audit)
-    raised = str(semver.Version.parse(item.ref.version or "").next_version(part))
-    write_atomically(source.path, with_version(item.ref.item_type, item.content, raised).encode())
-    return raised
+    candidate = read(source, tier, gate)
+    item = gate.vet(candidate, tier.policy, tier.audit)
+    if _is_signed(candidate, item, gate):
+        return None
+    version = str(semver.Version.parse(item.ref.version or "").next_version(part))
+    try:
+        return with_version(item.ref.item_type, item.content, version).encode()
+    except UsageError as error:
+        raise UsageError(f"{candidate.path}: {error.message}; nothing was changed", hint=error.hint) from error
+
+
+def raise_versions(
+    sources: Sequence[SourceFile], tier: Tier[VectorStore], gate: ValidationManager, part: str
+) -> list[Rejected]:
+    """Raise the declared version of every file that is not signed as it is: all of them, or none.
+
+    Returns
+    -------
+    The rejections of files that would be refused; they are left as they were.
+    """
+    planned, refused = [], []
+    for source in sources:
+        try:
+            planned.append((source.path, raised(source, tier, gate, part)))
+        except Rejected as rejection:
+            refused.append(rejection)
+    for path, data in planned:
+        if data is not None:
+            write_atomically(path, data)
+    return refused
 
 
 def write_signature(path: Path, envelope: Envelope) -> None:
@@ -107,7 +133,7 @@ def place_item(ai_dir: Path, envelope: Envelope, *, overwrite: bool = False) -> 
     """
     signed = statement.parse(envelope.payload)
     ref = signed.ref
-    path = ai_dir / ref.item_type.folder / f"{ref.item_id}{ref.item_type.suffix}"
+    path = path_of(ai_dir, ref)
     if not path.parent.resolve().is_relative_to(ai_dir.resolve()) or path.is_symlink():
         raise SourceUnreadable(f"{path} leaves {ai_dir} by a link", hint="remove the link")
     if path.exists() and not overwrite and read_source(path, ai_dir) != signed.content.encode():
@@ -126,6 +152,8 @@ def remove_files(source: SourceFile) -> None:
         When it cannot be removed.
     """
     try:
+        if source.path.parent.is_symlink():
+            raise SourceUnreadable(f"{source.path.parent} is a link", hint="remove the link")
         source.path.unlink(missing_ok=True)
         side_path(source.path).unlink(missing_ok=True)
     except OSError as error:
@@ -155,8 +183,13 @@ def _is_signed(candidate: Candidate, item: Item, gate: ValidationManager) -> boo
     return same and statement.canonical(signed.metadata) == statement.canonical(item.metadata)
 
 
+def _holds(path: Path, ai_dir: Path) -> bool:
+    """Whether `path` is the whole tier, which may well be empty."""
+    return path in (ai_dir, ai_dir.parent)
+
+
 def _below(path: Path, ai_dir: Path, sources: Sequence[SourceFile]) -> Iterator[SourceFile]:
     for source in sources:
         here = source.path.absolute()
-        if here == path or path in here.parents or (path / ".ai") == ai_dir:
+        if here == path or path in here.parents:
             yield source

@@ -15,6 +15,7 @@ from typing import Any
 from kiwi_rag.errors import ConfigError
 
 PROJECT_FOLDER = ".ai"
+MAX_BYTES = 1 << 16
 
 
 def _setting(default: Any, what: str, *, project: bool = False, secret: bool = False) -> Any:
@@ -164,8 +165,10 @@ def _typed(name: str, value: Any, source: str) -> Any:
         if isinstance(value, (bool, list, dict)) or value is None:
             raise ValueError(f"a {wanted.__name__} is wanted")
         return wanted(value)
-    except ValueError as error:
-        raise ConfigError(f"{source}: {name} = {value!r} is not valid: {error}") from error
+    except (ValueError, OverflowError) as error:
+        secret = any(f.metadata["secret"] for f in fields(Settings) if f.name == name)
+        shown = "(hidden)" if secret else repr(value)
+        raise ConfigError(f"{source}: {name} = {shown} is not valid: {error}") from error
 
 
 def _from_project(path: Path) -> dict[str, Any]:
@@ -186,15 +189,25 @@ def _from_file(path: Path) -> dict[str, Any]:
     try:
         if not path.is_file():
             return {}
-        text = path.read_text(encoding="utf-8")
-        if len(text) > 1 << 16 or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1).decode()
+        if len(text) > MAX_BYTES or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
             raise ConfigError(f"{path}: over 64 KiB, or holds YAML aliases")
         document = yaml.safe_load(text) or {}
-    except (yaml.YAMLError, OSError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
+    except (yaml.YAMLError, OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read as YAML: {_reason(error)}") from None  # the cause quotes the file
     if not isinstance(document, dict):
         raise ConfigError(f"{path} does not hold keys and values")
     return _known(document, path)
+
+
+def _reason(error: Exception) -> str:
+    """Say what is wrong without quoting the file: it may hold secrets, or be a clone's link to one that does."""
+    import yaml
+
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"{error.problem} in line {error.problem_mark.line + 1}"
+    return (error.strerror or "") if isinstance(error, OSError) else type(error).__name__
 
 
 def _known(document: Mapping[str, Any], path: Path) -> dict[str, Any]:

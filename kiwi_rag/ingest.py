@@ -111,8 +111,10 @@ async def index(
     return IndexReport(admitted, survey.unchanged, removed, tuple(survey.rejected), passages)
 
 
-async def publish(candidate: Candidate, to: Tier[PublishingStore], writer: Writer) -> tuple[Admission, Receipt]:
-    """Admit one candidate under the registry's policy, hand it in, and make it searchable.
+async def publish(
+    candidate: Candidate, to: Tier[PublishingStore], gate: ValidationManager
+) -> tuple[Admission, Receipt]:
+    """Admit one candidate under the registry's policy and hand it in; it is searchable once it is indexed, too.
 
     Raises
     ------
@@ -121,11 +123,19 @@ async def publish(candidate: Candidate, to: Tier[PublishingStore], writer: Write
     RegistryError
         When the registry cannot be reached, or refuses; running it again is safe.
     """
-    admission = await admit(candidate, to, writer.gate)
-    receipt = await to.store.publish(admission)
-    if not receipt.known:
-        await to.store.index(await embed(admission, split(admission.item), writer))
-    return admission, receipt
+    admission = await admit(candidate, to, gate)
+    return admission, await to.store.publish(admission)
+
+
+async def index_published(admission: Admission, to: Tier[PublishingStore], writer: Writer) -> None:
+    """Make a published item searchable.
+
+    Raises
+    ------
+    RegistryRefused
+        When this connection's role may not: an indexer has to, with `index_pending`.
+    """
+    await to.store.index(await embed(admission, split(admission.item), writer))
 
 
 async def index_pending(to: Tier[PublishingStore], writer: Writer) -> AsyncIterator[ItemRef | Rejected]:
@@ -139,7 +149,7 @@ async def index_pending(to: Tier[PublishingStore], writer: Writer) -> AsyncItera
             except Rejected as rejection:
                 yield rejection
                 continue
-            await to.store.index(await embed(admission, split(admission.item), writer))
+            await index_published(admission, to, writer)
             yield admission.ref
 
 

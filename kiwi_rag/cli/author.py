@@ -9,7 +9,7 @@ import click
 
 from kiwi_rag import present
 from kiwi_rag.app import App
-from kiwi_rag.cli.session import DONE, REFUSED, Session
+from kiwi_rag.cli.session import DONE, REFUSED, Session, ask_passphrase
 from kiwi_rag.errors import KiwiError, Rejected
 from kiwi_rag.model import Finding
 
@@ -53,7 +53,11 @@ def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
 @PATHS
 @TIER
 @click.option("--key", default="", help="Name of the key to sign with.")
-@click.option("--bump", type=click.Choice(["patch", "minor", "major"]), help="Raise the declared version first.")
+@click.option(
+    "--bump",
+    type=click.Choice(["patch", "minor", "major"]),
+    help="First raise the declared version of what was edited.",
+)
 @click.option("--force", is_flag=True, help="Sign again what has a valid signature.")
 @click.pass_obj
 def sign(session: Session, paths: tuple[Path, ...], tier: str, key: str, bump: str | None, force: bool) -> int:
@@ -65,7 +69,11 @@ def sign(session: Session, paths: tuple[Path, ...], tier: str, key: str, bump: s
 @PATHS
 @TIER
 @click.option("--key", default="", help="Name of the key to sign with.")
-@click.option("--bump", type=click.Choice(["patch", "minor", "major"]), help="Raise the declared version first.")
+@click.option(
+    "--bump",
+    type=click.Choice(["patch", "minor", "major"]),
+    help="First raise the declared version of what was edited.",
+)
 @click.pass_obj
 def add(session: Session, paths: tuple[Path, ...], tier: str, key: str, bump: str | None) -> int:
     """Validate, sign and index files in one step."""
@@ -79,12 +87,14 @@ async def _sign(
 
     place = app.local(tier)
     sources = authoring.sources_of(paths, app.root(tier))
-    signing_key = app.signing_key(key)
-    signed, refused = [], []
+    signing_key = app.signing_key(key, ask_passphrase)
+    refused = authoring.raise_versions(sources, place, app.gate, bump) if bump else []
+    already = {r.ref for r in refused}
+    signed = []
     for source in sources:
+        if f"{source.item_type}:{source.item_id}" in already:
+            continue
         try:
-            if bump:
-                authoring.bump(source, place, app.gate, bump)
             signed.append(authoring.sign(source, place, app.gate, signing_key, force=force))
         except Rejected as rejection:
             refused.append(rejection)
@@ -104,13 +114,15 @@ async def _add(session: Session, app: App, paths: tuple[Path, ...], tier: str, k
 
     place = app.local(tier)
     sources = authoring.sources_of(paths, app.root(tier))
-    signing_key = app.signing_key(key)
-    added, refused = [], []
+    signing_key = app.signing_key(key, ask_passphrase)
+    refused = authoring.raise_versions(sources, place, app.gate, bump) if bump else []
+    already = {r.ref for r in refused}
+    added = []
     async with place.store.writing():
         for source in sources:
+            if f"{source.item_type}:{source.item_id}" in already:
+                continue
             try:
-                if bump:
-                    authoring.bump(source, place, app.gate, bump)
                 authoring.sign(source, place, app.gate, signing_key)
                 added.append(await ingest.ingest(source, place, app.writer))
                 acknowledge(session)(f"added  {added[-1].ref}")

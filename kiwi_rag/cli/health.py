@@ -47,7 +47,7 @@ async def _status(session: Session, app: App) -> int:
         session.data({"tiers": rows, "project": str(app.project_dir or ""), "keys": len(app.trust.signers)})
     else:
         for row in rows:
-            session.out("  ".join(str(value) for value in row.values() if value != ""))
+            session.out(present.safe("  ".join(str(value) for value in row.values() if value != "")))
         session.say(f"trusted signers: {len(app.trust.signers)}; project: {app.project_dir or 'none here'}")
     return PARTLY if any(row["problems"] for row in rows) else DONE
 
@@ -90,10 +90,10 @@ async def _doctor(session: Session, app: App, repair: bool) -> int:
         session.data({"problems": findings, "repaired": repaired})
     else:
         for line in repaired:
-            session.out(f"repaired  {line}")
+            session.out(present.safe(f"repaired  {line}"))
         for line in findings:
-            session.out(f"problem  {line}")
-    session.say("clean" if not findings else "run kiwi doctor --repair" if not repair else "some problems remain")
+            session.out(present.safe(f"problem  {line}"))
+    session.say("clean" if not findings else "indexes are mended by kiwi doctor --repair, the rest as each line says")
     return PARTLY if findings else DONE
 
 
@@ -109,8 +109,9 @@ async def _check_tier(app: App, name: str, repair: bool) -> tuple[list[str], lis
 
 
 def _check_setup(app: App) -> list[str]:
-    from kiwi_rag.signing import keys
+    from kiwi_rag.signing import keys, trust_file
 
+    own = trust_file.load(app.user_trust)
     problems = [
         f"keys: {path} can be read by others (chmod 600 {path})"
         for path in app.keys_dir.glob("*.pem")
@@ -120,6 +121,8 @@ def _check_setup(app: App) -> list[str]:
         problems.append("keys: there is no key to sign with (kiwi keys new)")
     if not app.trust.signers:
         problems.append("trust: nobody is trusted, so nothing can be admitted (kiwi keys new, or kiwi trust add)")
+    if app.project_trust and app.project_trust.is_file() and not trust_file.is_pinned(own, app.project_trust):
+        problems.append(f"trust: {app.project_trust} is not pinned, so its signers do not count (kiwi trust project)")
     return problems
 
 

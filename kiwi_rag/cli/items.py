@@ -77,12 +77,15 @@ def delete(session: Session, ref: str, tier: str, yes: bool) -> int:
 async def _get(session: Session, app: App, text: str, target: str, force: bool) -> int:
     from kiwi_rag import authoring, ingest
     from kiwi_rag.search.lookup import parse_address
+    from kiwi_rag.validation.manager import candidate_of
 
     address = parse_address(text)
     names = [address.tier] if address.tier else [n for n in ("user", "registry") if n != target]
     tier, item = await _find(app, address, names)
     to = app.local(target)
     async with to.store.writing():
+        # The gate first: what it refuses must neither lie in the folder nor take the place of a good file.
+        await ingest.admit(candidate_of(item.stored.envelope), to, app.gate)
         placed = authoring.place_item(app.root(target), item.stored.envelope, overwrite=force)
         admission = await ingest.ingest(placed, to, app.writer)
     if session.as_json:
@@ -139,7 +142,8 @@ async def _list(session: Session, app: App, source: str, filters: Filters) -> in
         session.data(rows)
     else:
         for row in rows:
-            session.out(f"{row['tier']}  {row['item_type']}  {row['item_id']}@{row['version']}  {row['path']}")
+            line = f"{row['tier']}  {row['item_type']}  {row['item_id']}@{row['version']}  {row['path']}"
+            session.out(present.safe(line))
     if not rows:
         session.say("no items: kiwi index brings a tier's files in")
     return PARTLY if failed else DONE
@@ -162,7 +166,8 @@ async def _verify(session: Session, app: App, refs: tuple[str, ...], source: str
     else:
         for row in rows:
             mark = "✓" if row["state"] == "verified" else "✗"
-            session.out(f"{mark} {row['tier']}  {row['ref']}  {row['state']}  {row['signer']}{row['reason']}")
+            line = f"{mark} {row['tier']}  {row['ref']}  {row['state']}  {row['signer']}{row['reason']}"
+            session.out(present.safe(line))
     states = [row["state"] for row in rows]
     session.say(
         f"{states.count('verified')} verified, {states.count('changed')} changed, {states.count('refused')} refused"
@@ -196,18 +201,12 @@ def _drift(tier: Tier[VectorStore], stored: StoredItem) -> str:
         data = read_source(Path(stored.path), tier.root)
     except SourceUnreadable as error:
         return error.message
-    return (
-        ""
-        if sha256_hex(data) == stored.content_sha256
-        else "the file was edited since: kiwi add, or kiwi sign and index"
-    )
+    return "" if sha256_hex(data) == stored.content_sha256 else "the file was edited since: kiwi add PATH --bump patch"
 
 
 async def _delete(session: Session, app: App, text: str, tier: str, yes: bool) -> int:
-    from pathlib import Path
-
     from kiwi_rag import authoring
-    from kiwi_rag.formats import SourceFile
+    from kiwi_rag.formats import SourceFile, path_of
     from kiwi_rag.search.lookup import parse_address
 
     place = app.local(tier)
@@ -215,13 +214,14 @@ async def _delete(session: Session, app: App, text: str, tier: str, yes: bool) -
     if len(refs) != 1:
         raise NotFound(f"{len(refs)} items of the {tier} tier are {text!r}", hint="kiwi list; put the type in front")
     stored = await place.store.get(refs[0])
-    path = Path(stored.path) if stored and stored.path else None
+    # Where the item's file is follows from its id; the index's word for it could name any file of the user's.
+    path = path_of(app.root(tier), stored.ref) if stored and stored.path else None
     if not yes and not (sys.stdin.isatty() and click.confirm(f"Delete {refs[0]} and {path}?", err=True)):
         raise UsageError("not confirmed; nothing was deleted", hint=f"kiwi delete {text} --yes")
     async with place.store.writing():
         if path:
             authoring.remove_files(SourceFile(path, refs[0].item_type, refs[0].item_id))
-            await place.store.delete_source(str(path))
+            await place.store.delete_source(stored.path if stored else "")
         await place.store.delete(refs[0])
         place.audit.append("deleted", str(refs[0]), stored.digest if stored else "", "", {})
     session.out(f"deleted  {refs[0]}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import socket
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,12 +11,12 @@ from pathlib import Path
 import click
 
 from kiwi_rag.app import App
-from kiwi_rag.cli.session import Session
+from kiwi_rag.cli.session import Session, ask_passphrase
 from kiwi_rag.errors import NotFound, SourceUnreadable, UsageError
 from kiwi_rag.signing import keys as kept
 from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.statement import format_time
-from kiwi_rag.signing.trust import Signer, SignerStatus, check_pattern
+from kiwi_rag.signing.trust import Signer, SignerStatus, check_pattern, check_principal
 
 
 @click.group()
@@ -35,10 +34,11 @@ def new(session: Session, name: str, principal: str, patterns: tuple[str, ...]) 
     app = session.app()
     for pattern in patterns:
         check_pattern(pattern)
+    who = _who(app, principal)
     key = kept.generate(name)
     path = kept.save(key, app.keys_dir, _passphrase(app, confirm=True))
-    signer = _trust(app, key.public_key, principal, patterns)
-    session.out(key.key_id)
+    signer = _trust(app, key.public_key, who, patterns)
+    session.out(key.public_key.hex())
     session.say(f"key {name!r} of {signer.principal} is in {path}; it may sign {', '.join(signer.patterns)}")
     session.say(f"others trust it with: kiwi trust add {key.public_key.hex()} --principal {signer.principal}")
 
@@ -53,7 +53,7 @@ def list_keys(session: Session) -> None:
         session.data(rows)
         return
     for row in rows:
-        session.out(f"{row['name']}  {row['status']}  {row['principal']}  {row['key_id']}")
+        session.out(f"{row['name']}  {row['status']}  {row['principal']}  {row['public_key']}")
     if not rows:
         session.say("there is no key yet: kiwi keys new")
 
@@ -100,11 +100,11 @@ def import_key(session: Session, file: Path, name: str, principal: str, patterns
         pem = file.read_bytes()
     except OSError as error:
         raise SourceUnreadable(f"cannot read {file}: {error.strerror}") from error
-    passphrase = _passphrase(app, confirm=False)
+    who, passphrase = _who(app, principal), _passphrase(app, confirm=False)
     encrypted = b"ENCRYPTED" in pem.split(b"\n", 1)[0]
     key = kept.from_pem(name or file.stem, pem, passphrase if encrypted else None)
     kept.save(key, app.keys_dir, passphrase)
-    _trust(app, key.public_key, principal, tuple(map(check_pattern, patterns)))
+    _trust(app, key.public_key, who, tuple(map(check_pattern, patterns)))
     session.out(key.key_id)
 
 
@@ -126,9 +126,12 @@ def retire(session: Session, name: str, compromised: bool) -> None:
     session.say(f"key {name!r} is {status} since {format_time(moment)}")
 
 
+def _who(app: App, principal: str) -> str:
+    return check_principal(principal or app.settings.principal or f"{getpass.getuser()}@{socket.gethostname()}")
+
+
 def _trust(app: App, public_key: bytes, principal: str, patterns: tuple[str, ...]) -> Signer:
-    who = principal or app.settings.principal or f"{getpass.getuser()}@{socket.gethostname()}"
-    signer = Signer(who, public_key, patterns or ("*",))
+    signer = Signer(principal, public_key, patterns or ("*",))
     trust_file.save(app.user_trust, trust_file.load(app.user_trust).with_signer(signer))
     return signer
 
@@ -147,10 +150,9 @@ def _row(app: App, name: str) -> dict[str, str]:
 
 
 def _passphrase(app: App, *, confirm: bool) -> str:
-    if app.settings.key_passphrase:
-        return app.settings.key_passphrase
-    if not sys.stdin.isatty():
+    passphrase = app.settings.key_passphrase or ask_passphrase(confirm=confirm)
+    if not passphrase:
         raise UsageError(
             "a private key needs a passphrase, and there is no terminal to ask", hint="set KIWI_KEY_PASSPHRASE"
         )
-    return str(click.prompt("Passphrase", hide_input=True, confirmation_prompt=confirm, err=True))
+    return passphrase

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from kiwi_rag.errors import KiwiError, RegistryRefused, Rejected, UsageError
 
 if TYPE_CHECKING:
     from kiwi_rag.formats import SourceFile
+    from kiwi_rag.model import Admission
 
 
 @click.command(epilog="Example: kiwi publish --all, or kiwi publish .ai/directives/acme/deploy")
@@ -41,33 +41,68 @@ async def _publish(session: Session, app: App, paths: tuple[Path, ...], tier: st
     if not sources:
         raise UsageError(f"there are no items in {root}", hint="kiwi init, then add a file below .ai/")
     await app.prepare_registry()
-    rows, refused = await _publish_each(session, app, sources, tier)
-    if session.as_json:
-        session.data({"published": rows, "refused": [r.as_dict() for r in refused]})
-    new = sum(not row["known"] for row in rows)
-    session.say(f"{new} published, {len(rows) - new} were there already, {len(refused)} refused")
-    return report_rejections(session, refused)
-
-
-async def _publish_each(
-    session: Session, app: App, sources: Sequence[SourceFile], tier: str
-) -> tuple[list[dict[str, Any]], list[KiwiError]]:
-    from kiwi_rag import ingest
-
-    place, registry = app.local(tier), app.registry()
-    rows: list[dict[str, Any]] = []
-    refused: list[KiwiError] = []
+    run = _Run(session, app, tier)
     with session.bar("publish", "items") as planned:
         progress = planned(len(sources))
         for source in sources:
-            try:
-                candidate = ingest.read(source, place, app.gate)
-                admission, receipt = await ingest.publish(candidate, registry, app.writer)
-            except (Rejected, RegistryRefused) as refusal:
-                refused.append(refusal)
-            else:
-                word = "known    " if receipt.known else "published"
-                rows.append({"ref": str(admission.ref), "sequence": receipt.sequence, "known": receipt.known})
-                acknowledge(session)(f"{word}  {admission.ref}  #{receipt.sequence}  {receipt.digest[:16]}")
+            await run.publish(source)
             progress(1)
-    return rows, refused
+    await run.sweep()
+    if session.as_json:
+        session.data({"published": run.rows, "refused": [r.as_dict() for r in run.refused]})
+    new = sum(not row["known"] for row in run.rows)
+    session.say(f"{new} published, {len(run.rows) - new} were there already, {len(run.refused)} refused")
+    if not run.may_index:
+        session.say("this role may not index: they are searchable once an indexer ran kiwi registry index")
+    return report_rejections(session, run.refused)
+
+
+class _Run:
+    """One run of publishing: what it handed in, what was refused, and whether this role may index."""
+
+    def __init__(self, session: Session, app: App, tier: str) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.refused: list[KiwiError] = []
+        self.may_index = True
+        self._app = app
+        self._place = app.local(tier)
+        self._registry = app.registry()
+        self._acknowledge = acknowledge(session)
+
+    async def publish(self, source: SourceFile) -> None:
+        """Publish and index one file; acknowledge it once it is durable."""
+        from kiwi_rag import ingest
+
+        try:
+            candidate = ingest.read(source, self._place, self._app.gate)
+            admission, receipt = await ingest.publish(candidate, self._registry, self._app.gate)
+        except (Rejected, RegistryRefused) as refusal:
+            self.refused.append(refusal)
+            return
+        if not receipt.known:
+            await self._index(admission)
+        word = "known    " if receipt.known else "published"
+        self.rows.append({"ref": str(admission.ref), "sequence": receipt.sequence, "known": receipt.known})
+        self._acknowledge(f"{word}  {admission.ref}  #{receipt.sequence}  {receipt.digest[:16]}")
+
+    async def sweep(self) -> None:
+        """Index what an earlier run had published when it was stopped."""
+        from kiwi_rag import ingest
+
+        if not self.may_index:
+            return
+        try:
+            async for _ in ingest.index_pending(self._registry, self._app.writer):
+                pass  # what the gate refuses here is others' and waits for their indexer
+        except RegistryRefused:
+            self.may_index = False
+
+    async def _index(self, admission: Admission) -> None:
+        from kiwi_rag import ingest
+
+        if not self.may_index:
+            return
+        try:
+            await ingest.index_published(admission, self._registry, self._app.writer)
+        except RegistryRefused:
+            self.may_index = False

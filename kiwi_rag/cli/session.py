@@ -69,7 +69,7 @@ class Session:
     def say(self, text: str) -> None:
         """Write a notice to stderr."""
         if not self.quiet:
-            click.echo(text, err=True, color=False if os.environ.get("NO_COLOR") else None)
+            click.echo(present.safe(text), err=True, color=False if os.environ.get("NO_COLOR") else None)
 
     def style(self, text: str, role: str) -> str:
         """Colour `text` for a terminal; `out` strips it anywhere else."""
@@ -110,13 +110,15 @@ class Session:
             if error.hint:
                 click.echo(f"    → {present.safe(error.hint)}", err=True)
         if self.verbose and error.__cause__ is not None:
-            click.echo(f"    caused by {type(error.__cause__).__name__}: {error.__cause__}", err=True)
+            cause = f"    caused by {type(error.__cause__).__name__}: {error.__cause__}"
+            click.echo(present.safe(cause), err=True)
         return exit_code(error)
 
     def usage(self, error: click.ClickException) -> int:
         """Report a mistake in the command line itself."""
         if self.as_json:
-            return self.failed(UsageError(error.format_message(), hint="kiwi --help"))
+            hint = "options such as --json stand before the command: kiwi --json search …; see kiwi --help"
+            return self.failed(UsageError(error.format_message(), hint=hint))
         error.show()
         return USAGE
 
@@ -136,3 +138,10 @@ def exit_code(error: KiwiError) -> int:
     if isinstance(error, UsageError):
         return USAGE
     return REFUSED if isinstance(error, Refused | RegistryRefused) else FAILED
+
+
+def ask_passphrase(*, confirm: bool = False) -> str:
+    """Ask for a passphrase on the terminal; return an empty text where there is none."""
+    if not sys.stdin.isatty():
+        return ""
+    return str(click.prompt("Passphrase", hide_input=True, confirmation_prompt=confirm, err=True))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kiwi_rag import present
 from kiwi_rag.cli.session import Session
 from kiwi_rag.config import PROJECT_FOLDER, home_of, process_environment
 from kiwi_rag.errors import StoreError, UsageError
@@ -44,7 +45,7 @@ def show_config(session: Session, resolved: bool) -> None:
         return
     for origin in origins:
         came = f"  # {origin.source}" if resolved else ""
-        session.out(f"{origin.name}: {origin.shown}{came}")
+        session.out(present.safe(f"{origin.name}: {origin.shown}{came}"))
 
 
 @click.command(epilog="Example: kiwi completion bash >> ~/.bashrc")

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import click
 
+from kiwi_rag import present
 from kiwi_rag.cli.session import Session
 from kiwi_rag.errors import NotFound, UsageError
 from kiwi_rag.refs import ItemType
 from kiwi_rag.signing import keys as kept
 from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.statement import format_time
-from kiwi_rag.signing.trust import Signer, SignerStatus, check_pattern
+from kiwi_rag.signing.trust import Signer, SignerStatus, check_pattern, check_principal
 
 _MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
 
@@ -33,7 +34,8 @@ def list_signers(session: Session) -> None:
         session.data(rows)
         return
     for row in rows:
-        session.out(f"{row['principal']}  {row['status']}  {row['items']}  {row['types']}  {row['key_id']}")
+        line = f"{row['principal']}  {row['status']}  {row['items']}  {row['types']}  {row['public_key']}"
+        session.out(present.safe(line))
     if not rows:
         session.say("nobody is trusted yet: kiwi keys new, or kiwi trust add PUBLIC_KEY --principal NAME")
 
@@ -60,7 +62,7 @@ def add(
     """Trust a public key (64 hex digits) for this user, or change what it may sign."""
     app = session.app()
     signer = Signer(
-        principal,
+        check_principal(principal),
         kept.parse_public(public_key),
         tuple(map(check_pattern, patterns)) or ("*",),
         tuple(map(ItemType, types)) or tuple(ItemType),
@@ -95,11 +97,12 @@ def project(session: Session, yes: bool) -> None:
     path = app.root("project") / "trust.toml"
     if not path.is_file():
         raise NotFound(f"there is no {path}", hint="kiwi trust add, then copy ~/.ai/trust.toml there")
+    digest = trust_file.file_digest(path)  # before they are shown: what is pinned is never more than what was seen
     for signer in trust_file.load(path).signers:
         session.say(f"  {signer.principal}  {signer.status}  {', '.join(signer.patterns)}  {signer.key_id[:16]}…")
     if not yes and not _confirm("Trust these signers in this project?"):
         raise UsageError("not confirmed; nothing was changed", hint="kiwi trust project --yes")
-    pinned = trust_file.load(app.user_trust).with_pin(Path(path).resolve(), trust_file.file_digest(path))
+    pinned = trust_file.load(app.user_trust).with_pin(Path(path).resolve(), digest)
     trust_file.save(app.user_trust, pinned)
     session.say(f"{path} is pinned; when it changes, it has to be pinned again")
 

@@ -7,10 +7,20 @@ Parsing never raises for bad content: it collects findings. `parse` is the door;
 from __future__ import annotations
 
 from kiwi_rag.formats.outcome import ParseOutcome
-from kiwi_rag.formats.source import MAX_BYTES, SourceFile, item_id_of, locate, read_source, walk
+from kiwi_rag.formats.source import MAX_BYTES, SourceFile, item_id_of, locate, path_of, read_source, walk
 from kiwi_rag.refs import ItemType
 
-__all__ = ["MAX_BYTES", "ParseOutcome", "SourceFile", "item_id_of", "locate", "parse", "read_source", "walk"]
+__all__ = [
+    "MAX_BYTES",
+    "ParseOutcome",
+    "SourceFile",
+    "item_id_of",
+    "locate",
+    "parse",
+    "path_of",
+    "read_source",
+    "walk",
+]
 
 
 def parse(item_type: ItemType, item_id: str, content: str, path: str = "") -> ParseOutcome:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, UsageError
 from kiwi_rag.model import Finding
-from kiwi_rag.refs import ItemType, check_item_id, fold_item_id
+from kiwi_rag.refs import ItemRef, ItemType, check_item_id, fold_item_id
 
 MAX_BYTES = 256 * 1024
 _SKIPPED_FOLDERS = frozenset({"vectors", "__pycache__"})
@@ -38,6 +38,17 @@ def item_id_of(relative: str | Path) -> str:
     if path.is_absolute() or ".." in path.parts or not path.name:
         raise InvalidItemId(f"{str(relative)!r} leaves the folder that items live in", hint="name an item below .ai/")
     return check_item_id(path.with_suffix("").as_posix())
+
+
+def path_of(ai_dir: Path, ref: ItemRef) -> Path:
+    """Return where the item's file stands below `ai_dir`: the other way round than `item_id_of`.
+
+    Raises
+    ------
+    InvalidItemId
+        If the id is not legal, so that no path leaves `ai_dir`.
+    """
+    return ai_dir / ref.item_type.folder / f"{check_item_id(ref.item_id)}{ref.item_type.suffix}"
 
 
 def locate(ai_dir: Path, file: Path) -> tuple[ItemType, str]:

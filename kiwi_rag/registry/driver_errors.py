@@ -56,6 +56,29 @@ def translated(wrapped: tuple[type[Exception], ...] = ()) -> Iterator[None]:
         raise translate(driver_error) from driver_error
 
 
+def checked_url(url: str) -> str:
+    """Return `url` if the driver can read it.
+
+    Raises
+    ------
+    RegistryUnreachable
+        When it cannot, without quoting it: the driver's own message holds the password, or a part of it.
+    """
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        parts = conninfo_to_dict(url)
+        host, port = str(parts.get("host") or ""), str(parts.get("port") or 0)
+        misread = ("@" in host and host[0] not in "/@") or not port.replace(",", "").isdigit()  # but socket folders may
+    except psycopg.Error:
+        misread = True
+    if misread:
+        hint = "postgresql://user:password@host/database, with %40 for @, %2F for / and %25 for % in the password"
+        raise RegistryUnreachable("the registry's URL is not one", hint=hint)
+    return url
+
+
 def translate(error: psycopg.Error) -> KiwiError:
     """Return Kiwi's error for the driver's."""
     state, said = error.sqlstate or "", error.diag.message_primary or " ".join(str(error).split())

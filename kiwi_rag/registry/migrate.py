@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kiwi_rag.registry import scripts
-from kiwi_rag.registry.driver_errors import translated
+from kiwi_rag.registry.driver_errors import checked_url, translated
 from kiwi_rag.registry.locate import locate
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def migrate(url: str, *, audience: str = "") -> None:
     from sqlalchemy.pool import NullPool
 
     options = {"connect_timeout": _CONNECT_SECONDS}
-    engine = create_engine(scripts.sqlalchemy_url(url), connect_args=options, poolclass=NullPool)
+    engine = create_engine(scripts.sqlalchemy_url(checked_url(url)), connect_args=options, poolclass=NullPool)
     with translated(wrapped=(DBAPIError,)), engine.begin() as connection:
         command.upgrade(_config(attributes={"connection": connection}), "head")
     if audience:
@@ -102,7 +102,7 @@ def _applied(url: str) -> tuple[str | None, str | None]:
         select (select max(version_num) from kiwi.alembic_version),
             (select value from kiwi.settings where name = 'sql_digest')
     """
-    with translated(), psycopg.connect(url, connect_timeout=_CONNECT_SECONDS) as connection:
+    with translated(), psycopg.connect(checked_url(url), connect_timeout=_CONNECT_SECONDS) as connection:
         try:
             row = connection.execute(query).fetchone()
         except psycopg.errors.UndefinedTable:

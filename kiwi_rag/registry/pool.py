@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.registry.driver_errors import translated
+from kiwi_rag.registry.driver_errors import checked_url, translated
 
 if TYPE_CHECKING:
     import psycopg
@@ -66,7 +66,7 @@ class Connections:
         async with self._resolving:
             if not self._url:
                 source = self._source
-                self._url = source if isinstance(source, str) else await asyncio.to_thread(source)
+                self._url = checked_url(source if isinstance(source, str) else await asyncio.to_thread(source))
         return self._url
 
     async def close(self) -> None:

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from kiwi_rag.embedding.base import EmbeddingProvider
 from kiwi_rag.errors import FingerprintMismatch, KiwiError, Refused, StoreCorrupt, StoreError, UsageError
+from kiwi_rag.formats import path_of
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import (
     Candidates,
@@ -27,6 +28,7 @@ from kiwi_rag.model import (
 )
 from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.search.fuse import DEFAULT_ALPHA, Found, Recency, Scored, fuse
+from kiwi_rag.search.plausible import check_candidates, check_statistics
 from kiwi_rag.search.rank import Group, groups, order
 from kiwi_rag.search.verify import VerifiedItem, verified_passage, verify_stored
 from kiwi_rag.signing.trust import TrustPolicy
@@ -112,10 +114,16 @@ class HybridSearchHandler:
         return [Found(a.tier.name, a.tier.rank, a.candidates.plan, c) for a in asked for c in a.candidates.items]
 
     async def _count(self, asked: _Asked, terms: Sequence[str]) -> None:
-        asked.statistics = await self._guard(asked, asked.tier.store.statistics(terms)) or asked.statistics
+        async def count() -> CollectionStatistics:
+            return check_statistics(await asked.tier.store.statistics(terms))
+
+        asked.statistics = await self._guard(asked, count()) or asked.statistics
 
     async def _candidates(self, asked: _Asked, question: StoreQuery) -> None:
-        asked.candidates = await self._guard(asked, asked.tier.store.search(question)) or asked.candidates
+        async def search() -> Candidates:
+            return check_candidates(await asked.tier.store.search(question), question)
+
+        asked.candidates = await self._guard(asked, search()) or asked.candidates
 
     async def _guard(self, asked: _Asked, call: Awaitable[_T]) -> _T | None:
         """Await a store, a stranger's code: whatever it raises becomes the tier's outcome.
@@ -184,7 +192,7 @@ class HybridSearchHandler:
             key_id=signer.key_id,
             principal=signer.principal,
             signed_at=signed.signed_at,
-            path=item.stored.path,
+            path=str(path_of(tier.root, signed.ref)) if tier.root else "",  # the index's own word is not signed
         )
 
     async def _fetch(self, entry: Scored, tier: Tier[VectorStore]) -> VerifiedItem:

@@ -14,12 +14,12 @@ from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.tiers import RANKS, Tier
 
-_ADDRESS = re.compile(r"(?:(?P<type>\w+):)?(?P<id>[^@:]+)(?:@(?P<version>\d[^@]*))?(?:@(?P<tier>[a-z]+))?")
+_ADDRESS = re.compile(r"(?:(?P<type>\w+):)?(?P<id>[^@:]+)(?:@(?P<version>\d[^@:]*))?(?:@(?P<tier>[a-z]+))?(?::\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """``[type:]item_id[@version][@tier]``, read."""
+    """``[type:]item_id[@version][@tier][:line]``, read; the line is what a search prints, and does not count."""
 
     item_type: ItemType | None
     item_id: str

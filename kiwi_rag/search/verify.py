@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from kiwi_rag.errors import Refused
 from kiwi_rag.formats import parse
 from kiwi_rag.model import Candidate, Passage, StoredItem, sha256_hex
 from kiwi_rag.passages import split
-from kiwi_rag.refs import ItemRef
-from kiwi_rag.signing.statement import Statement, digest_of
+from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.signing.statement import digest_of
 from kiwi_rag.signing.trust import TrustPolicy, Verified, verify
 from kiwi_rag.validation.policy import Policy
 
@@ -64,26 +65,40 @@ def verified_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
     signed, passage = item.verified.statement, candidate.passage
     if candidate.digest != item.stored.digest or candidate.ref.version != signed.ref.version:
         raise HitChanged("the passage belongs to another version of the item")
-    if passage.ordinal == 0 or not _stands_in(signed.content, passage):
-        if passage.ordinal and not _is_summary(signed, passage):
-            raise HitChanged("the index shows text that is not in the signed content at these lines")
-        return replace(passage, text=str(signed.metadata.get("description") or signed.ref.item_id), context="")
-    return passage
+    summaries, passages = _signed_passages(signed.ref.item_type, signed.ref.item_id, signed.content)
+    if passage.ordinal == 0 or any(_same(passage, p) for p in passages[:summaries]):
+        about = str(signed.metadata.get("description") or signed.ref.item_id)
+        summary = replace(passages[0], ordinal=passage.ordinal) if passages else passage
+        return replace(summary, text=about, context="")
+    own = next((p for p in passages if _same(passage, p)), None) or _whole_lines(signed.content, passage)
+    if own is None:
+        raise HitChanged("the index shows text that is not in the signed content at these lines")
+    return own
 
 
-def _stands_in(content: str, passage: Passage) -> bool:
-    lines = content.splitlines()[max(passage.start_line, 1) - 1 : passage.end_line]
-    return _words(passage.text) in _words("\n".join(lines)) and all(h in content for h in passage.heading)
-
-
-def _is_summary(signed: Statement, passage: Passage) -> bool:
-    """Say whether the signed content itself, split again, makes this passage of its summary."""
-    item = parse(signed.ref.item_type, signed.ref.item_id, signed.content).item
+@lru_cache(maxsize=256)
+def _signed_passages(item_type: ItemType, item_id: str, content: str) -> tuple[int, tuple[Passage, ...]]:
+    """Return how many passages signed content makes of its summary, which come first, and all that it makes."""
+    item = parse(item_type, item_id, content).item
     if item is None:
-        return False
+        return 0, ()
     summary = replace(item, sections=tuple(s for s in item.sections if s.kind == "summary"))
-    return any((p.ordinal, p.text) == (passage.ordinal, passage.text) for p in split(summary))
+    return len(split(summary)), split(item)
 
 
-def _words(text: str) -> str:
-    return " ".join(text.split())
+def _same(shown: Passage, own: Passage) -> bool:
+    """Whether the index's passage is this one; the context, made for the model, is not compared but replaced."""
+    names = ("text", "heading", "start_line", "end_line")
+    return all(getattr(shown, name) == getattr(own, name) for name in names)
+
+
+def _whole_lines(content: str, passage: Passage) -> Passage | None:
+    """Return a passage that another version of Kiwi cut, if it is whole signed lines: half of one may say the opposite.
+
+    What the index says of its headings is not shown.
+    """
+    start, end = passage.start_line, passage.end_line
+    lines = content.splitlines()[start - 1 : end] if 1 <= start <= end else []
+    same = bool(passage.text.split()) and passage.text.split() == "\n".join(lines).split()
+    same = same and all(heading in content for heading in passage.heading)
+    return replace(passage, heading=(), context="") if same else None

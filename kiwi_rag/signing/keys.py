@@ -103,7 +103,9 @@ def save(key: SigningKey, folder: Path, passphrase: str) -> Path:
         _write_new(path, data)
         path.with_suffix(".pub").write_text(f"{key.public_key.hex()}\n", encoding="ascii")
     except FileExistsError as error:
-        raise KeyUnavailable(f"a key named {key.name!r} exists already", hint="choose another --name") from error
+        raise KeyUnavailable(
+            f"a key named {key.name!r} exists already", hint="choose another: kiwi keys new NAME"
+        ) from error
     except OSError as error:
         raise KeyUnavailable(f"cannot write {path}: {error.strerror}") from error
     return path
@@ -124,7 +126,7 @@ def load(name: str, folder: Path, passphrase: str | None) -> SigningKey:
         mode = path.stat().st_mode
         pem = path.read_bytes()
     except FileNotFoundError as error:
-        raise NotFound(f"there is no key named {name!r} in {folder}", hint="kiwi keys new") from error
+        raise NotFound(f"there is no key named {name!r} in {folder}", hint="kiwi keys list; kiwi keys new") from error
     except OSError as error:
         raise KeyUnavailable(f"cannot read {path}: {error.strerror}") from error
     if mode & 0o077:

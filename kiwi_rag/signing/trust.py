@@ -73,13 +73,19 @@ class Signer:
         if ref.item_type not in self.types:
             raise WrongKey(
                 f"{self.principal} may not sign a {ref.item_type} ({', '.join(self.types)} only)",
-                hint=f"kiwi trust add PUBLIC_KEY --principal {self.principal} --type {ref.item_type}",
+                hint=self._widened(self.patterns, (*self.types, ref.item_type)),
             )
         if not any(matches(pattern, ref.item_id) for pattern in self.patterns):
             raise WrongKey(
                 f"{self.principal} may not sign {ref.item_id} ({', '.join(self.patterns)} only)",
-                hint=f"kiwi trust add PUBLIC_KEY --principal {self.principal} --items '{ref.namespace}/*'",
+                hint=self._widened((*self.patterns, f"{ref.namespace}/*"), self.types),
             )
+
+    def _widened(self, patterns: tuple[str, ...], types: tuple[ItemType, ...]) -> str:
+        """Return the command that lets this key sign more; it names everything, for an entry is replaced whole."""
+        items = " ".join(f"--items '{pattern}'" for pattern in patterns)
+        kinds = " ".join(f"--type {kind}" for kind in types)
+        return f"kiwi trust add {self.public_key.hex()} --principal {self.principal} {items} {kinds}"
 
     def _authorise_time(self, signed_at: datetime, received_at: datetime | None) -> None:
         if self.valid_after and signed_at < self.valid_after:
@@ -139,7 +145,7 @@ class TrustPolicy:
                     f"signed by key {claimed[0][:16] or '(unnamed)'}…, which nobody here trusts",
                     hint="if you know whose it is: kiwi trust add PUBLIC_KEY --principal NAME --items 'NAMESPACE/*'",
                 ) from error
-            raise BadSignature(hint="sign it again: kiwi sign PATH") from error
+            raise BadSignature(hint="if you edited it: kiwi sign PATH --bump patch") from error
         return tuple(known[key_id] for key_id in signed)
 
 
@@ -188,6 +194,19 @@ def authorised(
 def matches(pattern: str, item_id: str) -> bool:
     """Whether `pattern` covers `item_id`; only ``*`` is special, and it crosses slashes."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), item_id) is not None
+
+
+def check_principal(principal: str) -> str:
+    """Return `principal` if it can name somebody.
+
+    Raises
+    ------
+    UsageError
+        When it is empty, or holds what a terminal would obey or not show: it is what a person decides by.
+    """
+    if not principal.strip() or not principal.isprintable():
+        raise UsageError(f"{principal!r} cannot name a signer", hint="for example ada@acme.example")
+    return principal
 
 
 def check_pattern(pattern: str) -> str:

@@ -19,10 +19,11 @@ from kiwi_rag.errors import ConfigError, KiwiError, SourceUnreadable
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.refs import ItemType
 from kiwi_rag.signing.keys import parse_public
-from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy, check_pattern
+from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy, check_pattern, check_principal
 
 _SIGNER_KEYS = {"principal", "public_key", "items", "types", "valid_after", "valid_before", "status"}
 _PIN_KEYS = {"path", "sha256"}
+MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def load(path: Path) -> TrustFile:
         When it cannot be read.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(_bytes_of(path).decode())
     except FileNotFoundError:
         return TrustFile()
     except OSError as error:
@@ -96,7 +97,7 @@ def is_pinned(own: TrustFile, project: Path) -> bool:
 def file_digest(path: Path) -> str:
     """Return the hex SHA-256 of a file's bytes."""
     try:
-        return sha256_hex(path.read_bytes())
+        return sha256_hex(_bytes_of(path))
     except OSError as error:
         raise SourceUnreadable(f"cannot read {path}: {error.strerror}") from error
 
@@ -126,6 +127,17 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise SourceUnreadable(f"cannot write {path}: {error.strerror}") from error
 
 
+def _bytes_of(path: Path) -> bytes:
+    """Return a file's bytes; a device, a pipe or a huge file, which a clone may hold a link to, is not read."""
+    if path.exists() and not path.is_file():
+        raise SourceUnreadable(f"{path} is not a regular file", hint="replace it with a file")
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise SourceUnreadable(f"{path} is over {MAX_BYTES} bytes")
+    return data
+
+
 def _read(document: Mapping[str, Any], path: Path) -> TrustFile:
     unknown = set(document) - {"signer", "project"}
     if unknown:
@@ -141,7 +153,7 @@ def _read(document: Mapping[str, Any], path: Path) -> TrustFile:
 def _signer(table: Mapping[str, Any]) -> Signer:
     _only(table, _SIGNER_KEYS)
     return Signer(
-        principal=str(table["principal"]),
+        principal=check_principal(str(table["principal"])),
         public_key=parse_public(str(table["public_key"])),
         patterns=tuple(check_pattern(p) for p in _texts(table.get("items", ["*"]))),
         types=tuple(ItemType(t) for t in _texts(table.get("types", list(ItemType)))),

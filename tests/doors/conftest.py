@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -64,6 +65,12 @@ class Kiwi:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         return path
+
+    @property
+    def vectors(self) -> Path:
+        """The index that this user has of the project."""
+        token = (self.home / ".ai/owner-token").read_bytes()
+        return self.cwd / ".ai/vectors" / hashlib.sha256(token).hexdigest()[:12]
 
     def copy(self, ai_dir: Path) -> None:
         shutil.copytree(ai_dir, self.cwd / ".ai", dirs_exist_ok=True)

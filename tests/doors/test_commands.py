@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import select
 import stat
+import subprocess
+import sys
 
 import pytest
 
 from kiwi_rag.cli import _COMMANDS
-from tests.doors.conftest import Kiwi, note
+from tests.doors.conftest import PASSPHRASE, Kiwi, note
 
 GROUPS = {
     "keys": ["new", "list", "show", "export", "import", "retire"],
@@ -70,7 +75,7 @@ def test_keys_travel_as_encrypted_pem(ready: Kiwi):
     ready.run("keys", "import", str(pem), "--name", "copy")
     names = {row["name"]: row["key_id"] for row in ready.json("keys", "list")}
     assert names["copy"] == names["default"]
-    assert "several keys" in ready.run("sign", ".ai", expect=2).stderr or True
+    assert "several keys" in ready.run("sign", ".ai", expect=2).stderr
 
 
 def test_a_key_from_the_environment_signs(ready: Kiwi):
@@ -126,3 +131,73 @@ def test_registry_life(ready: Kiwi):
     ready.run("registry", "migrate")
     ready.run("registry", "stop")
     assert ready.json("registry", "status", expect=None)["running"] is False
+
+
+def answered(kiwi: Kiwi, answer: str, *arguments: str) -> tuple[int, str]:
+    """Run a command on a terminal, type `answer` at its first prompt, and return exit code and what it showed."""
+    environment = {**kiwi.environment(), "KIWI_KEY_PASSPHRASE": "", "TERM": "xterm"}
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kiwi_rag.cli", *arguments], cwd=kiwi.cwd, env=environment,
+        stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+    )  # fmt: skip
+    os.close(slave)
+    shown = b""
+    while process.poll() is None or select.select([master], [], [], 0)[0]:
+        if select.select([master], [], [], 0.1)[0]:
+            try:
+                shown += os.read(master, 65536)
+            except OSError:
+                break
+            if shown.endswith(b"Passphrase: "):
+                os.write(master, answer.encode() + b"\n")
+    os.close(master)
+    return process.wait(), shown.decode(errors="replace")
+
+
+def test_signing_asks_for_the_passphrase_on_a_terminal(ready: Kiwi):
+    path = ready.write("knowledge/acme/note.md", note())
+    code, shown = answered(ready, PASSPHRASE, "add", str(path))
+    assert code == 0, shown
+    assert PASSPHRASE not in shown
+    assert len(ready.json("list")) == 1
+    code, shown = answered(ready, "wrong", "sign", str(path), "--force")
+    assert code == 1
+    assert "passphrase" in shown.lower()
+
+
+def test_bump_raises_what_was_edited_and_leaves_the_rest(ready: Kiwi):
+    edited = ready.write("knowledge/acme/edited.md", note())
+    untouched = ready.write("knowledge/acme/untouched.md", note())
+    ready.run("sign", ".ai")
+    before = untouched.with_name("untouched.md.sig").read_bytes()
+    edited.write_text(note(extra="It wakes at six."))
+    ready.run("sign", ".ai", "--bump", "minor")
+    assert 'version: "1.1.0"' in edited.read_text()
+    assert 'version: "1.0.0"' in untouched.read_text()
+    assert untouched.with_name("untouched.md.sig").read_bytes() == before
+
+
+def test_bump_changes_all_or_nothing(ready: Kiwi):
+    first = ready.write("knowledge/acme/a.md", note())
+    ready.write("knowledge/acme/b.md", "# A note without a version\n\nIt says nothing of versions.\n")
+    stderr = ready.run("sign", ".ai", "--bump", "patch", expect=2).stderr
+    assert "b.md" in stderr
+    assert "nothing was changed" in stderr
+    assert 'version: "1.0.0"' in first.read_text()
+
+
+def test_the_address_that_a_search_prints_can_be_used(ready: Kiwi):
+    ready.run("add", str(ready.write("knowledge/acme/note.md", note())))
+    ready.run("publish", "--all")
+    out = ready.run("search", "staging scale-down", "--source", "registry", "--format", "paths").stdout
+    assert "Night-time scale-down" in ready.run("show", out.strip()).stdout
+
+
+def test_an_empty_project_is_no_mistake(ready: Kiwi):
+    assert ready.json("sign", ".ai") == {"signed": [], "refused": []}
+
+
+def test_doctor_tells_of_a_trust_file_that_does_not_count(ready: Kiwi):
+    (ready.cwd / ".ai/trust.toml").write_bytes((ready.home / ".ai/trust.toml").read_bytes())
+    assert "kiwi trust project" in ready.run("doctor", expect=3).stdout

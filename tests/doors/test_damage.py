@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 
 from tests.doors.conftest import Kiwi, note
@@ -25,7 +26,7 @@ def assert_whole(kiwi: Kiwi) -> None:
 
 def test_a_corrupted_catalog_is_moved_aside_and_made_anew(ready: Kiwi):
     kiwi = prepared(ready)
-    catalog = kiwi.cwd / ".ai/vectors/catalog.sqlite3"
+    catalog = kiwi.vectors / "catalog.sqlite3"
     catalog.write_bytes(b"\x00garbage" * 5000)
     result = kiwi.run("search", "which pump feeds the basin", expect=None)
     assert result.returncode in (1, 3)
@@ -37,7 +38,7 @@ def test_a_corrupted_catalog_is_moved_aside_and_made_anew(ready: Kiwi):
 
 def test_a_corrupted_chroma_folder_is_rebuilt_from_the_catalog(ready: Kiwi):
     kiwi = prepared(ready)
-    for path in (kiwi.cwd / ".ai/vectors/chroma").rglob("*"):
+    for path in (kiwi.vectors / "chroma").rglob("*"):
         if path.is_file():
             path.write_bytes(b"garbage")
     kiwi.run("doctor", "--repair")
@@ -46,7 +47,7 @@ def test_a_corrupted_chroma_folder_is_rebuilt_from_the_catalog(ready: Kiwi):
 
 def test_a_row_edited_in_the_catalog_is_never_shown(ready: Kiwi):
     kiwi = prepared(ready)
-    with sqlite3.connect(kiwi.cwd / ".ai/vectors/catalog.sqlite3") as catalog:
+    with sqlite3.connect(kiwi.vectors / "catalog.sqlite3") as catalog:
         catalog.execute(
             "update items set payload = cast(replace(payload, 'Basin 3', 'Basin 9') as blob) where item_id = 'acme/n3'"
         )
@@ -63,6 +64,12 @@ def test_an_index_that_came_with_a_clone_is_not_opened(ready: Kiwi):
     stranger.home.mkdir()
     (stranger.home / ".ai").mkdir()
     (stranger.home / ".ai/trust.toml").write_bytes((kiwi.home / ".ai/trust.toml").read_bytes())
+    (stranger.home / ".ai/owner-token").write_text("a" * 64)
+    shutil.copytree(kiwi.vectors, stranger.vectors)
     assert stranger.json("search", "which pump feeds the basin")["hits"] == []
+    assert list(stranger.vectors.glob("catalog.sqlite3.foreign-*"))
     stranger.run("index")
     assert len(stranger.json("search", "which pump feeds the basin")["hits"]) == 5
+    # The first user's own index is still there, versions and audit log with it.
+    assert kiwi.json("audit", "verify")["seq"] >= 5
+    assert len(kiwi.json("list")) == 5

@@ -12,7 +12,10 @@ import hmac
 import json
 import os
 import secrets
+import stat
 from pathlib import Path
+
+from kiwi_rag.errors import StoreError
 
 CATALOG_NAME = "catalog.sqlite3"
 CHROMA_NAME = "chroma"
@@ -39,7 +42,7 @@ class Ownership:
 
     def catalog_id(self) -> str | None:
         """Return the catalog's id when the folder is ours, else None."""
-        if self._mark.is_symlink() or (self._folder / CATALOG_NAME).is_symlink():
+        if self._mark.is_symlink() or not self._mark.is_file() or (self._folder / CATALOG_NAME).is_symlink():
             return None
         try:
             note = json.loads(self._mark.read_text(encoding="utf-8"))
@@ -73,6 +76,32 @@ class Ownership:
     def _sign(self, purpose: str, catalog_id: str) -> bytes:
         message = f"kiwi:{purpose}:{catalog_id}".encode()
         return hmac.new(self._token, message, hashlib.sha256).hexdigest().encode()
+
+
+def make_folder(folder: Path) -> None:
+    """Make a tier's folder; take out of it what leads a write elsewhere or makes a reader wait: links, pipes, devices.
+
+    The catalog and the Chroma folder have their own checks, which move them aside.
+
+    Raises
+    ------
+    StoreError
+        When the folder itself is a link: it may lead into another tier, or anywhere.
+    """
+    if folder.is_symlink():
+        raise StoreError(f"{folder} is a link, and derived data are never written through one", hint=f"rm {folder}")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        if path.name not in (CATALOG_NAME, CHROMA_NAME) and not _is_plain(path):
+            path.unlink(missing_ok=True)
+
+
+def _is_plain(path: Path) -> bool:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:  # another process has just removed it
+        return True
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def move_aside(path: Path, reason: str) -> Path | None:

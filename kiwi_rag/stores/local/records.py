@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from kiwi_rag.errors import StoreCorrupt
 from kiwi_rag.model import Admission, Envelope, Passage, StoredItem
 from kiwi_rag.refs import ItemRef, ItemType, fold_item_id
 from kiwi_rag.stores.base import SourceStamp
@@ -59,7 +60,20 @@ def signatures_text(envelope: Envelope) -> str:
 
 
 def stored_item(row: sqlite3.Row) -> StoredItem:
-    """Return an item from a row of ``items`` that also has its ``passages`` counted."""
+    """Return an item from a row of ``items`` that also has its ``passages`` counted.
+
+    Raises
+    ------
+    StoreCorrupt
+        When the row holds what Kiwi never writes.
+    """
+    try:
+        return _stored_item(row)
+    except (ValueError, TypeError) as error:
+        raise StoreCorrupt(f"a row of the catalog cannot be read: {error}", hint="kiwi index --rebuild") from error
+
+
+def _stored_item(row: sqlite3.Row) -> StoredItem:
     pairs = tuple((key, base64.b64decode(raw)) for key, raw in json.loads(row["signatures"]))
     return StoredItem(
         ref=item_ref(row),

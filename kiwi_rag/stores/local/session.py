@@ -13,7 +13,7 @@ from kiwi_rag.errors import StoreBusy, StoreCorrupt
 from kiwi_rag.stores.local.catalog import meta, set_meta
 from kiwi_rag.stores.local.connection import check_not_truncated, connect, sqlite_door
 from kiwi_rag.stores.local.lock import WriterLock
-from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, move_catalog_aside
+from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, make_folder, move_catalog_aside
 from kiwi_rag.stores.local.schema import SCHEMA_VERSION, migrate, schema_version
 
 Lane = Literal["read", "write", "audit"]
@@ -103,7 +103,7 @@ class CatalogSession:
             migrate(connection)
 
     def _make_folder(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         ignore = self._folder / ".gitignore"
         if not ignore.exists():
             ignore.write_text("*\n", encoding="utf-8")

@@ -20,7 +20,7 @@ from kiwi_rag.stores.local.chroma import ChromaIndex
 from kiwi_rag.stores.local.connection import transaction
 from kiwi_rag.stores.local.lock import WAIT_SECONDS, WriterLock
 from kiwi_rag.stores.local.maintenance import Maintenance
-from kiwi_rag.stores.local.ownership import Ownership
+from kiwi_rag.stores.local.ownership import Ownership, make_folder
 from kiwi_rag.stores.local.planner import EXACT_LIMIT, answer
 from kiwi_rag.stores.local.records import SourceStamp
 from kiwi_rag.stores.local.session import CatalogSession
@@ -206,7 +206,7 @@ class LocalVectorStore:
             raise
 
     def _acquire(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         self._lock.acquire()
 
     def _finish(self) -> None:
