@@ -74,46 +74,44 @@ def sign(
     return SignedFile(item.ref, source.path, fresh=True)
 
 
-def raised(source: SourceFile, tier: Tier[VectorStore], gate: ValidationManager, part: str) -> bytes | None:
-    """Return a file's bytes with its declared version raised; None when it is signed as it is. Writes nothing.
-
-    Raises
-    ------
-    Rejected
-        When the file would be refused anyway.
-    UsageError
-        When it declares no version.
-    """
-    candidate = read(source, tier, gate)
-    item = gate.vet(candidate, tier.policy, tier.audit)
-    if _is_signed(candidate, item, gate):
-        return None
-    version = str(semver.Version.parse(item.ref.version or "").next_version(part))
-    try:
-        return with_version(item.ref.item_type, item.content, version).encode()
-    except UsageError as error:
-        raise UsageError(f"{candidate.path}: {error.message}; nothing was changed", hint=error.hint) from error
-
-
 def raise_versions(
-    sources: Sequence[SourceFile], tier: Tier[VectorStore], gate: ValidationManager, part: str
+    sources: Sequence[SourceFile], paths: Sequence[Path], tier: Tier[VectorStore], gate: ValidationManager, part: str
 ) -> list[Rejected]:
-    """Raise the declared version of every file that is not signed as it is: all of them, or none.
+    """Raise the declared version of every file that `paths` name; below a folder, only of what is not signed as it is.
+
+    All of them are changed, or none.
 
     Returns
     -------
     The rejections of files that would be refused; they are left as they were.
+
+    Raises
+    ------
+    UsageError
+        When a file declares no version.
     """
+    named = {path.absolute() for path in paths}
     planned, refused = [], []
     for source in sources:
         try:
-            planned.append((source.path, raised(source, tier, gate, part)))
+            candidate = read(source, tier, gate)
+            item = gate.vet(candidate, tier.policy, tier.audit)
         except Rejected as rejection:
             refused.append(rejection)
+            continue
+        if source.path.absolute() in named or not _is_signed(candidate, item, gate):
+            planned.append((source.path, _raised(item, candidate.path, part)))
     for path, data in planned:
-        if data is not None:
-            write_atomically(path, data)
+        write_atomically(path, data)
     return refused
+
+
+def _raised(item: Item, path: str, part: str) -> bytes:
+    version = str(semver.Version.parse(item.ref.version or "").next_version(part))
+    try:
+        return with_version(item.ref.item_type, item.content, version).encode()
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}; nothing was changed", hint=error.hint) from error
 
 
 def write_signature(path: Path, envelope: Envelope) -> None:

@@ -88,7 +88,7 @@ async def _sign(
     place = app.local(tier)
     sources = authoring.sources_of(paths, app.root(tier))
     signing_key = app.signing_key(key, ask_passphrase)
-    refused = authoring.raise_versions(sources, place, app.gate, bump) if bump else []
+    refused = authoring.raise_versions(sources, paths, place, app.gate, bump) if bump else []
     already = {r.ref for r in refused}
     signed = []
     for source in sources:
@@ -115,7 +115,7 @@ async def _add(session: Session, app: App, paths: tuple[Path, ...], tier: str, k
     place = app.local(tier)
     sources = authoring.sources_of(paths, app.root(tier))
     signing_key = app.signing_key(key, ask_passphrase)
-    refused = authoring.raise_versions(sources, place, app.gate, bump) if bump else []
+    refused = authoring.raise_versions(sources, paths, place, app.gate, bump) if bump else []
     already = {r.ref for r in refused}
     added = []
     async with place.store.writing():

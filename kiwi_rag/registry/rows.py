@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.errors import EmbeddingError
+from kiwi_rag.errors import EmbeddingError, RegistryError
 from kiwi_rag.lexical import term_frequencies
 from kiwi_rag.model import Candidate, CollectionStatistics, EmbeddingRecord, Filters, Passage, StoredItem
 from kiwi_rag.refs import ItemRef, ItemType
@@ -87,7 +88,16 @@ def candidate(row: Mapping[str, Any]) -> Candidate:
 
 
 def stored_item(row: Mapping[str, Any]) -> StoredItem:
-    """Return a row of ``get_item`` or ``list_items`` as a stored item; its envelope is decoded strictly."""
+    """Return a row of ``get_item`` or ``list_items`` as a stored item; its envelope is decoded strictly.
+
+    Raises
+    ------
+    RegistryError
+        When the row is not one that a registry gives; without a time of arrival a retired key could not be judged.
+    """
+    received = row["received_at"]
+    if row["item_type"] not in list(ItemType) or not (isinstance(received, datetime) and received.tzinfo):
+        raise RegistryError("the registry gave an item without a type or a time of arrival")
     return StoredItem(
         ref=ItemRef(ItemType(row["item_type"]), row["item_id"], row["version"]),
         envelope=dsse.decode(row["envelope"]),

@@ -5,15 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kiwi_rag.config import resolve
-from kiwi_rag.errors import ConfigError, RegistryUnreachable, SourceUnreadable, StoreCorrupt, StoreError, UsageError
+from kiwi_rag.errors import (
+    ConfigError,
+    RegistryError,
+    RegistryUnreachable,
+    SourceUnreadable,
+    StoreCorrupt,
+    StoreError,
+    UsageError,
+)
 from kiwi_rag.model import Candidates, CollectionStatistics, Filters
 from kiwi_rag.registry.driver_errors import checked_url
+from kiwi_rag.registry.rows import stored_item
 from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.trust import check_principal
 from kiwi_rag.stores.local import LocalVectorStore
@@ -165,6 +175,13 @@ async def _write(folder: Path) -> None:
             store.audit.append("tried", "x", "", "", {})
     finally:
         await store.close()
+
+
+@pytest.mark.parametrize("lie", [{"received_at": None}, {"received_at": datetime(2026, 1, 1)}, {"item_type": "x"}])
+def test_a_registry_row_without_type_or_arrival_is_an_error_in_words(lie: dict[str, Any]):
+    row = {"item_type": "knowledge", "item_id": "acme/x", "version": "1.0.0", "received_at": datetime.now(UTC), **lie}
+    with pytest.raises(RegistryError):
+        stored_item(row)
 
 
 @pytest.mark.parametrize("target", ["/dev/zero", "pipe"])
