@@ -76,14 +76,14 @@ def sign(
 
 def raise_versions(
     sources: Sequence[SourceFile], paths: Sequence[Path], tier: Tier[VectorStore], gate: ValidationManager, part: str
-) -> list[Rejected]:
+) -> tuple[list[SourceFile], list[Rejected]]:
     """Raise the declared version of every file that `paths` name; below a folder, only of what is not signed as it is.
 
     All of them are changed, or none.
 
     Returns
     -------
-    The rejections of files that would be refused; they are left as they were.
+    The files that may be signed now, and the rejections of the others, which are left as they were.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def raise_versions(
         When a file declares no version.
     """
     named = {path.absolute() for path in paths}
-    planned, refused = [], []
+    ready, planned, refused = [], [], []
     for source in sources:
         try:
             candidate = read(source, tier, gate)
@@ -99,11 +99,12 @@ def raise_versions(
         except Rejected as rejection:
             refused.append(rejection)
             continue
+        ready.append(source)
         if source.path.absolute() in named or not _is_signed(candidate, item, gate):
             planned.append((source.path, _raised(item, candidate.path, part)))
     for path, data in planned:
         write_atomically(path, data)
-    return refused
+    return ready, refused
 
 
 def _raised(item: Item, path: str, part: str) -> bytes:

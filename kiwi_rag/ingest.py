@@ -72,9 +72,16 @@ async def ingest(source: SourceFile, to: Tier[FileStore], writer: Writer) -> Adm
     """
     candidate = read(source, to, writer.gate)
     admission = await admit(candidate, to, writer.gate)
+    await store(source, candidate, admission, to, writer)
+    return admission
+
+
+async def store(
+    source: SourceFile, candidate: Candidate, admission: Admission, to: Tier[FileStore], writer: Writer
+) -> None:
+    """Split, embed and store what was admitted, with the stamp of the file that it was read from."""
     records = await embed(admission, split(admission.item), writer)
     await to.store.upsert(records, stamp(source, candidate, admission, rules(to, writer)))
-    return admission
 
 
 async def index(

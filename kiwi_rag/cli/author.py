@@ -27,6 +27,7 @@ def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
     """Check items by steps 0-6 of the gate; nothing is signed, stored or recorded."""
     from kiwi_rag.authoring import sources_of
     from kiwi_rag.formats import read_source
+    from kiwi_rag.ingest import shown
     from kiwi_rag.validation.policy import policy_of
     from kiwi_rag.validation.signature import Candidate
 
@@ -37,7 +38,7 @@ def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
             findings: tuple[Finding, ...] = (source.problem,) if source.problem else ()
         else:
             data = read_source(source.path, root)
-            candidate = Candidate(source.item_type, source.item_id, data, path=present_path(source.path))
+            candidate = Candidate(source.item_type, source.item_id, data, path=shown(source.path))
             findings = app.gate.inspect(candidate, policy_of(tier)).findings
         rows.append((source, findings))
         if findings and not session.as_json:
@@ -88,12 +89,11 @@ async def _sign(
     place = app.local(tier)
     sources = authoring.sources_of(paths, app.root(tier))
     signing_key = app.signing_key(key, ask_passphrase)
-    refused = authoring.raise_versions(sources, paths, place, app.gate, bump) if bump else []
-    already = {r.ref for r in refused}
+    refused: list[Rejected] = []
+    if bump:
+        sources, refused = authoring.raise_versions(sources, paths, place, app.gate, bump)
     signed = []
     for source in sources:
-        if f"{source.item_type}:{source.item_id}" in already:
-            continue
         try:
             signed.append(authoring.sign(source, place, app.gate, signing_key, force=force))
         except Rejected as rejection:
@@ -115,13 +115,12 @@ async def _add(session: Session, app: App, paths: tuple[Path, ...], tier: str, k
     place = app.local(tier)
     sources = authoring.sources_of(paths, app.root(tier))
     signing_key = app.signing_key(key, ask_passphrase)
-    refused = authoring.raise_versions(sources, paths, place, app.gate, bump) if bump else []
-    already = {r.ref for r in refused}
+    refused: list[Rejected] = []
+    if bump:
+        sources, refused = authoring.raise_versions(sources, paths, place, app.gate, bump)
     added = []
     async with place.store.writing():
         for source in sources:
-            if f"{source.item_type}:{source.item_id}" in already:
-                continue
             try:
                 authoring.sign(source, place, app.gate, signing_key)
                 added.append(await ingest.ingest(source, place, app.writer))
@@ -145,10 +144,3 @@ def report_rejections(session: Session, refused: Sequence[KiwiError]) -> int:
         for refusal in refused:
             session.failed(refusal)
     return REFUSED if refused else DONE
-
-
-def present_path(path: Path) -> str:
-    """Return `path` as findings should name it."""
-    from kiwi_rag.ingest import shown
-
-    return shown(path)

@@ -85,9 +85,9 @@ async def _get(session: Session, app: App, text: str, target: str, force: bool) 
     to = app.local(target)
     async with to.store.writing():
         # The gate first: what it refuses must neither lie in the folder nor take the place of a good file.
-        await ingest.admit(candidate_of(item.stored.envelope), to, app.gate)
+        admission = await ingest.admit(candidate_of(item.stored.envelope), to, app.gate)
         placed = authoring.place_item(app.root(target), item.stored.envelope, overwrite=force)
-        admission = await ingest.ingest(placed, to, app.writer)
+        await ingest.store(placed, ingest.read(placed, to, app.gate), admission, to, app.writer)
     if session.as_json:
         session.data({"ref": str(admission.ref), "path": str(placed.path), "from": tier.name})
     else:

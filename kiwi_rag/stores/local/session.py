@@ -39,11 +39,6 @@ class CatalogSession:
             "audit": threading.Lock(),
         }
 
-    @property
-    def is_open(self) -> bool:
-        """Whether any connection is open."""
-        return bool(self._connections)
-
     @contextmanager
     def borrow(self, lane: Lane) -> Iterator[sqlite3.Connection]:
         """Lend one connection; SQLite's errors come out as Kiwi's.
