@@ -278,15 +278,15 @@ class App:
         """Let a signer publish to the registry; return its key id."""
         from kiwi_rag.registry.administration import enrol_signer
 
-        async with self._registry_store().connections.transaction() as connection:
-            return await enrol_signer(connection, signer)
+        async with self._registry_store().transport.session() as caller:
+            return await enrol_signer(caller, signer)
 
     async def enrolled(self) -> Sequence[EnrolledSigner]:
         """Return who may publish to the registry."""
         from kiwi_rag.registry.administration import list_signers
 
-        async with self._registry_store().connections.transaction() as connection:
-            return await list_signers(connection)
+        async with self._registry_store().transport.session() as caller:
+            return await list_signers(caller)
 
     @property
     def registry_is_embedded(self) -> bool:
@@ -305,10 +305,12 @@ class App:
         return self._local[name]
 
     def _registry_store(self) -> RegistryVectorStore:
+        from kiwi_rag.registry.pool import Connections
         from kiwi_rag.stores.postgres import RegistryVectorStore
 
         if self._registry is None:
-            self._registry = RegistryVectorStore(self.registry_url, fingerprint=str(self.embed.fingerprint))
+            transport = Connections(self.registry_url)
+            self._registry = RegistryVectorStore(transport, fingerprint=str(self.embed.fingerprint))
         return self._registry
 
     def _owner_token(self) -> str:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
 
+from kiwi_rag.errors import RegistryError
 from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.registry.calls import Caller, Row
+from kiwi_rag.registry.rows import moment
 from kiwi_rag.signing.trust import Signer, SignerStatus
-
-if TYPE_CHECKING:
-    import psycopg
-
-    Connection = psycopg.AsyncConnection[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ class EnrolledSigner:
         }
 
 
-async def enrol_signer(connection: Connection, signer: Signer) -> str:
+async def enrol_signer(caller: Caller, signer: Signer) -> str:
     """Enrol a key, or change what an enrolled one may sign; return its key id.
 
     Raises
@@ -47,65 +44,60 @@ async def enrol_signer(connection: Connection, signer: Signer) -> str:
     RegistryRefused
         When the key was retired or revoked here, or the role is not an admin's.
     """
-    arguments = [
-        signer.public_key.hex(),
-        signer.principal,
-        list(signer.patterns),
-        [kind.value for kind in signer.types],
-        signer.valid_after,
-        signer.valid_before,
-    ]
-    call = "select public.enrol_signer(%s, %s, %s::text[], %s::text[], %s::timestamptz, %s::timestamptz)"
-    return str(await _value(connection, call, arguments))
+    arguments = {
+        "public_key": signer.public_key.hex(),
+        "principal": signer.principal,
+        "item_patterns": list(signer.patterns),
+        "item_types": [kind.value for kind in signer.types],
+        "valid_after": signer.valid_after.isoformat() if signer.valid_after else None,
+        "valid_before": signer.valid_before.isoformat() if signer.valid_before else None,
+    }
+    return str(await caller.value("enrol_signer", arguments))
 
 
-async def retire_signer(connection: Connection, key_id: str, reason: str = "") -> bool:
+async def retire_signer(caller: Caller, key_id: str, reason: str = "") -> bool:
     """Take a key out of use; what it signed before stays. Return whether that changed anything."""
-    return bool(await _value(connection, "select public.retire_signer(%s, %s)", [key_id, reason]))
+    return bool(await caller.value("retire_signer", {"key_id": key_id, "reason": reason}))
 
 
-async def revoke_signer(connection: Connection, key_id: str, reason: str = "") -> bool:
+async def revoke_signer(caller: Caller, key_id: str, reason: str = "") -> bool:
     """Mark a key compromised: all that it signed vanishes from search now. Return whether that changed anything."""
-    return bool(await _value(connection, "select public.revoke_signer(%s, %s)", [key_id, reason]))
+    return bool(await caller.value("revoke_signer", {"key_id": key_id, "reason": reason}))
 
 
-async def list_signers(connection: Connection) -> Sequence[EnrolledSigner]:
+async def list_signers(caller: Caller) -> Sequence[EnrolledSigner]:
     """Return every signer, by principal."""
-    found = await (await connection.execute("select * from public.list_signers()")).fetchall()
-    return [_signer(row) for row in found]
+    return [_signer(row) for row in await caller.rows("list_signers", {})]
 
 
-async def yank_item(connection: Connection, ref: ItemRef, reason: str = "") -> int:
+async def yank_item(caller: Caller, ref: ItemRef, reason: str = "") -> int:
     """Take back one version, or all when `ref` names none; return how many were."""
-    call = "select public.yank_item(%s, %s, %s, %s)"
-    return int(await _value(connection, call, [ref.item_type.value, ref.item_id, ref.version, reason]))
+    named = {"item_type": ref.item_type.value, "item_id": ref.item_id, "version": ref.version, "reason": reason}
+    return int(await caller.value("yank_item", named))
 
 
-async def set_audience(connection: Connection, name: str) -> None:
+async def set_audience(caller: Caller, name: str) -> None:
     """Name the registry. Refused once something was published under another name."""
-    await connection.execute("select public.set_audience(%s)", [name])
+    await caller.value("set_audience", {"name_of_registry": name})
 
 
-async def verify_audit(connection: Connection) -> int | None:
+async def verify_audit(caller: Caller) -> int | None:
     """Return the number of the first audit record that breaks the chain; None when it holds."""
-    broken = await _value(connection, "select public.verify_audit()", [])
+    broken = await caller.value("verify_audit", {})
     return None if broken is None else int(broken)
 
 
-def _signer(row: Sequence[Any]) -> EnrolledSigner:
-    _, principal, patterns, types, valid_after, valid_before, status, changed, public_key = row
+def _signer(row: Row) -> EnrolledSigner:
     signer = Signer(
-        principal,
-        bytes.fromhex(public_key),
-        tuple(patterns),
-        tuple(ItemType(name) for name in types),
-        valid_after,
-        valid_before,
-        SignerStatus(status),
+        row["principal"],
+        bytes.fromhex(row["public_key"]),
+        tuple(row["item_patterns"]),
+        tuple(ItemType(name) for name in row["item_types"]),
+        moment(row["valid_after"]),
+        moment(row["valid_before"]),
+        SignerStatus(row["status"]),
     )
+    changed = moment(row["status_changed_at"])
+    if changed is None:
+        raise RegistryError("the registry gave a signer without the time of its status")
     return EnrolledSigner(signer, changed)
-
-
-async def _value(connection: Connection, query: Any, arguments: Sequence[Any]) -> Any:
-    row = await (await connection.execute(query, arguments)).fetchone()
-    return row[0] if row else None

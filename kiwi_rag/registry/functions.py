@@ -1,24 +1,20 @@
 """One typed caller for each of the registry's SQL functions that readers, publishers and the indexer use.
 
-Every caller takes an open connection (inside `Connections.transaction`) and binds its parameters.
+Every one takes a `Caller`, which binds the arguments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kiwi_rag.lexical import bm25_weights
 from kiwi_rag.model import Candidate, CollectionStatistics, EmbeddingRecord, Envelope, Filters, StoredItem, StoreQuery
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.registry import rows
+from kiwi_rag.registry.calls import Caller
 from kiwi_rag.signing import dsse
-
-if TYPE_CHECKING:
-    import psycopg
-
-    Connection = psycopg.AsyncConnection[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,73 +28,64 @@ class VersionRow:
     yanked: bool
 
 
-async def publish_item(connection: Connection, envelope: Envelope) -> Mapping[str, Any]:
+async def publish_item(caller: Caller, envelope: Envelope) -> Mapping[str, Any]:
     """Hand in an envelope; return the receipt: ``sequence``, ``digest``, ``audit_head``, ``known``, ``received_at``."""
-    receipt = await _value(connection, "select public.publish_item(%s)", [_json(dsse.encode(envelope))])
-    return dict(receipt)
+    return dict(await caller.value("publish_item", {"envelope": dsse.encode(envelope)}))
 
 
-async def store_passages(connection: Connection, records: Sequence[EmbeddingRecord]) -> int:
+async def store_passages(caller: Caller, records: Sequence[EmbeddingRecord]) -> int:
     """Store the passages of one item, at least one; return how many. The role must be ``kiwi_indexer``."""
-    first, passages = records[0], [rows.passage_object(record) for record in records]
-    arguments = [first.admission.digest, first.fingerprint, _json(passages)]
-    return int(await _value(connection, "select public.store_passages(%s, %s, %s)", arguments))
+    arguments = {
+        "which_digest": records[0].admission.digest,
+        "model_fingerprint": records[0].fingerprint,
+        "passages": [rows.passage_object(record) for record in records],
+    }
+    return int(await caller.value("store_passages", arguments))
 
 
-async def pending_items(
-    connection: Connection, fingerprint: str, limit: int, after: int
-) -> Sequence[tuple[int, Envelope]]:
+async def pending_items(caller: Caller, fingerprint: str, limit: int, after: int) -> Sequence[tuple[int, Envelope]]:
     """Return what waits for the indexer, as ``(sequence, envelope)``, oldest first."""
-    found = await _rows(connection, "select * from public.pending_items(%s, %s, %s)", [fingerprint, limit, after])
+    arguments = {"model_fingerprint": fingerprint, "max_count": limit, "after": after}
+    found = await caller.rows("pending_items", arguments)
     return [(row["sequence"], dsse.decode(row["envelope"])) for row in found]
 
 
-async def collection_statistics(
-    connection: Connection, terms: Sequence[str], fingerprint: str = ""
-) -> CollectionStatistics:
+async def collection_statistics(caller: Caller, terms: Sequence[str], fingerprint: str = "") -> CollectionStatistics:
     """Return the statistics of a model's collection, of the largest one when none is named."""
-    query = "select public.collection_statistics(%s::text[], %s)"
-    return rows.statistics(await _value(connection, query, [list(terms), fingerprint or None]))
+    arguments = {"terms": list(terms), "model_fingerprint": fingerprint or None}
+    return rows.statistics(await caller.value("collection_statistics", arguments))
 
 
-async def search_hybrid(connection: Connection, query: StoreQuery) -> Sequence[Candidate]:
+async def search_hybrid(caller: Caller, query: StoreQuery) -> Sequence[Candidate]:
     """Return both legs' best passages with both scores, BM25 by the query's own statistics."""
     terms, weights = rows.bm25_inputs(bm25_weights(query.statistics, query.terms))
-    arguments = [
-        rows.vector_text(query.vector),
-        terms,
-        weights,
-        query.statistics.average_length,
-        query.depth,
-        _json(rows.filter_object(query.filters)),
-        query.fingerprint,
-    ]
-    call = """
-        select * from public.search_hybrid(
-            %s::extensions.vector, %s::text[], %s::float8[], %s::float8, %s::integer, %s::jsonb, %s
-        )
-    """
-    return [rows.candidate(row) for row in await _rows(connection, call, arguments)]
+    arguments = {
+        "query_embedding": rows.vector_text(query.vector),
+        "terms": terms,
+        "weights": weights,
+        "average_length": query.statistics.average_length,
+        "depth": query.depth,
+        "filter": rows.filter_object(query.filters),
+        "model_fingerprint": query.fingerprint,
+    }
+    return [rows.candidate(row) for row in await caller.rows("search_hybrid", arguments)]
 
 
-async def get_item(connection: Connection, ref: ItemRef, *, yanked_too: bool = False) -> StoredItem | None:
+async def get_item(caller: Caller, ref: ItemRef, *, yanked_too: bool = False) -> StoredItem | None:
     """Return one version, the newest that was not yanked when `ref` names none."""
-    call = "select * from public.get_item(%s, %s, %s)"
-    found = await _rows(connection, call, [ref.item_id, ref.version, ref.item_type.value])
+    found = await caller.rows("get_item", _named(ref) | {"version": ref.version})
     found = [row for row in found if yanked_too or row["yanked_at"] is None]
     return rows.stored_item(found[0]) if found else None
 
 
-async def list_items(connection: Connection, filters: Filters) -> Sequence[StoredItem]:
+async def list_items(caller: Caller, filters: Filters) -> Sequence[StoredItem]:
     """Return the newest version of every item that the filters let through, by type and id."""
-    found = await _rows(connection, "select * from public.list_items(%s)", [_json(rows.filter_object(filters))])
+    found = await caller.rows("list_items", {"filter": rows.filter_object(filters)})
     return [rows.stored_item(row) for row in found]
 
 
-async def list_versions(connection: Connection, ref: ItemRef) -> Sequence[VersionRow]:
+async def list_versions(caller: Caller, ref: ItemRef) -> Sequence[VersionRow]:
     """Return every version of an item that was ever taken, oldest first."""
-    call = "select * from public.list_versions(%s, %s)"
-    found = await _rows(connection, call, [ref.item_id, ref.item_type.value])
     return [
         VersionRow(
             ItemRef(ref.item_type, ref.item_id, row["version"]),
@@ -107,35 +94,19 @@ async def list_versions(connection: Connection, ref: ItemRef) -> Sequence[Versio
             row["key_id"],
             row["yanked_at"] is not None,
         )
-        for row in found
+        for row in await caller.rows("list_versions", _named(ref))
     ]
 
 
-async def item_status(connection: Connection, ref: ItemRef) -> Sequence[Mapping[str, Any]]:
+async def item_status(caller: Caller, ref: ItemRef) -> Sequence[Mapping[str, Any]]:
     """Return what became of each version: version, signer_status, yanked_at, passages, searchable."""
-    call = "select * from public.item_status(%s, %s)"
-    return await _rows(connection, call, [ref.item_id, ref.item_type.value])
+    return await caller.rows("item_status", _named(ref))
 
 
-async def registry_status(connection: Connection) -> Mapping[str, Any]:
+async def registry_status(caller: Caller) -> Mapping[str, Any]:
     """Return counts, versions and health."""
-    return dict(await _value(connection, "select public.registry_status()", []))
+    return dict(await caller.value("registry_status", {}))
 
 
-def _json(value: object) -> Any:
-    from psycopg.types.json import Jsonb
-
-    return Jsonb(value)
-
-
-async def _value(connection: Connection, query: Any, arguments: Sequence[Any]) -> Any:
-    row = await (await connection.execute(query, arguments)).fetchone()
-    return row[0] if row else None
-
-
-async def _rows(connection: Connection, query: Any, arguments: Sequence[Any]) -> list[dict[str, Any]]:
-    from psycopg.rows import dict_row
-
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(query, arguments)
-        return await cursor.fetchall()
+def _named(ref: ItemRef) -> dict[str, Any]:
+    return {"item_id": ref.item_id, "item_type": ref.item_type.value}

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from kiwi_rag.registry.calls import Caller, SqlCaller
 from kiwi_rag.registry.driver_errors import checked_url, translated
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class Connections:
         self._resolving = asyncio.Lock()
 
     @asynccontextmanager
-    async def transaction(self, role: str = "") -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """Yield a connection inside a transaction: committed at the end, rolled back on an exception.
+    async def session(self, role: str = "") -> AsyncIterator[Caller]:
+        """Yield a caller inside a transaction: committed at the end, rolled back on an exception.
 
         `role` is one that the connection's own may act as; it counts for this transaction only.
 
@@ -55,9 +56,10 @@ class Connections:
                 connection = await self._take()
                 try:
                     async with connection.transaction():
+                        caller = SqlCaller(connection)
                         if role:
-                            await become(connection, role)
-                        yield connection
+                            await caller.become(role)
+                        yield caller
                 finally:
                     await self._give_back(connection)
 
@@ -100,11 +102,6 @@ class Connections:
             self._idle.append(connection)
         else:
             await connection.close()
-
-
-async def become(connection: psycopg.AsyncConnection[Any], role: str) -> None:
-    """Act as `role` to the end of the transaction."""
-    await connection.execute("select set_config('role', %s, true)", [role])
 
 
 async def _is_alive(connection: psycopg.AsyncConnection[Any]) -> bool:

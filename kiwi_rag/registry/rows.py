@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.errors import EmbeddingError, RegistryError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kiwi_rag.model import Vector
 
 _UNIT_TOLERANCE = 1e-3
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def vector_text(vector: Vector) -> str:
@@ -69,6 +70,25 @@ def filter_object(filters: Filters) -> dict[str, Any]:
     return {**narrowing, "tags": list(filters.tags)} if filters.tags else narrowing
 
 
+def moment(value: object) -> datetime | None:
+    """Return a point in time that came as the driver's value, or as JSON's text; None for none.
+
+    Raises
+    ------
+    RegistryError
+        When it is neither, or has no time zone.
+    """
+    if value is None:
+        return None
+    try:
+        read = datetime.fromisoformat(value) if isinstance(value, str) else value
+        if not isinstance(read, datetime) or read.tzinfo is None:
+            raise ValueError("not a time with a zone")
+    except ValueError as error:
+        raise RegistryError(f"the registry gave {str(value)[:40]!r} for a time") from error
+    return read
+
+
 def candidate(row: Mapping[str, Any]) -> Candidate:
     """Return a row of ``search_hybrid`` as a candidate."""
     passage = Passage(
@@ -83,7 +103,7 @@ def candidate(row: Mapping[str, Any]) -> Candidate:
         bm25=row["bm25"],
         metadata=row["metadata"],
         key_id=row["key_id"],
-        signed_at=row["signed_at"],
+        signed_at=moment(row["signed_at"]) or _NEVER,
     )
 
 
@@ -95,15 +115,15 @@ def stored_item(row: Mapping[str, Any]) -> StoredItem:
     RegistryError
         When the row is not one that a registry gives; without a time of arrival a retired key could not be judged.
     """
-    received = row["received_at"]
-    if row["item_type"] not in list(ItemType) or not (isinstance(received, datetime) and received.tzinfo):
+    received = moment(row["received_at"])
+    if row["item_type"] not in list(ItemType) or received is None:
         raise RegistryError("the registry gave an item without a type or a time of arrival")
     return StoredItem(
         ref=ItemRef(ItemType(row["item_type"]), row["item_id"], row["version"]),
         envelope=dsse.decode(row["envelope"]),
         digest=row["digest"],
         content_sha256=row["content_sha256"],
-        admitted_at=row["received_at"],
+        admitted_at=received,
         policy="registry",
         passages=row["passages"],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from kiwi_rag.errors import NotAdmitted, UsageError
 from kiwi_rag.model import (
@@ -17,7 +17,7 @@ from kiwi_rag.model import (
 )
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.registry import administration, functions
-from kiwi_rag.registry.pool import Connections, become
+from kiwi_rag.registry.calls import Transport
 from kiwi_rag.signing.trust import Signer
 from kiwi_rag.stores.base import Capabilities, Receipt, StoreStatus
 from kiwi_rag.validation.seal import require_sealed
@@ -31,14 +31,14 @@ class RegistryVectorStore:
 
     Parameters
     ----------
-    url
-        ``postgresql://…``, or a blocking function that returns it, called when it is first needed.
+    transport
+        The way to the registry: `kiwi_rag.registry.pool.Connections`, or Supabase's API.
     fingerprint
         The embedding model whose collection `statistics` and `status` are about; empty for the largest one.
     """
 
-    def __init__(self, url: str | Callable[[], str], *, fingerprint: str = "") -> None:
-        self._connections = Connections(url)
+    def __init__(self, transport: Transport, *, fingerprint: str = "") -> None:
+        self._transport = transport
         self._fingerprint = fingerprint
 
     @property
@@ -47,9 +47,9 @@ class RegistryVectorStore:
         return Capabilities(kind="postgres", keeps_versions=True, durable=True)
 
     @property
-    def connections(self) -> Connections:
-        """The connections, for the admins' functions in `kiwi_rag.registry.administration`."""
-        return self._connections
+    def transport(self) -> Transport:
+        """The way to the registry, for the admins' functions in `kiwi_rag.registry.administration`."""
+        return self._transport
 
     async def publish(self, admission: Admission) -> Receipt:
         """Hand in an admitted item; handing it in again changes nothing.
@@ -62,8 +62,8 @@ class RegistryVectorStore:
             When the registry's own checks say no.
         """
         require_sealed(admission)
-        async with self._connections.transaction() as connection:
-            answer = await functions.publish_item(connection, admission.envelope)
+        async with self._transport.session() as caller:
+            answer = await functions.publish_item(caller, admission.envelope)
         return Receipt(answer["sequence"], answer["digest"], answer["audit_head"], answer["known"])
 
     async def index(self, records: Sequence[EmbeddingRecord]) -> None:
@@ -79,8 +79,8 @@ class RegistryVectorStore:
             When the connection's role may not act as ``kiwi_indexer``.
         """
         _require_one_item(records)
-        async with self._connections.transaction(role="kiwi_indexer") as connection:
-            await functions.store_passages(connection, records)
+        async with self._transport.session(role="kiwi_indexer") as caller:
+            await functions.store_passages(caller, records)
 
     async def upsert(self, records: Sequence[EmbeddingRecord]) -> None:
         """Publish an admitted item if it is not there yet, and store its passages: both or neither.
@@ -88,41 +88,41 @@ class RegistryVectorStore:
         The connection's role must be able to do both; where two roles do it, use `publish` and `index`.
         """
         _require_one_item(records)
-        async with self._connections.transaction() as connection:
-            await functions.publish_item(connection, records[0].admission.envelope)
-            await become(connection, "kiwi_indexer")
-            await functions.store_passages(connection, records)
+        async with self._transport.session() as caller:
+            await functions.publish_item(caller, records[0].admission.envelope)
+            await caller.become("kiwi_indexer")
+            await functions.store_passages(caller, records)
 
     async def pending(self, fingerprint: str, limit: int = 100, after: int = 0) -> Sequence[tuple[int, Envelope]]:
         """Return up to `limit` published items without vectors of this model, as ``(sequence, envelope)``."""
-        async with self._connections.transaction(role="kiwi_indexer") as connection:
-            return await functions.pending_items(connection, fingerprint, limit, after)
+        async with self._transport.session(role="kiwi_indexer") as caller:
+            return await functions.pending_items(caller, fingerprint, limit, after)
 
     async def delete(self, ref: ItemRef) -> bool:
         """Yank a version, or all when `ref` names none; return whether that changed anything. Needs ``kiwi_admin``."""
-        async with self._connections.transaction() as connection:
-            return await administration.yank_item(connection, ref) > 0
+        async with self._transport.session() as caller:
+            return await administration.yank_item(caller, ref) > 0
 
     async def get(self, ref: ItemRef) -> StoredItem | None:
         """Return a version, the newest when `ref` names none; None for one that was yanked."""
-        async with self._connections.transaction() as connection:
-            return await functions.get_item(connection, ref)
+        async with self._transport.session() as caller:
+            return await functions.get_item(caller, ref)
 
     async def list(self, filters: Filters) -> Sequence[StoredItem]:
         """Return the newest version of each item that matches, ordered by type and id."""
-        async with self._connections.transaction() as connection:
-            return await functions.list_items(connection, filters)
+        async with self._transport.session() as caller:
+            return await functions.list_items(caller, filters)
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
         """Return every version ever published, yanked ones too, as version → content sha256 (hex)."""
-        async with self._connections.transaction() as connection:
-            versions = await functions.list_versions(connection, ref)
+        async with self._transport.session() as caller:
+            versions = await functions.list_versions(caller, ref)
         return {str(row.ref.version): row.content_sha256 for row in versions}
 
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
         """Return what BM25 needs to know of the searchable passages."""
-        async with self._connections.transaction() as connection:
-            return await functions.collection_statistics(connection, terms, self._fingerprint)
+        async with self._transport.session() as caller:
+            return await functions.collection_statistics(caller, terms, self._fingerprint)
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best `query.depth` passages, each with both scores.
@@ -132,13 +132,13 @@ class RegistryVectorStore:
         FingerprintMismatch
             When the registry holds vectors, but none of the query's model.
         """
-        async with self._connections.transaction() as connection:
-            return Candidates(tuple(await functions.search_hybrid(connection, query)), "exact")
+        async with self._transport.session() as caller:
+            return Candidates(tuple(await functions.search_hybrid(caller, query)), "exact")
 
     async def status(self) -> StoreStatus:
         """Return counts and health."""
-        async with self._connections.transaction() as connection:
-            told = await functions.registry_status(connection)
+        async with self._transport.session() as caller:
+            told = await functions.registry_status(caller)
         collections: dict[str, int] = dict(told["collections"])
         fingerprint = self._fingerprint or max(collections, key=lambda name: collections[name], default="")
         problems = () if told["audience"] else ("the registry has no name yet: kiwi registry migrate",)
@@ -146,18 +146,18 @@ class RegistryVectorStore:
 
     async def enrol(self, signer: Signer) -> str:
         """Let a signer publish, or change what it may publish; return its key id. Needs ``kiwi_admin``."""
-        async with self._connections.transaction() as connection:
-            return await administration.enrol_signer(connection, signer)
+        async with self._transport.session() as caller:
+            return await administration.enrol_signer(caller, signer)
 
     async def signers(self) -> Sequence[Mapping[str, object]]:
         """Return who may publish: ``key_id``, ``principal``, ``patterns``, ``types``, ``status`` and the rest."""
-        async with self._connections.transaction() as connection:
-            enrolled = await administration.list_signers(connection)
+        async with self._transport.session() as caller:
+            enrolled = await administration.list_signers(caller)
         return [one.as_dict() for one in enrolled]
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._connections.close()
+        await self._transport.close()
 
 
 def _require_one_item(records: Sequence[EmbeddingRecord]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kiwi_rag.registry.pool import Connections
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
@@ -30,7 +31,7 @@ def local(exact_limit: int) -> Backend:
 @asynccontextmanager
 async def registry(folder: Path) -> AsyncIterator[VectorStore]:
     with database(like=template()) as url:
-        store = RegistryVectorStore(url)
+        store = RegistryVectorStore(Connections(url))
         yield store
         await store.close()
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import psycopg
 import pytest
 
+from kiwi_rag.registry.pool import Connections
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.sql.databases import database, template
 
@@ -28,6 +29,6 @@ def connection(url: str) -> Iterator[psycopg.Connection]:
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[RegistryVectorStore]:
     """A store over it."""
-    opened = RegistryVectorStore(url)
+    opened = RegistryVectorStore(Connections(url))
     yield opened
     await opened.close()

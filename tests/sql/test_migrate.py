@@ -11,6 +11,7 @@ import pytest
 from kiwi_rag.errors import RegistryOutdated, RegistryRefused, RegistryUnreachable
 from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.registry import migrate, scripts
+from kiwi_rag.registry.pool import Connections
 from kiwi_rag.registry.postgres_binaries import binaries, run
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.sql.databases import database
@@ -88,7 +89,7 @@ def test_a_failed_migration_leaves_nothing() -> None:
 
 async def test_a_database_without_a_registry_is_outdated_not_empty() -> None:
     with database() as url:
-        store = RegistryVectorStore(url)
+        store = RegistryVectorStore(Connections(url))
         with pytest.raises(RegistryOutdated) as outdated:
             await store.get(ItemRef(ItemType.SCRIPT, "acme/x"))
         assert outdated.value.hint == "kiwi registry migrate"
@@ -99,6 +100,6 @@ async def test_a_database_without_a_registry_is_outdated_not_empty() -> None:
 async def test_no_server_is_unreachable_at_once(url: str) -> None:
     with pytest.raises(RegistryUnreachable):
         migrate.is_current(url)
-    store = RegistryVectorStore(url)
+    store = RegistryVectorStore(Connections(url))
     with pytest.raises(RegistryUnreachable):
         await store.status()

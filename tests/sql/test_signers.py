@@ -18,8 +18,8 @@ from tests.sql.databases import ADA
 
 
 async def revoke(store: RegistryVectorStore, key_id: str) -> bool:
-    async with store.connections.transaction() as connection:
-        return await administration.revoke_signer(connection, key_id, "laptop stolen")
+    async with store.transport.session() as caller:
+        return await administration.revoke_signer(caller, key_id, "laptop stolen")
 
 
 async def test_a_revoked_signers_items_vanish_at_once(store: RegistryVectorStore) -> None:
@@ -51,8 +51,8 @@ async def test_a_revoked_newer_version_gives_way_to_the_older(store: RegistryVec
 
 async def test_a_retired_signers_items_stay(store: RegistryVectorStore) -> None:
     await store.upsert(records(admission("acme/x"), ["zebra"]))
-    async with store.connections.transaction() as connection:
-        assert await administration.retire_signer(connection, ADA.key_id)
+    async with store.transport.session() as caller:
+        assert await administration.retire_signer(caller, ADA.key_id)
     assert (await store.statistics(["zebra"])).passages == 1
     with pytest.raises(RegistryRefused, match="retired"):
         await store.publish(admission("acme/y"))
