@@ -79,11 +79,16 @@ def checked_url(url: str) -> str:
     return url
 
 
+def refusal(state: str, said: str, hint: str) -> KiwiError:
+    """Return Kiwi's error for a refusal of the registry's own (SQLSTATE class KW), raised or answered."""
+    return _OWN.get(state, RegistryRefused)(said, hint=hint)
+
+
 def translate(error: psycopg.Error) -> KiwiError:
     """Return Kiwi's error for the driver's."""
     state, said = error.sqlstate or "", error.diag.message_primary or " ".join(str(error).split())
     if state.startswith("KW"):
-        return _OWN.get(state, RegistryRefused)(said, hint=error.diag.message_hint or "")
+        return refusal(state, said, error.diag.message_hint or "")
     if state == "42501":
         return RegistryRefused(
             f"this connection's role may not do that ({said})",

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from kiwi_rag.lexical import bm25_weights
 from kiwi_rag.model import Candidate, CollectionStatistics, EmbeddingRecord, Envelope, Filters, StoredItem, StoreQuery
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.registry import rows
 from kiwi_rag.registry.calls import Caller
+from kiwi_rag.registry.driver_errors import refusal
 from kiwi_rag.signing import dsse
+
+Visibility = Literal["public", "private"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,24 @@ class VersionRow:
     yanked: bool
 
 
-async def publish_item(caller: Caller, envelope: Envelope) -> Mapping[str, Any]:
-    """Hand in an envelope; return the receipt: ``sequence``, ``digest``, ``audit_head``, ``known``, ``received_at``."""
-    return dict(await caller.value("publish_item", {"envelope": dsse.encode(envelope)}))
+async def publish_item(caller: Caller, envelope: Envelope, visibility: Visibility = "public") -> Mapping[str, Any]:
+    """Hand in an envelope; return the receipt.
+
+    It holds ``sequence``, ``digest``, ``audit_head``, ``known``, ``received_at`` and ``visibility``. A refusal is an
+    answer too, not a failure of the transaction: it stays in the registry's audit log.
+
+    Raises
+    ------
+    RegistryRefused
+        When the registry's own checks say no.
+    """
+    arguments = {"envelope": dsse.encode(envelope)}
+    answer = await caller.value(
+        "publish_item", {**arguments, "visibility": visibility} if visibility != "public" else arguments
+    )
+    if "code" in answer:
+        raise refusal(str(answer["code"]), str(answer["message"]), str(answer.get("hint") or ""))
+    return dict(answer)
 
 
 async def store_passages(caller: Caller, records: Sequence[EmbeddingRecord]) -> int:
