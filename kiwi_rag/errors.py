@@ -256,6 +256,20 @@ class RegistryOutdated(RegistryError):
 
 
 class RegistryRefused(RegistryError):
-    """The registry refused the call."""
+    """The registry refused the call.
+
+    Parameters
+    ----------
+    state
+        The registry's own code, an SQLSTATE of class KW (docs/registry.md lists them), or an empty string.
+    """
 
     code = "registry-refused"
+
+    def __init__(self, message: str = "", *, hint: str = "", state: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.state = state
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the error, with ``state`` where the registry gave one."""
+        return super().as_dict() | ({"state": self.state} if self.state else {})

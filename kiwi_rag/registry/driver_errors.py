@@ -81,7 +81,9 @@ def checked_url(url: str) -> str:
 
 def refusal(state: str, said: str, hint: str) -> KiwiError:
     """Return Kiwi's error for a refusal of the registry's own (SQLSTATE class KW), raised or answered."""
-    return _OWN.get(state, RegistryRefused)(said, hint=hint)
+    if state in _OWN:
+        return _OWN[state](said, hint=hint)
+    return RegistryRefused(said, hint=hint, state=state)
 
 
 def translate(error: psycopg.Error) -> KiwiError:
