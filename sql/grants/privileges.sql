@@ -28,20 +28,30 @@ grant execute on function
     kiwi.search_embeddings, public.collection_statistics, kiwi.collection_statistics, kiwi.with_type, public.get_item,
     public.list_items, public.list_versions, public.item_status, public.list_signers, public.registry_status,
     kiwi.registry_status, kiwi.fold_item_id, kiwi.check_filter, kiwi.filtered_versions, kiwi.envelope_of,
-    kiwi.passage_count, kiwi.audit_head
+    kiwi.passage_count, kiwi.audit_head, kiwi.caller, kiwi.is_mine, public.registry_news, kiwi.registry_news
     to anon, authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;
 
 -- Publishing: the signature is the authority, so whoever is logged in may hand something in.
 grant execute on function public.publish_item, kiwi.publish_item
     to authenticated, service_role, kiwi_publisher, kiwi_admin;
 
--- Indexing: vectors are made on the trusted side alone.
-grant execute on function public.store_passages, kiwi.store_passages to kiwi_indexer;
-grant execute on function public.pending_items, kiwi.pending_versions to kiwi_indexer, kiwi_admin;
+-- Indexing: vectors are made on the trusted side alone. What waits may be private, so only the indexer sees it.
+grant execute on function
+    public.store_passages, kiwi.store_passages, public.pending_items, kiwi.pending_versions, public.claim_item,
+    kiwi.claim_item, public.set_back_item, kiwi.set_back_item, public.begin_collection, kiwi.begin_collection,
+    public.finish_collection, kiwi.finish_collection, public.read_passages, kiwi.read_passages, public.indexed_items,
+    kiwi.indexed_versions
+    to kiwi_indexer;
+grant execute on function public.drop_collection, kiwi.drop_collection to kiwi_indexer, kiwi_admin;
+grant select on kiwi.index_queue to kiwi_indexer, kiwi_admin, service_role;
+
+-- Taking back: an admin anything, others what is theirs.
+grant execute on function public.yank_item, kiwi.yank_item to authenticated, service_role, kiwi_publisher, kiwi_admin;
 
 -- Administration.
 grant execute on function
-    public.yank_item, kiwi.yank_item, public.enrol_signer, kiwi.enrol_signer, public.retire_signer,
+    public.enrol_signer, kiwi.enrol_signer, public.retire_signer,
     public.revoke_signer, kiwi.set_signer_status, public.set_audience, kiwi.set_audience, public.verify_audit,
     kiwi.verify_audit
     to kiwi_admin;
+grant execute on function public.audit_records to kiwi_admin, service_role;

@@ -1,22 +1,13 @@
--- Returns a payload as JSON if it is an item statement for this registry, as strictly as SQL can tell.
+-- Returns a payload as JSON if its bytes are the canonical form of an item statement for this registry.
 create or replace function kiwi.check_statement(payload bytea) returns jsonb
     language plpgsql stable
     set search_path = ''
     as $$
 declare
-    written text;
-    statement jsonb;
+    statement jsonb := case when kiwi.is_canonical(payload) then kiwi.payload_json(payload) end;
     audience text := (select value from kiwi.settings where name = 'audience');
 begin
-    begin
-        written := convert_from(payload, 'UTF8');
-        if written is json object with unique keys then
-            statement := written::jsonb;
-        end if;
-    exception when data_exception or program_limit_exceeded or statement_too_complex then
-        null;
-    end;
-    if statement is null
+    if jsonb_typeof(statement) is distinct from 'object'
         or (select array_agg(key order by key collate "C") from jsonb_object_keys(statement) as key) is distinct from
             array['content', 'item_id', 'item_type', 'metadata', 'registry', 'signed_at', 'version']
         or exists (
@@ -31,7 +22,7 @@ begin
     then
         raise exception using
             errcode = 'KW001',
-            message = 'the payload is not an item statement in strict JSON',
+            message = 'the payload is not an item statement in canonical JSON',
             hint = 'sign the item again with this version of Kiwi: kiwi sign PATH';
     end if;
     if (statement ->> 'registry') is distinct from audience then

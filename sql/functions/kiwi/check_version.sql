@@ -1,5 +1,6 @@
--- Returns if a statement may follow what the item had. The caller holds the item's lock.
-create or replace function kiwi.check_version(statement jsonb) returns void
+-- Returns if a statement may follow what its owner's item had: a private item is no obstacle to a public one of its
+-- name, so that nobody learns of it by a refusal. The caller holds the item's lock.
+create or replace function kiwi.check_version(statement jsonb, which_owner text) returns void
     language plpgsql stable
     set search_path = ''
     as $$
@@ -12,6 +13,7 @@ begin
         where v.item_type = statement ->> 'item_type'
             and v.folded_id = kiwi.fold_item_id(statement ->> 'item_id')
             and v.version = statement ->> 'version'
+            and v.owner_key = which_owner
     ) then
         raise exception using
             errcode = 'KW006',
@@ -20,6 +22,7 @@ begin
     end if;
     select * into newest from kiwi.item_versions as v
     where v.item_type = statement ->> 'item_type' and v.folded_id = kiwi.fold_item_id(statement ->> 'item_id')
+        and v.owner_key = which_owner
     order by v.version_key desc, v.sequence desc limit 1;
     if newest.version_key > kiwi.version_key(statement ->> 'version') then
         raise exception using

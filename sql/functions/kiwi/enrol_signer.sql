@@ -19,6 +19,12 @@ begin
             hint = 'SELECT enrol_signer(''<kiwi keys export NAME --hex>'', ''alice'', ''{acme/*}'');';
     end if;
     key := decode(public_key_hex, 'hex');
+    if kiwi.ed25519_point(key) is null then
+        raise exception using
+            errcode = 'KW013',
+            message = 'this public key is no point of Ed25519, not canonically encoded, or of small order',
+            hint = 'ask for the key again: kiwi keys export NAME --hex';
+    end if;
     insert into kiwi.signers as s (public_key, principal, item_patterns, item_types, valid_after, valid_before)
     values (key, principal_name, patterns, types, not_before, not_after)
     on conflict (key_id) do update set

@@ -1,5 +1,5 @@
--- Takes a DSSE envelope apart: payload, and the one signature whose key is enrolled here. `signer` is null when
--- none is; the key id is a hint, and whoever reads the item verifies the signature.
+-- Takes a DSSE envelope apart: payload, and the first signature whose key is enrolled here, an active one if there
+-- is one. `signer` is null when there is none; the key id is a hint, and the table verifies the signature.
 create or replace function kiwi.open_envelope(
     envelope jsonb, out payload bytea, out signature bytea, out signer text, out claimed text
 )
@@ -10,14 +10,14 @@ begin
     if jsonb_typeof(envelope) is distinct from 'object'
         or (select array_agg(key order by key collate "C") from jsonb_object_keys(envelope) as key) is distinct from
             array['payload', 'payloadType', 'signatures']
-        or envelope ->> 'payloadType' <> 'application/vnd.kiwi.item.v1+json'
+        or envelope ->> 'payloadType' is distinct from 'application/vnd.kiwi.item.v1+json'
         or jsonb_typeof(envelope -> 'payload') <> 'string'
         or jsonb_typeof(envelope -> 'signatures') <> 'array'
         or jsonb_array_length(envelope -> 'signatures') not between 1 and 16
         or exists (
             select from jsonb_array_elements(envelope -> 'signatures') as entry
             where jsonb_typeof(entry) <> 'object' or jsonb_typeof(entry -> 'keyid') is distinct from 'string'
-                or jsonb_typeof(entry -> 'sig') is distinct from 'string'
+                or jsonb_typeof(entry -> 'sig') is distinct from 'string' or entry - 'keyid' - 'sig' <> '{}'
         )
     then
         raise exception using
@@ -30,7 +30,7 @@ begin
     select s.key_id, kiwi.decode_base64(entry ->> 'sig') into signer, signature
     from jsonb_array_elements(envelope -> 'signatures') with ordinality as entries (entry, place)
     join kiwi.signers as s on s.key_id = entry ->> 'keyid'
-    order by place limit 1;
+    order by s.status <> 'active', place limit 1;
     if octet_length(signature) <> 64 then
         raise exception using errcode = 'KW001', message = 'an Ed25519 signature has 64 bytes, this one has not';
     end if;

@@ -1,15 +1,16 @@
 -- Each item's newest version that counts but has no passages of this model yet, oldest first, after a sequence number.
+-- An owner's private item is one beside the public one of its name.
 create or replace function kiwi.pending_versions(model_fingerprint text, max_count integer, after bigint)
     returns table (sequence bigint, envelope jsonb)
     language sql stable security definer
     set search_path = ''
     as $$
         with newest as (
-            select distinct on (v.item_type, v.folded_id) v.*
+            select distinct on (v.item_type, v.folded_id, v.owner_key) v.*
             from kiwi.item_versions as v
             join kiwi.signers as s on s.key_id = v.signer
-            where v.yanked_at is null and s.status <> 'compromised' and v.visibility = 'public'
-            order by v.item_type, v.folded_id, v.version_key desc, v.sequence desc
+            where v.yanked_at is null and s.status <> 'compromised'
+            order by v.item_type, v.folded_id, v.owner_key, v.version_key desc, v.sequence desc
         )
         select n.sequence, kiwi.envelope_of(v)
         from newest as n

@@ -1,4 +1,4 @@
--- Counts and health, as one object.
+-- Counts of what is public, and health, as one object.
 create or replace function kiwi.registry_status() returns jsonb
     language sql stable security definer
     set search_path = ''
@@ -7,12 +7,18 @@ create or replace function kiwi.registry_status() returns jsonb
             'audience', (select value from kiwi.settings where name = 'audience'),
             'revision', (select max(version_num) from kiwi.alembic_version),
             'sql_digest', (select value from kiwi.settings where name = 'sql_digest'),
-            'versions', (select count(*) from kiwi.item_versions),
-            'items', (select count(distinct (item_type, folded_id)) from kiwi.item_versions where yanked_at is null),
+            'versions', (select count(*) from kiwi.item_versions where visibility = 'public'),
+            'items', (
+                select count(distinct (item_type, folded_id)) from kiwi.item_versions
+                where yanked_at is null and visibility = 'public'
+            ),
             'signers', (select count(*) from kiwi.signers where status = 'active'),
             'collections', coalesce(
                 (select jsonb_object_agg(fingerprint, passages) from kiwi.collections), '{}'
             ),
+            'active_model', (kiwi.active_collection()).fingerprint,
+            'models', coalesce((select jsonb_agg(p) from kiwi.model_progress() as p), '[]'),
+            'queue', kiwi.queue_status(),
             'audit_head', kiwi.audit_head(),
             'server', current_setting('server_version'),
             'pgvector', (select extversion from pg_catalog.pg_extension where extname = 'vector')

@@ -1,4 +1,4 @@
--- The vector leg alone, over the collection with most passages.
+-- The vector leg alone, over the active model's collection.
 create or replace function kiwi.search_embeddings(query_embedding extensions.vector, match_count integer, filter jsonb)
     returns table (
         item_type text, item_id text, version text, digest text, principal text, text text, start_line integer,

@@ -1,5 +1,6 @@
 -- The union of both legs' best `depth` passages, each with both raw scores. BM25 is scored with the weights and the
--- average length that the caller gives, so that several tiers can share one set of statistics.
+-- average length that the caller gives, so that several tiers can share one set of statistics. The caller's own private
+-- passages are candidates, too, and hide the public item of their name.
 create or replace function kiwi.search_hybrid(
     query_embedding extensions.vector, terms text[], weights float8[], average_length float8, depth integer,
     filter jsonb, model_fingerprint text
@@ -14,6 +15,7 @@ create or replace function kiwi.search_hybrid(
 declare
     collection integer := kiwi.collection_of(model_fingerprint);
     checked jsonb := kiwi.check_filter(filter);
+    own bigint[] := array(select p.passage_id from kiwi.private_passages(collection, checked) as p);
 begin
     return query
         with found as (
@@ -22,19 +24,38 @@ begin
             union
             select m.passage_id
             from kiwi.matching_passages(collection, terms, weights, average_length, depth, checked) as m
+        ),
+        drafts as (
+            select distinct v.item_type, v.folded_id
+            from kiwi.item_embeddings as e
+            join kiwi.item_versions as v on v.digest = e.digest
+            where e.passage_id = any (own)
+        ),
+        words as (
+            select * from kiwi.score_passages(
+                collection, search_hybrid.terms, search_hybrid.weights, search_hybrid.average_length,
+                array(select f.passage_id from found as f)
+            )
+            union all
+            select * from kiwi.score_private_passages(
+                own, search_hybrid.terms, search_hybrid.weights, search_hybrid.average_length
+            )
         )
         select
             e.passage_id, v.item_type, v.item_id, v.version, v.digest, v.content_sha256, v.metadata, v.signer,
             s.principal, v.signed_at, e.ordinal, e.text, e.context, e.heading, e.start_line, e.end_line,
             coalesce(1 - (e.embedding operator(extensions.<=>) query_embedding), 0),
             coalesce(words.score, 0)
-        from found as f
+        from (select f.passage_id from found as f union all select unnest(own)) as f
         join kiwi.item_embeddings as e on e.passage_id = f.passage_id
         join kiwi.item_versions as v on v.digest = e.digest
         join kiwi.signers as s on s.key_id = v.signer
-        left join kiwi.score_passages(
-            collection, search_hybrid.terms, search_hybrid.weights, search_hybrid.average_length, array(select x.passage_id from found as x)
-        ) as words on words.passage_id = f.passage_id
-        where e.searchable and s.status <> 'compromised' and v.yanked_at is null and v.visibility = 'public';
+        left join words on words.passage_id = f.passage_id
+        where s.status <> 'compromised' and v.yanked_at is null
+            and (
+                e.passage_id = any (own)
+                or e.searchable and v.visibility = 'public'
+                    and not exists (select from drafts as d where (d.item_type, d.folded_id) = (v.item_type, v.folded_id))
+            );
 end
 $$;

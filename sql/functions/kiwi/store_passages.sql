@@ -18,8 +18,9 @@ begin
             hint = 'publish it first: kiwi publish REF';
     end if;
     perform kiwi.lock_index();
-    perform kiwi.collection_of(model_fingerprint); -- refuses to start a second model's collection beside a first
-    insert into kiwi.collections (fingerprint) values (model_fingerprint) on conflict (fingerprint) do nothing;
+    perform kiwi.require_collection(model_fingerprint); -- begin_collection alone starts a second beside a first
+    insert into kiwi.collections (fingerprint, ready_at) values (model_fingerprint, clock_timestamp())
+    on conflict (fingerprint) do nothing;
     select collection_id into collection from kiwi.collections where fingerprint = model_fingerprint;
     perform kiwi.withdraw_passages(array(
         select passage_id from kiwi.item_embeddings where digest = which_digest and collection_id = collection
@@ -36,6 +37,8 @@ begin
         terms text[], frequencies integer[], embedding text
     );
     get diagnostics stored = row_count;
+    update kiwi.index_queue set attempts = 0, problem = '', not_before = '-infinity'
+    where digest = which_digest and attempts > 0;
     perform kiwi.refresh_item(version.item_type, version.folded_id);
     return stored;
 exception when data_exception or integrity_constraint_violation or not_null_violation or check_violation then

@@ -10,6 +10,7 @@ create or replace function public.list_versions(item_id text, item_type text def
         from kiwi.item_versions as v
         where v.folded_id = kiwi.fold_item_id(list_versions.item_id)
             and (list_versions.item_type is null or v.item_type = list_versions.item_type)
+            and (v.visibility = 'public' or kiwi.is_mine(v.owner_id, v.owner_name))
         order by v.version_key, v.sequence
     $$;
 comment on function public.list_versions is 'Every version of an item that was ever taken.';

@@ -1,0 +1,24 @@
+-- A private version that was handed in again: for its owner it becomes public if that is wanted. Nobody else may have it.
+create or replace function kiwi.open_to_all(stored kiwi.item_versions, statement jsonb, wanted text)
+    returns kiwi.item_versions
+    language plpgsql
+    set search_path = ''
+    as $$
+begin
+    if not kiwi.is_mine(stored.owner_id, stored.owner_name) then
+        raise exception using
+            errcode = 'KW016',
+            message = 'this very statement is somebody else''s private item here',
+            hint = 'ask its owner to publish it, or publish a statement of your own';
+    end if;
+    if wanted = 'private' then
+        return stored;
+    end if;
+    perform kiwi.check_signer(stored.signer, statement);
+    perform kiwi.check_version(statement, '');
+    update kiwi.item_versions as v set visibility = 'public' where v.sequence = stored.sequence returning * into stored;
+    perform kiwi.note_publication('open', stored);
+    perform kiwi.refresh_item(stored.item_type, stored.item_id);
+    return stored;
+end
+$$;
