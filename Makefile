@@ -3,6 +3,7 @@
 #   make test    every test            make check   format, lint, types, import contracts
 #   make bench   figures side by side  make soak    long runs: kill -9, many times
 #   make lock    renew requirements/   make clean   forget the set-up
+#   make supabase-migrations           renew supabase/migrations/ from migrations/ and sql/
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -10,12 +11,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 export KIWI_CACHE_DIR ?= $(CURDIR)/.cache/kiwi
 
-.PHONY: demo test check bench soak lock format clean
+.PHONY: demo test check bench soak lock format clean supabase-migrations supabase-release
 
 demo: $(VENV)/run
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
 
-test: $(VENV)/test
+test: $(VENV)/test $(VENV)/supabase
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/dev
@@ -33,6 +34,12 @@ bench: $(VENV)/test
 
 soak: $(VENV)/test
 	KIWI_KILLS=50 $(BIN)/python -m pytest tests/doors/test_kill.py
+
+supabase-migrations: $(VENV)/dev
+	$(BIN)/python supabase/generate.py
+
+supabase-release: $(VENV)/dev
+	$(BIN)/python supabase/generate.py --release
 
 lock: $(VENV)/dev
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --python-version 3.11 --no-annotate --no-header \
@@ -59,5 +66,11 @@ $(VENV)/test: $(VENV)/dev requirements/parity.txt
 	$(PIP) -r requirements/parity.txt
 	touch $@
 
+# The Supabase CLI is a package of Node's. Without Node, or out of its registry's reach, its tests are skipped and say so.
+# Not `npm ci`: that wants the CLI for every platform in the lock file, whatever platform this is.
+$(VENV)/supabase: $(VENV)/made package.json package-lock.json
+	@if command -v npm > /dev/null && npm install --no-save --ignore-scripts --no-fund --no-audit --loglevel=error; \
+	    then touch $@; else echo "the Supabase CLI could not be installed: its tests will be skipped"; fi
+
 clean:
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) node_modules .cache .mypy_cache .ruff_cache .pytest_cache

@@ -80,6 +80,8 @@ def main() -> None:
         "processes": processes(),
         "local_search": script("local_search.py"),
         "encode": script("encode.py"),
+        "publish": script("publish.py"),
+        "sql_signature": script("sql_signature.py"),
     }
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     (HERE / "RESULTS.md").write_text(table(results))
@@ -99,7 +101,7 @@ def table(results: dict[str, Any]) -> str:
     ]
     for name, row in results["processes"].items():
         lines.append(f"| `{name}` | {row['median']:.3f} | {row['min']:.3f} | {row['max']:.3f} |")
-    for title in ("local_search", "encode"):
+    for title in ("local_search", "encode", "sql_signature", "publish"):
         lines += ["", f"## {title}", "", "```json", json.dumps(results[title], indent=1), "```"]
     return "\n".join(lines) + "\n"
 

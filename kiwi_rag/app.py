@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +14,7 @@ from kiwi_rag import config
 from kiwi_rag.errors import NotFound, RegistryUnreachable, StoreError, UsageError
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.signing import keys, trust_file
+from kiwi_rag.signing.notices import KeyNotice, narrowed
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
 from kiwi_rag.tiers import RANKS, Tier, tier_names
 from kiwi_rag.validation.policy import policy_of
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from kiwi_rag.embedding.base import EmbeddingProvider
     from kiwi_rag.ingest import Writer
     from kiwi_rag.registry.administration import EnrolledSigner
+    from kiwi_rag.registry.calls import Caller, Transport
+    from kiwi_rag.registry.watch import RegistryWatch
     from kiwi_rag.search import HybridSearchHandler
     from kiwi_rag.stores.base import FileStore, PublishingStore, VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
@@ -85,11 +86,18 @@ class App:
         await self.close()
 
     async def close(self) -> None:
-        """Release stores and, if this process was its last user, the embedded registry."""
+        """Write what is to be remembered, release stores and, if this was its last user, the embedded registry."""
         for store in self._local.values():
             await store.close()
         if "embed" in self.__dict__ and isinstance(self.embed, Closable):
             self.embed.close()
+        try:
+            if "witness" in self.__dict__:
+                await self.witness.close()
+        finally:
+            await self._close_registry()
+
+    async def _close_registry(self) -> None:
         if self._registry is not None:
             await self._registry.close()
         if self._embedded_started:
@@ -117,10 +125,49 @@ class App:
         """Where the embedded registry keeps its data."""
         return self.user_dir / "registry"
 
+    @property
+    def memory_dir(self) -> Path:
+        """Where this user remembers what registries said."""
+        return self.user_dir / "registries"
+
     @cached_property
     def trust(self) -> TrustPolicy:
-        """Who may sign what, for this user in this project."""
-        return trust_file.policy(self.user_trust, self.project_trust)
+        """Who may sign what, for this user in this project, less what registries took away."""
+        return narrowed(trust_file.policy(self.user_trust, self.project_trust), self.notices())
+
+    def notices(self) -> Sequence[KeyNotice]:
+        """Return the keys that lost trust, as every registry that this user met said.
+
+        Raises
+        ------
+        MemoryDamaged
+            When that cannot be read any more: nothing is trusted then.
+        """
+        if not self.memory_dir.is_dir():
+            return ()
+        from kiwi_rag.registry.memory_file import notices_below
+
+        return notices_below(self.memory_dir)
+
+    @cached_property
+    def witness(self) -> RegistryWatch:
+        """The registry, watched: what it says is held against what this user remembers of it."""
+        from kiwi_rag.registry.memory import Identity, place_of
+        from kiwi_rag.registry.watch import watch
+
+        s = self.settings
+        url = s.supabase_url if self.registry_is_api else str(self.registry_dir.resolve())
+        identity = Identity(s.registry_name, place_of(s.registry_url) if s.registry_url else url)
+        return watch(self._registry_store().transport, self.memory_dir, identity)
+
+    def judge_anew(self) -> None:
+        """Decide afresh who is trusted, after a registry took trust away."""
+        for name in ("trust", "gate", "writer"):
+            self.__dict__.pop(name, None)
+
+    def calling(self) -> AbstractAsyncContextManager[Caller]:
+        """Open a session with the registry, for the admins' functions."""
+        return self._registry_store().transport.session()
 
     @cached_property
     def gate(self) -> ValidationManager:
@@ -209,7 +256,14 @@ class App:
     def registry(self) -> Tier[PublishingStore]:
         """Return the registry tier; nothing is contacted until it is asked something."""
         store = self._registry_store()
-        return Tier("registry", RANKS["registry"], cast("PublishingStore", store), policy_of("registry"), self.audit)
+        return Tier(
+            "registry",
+            RANKS["registry"],
+            cast("PublishingStore", store),
+            policy_of("registry"),
+            self.audit,
+            witness=self.witness,
+        )
 
     def tier(self, name: str) -> Tier[VectorStore]:
         """Return any tier by name."""
@@ -239,9 +293,15 @@ class App:
         ------
         RegistryUnreachable
             When there is no registry yet, or its server cannot be started.
+        RegistryRefused
+            When the registry is reached over Supabase's API, which has no such URL.
         """
         if self.settings.registry_url:
             return self.settings.registry_url
+        if self.registry_is_api:
+            from kiwi_rag.registry.supabase_api import direct_only
+
+            raise direct_only()
         from kiwi_rag.registry import server
 
         if not self.registry_dir.exists():
@@ -278,60 +338,61 @@ class App:
         """Let a signer publish to the registry; return its key id."""
         from kiwi_rag.registry.administration import enrol_signer
 
-        async with self._registry_store().transport.session() as caller:
+        async with self.calling() as caller:
             return await enrol_signer(caller, signer)
 
     async def enrolled(self) -> Sequence[EnrolledSigner]:
         """Return who may publish to the registry."""
         from kiwi_rag.registry.administration import list_signers
 
-        async with self._registry_store().transport.session() as caller:
+        async with self.calling() as caller:
             return await list_signers(caller)
 
     @property
     def registry_is_embedded(self) -> bool:
         """Whether the registry is the one below the user's own folder."""
-        return not self.settings.registry_url
+        return not self.settings.registry_url and not self.registry_is_api
+
+    @property
+    def registry_is_api(self) -> bool:
+        """Whether the registry is reached over Supabase's API; a connection string, which can do more, goes first."""
+        return bool(self.settings.supabase_url) and not self.settings.registry_url
+
+    @property
+    def registry_place(self) -> str:
+        """Where the registry is, for people."""
+        s = self.settings
+        if s.registry_url:
+            unused = "; SUPABASE_URL is set too, and not used" if s.supabase_url else ""
+            return f"a server (KIWI_REGISTRY_URL{unused})"
+        if self.registry_is_api:
+            return f"Supabase's API, {s.supabase_url}"
+        return f"embedded, {self.registry_dir.resolve()}"
 
     def _local_store(self, name: str, root: Path) -> LocalVectorStore:
         from kiwi_rag.stores.local import LocalVectorStore
+        from kiwi_rag.stores.local.ownership import owner_token
 
         if name not in self._local:
             if (root / "vectors").is_symlink():  # a clone may hold one that leads into another tier, or anywhere
                 raise StoreError(f"{root / 'vectors'} is a link, which is not followed", hint=f"rm {root / 'vectors'}")
-            token = self._owner_token()
+            token = owner_token(self.user_dir)
             # A folder for each user of a working copy, so that none moves another's index aside.
             self._local[name] = LocalVectorStore(root / "vectors" / sha256_hex(token.encode())[:12], token)
         return self._local[name]
 
     def _registry_store(self) -> RegistryVectorStore:
-        from kiwi_rag.registry.pool import Connections
         from kiwi_rag.stores.postgres import RegistryVectorStore
 
         if self._registry is None:
-            transport = Connections(self.registry_url)
-            self._registry = RegistryVectorStore(transport, fingerprint=str(self.embed.fingerprint))
+            self._registry = RegistryVectorStore(self._transport(), fingerprint=str(self.embed.fingerprint))
         return self._registry
 
-    def _owner_token(self) -> str:
-        """Return this user's own secret, by which a tier's folder is known as made here and not cloned."""
-        path = self.user_dir / "owner-token"
-        try:
-            if not path.exists():
-                self._make_owner_token(path)
-            return path.read_text(encoding="ascii")
-        except OSError as error:
-            raise StoreError(
-                f"cannot keep {path}: {error.strerror}", hint="check the folder's owner and space"
-            ) from error
+    def _transport(self) -> Transport:
+        from kiwi_rag.registry.pool import Connections
+        from kiwi_rag.registry.supabase_api import SupabaseApi
 
-    def _make_owner_token(self, path: Path) -> None:
-        self.user_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = path.with_name(f"owner-token.{secrets.token_hex(4)}")
-        try:
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(secrets.token_hex(32))
-            with contextlib.suppress(FileExistsError):  # another process was first, and its token counts
-                path.hardlink_to(draft)
-        finally:
-            draft.unlink(missing_ok=True)
+        s = self.settings
+        if self.registry_is_api:
+            return SupabaseApi(s.supabase_url, s.supabase_key, s.supabase_token)
+        return Connections(self.registry_url)

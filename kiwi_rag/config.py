@@ -18,13 +18,13 @@ PROJECT_FOLDER = ".ai"
 MAX_BYTES = 1 << 16
 
 
-def _setting(default: Any, what: str, *, project: bool = False, secret: bool = False) -> Any:
-    return field(default=default, metadata={"what": what, "project": project, "secret": secret})
+def _setting(default: Any, what: str, *, project: bool = False, secret: bool = False, also: str = "") -> Any:
+    return field(default=default, metadata={"what": what, "project": project, "secret": secret, "also": also})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every setting of Kiwi. The environment variable of ``name`` is ``KIWI_NAME``."""
+    """Every setting of Kiwi. The environment variable of ``name`` is ``KIWI_NAME``; a few have a usual one as well."""
 
     home: str = _setting("~/.ai", "the user tier: items, keys, trust, embedded registry")
     cache_dir: str = _setting("~/.cache/kiwi", "model files and embedding cache; safe to delete")
@@ -33,6 +33,9 @@ class Settings:
     signing_key: str = _setting("", "private key as PEM text, for CI", secret=True)
     key_passphrase: str = _setting("", "unlocks the private key", secret=True)
     registry_url: str = _setting("", "postgresql://… of a registry server; default: the embedded one", secret=True)
+    supabase_url: str = _setting("", "https://… of a Supabase project that is the registry", also="SUPABASE_URL")
+    supabase_key: str = _setting("", "its publishable key, or a user's token", secret=True, also="SUPABASE_KEY")
+    supabase_token: str = _setting("", "a signed-in user's token, beside the publishable key", secret=True)
     registry_name: str = _setting("kiwi", "audience that signatures are made for", project=True)
     embedding_provider: str = _setting("onnx", "onnx, sentence-transformers, openai or ollama")
     embedding_model: str = _setting("", "model name; default: the provider's own")
@@ -116,14 +119,14 @@ def resolve(
     ConfigError
         On an unknown key, a value of the wrong type, or a key that a project's file may not set.
     """
-    variables = {name: environ[f"KIWI_{name.upper()}"] for name in _names() if environ.get(f"KIWI_{name.upper()}")}
+    variables = {name: environ[variable] for name in _names() if (variable := _variable(name, environ))}
     home = Path(variables.get("home", Settings().home)).expanduser()
     layers: list[tuple[str, Mapping[str, Any]]] = [(str(home / "config.yaml"), _from_file(home / "config.yaml"))]
     if project is not None and project.resolve() != home.resolve():
         layers.append((str(project / "config.yaml"), _from_project(project / "config.yaml")))
     layers.append(("environment", variables))
     layers.append(("flag", {k: v for k, v in (flags or {}).items() if v is not None}))
-    return _merge(layers)
+    return _merge(layers, environ)
 
 
 def find_project(start: Path, home: Path) -> Path | None:
@@ -144,13 +147,19 @@ def _names() -> tuple[str, ...]:
     return tuple(f.name for f in fields(Settings))
 
 
-def _merge(layers: list[tuple[str, Mapping[str, Any]]]) -> Resolved:
+def _variable(name: str, environ: Mapping[str, str]) -> str:
+    """Return the environment variable that sets `name`, Kiwi's own first; empty where none does."""
+    also = next(f.metadata["also"] for f in fields(Settings) if f.name == name)
+    return next((variable for variable in (f"KIWI_{name.upper()}", also) if environ.get(variable)), "")
+
+
+def _merge(layers: list[tuple[str, Mapping[str, Any]]], environ: Mapping[str, str]) -> Resolved:
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for source, layer in layers:
         for name, value in layer.items():
             values[name] = _typed(name, value, source)
-            sources[name] = f"KIWI_{name.upper()}" if source == "environment" else source
+            sources[name] = _variable(name, environ) if source == "environment" else source
     settings = Settings(**values)
     origins = tuple(
         Origin(f.name, getattr(settings, f.name), sources.get(f.name, "default"), f.metadata["secret"])

@@ -17,8 +17,15 @@
     │   │   ├── BadSignature      bad-signature   the bytes are not what the key signed
     │   │   ├── UnknownSigner     unknown-signer  nobody trusts the key that signed
     │   │   └── WrongKey          wrong-key       a known key that may not sign this item, now
-    │   └── AuditBroken           audit           a hash chain does not hold
+    │   ├── AuditBroken           audit           a hash chain does not hold
+    │   └── RegistryContradicted  contradiction   a registry says other than what it said before
+    │       ├── ChainShortened    audit-shortened its audit log ends before the head that was seen
+    │       ├── ChainForked       audit-forked    its audit log is another one than the one that was seen
+    │       ├── RolledBack        rolled-back     it serves an older version than was seen as the newest
+    │       ├── YankUndone        yank-undone     it serves a version as alive that was yanked
+    │       └── VersionChanged    version-changed it serves other bytes under a version that was seen
     ├── NotFound                  not-found       no such item, key, version or signer
+    │   └── Yanked                yanked          every version of the item was taken back
     ├── KeyUnavailable            key             a private key cannot be read, unlocked or written
     ├── SourceUnreadable          unreadable      a file cannot be read, or leaves its root by a link
     ├── EmbeddingError            embedding       the base of what a model can get wrong
@@ -28,6 +35,7 @@
         ├── StoreBusy             busy            another process is writing; names the holder
         ├── StoreFull             full            the disk is full; nothing was half-written
         ├── StoreCorrupt          corrupt         the catalog or an index is damaged
+        ├── MemoryDamaged         memory          what was remembered of a registry cannot be read
         └── RegistryError         registry        the base of what a registry can get wrong
             ├── RegistryUnreachable unreachable   no connection; says nothing about what it holds
             ├── RegistryOutdated  outdated        its schema is not the one this Kiwi speaks
@@ -177,10 +185,52 @@ class AuditBroken(Refused):
     code = "audit"
 
 
+class RegistryContradicted(Refused):
+    """The registry contradicts what it said before."""
+
+    code = "contradiction"
+
+
+class ChainShortened(RegistryContradicted):
+    """The registry's audit log ends before the head that was seen."""
+
+    code = "audit-shortened"
+
+
+class ChainForked(RegistryContradicted):
+    """The registry's audit log is not the one that was seen before."""
+
+    code = "audit-forked"
+
+
+class RolledBack(RegistryContradicted):
+    """The registry serves an older version than was seen as the newest."""
+
+    code = "rolled-back"
+
+
+class YankUndone(RegistryContradicted):
+    """The registry serves a version as alive that was yanked."""
+
+    code = "yank-undone"
+
+
+class VersionChanged(RegistryContradicted):
+    """The registry serves other bytes under a version that was seen."""
+
+    code = "version-changed"
+
+
 class NotFound(KiwiError):
     """There is no such thing here."""
 
     code = "not-found"
+
+
+class Yanked(NotFound):
+    """Every version of the item was taken back."""
+
+    code = "yanked"
 
 
 class KeyUnavailable(KiwiError):
@@ -235,6 +285,12 @@ class StoreCorrupt(StoreError):
     """The catalog is damaged."""
 
     code = "corrupt"
+
+
+class MemoryDamaged(StoreError):
+    """What was remembered of a registry cannot be read."""
+
+    code = "memory"
 
 
 class RegistryError(StoreError):

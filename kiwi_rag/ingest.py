@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from kiwi_rag.passages import split
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.stores.base import FileStore, PublishingStore, Receipt, SourceStamp, VectorStore
 from kiwi_rag.tiers import Tier
-from kiwi_rag.validation.manager import ValidationManager, candidate_of, ref_of
+from kiwi_rag.validation.manager import ValidationManager, ref_of
 from kiwi_rag.validation.signature import Candidate
 
 GATE_VERSION = 1
@@ -119,9 +119,11 @@ async def index(
 
 
 async def publish(
-    candidate: Candidate, to: Tier[PublishingStore], gate: ValidationManager
+    candidate: Candidate, to: Tier[PublishingStore], gate: ValidationManager, *, private: bool = False
 ) -> tuple[Admission, Receipt]:
     """Admit one candidate under the registry's policy and hand it in; it is searchable once it is indexed, too.
+
+    With `private` its owner alone finds it.
 
     Raises
     ------
@@ -131,33 +133,10 @@ async def publish(
         When the registry cannot be reached, or refuses; running it again is safe.
     """
     admission = await admit(candidate, to, gate)
-    return admission, await to.store.publish(admission)
-
-
-async def index_published(admission: Admission, to: Tier[PublishingStore], writer: Writer) -> None:
-    """Make a published item searchable.
-
-    Raises
-    ------
-    RegistryRefused
-        When this connection's role may not: an indexer has to, with `index_pending`.
-    """
-    await to.store.index(await embed(admission, split(admission.item), writer))
-
-
-async def index_pending(to: Tier[PublishingStore], writer: Writer) -> AsyncIterator[ItemRef | Rejected]:
-    """Make what waits in a registry searchable: the whole gate again, then the vectors. Yields each outcome."""
-    after = 0
-    while batch := await to.store.pending(str(writer.embed.fingerprint), after=after):
-        for sequence, envelope in batch:
-            after = sequence
-            try:
-                admission = await admit(candidate_of(envelope), to, writer.gate)
-            except Rejected as rejection:
-                yield rejection
-                continue
-            await index_published(admission, to, writer)
-            yield admission.ref
+    receipt = await to.store.publish(admission, private=private)
+    if to.witness and not receipt.private:
+        to.witness.note(admission.ref, admission.digest, admission.key_id, receipt.audit_head)
+    return admission, receipt
 
 
 def read(source: SourceFile, to: Tier[VectorStore], gate: ValidationManager) -> Candidate:
@@ -184,6 +163,17 @@ async def admit(candidate: Candidate, to: Tier[VectorStore], gate: ValidationMan
     """Run the gate over a candidate, against what its tier has seen."""
     history = await to.store.history(ref_of(candidate))
     return await asyncio.to_thread(gate.admit, candidate, to.policy, history, to.audit)
+
+
+async def admit_stored(candidate: Candidate, to: Tier[VectorStore], gate: ValidationManager) -> Admission:
+    """Run the gate over an item that its tier has taken already.
+
+    Its version may be below the highest there, which came after it; it only must not have been admitted with other
+    content.
+    """
+    history = await to.store.history(ref_of(candidate))
+    own = {version: known for version, known in history.items() if candidate.path.endswith(f"@{version}")}
+    return await asyncio.to_thread(gate.admit, candidate, to.policy, own, to.audit)
 
 
 async def embed(

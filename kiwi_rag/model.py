@@ -176,6 +176,8 @@ class StoredItem:
     """An item as a store gives it back: the signed bytes, and what was known when it was admitted.
 
     Nothing in here is trusted on its own; ``search`` verifies ``envelope`` again before a door shows any of it.
+    ``yanked_at`` and ``yank_reason`` tell that it was taken back, ``private`` that only its owner sees it. ``problem``
+    says why what a store gave cannot be read; such an item never verifies.
     """
 
     ref: ItemRef
@@ -186,6 +188,10 @@ class StoredItem:
     policy: str
     path: str = ""
     passages: int = 0
+    yanked_at: datetime | None = None
+    yank_reason: str = ""
+    private: bool = False
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,11 +265,25 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedHit:
+    """A hit that did not verify when it was about to be shown, or that cannot even be read."""
+
+    ref: ItemRef
+    tier: str
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Candidates:
-    """A store's answer: candidates in no particular order, and the plan it chose (``exact``, ``chroma``, …)."""
+    """A store's answer: candidates in no particular order, and the plan it chose (``exact``, ``chroma``, …).
+
+    ``refused`` holds what the store had to leave out because it cannot be read.
+    """
 
     items: tuple[Candidate, ...]
     plan: str
+    refused: tuple[RefusedHit, ...] = ()
 
 
 TierName = Literal["project", "user", "registry"]
@@ -301,7 +321,7 @@ class SearchResult:
     ``score`` is the fused score in [0, 1]; ``parts`` explains it (``cosine``, ``bm25``, ``vector_rank``,
     ``lexical_rank``, ``alpha``, ``prior``, ``plan``). ``shadows`` lists tiers whose item of the same id this one
     hides, as ``tier`` or ``tier!principal`` where another principal signed the hidden one; ``tiers`` every tier
-    that holds the same content.
+    that holds the same content. ``private`` tells that only its owner sees it.
     """
 
     ref: ItemRef
@@ -317,16 +337,7 @@ class SearchResult:
     principal: str
     signed_at: datetime
     path: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedHit:
-    """A hit that did not verify when it was about to be shown."""
-
-    ref: ItemRef
-    tier: str
-    code: str
-    reason: str
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True)

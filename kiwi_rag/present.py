@@ -76,6 +76,7 @@ def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
         "tier": hit.tier,
         "tiers": list(hit.tiers),
         "shadows": list(hit.shadows),
+        "private": hit.private,
         "signer": hit.principal,
         "key_id": hit.key_id,
         "verified": True,
@@ -116,14 +117,14 @@ def notices(reply: SearchReply) -> list[str]:
     lines = [
         f"{t.tier}: {t.state}: {(t.error or {}).get('message', '')} ({t.seconds:.1f} s)"
         for t in reply.tiers
-        if t.state not in ("ok", "refused")
+        if t.state not in ("ok", "refused") or (t.state == "refused" and t.error)
     ]
     lines += [safe(str((t.error or {}).get("hint"))) for t in reply.tiers if t.error and t.error.get("hint")]
     if reply.refused:
         lines.append(f"refused: {len(reply.refused)}")
         lines += [f"  {r.ref} in {r.tier}: {r.code}: {r.reason}" for r in reply.refused]
     if not reply.hits:
-        answered = [t.tier for t in reply.tiers if t.state in ("ok", "refused")]
+        answered = [t.tier for t in reply.tiers if t.state in ("ok", "refused") and not t.error]
         lines.append(f"nothing found in {', '.join(answered)}" if answered else "no tier answered")
     return [safe(line) for line in lines]
 
@@ -138,9 +139,18 @@ def item_json(stored: StoredItem, signed: Mapping[str, Any]) -> dict[str, Any]:
         "content_sha256": stored.content_sha256,
         "path": stored.path,
         "passages": stored.passages,
+        "private": stored.private,
         "admitted_at": stored.admitted_at.isoformat(),
+        **yank_json(stored),
         **signed,
     }
+
+
+def yank_json(stored: StoredItem) -> dict[str, Any]:
+    """Return when and why an item was taken back, JSON-ready; nothing for one that was not."""
+    if stored.yanked_at is None:
+        return {}
+    return {"yanked_at": stored.yanked_at.isoformat(), "yank_reason": stored.yank_reason}
 
 
 def finding_text(finding: Finding, style: Style = plain) -> str:
@@ -163,7 +173,7 @@ def findings_text(findings: Iterable[Finding], style: Style = plain) -> str:
 
 def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> list[str]:
     address = style(f"{hit.ref.item_id}@{hit.ref.version}", "id")
-    tiers = "+".join(hit.tiers)
+    tiers = "+".join(hit.tiers) + (" (private)" if hit.private else "")
     signer = style(f"✓ {safe(hit.principal)}", "ok")
     lines = [f"{rank:>2}. {address}  {hit.ref.item_type}  {tiers}  {signer}  {hit.score:.3f}"]
     if hit.shadows:

@@ -45,7 +45,8 @@ def _apply(connection: Connection) -> None:
 
 def offline() -> None:
     """Print the script."""
-    context.configure(dialect_name="postgresql", transactional_ddl=True, **_VERSION_TABLE)
+    transaction = bool(context.config.attributes.get("transaction", True))
+    context.configure(dialect_name="postgresql", transactional_ddl=transaction, **_VERSION_TABLE)
     with context.begin_transaction():
         say = context.get_context().impl.static_output
         for text in scripts.before_revisions():

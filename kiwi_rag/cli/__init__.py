@@ -29,6 +29,7 @@ _COMMANDS = {
     "list": ("items", "list_items", "List the items of a tier."),
     "verify": ("items", "verify", "Verify again what a tier's index holds."),
     "delete": ("items", "delete", "Remove an item: its file, signature and index entry."),
+    "yank": ("withdraw", "yank", "Take a published version back: kept, but no longer found."),
     "status": ("health", "status", "Show tiers, counts, model and registry."),
     "doctor": ("health", "doctor", "Check everything; --repair mends what can be mended."),
     "audit": ("health", "audit", "Show or verify the hash-chained audit log."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from typing import Any
 
@@ -9,9 +10,10 @@ import click
 
 from kiwi_rag import present
 from kiwi_rag.app import App
-from kiwi_rag.cli.author import TIER
 from kiwi_rag.cli.session import DONE, PARTLY, Session
 from kiwi_rag.errors import KiwiError, StoreCorrupt
+
+PROBE_SECONDS = 2.0
 
 
 @click.command(epilog="Example: kiwi status")
@@ -31,18 +33,27 @@ def doctor(session: Session, repair: bool) -> int:
 
 @click.command(epilog="Example: kiwi audit verify, or kiwi audit show --limit 20")
 @click.argument("action", type=click.Choice(["show", "verify"]), default="show")
-@TIER
+@click.option(
+    "--tier",
+    type=click.Choice(["project", "user", "registry"]),
+    default="project",
+    show_default=True,
+    help="Whose log; a registry's records are shown to its admins.",
+)
 @click.option("--since", type=int, default=0, help="Only records after this number.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True)
 @click.pass_obj
 def audit(session: Session, action: str, tier: str, since: int, limit: int) -> int:
-    """Show the audit log of a tier, or verify its hash chain and print the head."""
+    """Show the audit log of a tier, or verify its hash chain and print the head.
+
+    Of a registry `verify` also tells whether the log is the one that you saw before.
+    """
     return session.run(lambda app: _audit(session, app, action, tier, since, limit))
 
 
 async def _status(session: Session, app: App) -> int:
     rows = [await _tier_row(app, name) for name in app.source_names("local")]
-    rows.append(_registry_row(app))
+    rows.append(await _registry_row(app))
     if session.as_json:
         session.data({"tiers": rows, "project": str(app.project_dir or ""), "keys": len(app.trust.signers)})
     else:
@@ -62,11 +73,12 @@ async def _tier_row(app: App, name: str) -> dict[str, Any]:
     return {**row, **counts, "problems": "; ".join(state.problems)}
 
 
-def _registry_row(app: App) -> dict[str, Any]:
+async def _registry_row(app: App) -> dict[str, Any]:
     from kiwi_rag.registry import server
 
     if not app.registry_is_embedded:
-        return {"tier": "registry", "where": "a server (KIWI_REGISTRY_URL)", "problems": ""}
+        where = {"tier": "registry", "where": present.safe(app.registry_place)}
+        return {**where, **await _probe(app)}
     state = server.server_state(app.registry_dir)
     return {
         "tier": "registry",
@@ -74,6 +86,18 @@ def _registry_row(app: App) -> dict[str, Any]:
         "state": "running" if state.running else "not running",
         "problems": "",
     }
+
+
+async def _probe(app: App) -> dict[str, str]:
+    """Say whether a registry elsewhere answers, having waited for it no longer than a person does."""
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            held = await app.registry().store.status()
+    except TimeoutError:
+        return {"state": "silent", "problems": f"the registry gave no answer within {PROBE_SECONDS:g} s"}
+    except KiwiError as error:
+        return {"state": "failed", "problems": present.safe(error.message)}
+    return {"state": "answers", "items": f"{held.items} items", "problems": "; ".join(held.problems)}
 
 
 async def _doctor(session: Session, app: App, repair: bool) -> int:
@@ -135,6 +159,14 @@ def _check_model(app: App) -> list[str]:
 
 
 async def _audit(session: Session, app: App, action: str, tier: str, since: int, limit: int) -> int:
+    if tier == "registry":
+        from kiwi_rag.cli import registry_audit
+
+        return await (
+            registry_audit.verify(session, app)
+            if action == "verify"
+            else registry_audit.show(session, app, since, limit)
+        )
     log = app.local(tier).audit
     if action == "verify":
         head = log.verify_chain()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,10 @@ import click
 
 from kiwi_rag import present
 from kiwi_rag.app import App
+from kiwi_rag.cli.freshness import learn_who_lost_trust
 from kiwi_rag.cli.search import SOURCE
 from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session
-from kiwi_rag.errors import KiwiError, NotFound, Refused, SourceUnreadable, UsageError
+from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, SourceUnreadable, UsageError, Yanked
 from kiwi_rag.model import Filters, StoredItem, sha256_hex
 from kiwi_rag.refs import ItemType
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from kiwi_rag.search.lookup import Address
     from kiwi_rag.search.verify import VerifiedItem
     from kiwi_rag.stores.base import VectorStore
-    from kiwi_rag.tiers import Tier
+    from kiwi_rag.tiers import Look, Tier
 
 REF = click.argument("ref")
 
@@ -82,6 +84,8 @@ async def _get(session: Session, app: App, text: str, target: str, force: bool) 
     address = parse_address(text)
     names = [address.tier] if address.tier else [n for n in ("user", "registry") if n != target]
     tier, item = await _find(app, address, names)
+    app.judge_anew()
+    _warn_of_yank(session, item)
     to = app.local(target)
     async with to.store.writing():
         # The gate first: what it refuses must neither lie in the folder nor take the place of a good file.
@@ -89,7 +93,8 @@ async def _get(session: Session, app: App, text: str, target: str, force: bool) 
         placed = authoring.place_item(app.root(target), item.stored.envelope, overwrite=force)
         await ingest.store(placed, ingest.read(placed, to, app.gate), admission, to, app.writer)
     if session.as_json:
-        session.data({"ref": str(admission.ref), "path": str(placed.path), "from": tier.name})
+        yanked = present.yank_json(item.stored)
+        session.data({"ref": str(admission.ref), "path": str(placed.path), "from": tier.name, **yanked})
     else:
         session.out(f"{admission.ref} from {tier.name}, signed by {admission.principal}: {ingest.shown(placed.path)}")
     return DONE
@@ -100,6 +105,7 @@ async def _show(session: Session, app: App, text: str, source: str) -> int:
 
     address = parse_address(text)
     tier, item = await _find(app, address, [address.tier] if address.tier else app.source_names(source))
+    _warn_of_yank(session, item)
     signed, signer = item.verified.statement, item.verified.signer
     if session.as_json:
         session.data({**_row(tier.name, item), "metadata": dict(signed.metadata), "content": signed.content})
@@ -109,21 +115,31 @@ async def _show(session: Session, app: App, text: str, source: str) -> int:
     return DONE
 
 
+def _warn_of_yank(session: Session, item: VerifiedItem) -> None:
+    stored = item.stored
+    if stored.yanked_at:
+        reason = f": {stored.yank_reason}" if stored.yank_reason else ""
+        session.say(f"warning: {stored.ref} was yanked on {stored.yanked_at:%Y-%m-%d}{reason}")
+
+
 async def _find(app: App, address: Address, names: Sequence[str]) -> tuple[Tier[VectorStore], VerifiedItem]:
     from kiwi_rag.search.lookup import find
 
     unreachable: KiwiError | None = None
+    yanked: Yanked | None = None
     for name in names:
         try:
             return await find(address, [app.tier(name)], app.trust, app.settings.registry_name)
+        except Yanked as error:
+            yanked = error
         except NotFound:
             continue
         except (Refused, UsageError):
             raise
         except KiwiError as error:
             unreachable = error
-    if unreachable:
-        raise unreachable
+    if told := unreachable or yanked:
+        raise told
     raise NotFound(f"no item {address.item_id} in {', '.join(names)}", hint=f"kiwi search {address.item_id!r}")
 
 
@@ -132,17 +148,25 @@ async def _list(session: Session, app: App, source: str, filters: Filters) -> in
     failed = False
     for name in app.source_names(source):
         try:
-            stored = await app.tier(name).store.list(filters)
+            tier = app.tier(name)
+            if tier.witness:
+                await tier.witness.look()
+            stored = await tier.store.list(filters)
         except KiwiError as error:
             failed = True
             session.say(f"{name}: {error.message}")
         else:
-            rows += [{"tier": name, **present.item_json(item, {})} for item in stored]
+            rows += [{"tier": name, **present.item_json(item, {})} for item in stored if not item.problem]
+            for item in stored:
+                if item.problem:
+                    failed = True
+                    session.say(f"{name}: left out {item.ref}: {item.problem}")
     if session.as_json:
         session.data(rows)
     else:
         for row in rows:
-            line = f"{row['tier']}  {row['item_type']}  {row['item_id']}@{row['version']}  {row['path']}"
+            where = row["path"] or ("private" if row["private"] else "")
+            line = f"{row['tier']}  {row['item_type']}  {row['item_id']}@{row['version']}  {where}"
             session.out(present.safe(line))
     if not rows:
         session.say("no items: kiwi index brings a tier's files in")
@@ -153,12 +177,18 @@ async def _verify(session: Session, app: App, refs: tuple[str, ...], source: str
     from kiwi_rag.search.lookup import parse_address
 
     wanted = [parse_address(ref) for ref in refs]
+    await learn_who_lost_trust(session, app)
     rows = []
     for name in app.source_names(source):
         tier = app.tier(name)
-        for stored in await tier.store.list(Filters()):
+        look = await tier.witness.look() if tier.witness else None
+        held = await tier.store.list(Filters())
+        for stored in held:
             if not wanted or any(stored.ref.key in [r.key for r in address.refs()] for address in wanted):
-                rows.append(_check(app, tier, stored))
+                rows.append(await _check(app, tier, stored, look))
+        if look:
+            rows += [] if wanted else await _withheld(tier, held, look)
+            await asyncio.to_thread(look.keep)
     if wanted and not rows:
         raise NotFound(f"{', '.join(refs)}: not in {source}", hint="kiwi list")
     if session.as_json:
@@ -175,12 +205,30 @@ async def _verify(session: Session, app: App, refs: tuple[str, ...], source: str
     return REFUSED if "refused" in states else PARTLY if "changed" in states else DONE
 
 
-def _check(app: App, tier: Tier[VectorStore], stored: StoredItem) -> dict[str, Any]:
+async def _withheld(tier: Tier[VectorStore], held: Sequence[StoredItem], look: Look) -> list[dict[str, Any]]:
+    """Return a row for each item that the registry had when it was last seen, and does not own up to now."""
+    there = {stored.ref.key for stored in held}
+    rows = []
+    for ref in look.remembered():
+        try:
+            if ref.key not in there:
+                await look.check_missing(ref)
+        except RegistryContradicted as error:
+            told = {"signer": "", "reason": f"{error.code}: {error.message}"}
+            rows.append({"tier": tier.name, "ref": str(ref), "state": "refused", **told})
+        except (Yanked, Refused):
+            pass  # it was taken back, and the registry says so
+    return rows
+
+
+async def _check(app: App, tier: Tier[VectorStore], stored: StoredItem, look: Look | None) -> dict[str, Any]:
     from kiwi_rag.search.verify import verify_stored
 
     row = {"tier": tier.name, "ref": str(stored.ref), "state": "verified", "signer": "", "reason": ""}
     try:
         item = verify_stored(stored, stored.ref, app.trust, app.settings.registry_name, tier.policy)
+        if look:
+            await look.vet(stored, item.verified.signer.key_id, newest=True)
     except Refused as error:
         tier.audit.append("verify-refused", str(stored.ref), stored.digest, "", {"reason": error.code})
         return {**row, "state": "refused", "reason": f"{error.code}: {error.message}"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,100 +10,88 @@ import click
 
 from kiwi_rag.app import App
 from kiwi_rag.cli.author import TIER, acknowledge, report_rejections
-from kiwi_rag.cli.session import Session
-from kiwi_rag.errors import KiwiError, RegistryRefused, Rejected, UsageError
+from kiwi_rag.cli.session import PARTLY, Session
+from kiwi_rag.errors import RegistryUnreachable, UsageError
 
 if TYPE_CHECKING:
     from kiwi_rag.formats import SourceFile
-    from kiwi_rag.model import Admission
+    from kiwi_rag.publishing import NotPublished, Publishing
+
+_PREPARING_SECONDS = 300.0  # a migration of a large registry included
 
 
 @click.command(epilog="Example: kiwi publish --all, or kiwi publish .ai/directives/acme/deploy")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--all", "everything", is_flag=True, help="All signed items of the tier.")
+@click.option("--private", is_flag=True, help="For yourself alone; publish again without it to open it to all.")
 @TIER
 @click.pass_obj
-def publish(session: Session, paths: tuple[Path, ...], everything: bool, tier: str) -> int:
+def publish(session: Session, paths: tuple[Path, ...], everything: bool, private: bool, tier: str) -> int:
     """Publish signed items and make them searchable for everyone who trusts their signer.
 
     Each line on stdout is a receipt: the item is in the registry. Stopped half-way, run it again: what is there
     already is left as it is.
+
+    A private item is its owner's: of who is logged in (Supabase), else of the database role that is named like its
+    signer. Nobody else finds it, gets it, or learns that it is there.
     """
     if bool(paths) == everything:
         raise UsageError("name files or folders, or use --all", hint="kiwi publish --all")
-    return session.run(lambda app: _publish(session, app, paths, tier))
+    return session.run(lambda app: _publish(session, app, paths, tier, private))
 
 
-async def _publish(session: Session, app: App, paths: tuple[Path, ...], tier: str) -> int:
+async def _publish(session: Session, app: App, paths: tuple[Path, ...], tier: str, private: bool) -> int:
     from kiwi_rag import authoring
+    from kiwi_rag.publishing import Publishing
+    from kiwi_rag.registry.retry import persistently
 
     root = app.root(tier)
     sources = authoring.sources_of(paths or (root,), root)
     if not sources:
         raise UsageError(f"there are no items in {root}", hint="kiwi init, then add a file below .ai/")
-    await app.prepare_registry()
-    run = _Run(session, app, tier)
+    await persistently(app.prepare_registry, seconds=_PREPARING_SECONDS)
+    run = Publishing(app.local(tier), app.registry(), app.writer, private=private)
+    rows, failures = await _run(session, run, sources)
+    if session.as_json:
+        session.data({"published": rows, "refused": [f.error.as_dict() for f in failures]})
+    new = sum(not row["known"] for row in rows)
+    refused = [f.error for f in failures if not isinstance(f.error, RegistryUnreachable)]
+    session.say(f"{new} published, {len(rows) - new} were there already, {len(refused)} refused")
+    if run.not_indexed:
+        session.say(f"not searchable yet, until an indexer ran kiwi registry index: {run.not_indexed.message}")
+    worst = report_rejections(session, refused)
+    if not run.unreachable:
+        return worst
+    session.say(f"{len(failures) - len(refused)} not published: run it again to go on where it stopped")
+    session.failed(run.unreachable)
+    return PARTLY
+
+
+async def _run(
+    session: Session, run: Publishing, sources: Sequence[SourceFile]
+) -> tuple[list[dict[str, Any]], list[NotPublished]]:
+    """Publish, acknowledging each item once it is durable; return the rows, and what was not published."""
+    from kiwi_rag.publishing import NotPublished
+
+    told = acknowledge(session)
+    rows: list[dict[str, Any]] = []
+    failures: list[NotPublished] = []
     with session.bar("publish", "items") as planned:
         progress = planned(len(sources))
-        for source in sources:
-            await run.publish(source)
+        async for outcome in run.publish(sources):
             progress(1)
-    await run.sweep()
-    if session.as_json:
-        session.data({"published": run.rows, "refused": [r.as_dict() for r in run.refused]})
-    new = sum(not row["known"] for row in run.rows)
-    session.say(f"{new} published, {len(run.rows) - new} were there already, {len(run.refused)} refused")
-    if not run.may_index:
-        session.say("this role may not index: they are searchable once an indexer ran kiwi registry index")
-    return report_rejections(session, run.refused)
-
-
-class _Run:
-    """One run of publishing: what it handed in, what was refused, and whether this role may index."""
-
-    def __init__(self, session: Session, app: App, tier: str) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self.refused: list[KiwiError] = []
-        self.may_index = True
-        self._app = app
-        self._place = app.local(tier)
-        self._registry = app.registry()
-        self._acknowledge = acknowledge(session)
-
-    async def publish(self, source: SourceFile) -> None:
-        """Publish and index one file; acknowledge it once it is durable."""
-        from kiwi_rag import ingest
-
-        try:
-            candidate = ingest.read(source, self._place, self._app.gate)
-            admission, receipt = await ingest.publish(candidate, self._registry, self._app.gate)
-        except (Rejected, RegistryRefused) as refusal:
-            self.refused.append(refusal)
-            return
-        if not receipt.known:
-            await self._index(admission)
-        word = "known    " if receipt.known else "published"
-        self.rows.append({"ref": str(admission.ref), "sequence": receipt.sequence, "known": receipt.known})
-        self._acknowledge(f"{word}  {admission.ref}  #{receipt.sequence}  {receipt.digest[:16]}")
-
-    async def sweep(self) -> None:
-        """Index what an earlier run had published when it was stopped."""
-        from kiwi_rag import ingest
-
-        if not self.may_index:
-            return
-        try:
-            async for _ in ingest.index_pending(self._registry, self._app.writer):
-                pass  # what the gate refuses here is others' and waits for their indexer
-        except RegistryRefused:
-            self.may_index = False
-
-    async def _index(self, admission: Admission) -> None:
-        from kiwi_rag import ingest
-
-        if not self.may_index:
-            return
-        try:
-            await ingest.index_published(admission, self._registry, self._app.writer)
-        except RegistryRefused:
-            self.may_index = False
+            if isinstance(outcome, NotPublished):
+                failures.append(outcome)
+                continue
+            receipt = outcome.receipt
+            rows.append(
+                {
+                    "ref": str(outcome.ref),
+                    "sequence": receipt.sequence,
+                    "known": receipt.known,
+                    "private": receipt.private,
+                }
+            )
+            word = "known    " if receipt.known else "published"
+            told(f"{word}  {outcome.ref}  #{receipt.sequence}  {receipt.digest[:16]}{'  private' * receipt.private}")
+    return rows, failures

@@ -8,9 +8,11 @@ import click
 
 from kiwi_rag import present
 from kiwi_rag.app import App
-from kiwi_rag.cli.author import acknowledge, report_rejections
+from kiwi_rag.cli.indexing import index, verify
 from kiwi_rag.cli.session import DONE, PARTLY, Session
-from kiwi_rag.errors import RegistryError, Rejected, UsageError
+from kiwi_rag.cli.withdraw import accept, retire, revoke
+from kiwi_rag.errors import RegistryError, UsageError
+from kiwi_rag.signing.trust import SignerStatus
 
 
 @click.group()
@@ -18,14 +20,16 @@ def registry() -> None:
     """Start, stop, migrate and inspect the registry."""
 
 
-@registry.command(epilog="Example: kiwi registry start")
+@registry.command(epilog="Example: kiwi registry start, or kiwi registry start --port 54329")
+@click.option("--port", type=click.IntRange(1024, 65535), help="Listen on 127.0.0.1 too, with a password.")
 @click.pass_obj
-def start(session: Session) -> int:
+def start(session: Session, port: int | None) -> int:
     """Start the embedded registry and keep it running until `kiwi registry stop`; bring its schema up to date.
 
-    Without this it is started by the first command that needs it, and stopped by the last.
+    Without this it is started by the first command that needs it, and stopped by the last. On stdout stands where it
+    listens; of a port, the URL names the file of its password.
     """
-    return session.run(lambda app: _start(session, app))
+    return session.run(lambda app: _start(session, app, port))
 
 
 @registry.command(epilog="Example: kiwi registry stop")
@@ -56,11 +60,8 @@ def status(session: Session) -> int:
     return session.run(lambda app: _status(session, app))
 
 
-@registry.command(epilog="Example: kiwi registry index")
-@click.pass_obj
-def index(session: Session) -> int:
-    """Make searchable what was published and waits: the whole gate again, then the vectors."""
-    return session.run(lambda app: _index(session, app))
+for command in (index, verify, retire, revoke, accept):
+    registry.add_command(command)
 
 
 @registry.command(epilog="Example: kiwi registry enrol ada@acme.example")
@@ -78,15 +79,15 @@ def signers(session: Session) -> int:
     return session.run(lambda app: _signers(session, app))
 
 
-async def _start(session: Session, app: App) -> int:
+async def _start(session: Session, app: App, port: int | None) -> int:
     from kiwi_rag.registry import server
 
     _require_embedded(app)
-    server.start(app.registry_dir, keep=True)
+    server.start(app.registry_dir, keep=True, port=port)
     await app.prepare_registry()
     session.say(f"running in {app.registry_dir}; stop it with: kiwi registry stop")
     if not session.quiet:
-        session.out(app.registry_url())
+        session.out(server.server_state(app.registry_dir).tcp_uri or app.registry_url())
     return DONE
 
 
@@ -111,40 +112,30 @@ async def _status(session: Session, app: App) -> int:
         session.data(row)
     else:
         for name, value in row.items():
-            session.out(present.safe(f"{name}: {value}"))
+            for one in value if isinstance(value, list) else [value]:
+                session.out(present.safe(f"{name}: {_shown(one)}"))
     return PARTLY if problem else DONE
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(f"{name} {part}" for name, part in value.items()) if isinstance(value, dict) else str(value)
 
 
 def _server_row(app: App) -> dict[str, Any]:
     from kiwi_rag.registry import server
 
     if not app.registry_is_embedded:
-        return {"where": "a server (KIWI_REGISTRY_URL)", "running": True}
+        return {"where": app.registry_place, "running": True}
     state = server.server_state(app.registry_dir)
-    return {"where": f"embedded, {state.directory}", "running": state.running, "kept": state.kept, "pid": state.pid}
-
-
-async def _index(session: Session, app: App) -> int:
-    from kiwi_rag import ingest
-
-    refused: list[Rejected] = []
-    done: list[str] = []
-    async for outcome in ingest.index_pending(app.registry(), app.writer):
-        if isinstance(outcome, Rejected):
-            refused.append(outcome)
-        else:
-            done.append(str(outcome))
-            acknowledge(session)(f"indexed  {outcome}")
-    if session.as_json:
-        session.data({"indexed": done, "refused": [r.as_dict() for r in refused]})
-    session.say(f"{len(done)} indexed, {len(refused)} refused")
-    return report_rejections(session, refused)
+    return {"where": app.registry_place, "running": state.running, "kept": state.kept, "pid": state.pid}
 
 
 async def _enrol(session: Session, app: App, principal: str) -> int:
-    found = [signer for signer in app.trust.by_key.values() if signer.principal == principal]
+    named = [signer for signer in app.trust.by_key.values() if signer.principal == principal]
+    found = [signer for signer in named if signer.status is SignerStatus.ACTIVE]
     if not found:
-        raise UsageError(f"you trust nobody called {principal!r}", hint="kiwi trust list")
+        what = f"no key of {principal} is active" if named else f"you trust nobody called {principal!r}"
+        raise UsageError(what, hint="kiwi trust list")
     for signer in found:
         await app.enrol(signer)
         session.out(signer.key_id)
@@ -173,5 +164,6 @@ async def _signers(session: Session, app: App) -> int:
 def _require_embedded(app: App) -> None:
     if not app.registry_is_embedded:
         raise UsageError(
-            "KIWI_REGISTRY_URL names a server that Kiwi does not run", hint="unset it, or ask its operator"
+            f"Kiwi does not run this registry: {app.registry_place}",
+            hint="unset KIWI_REGISTRY_URL and SUPABASE_URL, or ask its operator",
         )

@@ -8,6 +8,7 @@ import click
 
 from kiwi_rag.app import App
 from kiwi_rag.cli.author import TIER, acknowledge, report_rejections
+from kiwi_rag.cli.freshness import learn_who_lost_trust
 from kiwi_rag.cli.session import Session
 from kiwi_rag.errors import Rejected
 
@@ -64,6 +65,7 @@ async def _index(session: Session, app: App, tier: str, rebuild: bool) -> int:
 async def _sync(session: Session, app: App, paths: tuple[Path, ...], target: str, force: bool) -> int:
     from kiwi_rag import authoring, ingest
 
+    await learn_who_lost_trust(session, app)
     project, user = app.local("project"), app.local(target)
     root = app.root("project")
     refused: list[Rejected] = []

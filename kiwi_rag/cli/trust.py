@@ -35,6 +35,7 @@ def list_signers(session: Session) -> None:
         return
     for row in rows:
         line = f"{row['principal']}  {row['status']}  {row['items']}  {row['types']}  {row['public_key']}"
+        line += f"  {row['origin']}" if row["origin"] else ""
         session.out(present.safe(line))
     if not rows:
         session.say("nobody is trusted yet: kiwi keys new, or kiwi trust add PUBLIC_KEY --principal NAME")
@@ -72,6 +73,9 @@ def add(
     )
     trust_file.save(app.user_trust, trust_file.load(app.user_trust).with_signer(signer))
     session.out(signer.key_id)
+    for notice in app.notices():
+        if notice.key_id == signer.key_id and not notice.overruled:
+            session.say(f"it was {notice}, and that still counts; if you know better: kiwi trust overrule {principal}")
 
 
 @trust.command(epilog="Example: kiwi trust remove ada@acme.example")
@@ -107,6 +111,31 @@ def project(session: Session, yes: bool) -> None:
     session.say(f"{path} is pinned; when it changes, it has to be pinned again")
 
 
+@trust.command(epilog="Example: kiwi trust overrule ada@acme.example")
+@click.argument("who")
+@click.option("--undo", is_flag=True, help="Follow the registry's word again.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def overrule(session: Session, who: str, undo: bool, yes: bool) -> None:
+    """Go on trusting a key that a registry revoked or retired, named by principal or the start of its key id.
+
+    Only what registries took away is given back, and only for you: what your trust file says stays.
+    """
+    from kiwi_rag.registry.memory_file import remembered
+
+    app = session.app()
+    told = [n for n in app.notices() if who == n.principal or (len(who) >= 8 and n.key_id.startswith(who))]
+    if not told:
+        raise NotFound(f"no registry took trust away from {who!r}", hint="kiwi trust list")
+    for notice in told:
+        session.say(f"  {notice.principal}  {notice.key_id[:16]}…  {notice}")
+    if not (yes or undo) and not _confirm("Trust these keys all the same?"):
+        raise UsageError("not confirmed; nothing was changed", hint=f"kiwi trust overrule {who} --yes")
+    keys = {notice.key_id for notice in told}
+    count = sum(memory.overrule(key, overruled=not undo) for memory in remembered(app.memory_dir) for key in keys)
+    session.say(f"{count} notice{'' if count == 1 else 's'} {'followed again' if undo else 'overruled'}")
+
+
 def _confirm(question: str) -> bool:
     return sys.stdin.isatty() and click.confirm(question, err=True)
 
@@ -121,6 +150,7 @@ def _row(signer: Signer) -> dict[str, str]:
         "valid_before": format_time(signer.valid_before) if signer.valid_before else "",
         "public_key": signer.public_key.hex(),
         "key_id": signer.key_id,
+        "origin": signer.origin,
     }
 
 

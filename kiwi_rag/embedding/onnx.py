@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, batches, unit_vectors, well_formed
+from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, unit_vectors, well_formed
 from kiwi_rag.embedding.weights import MODEL, WEIGHTS_SHA256, ModelFiles, ModelSource, onnx_files
 from kiwi_rag.errors import EmbeddingError, ModelUnavailable
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DIMENSION = 384
 MAX_TOKENS = 256
+_ALIKE = 0.75
 FINGERPRINT = Fingerprint(MODEL, WEIGHTS_SHA256, DIMENSION, "mean", MAX_TOKENS)
 """Shared with the ``sentence-transformers`` provider: same weights, and vectors equal up to rounding."""
 
@@ -65,7 +66,7 @@ class OnnxEmbeddingProvider(EmbeddingProvider):
             If ONNX Runtime fails.
         """
         model = self._loaded()
-        return [vector for batch in batches(texts, self.batch_size) for vector in _run(model, batch)]
+        return [vector for batch in alike(texts, self.batch_size) for vector in _run(model, batch)]
 
     def _loaded(self) -> _Model:
         with self._lock:
@@ -73,6 +74,20 @@ class OnnxEmbeddingProvider(EmbeddingProvider):
                 files = onnx_files(self._source)
                 self._model = _Model(_tokenizer(files), _session(files, self._threads))
             return self._model
+
+
+def alike(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """Yield runs of at most `size` neighbours of about one length.
+
+    A text is padded to the longest of its batch and then costs as much: an item's summary beside its body took
+    longer than both apart.
+    """
+    start = 0
+    for end in range(1, len(texts) + 1):
+        lengths = [len(text) for text in texts[start : end + 1]]
+        if end == len(texts) or end - start == size or min(lengths) < _ALIKE * max(lengths):
+            yield texts[start:end]
+            start = end
 
 
 def _tokenizer(files: ModelFiles) -> Any:

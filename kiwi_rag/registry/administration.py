@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from kiwi_rag.errors import RegistryError
 from kiwi_rag.refs import ItemRef, ItemType
@@ -85,6 +86,24 @@ async def verify_audit(caller: Caller) -> int | None:
     """Return the number of the first audit record that breaks the chain; None when it holds."""
     broken = await caller.value("verify_audit", {})
     return None if broken is None else int(broken)
+
+
+async def audit_records(caller: Caller, since: int, limit: int) -> Sequence[dict[str, Any]]:
+    """Return up to `limit` audit records with a number above `since`, in order; ``details`` is JSON as text.
+
+    Raises
+    ------
+    RegistryRefused
+        When the role may not read them.
+    RegistryError
+        When a record is none.
+    """
+    found = await caller.rows("audit_records", {"since": since, "max_count": limit})
+    if not all(
+        isinstance(row.get("seq"), int) and all(isinstance(v, int | str) for v in row.values()) for row in found
+    ):
+        raise RegistryError("the registry gave an audit record that is none")
+    return found
 
 
 def _signer(row: Row) -> EnrolledSigner:

@@ -6,16 +6,20 @@ lists of texts or numbers (SQL arrays), and objects or lists of objects (``jsonb
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+
+from kiwi_rag.errors import RegistryError
 
 if TYPE_CHECKING:
     import psycopg
     from psycopg import sql
 
 Row = Mapping[str, Any]
+MAX_ROWS = 100_000
+MAX_CHARACTERS = 1 << 28
 
 
 class Caller(Protocol):
@@ -58,6 +62,15 @@ class Transport(Protocol):
         ...
 
 
+@runtime_checkable
+class Listening(Protocol):
+    """A way to a registry that also brings word of what happens there."""
+
+    def listening(self, channel: str) -> AbstractAsyncContextManager[Callable[[float], Awaitable[bool]]]:
+        """Give what to call with a number of seconds: it waits for word that long, and tells whether any came."""
+        ...
+
+
 class SqlCaller:
     """Calls over one connection, inside its transaction."""
 
@@ -74,13 +87,47 @@ class SqlCaller:
         """Return the rows."""
         from psycopg.rows import dict_row
 
-        async with self._connection.cursor(row_factory=dict_row) as cursor:
-            await cursor.execute(_call(function, tuple(arguments)), _adapted(arguments))
-            return await cursor.fetchall()
+        found: list[dict[str, Any]] = []
+        characters = 0
+        call = _call(function, tuple(arguments))
+        # Streamed, so that a hostile server cannot fill this process's memory; it costs no more than fetching at once.
+        async with (
+            self._connection.cursor(row_factory=dict_row) as cursor,
+            aclosing(cast("AsyncGenerator[dict[str, Any]]", cursor.stream(call, _adapted(arguments)))) as stream,
+        ):
+            async for row in stream:
+                found.append(row)
+                characters += _characters(row)
+                check_size(function, len(found), characters)
+        return found
 
     async def become(self, role: str) -> None:
         """Act as `role` to the end of the transaction."""
         await self._connection.execute("select set_config('role', %s, true)", [role])
+
+
+def check_size(function: str, rows: int, characters: int) -> None:
+    """Return if an answer is not larger than a registry has reason to give.
+
+    Raises
+    ------
+    RegistryError
+        When it is.
+    """
+    if rows > MAX_ROWS or characters > MAX_CHARACTERS:
+        raise RegistryError(
+            f"the registry's answer to {function} is over {MAX_ROWS} rows or {MAX_CHARACTERS >> 20} MiB of text",
+            hint="narrow what is asked for, with --namespace or --type for example",
+        )
+
+
+def _characters(value: object) -> int:
+    """Return how much text a row holds, its lists and objects included."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(_characters, value.values()))
+    return sum(map(_characters, value)) if isinstance(value, list) else 0
 
 
 @lru_cache(maxsize=256)

@@ -1,9 +1,10 @@
-"""The one door where the driver's errors become Kiwi's."""
+"""The one door where SQLSTATEs become Kiwi's errors, whether the driver brought them or Supabase's API."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kiwi_rag.errors import (
@@ -23,10 +24,30 @@ if TYPE_CHECKING:
 # SQLSTATEs of the registry's own functions: class KW. All that are not named here are refusals.
 _OWN: dict[str, type[KiwiError]] = {"KW009": UnknownFilter, "KW010": NotFound, "KW011": FingerprintMismatch}
 _MIGRATE = "kiwi registry migrate"
-# 08 connection, 57P01–03 shutting down or starting, 53300 too many connections, 28 authorisation, 3D000 no database.
-_UNREACHABLE = ("08", "57P", "53300", "28", "3D000")
-# 42883 function, 42P01 table, 3F000 schema, 42703 column, 42704 object (a type, a role).
-_OUTDATED = ("42883", "42P01", "3F000", "42703", "42704")
+# 08 connection, 57P01–03 shutting down or starting, 53300 too many connections, 28 authorisation, 3D000 no database;
+# PGRST00x: PostgREST itself does not reach its database.
+_UNREACHABLE = ("08", "57P", "53300", "28", "3D000", "PGRST00")
+# 42883 function, 42P01 table, 3F000 schema, 42703 column, 42704 object (a type, a role); PGRST106 schema that is not
+# exposed, PGRST202 function and PGRST205 table, as PostgREST knows them.
+_OUTDATED = ("42883", "42P01", "3F000", "42703", "42704", "PGRST106", "PGRST202", "PGRST205")
+_KNOWN: dict[str, tuple[type[KiwiError], str, str]] = {
+    "57014": (RegistryUnreachable, "the registry took too long to answer", "try again, or raise the deadline"),
+    "55P03": (RegistryError, "somebody else holds a lock on the registry", "try again in a moment"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What mends a refusal of the role, and what a silence, on one way to the registry."""
+
+    refused: str
+    unreachable: str
+
+
+DIRECT = Way(
+    "connect as a role that holds kiwi_publisher, kiwi_indexer or kiwi_admin: GRANT kiwi_publisher TO …",
+    "is it running? kiwi registry status, or check KIWI_REGISTRY_URL",
+)
 
 
 @contextmanager
@@ -88,27 +109,40 @@ def refusal(state: str, said: str, hint: str) -> KiwiError:
 
 def translate(error: psycopg.Error) -> KiwiError:
     """Return Kiwi's error for the driver's."""
-    state, said = error.sqlstate or "", error.diag.message_primary or " ".join(str(error).split())
-    if state.startswith("KW"):
-        return refusal(state, said, error.diag.message_hint or "")
-    if state == "42501":
-        return RegistryRefused(
-            f"this connection's role may not do that ({said})",
-            hint="connect as a role that holds kiwi_publisher, kiwi_indexer or kiwi_admin: GRANT kiwi_publisher TO …",
-        )
-    if state.startswith(_OUTDATED):
-        return RegistryOutdated(f"the registry lacks something this Kiwi needs: {said}", hint=_MIGRATE)
-    return _by_class(error, state, said)
-
-
-def _by_class(error: psycopg.Error, state: str, said: str) -> KiwiError:
     import psycopg
 
-    if state.startswith(_UNREACHABLE) or (not state and isinstance(error, psycopg.OperationalError)):
-        hint = "is it running? kiwi registry status, or check KIWI_REGISTRY_URL"
-        return RegistryUnreachable(f"the registry cannot be reached: {said}", hint=hint)
-    if state == "57014":
-        return RegistryUnreachable("the registry took too long to answer", hint="try again, or raise the deadline")
-    if state == "55P03":
-        return RegistryError("somebody else holds a lock on the registry", hint="try again in a moment")
+    said = error.diag.message_primary or " ".join(str(error).split())
+    if not error.sqlstate and isinstance(error, psycopg.OperationalError):
+        return unreachable(said, DIRECT)
+    return from_state(error.sqlstate or "", said, error.diag.message_hint or "", DIRECT)
+
+
+def from_state(state: str, said: str, hint: str, way: Way) -> KiwiError:
+    """Return Kiwi's error for a SQLSTATE, or for a code of PostgREST's own.
+
+    Parameters
+    ----------
+    state
+        The code, empty where there is none.
+    said, hint
+        What the registry said, and what it advised.
+    way
+        How the registry was reached: decides what is advised where it advised nothing.
+    """
+    if state.startswith("KW"):
+        return refusal(state, said, hint)
+    if state == "42501":
+        return RegistryRefused(f"this connection's role may not do that ({said})", hint=way.refused)
+    if state.startswith(_OUTDATED):
+        return RegistryOutdated(f"the registry lacks something this Kiwi needs: {said}", hint=_MIGRATE)
+    if state.startswith(_UNREACHABLE):
+        return unreachable(said, way)
+    if state in _KNOWN:
+        kind, told, advice = _KNOWN[state]
+        return kind(told, hint=advice)
     return RegistryError(f"the registry failed: {said}")
+
+
+def unreachable(said: str, way: Way) -> RegistryUnreachable:
+    """Return the error for no connection."""
+    return RegistryUnreachable(f"the registry cannot be reached: {said}", hint=way.unreachable)

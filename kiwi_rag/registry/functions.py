@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kiwi_rag.lexical import bm25_weights
-from kiwi_rag.model import Candidate, CollectionStatistics, EmbeddingRecord, Envelope, Filters, StoredItem, StoreQuery
+from kiwi_rag.model import Candidates, CollectionStatistics, EmbeddingRecord, Envelope, Filters, StoredItem, StoreQuery
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.registry import rows
 from kiwi_rag.registry.calls import Caller
 from kiwi_rag.registry.driver_errors import refusal
+from kiwi_rag.registry.memory import News
 from kiwi_rag.signing import dsse
 
 Visibility = Literal["public", "private"]
@@ -32,23 +33,28 @@ class VersionRow:
 
 
 async def publish_item(caller: Caller, envelope: Envelope, visibility: Visibility = "public") -> Mapping[str, Any]:
-    """Hand in an envelope; return the receipt.
+    """Hand in an envelope; return the answer: a receipt, or a refusal. `receipt` tells them apart.
 
-    It holds ``sequence``, ``digest``, ``audit_head``, ``known``, ``received_at`` and ``visibility``. A refusal is an
-    answer too, not a failure of the transaction: it stays in the registry's audit log.
+    A refusal is an answer, and not raised here: raised inside the session, it would take the transaction with it, and
+    with that its own record in the registry's audit log.
+    """
+    arguments: dict[str, Any] = {"envelope": dsse.encode(envelope)}
+    if visibility != "public":
+        arguments["visibility"] = visibility
+    return dict(await caller.value("publish_item", arguments))
+
+
+def receipt(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the receipt: ``sequence``, ``digest``, ``audit_head``, ``known``, ``received_at`` and ``visibility``.
 
     Raises
     ------
     RegistryRefused
-        When the registry's own checks say no.
+        When the registry's own checks said no.
     """
-    arguments = {"envelope": dsse.encode(envelope)}
-    answer = await caller.value(
-        "publish_item", {**arguments, "visibility": visibility} if visibility != "public" else arguments
-    )
     if "code" in answer:
         raise refusal(str(answer["code"]), str(answer["message"]), str(answer.get("hint") or ""))
-    return dict(answer)
+    return answer
 
 
 async def store_passages(caller: Caller, records: Sequence[EmbeddingRecord]) -> int:
@@ -62,10 +68,13 @@ async def store_passages(caller: Caller, records: Sequence[EmbeddingRecord]) -> 
 
 
 async def pending_items(caller: Caller, fingerprint: str, limit: int, after: int) -> Sequence[tuple[int, Envelope]]:
-    """Return what waits for the indexer, as ``(sequence, envelope)``, oldest first."""
+    """Return what waits for the indexer, as ``(sequence, envelope)``, oldest first.
+
+    An envelope that cannot be read comes without a payload, so that it is not in the others' way.
+    """
     arguments = {"model_fingerprint": fingerprint, "max_count": limit, "after": after}
     found = await caller.rows("pending_items", arguments)
-    return [(row["sequence"], dsse.decode(row["envelope"])) for row in found]
+    return [(row["sequence"], rows.envelope(row)) for row in found]
 
 
 async def collection_statistics(caller: Caller, terms: Sequence[str], fingerprint: str = "") -> CollectionStatistics:
@@ -74,7 +83,7 @@ async def collection_statistics(caller: Caller, terms: Sequence[str], fingerprin
     return rows.statistics(await caller.value("collection_statistics", arguments))
 
 
-async def search_hybrid(caller: Caller, query: StoreQuery) -> Sequence[Candidate]:
+async def search_hybrid(caller: Caller, query: StoreQuery) -> Candidates:
     """Return both legs' best passages with both scores, BM25 by the query's own statistics."""
     terms, weights = rows.bm25_inputs(bm25_weights(query.statistics, query.terms))
     arguments = {
@@ -86,7 +95,9 @@ async def search_hybrid(caller: Caller, query: StoreQuery) -> Sequence[Candidate
         "filter": rows.filter_object(query.filters),
         "model_fingerprint": query.fingerprint,
     }
-    return [rows.candidate(row) for row in await caller.rows("search_hybrid", arguments)]
+    found = await caller.rows("search_hybrid", arguments)
+    read, refused = rows.candidates(found[: 2 * query.depth])  # two legs, and never more
+    return Candidates(tuple(read), "exact", tuple(refused))
 
 
 async def get_item(caller: Caller, ref: ItemRef, *, yanked_too: bool = False) -> StoredItem | None:
@@ -99,7 +110,7 @@ async def get_item(caller: Caller, ref: ItemRef, *, yanked_too: bool = False) ->
 async def list_items(caller: Caller, filters: Filters) -> Sequence[StoredItem]:
     """Return the newest version of every item that the filters let through, by type and id."""
     found = await caller.rows("list_items", {"filter": rows.filter_object(filters)})
-    return [rows.stored_item(row) for row in found]
+    return rows.stored_items(found)
 
 
 async def list_versions(caller: Caller, ref: ItemRef) -> Sequence[VersionRow]:
@@ -124,6 +135,15 @@ async def item_status(caller: Caller, ref: ItemRef) -> Sequence[Mapping[str, Any
 async def registry_status(caller: Caller) -> Mapping[str, Any]:
     """Return counts, versions and health."""
     return dict(await caller.value("registry_status", {}))
+
+
+async def registry_news(caller: Caller, known_seq: int, signers_since: int, name: str) -> News:
+    """Return the registry's head, its hash at record `known_seq`, and who lost trust after record `signers_since`.
+
+    `name` is the registry's, for the notices.
+    """
+    told = await caller.value("registry_news", {"known_seq": known_seq, "signers_since": signers_since})
+    return rows.news(told, name)
 
 
 def _named(ref: ItemRef) -> dict[str, Any]:

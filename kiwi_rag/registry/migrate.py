@@ -74,14 +74,23 @@ def bring_up_to_date(url: str, *, audience: str = "") -> bool:
     return True
 
 
-def script() -> str:
-    """Return everything as one SQL script, as ``alembic upgrade head --sql`` prints it."""
+def script(*, start: str = "", transaction: bool = True) -> str:
+    """Return one SQL script from revision `start` to the newest, as ``alembic upgrade head --sql`` prints it.
+
+    Parameters
+    ----------
+    start
+        The revision that the database has; empty for one without a registry.
+    transaction
+        Whether the script opens and ends its transaction itself; else whoever runs it must.
+    """
     import io
 
     from alembic import command
 
     out = io.StringIO()
-    command.upgrade(_config(output=out), "head", sql=True)
+    config = _config(output=out, attributes={"transaction": transaction})
+    command.upgrade(config, f"{start}:head" if start else "head", sql=True)
     return out.getvalue()
 
 

@@ -7,7 +7,7 @@ background; a search must hear of it at once, to go on with the other tiers. So 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 10
 _STATEMENT_MILLISECONDS = 60_000
+_SETTLING_SECONDS = 0.1
+# A peer that vanished is noticed after a minute, also by a connection that only listens.
+_KEEPALIVE: dict[str, Any] = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 
 
 class Connections:
@@ -83,11 +86,53 @@ class Connections:
                 return connection
         return await self._connect()
 
+    @asynccontextmanager
+    async def listening(self, channel: str) -> AsyncIterator[Callable[[float], Awaitable[bool]]]:
+        """Yield what to call with a number of seconds: it waits for a notification that long, and tells if one came.
+
+        Holds a connection of its own, beyond the limit. Behind a pooler in transaction mode nothing ever comes.
+
+        Raises
+        ------
+        RegistryError
+            Whatever the driver raises, inside the block too, translated.
+        """
+        from psycopg import sql
+
+        with translated():
+            connection = await self._connect()
+            async with connection:
+                await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+
+                async def wait(seconds: float) -> bool:
+                    heard = [note async for note in connection.notifies(timeout=seconds, stop_after=1)]
+                    if heard:  # many come at once; what they call for is done once
+                        heard += [note async for note in connection.notifies(timeout=_SETTLING_SECONDS)]
+                    return bool(heard)
+
+                yield wait
+
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
+        """Open a connection; where the server is Kiwi's own and has died, start it again."""
+        import psycopg
+
+        try:
+            return await self._open()
+        except psycopg.OperationalError:
+            if isinstance(self._source, str):
+                raise
+        self._url = ""
+        return await self._open()
+
+    async def _open(self) -> psycopg.AsyncConnection[Any]:
         import psycopg
 
         connection = await psycopg.AsyncConnection.connect(
-            await self.url(), autocommit=True, connect_timeout=_CONNECT_SECONDS, application_name="kiwi"
+            await self.url(),
+            autocommit=True,
+            connect_timeout=_CONNECT_SECONDS,
+            application_name="kiwi",
+            **_KEEPALIVE,
         )
         # Not as a start-up option: connection poolers in front of hosted servers refuse those.
         await connection.execute(f"set statement_timeout = {_STATEMENT_MILLISECONDS:d}")

@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.errors import EmbeddingError, RegistryError
+from kiwi_rag.errors import EmbeddingError, InvalidItemId, KiwiError, RegistryError
 from kiwi_rag.lexical import term_frequencies
-from kiwi_rag.model import Candidate, CollectionStatistics, EmbeddingRecord, Filters, Passage, StoredItem
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model import (
+    Candidate,
+    CollectionStatistics,
+    EmbeddingRecord,
+    Envelope,
+    Filters,
+    Passage,
+    RefusedHit,
+    StoredItem,
+)
+from kiwi_rag.refs import ItemRef, ItemType, check_item_id
+from kiwi_rag.registry.memory import News, head_of, is_hash
 from kiwi_rag.signing import dsse
+from kiwi_rag.signing.notices import KeyNotice
+from kiwi_rag.signing.trust import SignerStatus
 
 if TYPE_CHECKING:
     from kiwi_rag.model import Vector
 
+MAX_REASON = 300
+MAX_VERSION = 256
+MAX_NEWS = 10_000
+_PASSAGE_COLUMNS: dict[type, tuple[str, ...]] = {
+    int: ("ordinal", "start_line", "end_line"),
+    str: ("text", "context", "digest", "content_sha256", "key_id"),
+    list: ("heading",),
+    Mapping: ("metadata",),
+}
 _UNIT_TOLERANCE = 1e-3
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -89,13 +111,48 @@ def moment(value: object) -> datetime | None:
     return read
 
 
+@contextmanager
+def _readable(what: str) -> Iterator[None]:
+    """Raise `RegistryError` for a row that lacks a column, or holds another type than its column has."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidItemId) as error:
+        raise RegistryError(f"the registry gave a row that is no {what}: {type(error).__name__}") from error
+
+
+def candidates(found: Sequence[Mapping[str, Any]]) -> tuple[list[Candidate], list[RefusedHit]]:
+    """Return rows of ``search_hybrid`` as candidates, and those that are none with the reason: one spoils no other."""
+    read: list[Candidate] = []
+    refused: list[RefusedHit] = []
+    for row in found:
+        try:
+            read.append(candidate(row))
+        except RegistryError as error:
+            refused.append(RefusedHit(_ref_of(row), "registry", error.code, error.message))
+    return read, refused
+
+
 def candidate(row: Mapping[str, Any]) -> Candidate:
-    """Return a row of ``search_hybrid`` as a candidate."""
+    """Return a row of ``search_hybrid`` as a candidate.
+
+    Raises
+    ------
+    RegistryError
+        When it is not one that a registry gives.
+    """
+    with _readable("passage"):
+        return _candidate(row)
+
+
+def _candidate(row: Mapping[str, Any]) -> Candidate:
+    for kind, columns in _PASSAGE_COLUMNS.items():
+        if not all(isinstance(row[column], kind) for column in columns):
+            raise TypeError("a column holds another type than its own")
     passage = Passage(
         row["ordinal"], row["text"], row["context"], tuple(row["heading"]), row["start_line"], row["end_line"]
     )
     return Candidate(
-        ref=ItemRef(ItemType(row["item_type"]), row["item_id"], row["version"]),
+        ref=_named(row),
         digest=row["digest"],
         content_sha256=row["content_sha256"],
         passage=passage,
@@ -115,23 +172,101 @@ def stored_item(row: Mapping[str, Any]) -> StoredItem:
     RegistryError
         When the row is not one that a registry gives; without a time of arrival a retired key could not be judged.
     """
+    with _readable("item"):
+        return _stored_item(row)
+
+
+def stored_items(found: Sequence[Mapping[str, Any]]) -> list[StoredItem]:
+    """Return rows of ``list_items``; one that cannot be read becomes an item that says so, and that never verifies."""
+    return [_item_or_problem(row) for row in found]
+
+
+def _item_or_problem(row: Mapping[str, Any]) -> StoredItem:
+    try:
+        return stored_item(row)
+    except KiwiError as error:
+        digest = str(row.get("digest"))[:64]
+        nothing = Envelope("", b"", ())
+        return StoredItem(_ref_of(row), nothing, digest, "", _NEVER, "registry", problem=error.message)
+
+
+def envelope(row: Mapping[str, Any]) -> Envelope:
+    """Return a row's envelope; one that cannot be read becomes an empty one, which the gate refuses."""
+    try:
+        return dsse.decode(row["envelope"])
+    except KiwiError:
+        return Envelope("", b"", ())
+
+
+def _ref_of(row: Mapping[str, Any]) -> ItemRef:
+    """Return what a row that cannot be read is about, as far as it tells."""
+    try:
+        return _named(row)
+    except (KeyError, TypeError, ValueError, AttributeError, KiwiError):
+        return ItemRef(ItemType.KNOWLEDGE, "unreadable")
+
+
+def _named(row: Mapping[str, Any]) -> ItemRef:
+    if not isinstance(row["version"], str) or len(row["version"]) > MAX_VERSION:
+        raise TypeError("a version is a short text")
+    return ItemRef(ItemType(row["item_type"]), check_item_id(row["item_id"]), row["version"])
+
+
+def _stored_item(row: Mapping[str, Any]) -> StoredItem:
     received = moment(row["received_at"])
-    if row["item_type"] not in list(ItemType) or received is None:
-        raise RegistryError("the registry gave an item without a type or a time of arrival")
+    if received is None:
+        raise RegistryError("the registry gave an item without a time of arrival")
     return StoredItem(
-        ref=ItemRef(ItemType(row["item_type"]), row["item_id"], row["version"]),
+        ref=_named(row),
         envelope=dsse.decode(row["envelope"]),
         digest=row["digest"],
         content_sha256=row["content_sha256"],
         admitted_at=received,
         policy="registry",
         passages=row["passages"],
+        yanked_at=moment(row["yanked_at"]),
+        yank_reason=" ".join(str(row["yank_reason"])[:MAX_REASON].split()),
+        private=row["visibility"] != "public",
     )
 
 
 def statistics(answer: Mapping[str, Any]) -> CollectionStatistics:
     """Return the object of ``collection_statistics``."""
     return CollectionStatistics(answer["passages"], answer["total_length"], dict(answer["document_frequency"]))
+
+
+def news(told: object, name: str) -> News:
+    """Return the object of ``registry_news``; `name` is the registry's.
+
+    Raises
+    ------
+    RegistryError
+        When it is none.
+    """
+    if not isinstance(told, Mapping) or not isinstance(told.get("signers"), list):
+        raise RegistryError("the registry gave no account of its audit log and its signers")
+    yanked = told.get("yanked")
+    if not isinstance(yanked, list) or not all(map(is_hash, yanked)):
+        raise RegistryError("the registry gave no account of what was yanked")
+    notices = tuple(_notice(signer, name) for signer in told["signers"][:MAX_NEWS])
+    return News(head_of(told.get("audit_head")), told.get("known_hash"), notices, tuple(yanked[:MAX_NEWS]))
+
+
+def _notice(row: object, name: str) -> KeyNotice:
+    if not isinstance(row, Mapping):
+        raise RegistryError("the registry gave a signer that is none")
+    texts = [row.get(field) for field in ("key_id", "principal", "status", "status_reason")]
+    since = moment(row.get("status_changed_at"))
+    if not all(isinstance(text, str) for text in texts) or not is_hash(texts[0]) or since is None:
+        raise RegistryError("the registry gave a signer that is none")
+    key_id, principal, status, reason = (" ".join(str(text)[:MAX_REASON].split()) for text in texts)
+    return KeyNotice(key_id, principal, _lost(status), since, reason, name)
+
+
+def _lost(status: str) -> SignerStatus:
+    if status not in (SignerStatus.RETIRED, SignerStatus.COMPROMISED):
+        raise RegistryError(f"the registry gave {status[:40]!r} for a status that takes trust away")
+    return SignerStatus(status)
 
 
 def bm25_inputs(weights: Mapping[str, float]) -> tuple[Sequence[str], Sequence[float]]:

@@ -10,7 +10,7 @@ from kiwi_rag.registry.locate import locate
 
 # Any fixed number; it names "someone migrates a Kiwi registry" among the database's advisory locks.
 _MIGRATION_LOCK = 7_310_595_114_001
-_FOLDERS = ("functions", "triggers", "policies", "views", "grants")
+_FOLDERS = ("functions", "triggers", "policies", "views", "comments", "grants")
 _LOCK = f"""set local lock_timeout = '60s';
 select pg_advisory_xact_lock({_MIGRATION_LOCK});
 set local lock_timeout = '10s';
@@ -34,6 +34,7 @@ def after_revisions() -> Iterator[str]:
         f"insert into kiwi.settings (name, value) values ('sql_digest', '{digest()}') "  # noqa: S608  # hex digits
         "on conflict (name) do update set value = excluded.value;"
     )
+    yield "notify pgrst, 'reload schema';"  # PostgREST finds new functions at once; nobody else listens
     yield "reset role;"
 
 

@@ -6,6 +6,10 @@ one folder::
 
     lock    held while starting or stopping        users   shared lock of every user
     keep    present: only `stop` stops the server   data    the cluster       log    the server's own log
+    pgpass  the password of its TCP port, if it was ever given one; libpq's format
+
+It listens on a Unix socket that its owner alone can reach, and only where a port is asked for on loopback too, with a
+password: other users of the machine reach a port.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import atexit
 import fcntl
 import hashlib
 import os
+import secrets
 import signal
 import subprocess
 import tempfile
@@ -27,8 +32,10 @@ from urllib.parse import quote
 from kiwi_rag.errors import RegistryUnreachable
 from kiwi_rag.registry.postgres_binaries import binaries, give_to_system_user, identity, is_root, run, system_user
 
-# sun_path holds 104 bytes on macOS and 108 on Linux; Postgres appends "/.s.PGSQL.5432".
-_LONGEST_SOCKET_FOLDER = 103 - len("/.s.PGSQL.5432")
+# sun_path holds 104 bytes on macOS and 108 on Linux; Postgres appends "/.s.PGSQL.<port>".
+_LONGEST_SOCKET_FOLDER = 103 - len("/.s.PGSQL.65535")
+_USUAL_PORT = 5432
+_HBA = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
 _START_SECONDS = 30.0
 _ORPHAN_SECONDS = 5.0
 _held: dict[Path, int] = {}
@@ -36,34 +43,61 @@ _held: dict[Path, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What stands in a registry folder: whether a server runs, whether it was told to stay, where it listens."""
+    """What stands in a registry folder: whether a server runs, whether it was told to stay, where it listens.
+
+    `uri` leads to its socket; `port` is that on loopback, None without one.
+    """
 
     directory: Path
     running: bool
     kept: bool
     pid: int | None
     uri: str
+    port: int | None
+
+    @property
+    def tcp_uri(self) -> str:
+        """The connection string for the port, with the file of its password; empty without a port."""
+        file = quote(str(self.directory / "pgpass"), safe="")
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres?passfile={file}" if self.port else ""
 
 
-def start(directory: Path, *, keep: bool = False) -> str:
+def start(directory: Path, *, keep: bool = False, port: int | None = None) -> str:
     """Make sure that a server runs for `directory`; return its connection string.
 
-    With `keep` it outlives this process, until `stop`. Blocks: 0.1 s, or about 1.5 s the first time.
+    With `keep` it outlives this process, until `stop`. With `port` it listens on 127.0.0.1 too, where the password in
+    ``pgpass`` is asked for. Blocks: 0.1 s, or about 1.5 s the first time.
 
     Raises
     ------
     RegistryUnreachable
-        When it cannot be created or started; the hint says what to do.
+        When it cannot be created or started, or runs without that port; the hint says what to do.
     """
     root = _prepare(directory)
     with _locked(root):
         _initialise(root)
         if _pid(root) is None:
-            _launch_after_crash(root) if _status_lines(root) else _launch(root)
+            _launch_after_crash(root, port) if _status_lines(root) else _launch(root, port)
         _hold(root)
         if keep:
             (root / "keep").touch()
+        if port is not None:
+            _guard_port(root, port)
     return server_state(root).uri
+
+
+def password(directory: Path) -> str:
+    """Return the password of the port.
+
+    Raises
+    ------
+    RegistryUnreachable
+        When the server was never given a port.
+    """
+    try:
+        return (directory / "pgpass").read_text(encoding="ascii").strip().rpartition(":")[2]
+    except OSError as error:
+        raise RegistryUnreachable("this registry has no port", hint="kiwi registry start --port 54329") from error
 
 
 def stop(directory: Path) -> bool:
@@ -92,8 +126,9 @@ def server_state(directory: Path) -> ServerState:
     """Return what stands in `directory`, starting nothing."""
     root = directory.expanduser().resolve()
     pid = _pid(root)
-    uri = f"postgresql://postgres@/postgres?host={quote(str(_socket_folder(root)), safe='')}" if pid else ""
-    return ServerState(root, pid is not None, (root / "keep").exists(), pid, uri)
+    port, on_loopback = _listening(root)
+    uri = f"postgresql://postgres@/postgres?host={quote(str(_socket_folder(root)), safe='')}&port={port}" if pid else ""
+    return ServerState(root, pid is not None, (root / "keep").exists(), pid, uri, port if on_loopback else None)
 
 
 def _prepare(directory: Path) -> Path:
@@ -159,29 +194,34 @@ def _initialise(root: Path) -> None:
         fresh.mkdir(mode=0o700)
         give_to_system_user(fresh)
         # Only the owner of the 0700 folder reaches the socket, so the server itself need not ask who it is.
-        options = ["--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--locale-provider=builtin", "-U", "postgres"]
+        auth = ["--auth-local=trust", "--auth-host=scram-sha-256"]
+        options = [*auth, "--encoding=UTF8", "--locale=C.UTF-8", "--locale-provider=builtin", "-U", "postgres"]
         run([binaries() / "initdb", *options, "--no-instructions", "-D", fresh], as_user=system_user())
         fresh.rename(data)
 
 
-def _launch_after_crash(root: Path) -> None:
+def _launch_after_crash(root: Path, port: int | None) -> None:
     """Launch where a killed server left its pid file: its last children may hold on to its memory for a moment."""
     deadline = time.monotonic() + _ORPHAN_SECONDS
     while True:
         try:
-            return _launch(root)
+            return _launch(root, port)
         except RegistryUnreachable:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
 
 
-def _launch(root: Path) -> None:
+def _launch(root: Path, port: int | None) -> None:
     data, sockets = root / "data", _socket_folder(root)
     give_to_system_user(data)
+    (data / "kiwi_hba.conf").write_text(_HBA)
+    (data / "kiwi_hba.conf").chmod(0o644)  # its folder is closed to others; as root, the server is another user
     if sockets != data:
         _make_socket_folder(sockets)
-    command = [str(binaries() / "postgres"), "-D", str(data), "-h", "", "-k", str(sockets), "-c", "max_connections=200"]
+    listen = ["-h", "127.0.0.1" if port else "", "-p", str(port or _USUAL_PORT), "-k", str(sockets)]
+    settings = ["-c", "max_connections=200", "-c", f"hba_file={data / 'kiwi_hba.conf'}"]
+    command = [str(binaries() / "postgres"), "-D", str(data), *listen, *settings]
     with os.fdopen(os.open(root / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
         try:
             process = subprocess.Popen(
@@ -203,6 +243,24 @@ def _await_ready(root: Path, process: subprocess.Popen[bytes]) -> None:
     told = [line for line in lines[-40:] if "FATAL" in line or "PANIC" in line]
     hint = f"see {root / 'log'}"
     raise RegistryUnreachable(f"Postgres did not start: {(told or lines or ['it said nothing'])[-1]}", hint=hint)
+
+
+def _guard_port(root: Path, port: int) -> None:
+    """Give the port's user the password in ``pgpass``, made once; refuse where the server runs without that port."""
+    state = server_state(root)
+    if state.port != port:
+        where = f"on port {state.port}" if state.port else "without a port"
+        raise RegistryUnreachable(f"the registry runs {where} already", hint="kiwi registry stop, then start it again")
+    import psycopg
+    from psycopg import sql
+
+    file = root / "pgpass"
+    if not file.exists():
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as fresh:
+            fresh.write(f"127.0.0.1:*:*:postgres:{secrets.token_urlsafe(24)}\n")
+    with psycopg.connect(state.uri) as connection:
+        hashed = connection.pgconn.encrypt_password(password(root).encode(), b"postgres", b"scram-sha-256")
+        connection.execute(sql.SQL("alter role postgres password {}").format(hashed.decode()))
 
 
 def _make_socket_folder(folder: Path) -> None:
@@ -227,6 +285,12 @@ def _status_lines(root: Path) -> list[str]:
         return [line.strip() for line in (root / "data" / "postmaster.pid").read_text().splitlines()]
     except OSError:
         return []
+
+
+def _listening(root: Path) -> tuple[int, bool]:
+    """Return the running server's port, and whether it is one on loopback or names a socket only."""
+    lines = _status_lines(root)
+    return (int(lines[3]), bool(lines[5])) if len(lines) > 5 else (_USUAL_PORT, False)
 
 
 def _pid(root: Path) -> int | None:

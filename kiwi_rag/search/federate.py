@@ -11,7 +11,15 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from kiwi_rag.embedding.base import EmbeddingProvider
-from kiwi_rag.errors import FingerprintMismatch, KiwiError, Refused, StoreCorrupt, StoreError, UsageError
+from kiwi_rag.errors import (
+    FingerprintMismatch,
+    KiwiError,
+    Refused,
+    RegistryContradicted,
+    StoreCorrupt,
+    StoreError,
+    UsageError,
+)
 from kiwi_rag.formats import path_of
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import (
@@ -33,7 +41,7 @@ from kiwi_rag.search.rank import Group, groups, order
 from kiwi_rag.search.verify import VerifiedItem, verified_passage, verify_stored
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.stores.base import VectorStore
-from kiwi_rag.tiers import Tier
+from kiwi_rag.tiers import Look, Tier
 
 _T = TypeVar("_T")
 LEG_DEPTH = 100
@@ -52,6 +60,7 @@ class _Asked:
     candidates: Candidates = field(default_factory=lambda: Candidates((), ""))
     seconds: float = 0.0
     refused: set[tuple[ItemType, str]] = field(default_factory=set)
+    look: Look | None = None
 
     def outcome(self) -> TierOutcome:
         error = self.error.as_dict() if self.error else None
@@ -101,6 +110,8 @@ class HybridSearchHandler:
         alpha = DEFAULT_ALPHA if query.alpha is None else query.alpha
         ranked = groups(fuse(found, alpha, depth_of(query), recency))
         hits, refused = await self._verify(ranked, query.limit, asked)
+        refused += [hit for a in asked for hit in a.candidates.refused]
+        await asyncio.gather(*(self._remember(a) for a in asked))
         return SearchReply(query, tuple(hits), tuple(a.outcome() for a in asked), tuple(refused))
 
     async def _ask(self, query: SearchQuery, asked: Sequence[_Asked]) -> list[Found]:
@@ -115,15 +126,36 @@ class HybridSearchHandler:
 
     async def _count(self, asked: _Asked, terms: Sequence[str]) -> None:
         async def count() -> CollectionStatistics:
-            return check_statistics(await asked.tier.store.statistics(terms))
+            counting = asyncio.ensure_future(asked.tier.store.statistics(terms))
+            try:
+                await self._look(asked)  # rides beside the count: no round trip more
+                return check_statistics(await counting)
+            finally:
+                counting.cancel()
+                await asyncio.gather(counting, return_exceptions=True)
 
         asked.statistics = await self._guard(asked, count()) or asked.statistics
+
+    async def _look(self, asked: _Asked) -> None:
+        """Hold what a registry says of itself against what is remembered; what it revoked counts nowhere from here."""
+        if asked.tier.witness:
+            asked.look = await asked.tier.witness.look()
+            self._trust = asked.look.narrow(self._trust)
+
+    async def _remember(self, asked: _Asked) -> None:
+        if asked.look:
+            try:
+                await asyncio.to_thread(asked.look.keep)
+            except KiwiError as error:
+                asked.state, asked.error = "error", error
 
     async def _candidates(self, asked: _Asked, question: StoreQuery) -> None:
         async def search() -> Candidates:
             return check_candidates(await asked.tier.store.search(question), question)
 
         asked.candidates = await self._guard(asked, search()) or asked.candidates
+        if asked.candidates.refused:
+            asked.state = "refused"
 
     async def _guard(self, asked: _Asked, call: Awaitable[_T]) -> _T | None:
         """Await a store, a stranger's code: whatever it raises becomes the tier's outcome.
@@ -139,6 +171,8 @@ class HybridSearchHandler:
             asked.error = KiwiError(f"no answer within {self._deadline:g} s", hint="raise KIWI_DEADLINE")
         except FingerprintMismatch as error:
             asked.state, asked.error = "stale", error
+        except RegistryContradicted as error:
+            asked.state, asked.error = "refused", error
         except KiwiError as error:
             asked.state, asked.error = "error", error
         except Exception as error:  # noqa: BLE001  # a store is a stranger's code here; this becomes a typed outcome
@@ -175,7 +209,7 @@ class HybridSearchHandler:
         tier = asked[winner.found.tier].tier
         if await self._shadowed(winner, tier, asked):
             return None
-        item = await self._fetch(winner, tier)
+        item = await self._fetch(winner, asked[tier.name])
         passage = verified_passage(item, winner.found.candidate)
         same, shadows = await self._others(group, item, asked)
         signed, signer = item.verified.statement, item.verified.signer
@@ -193,14 +227,19 @@ class HybridSearchHandler:
             principal=signer.principal,
             signed_at=signed.signed_at,
             path=str(path_of(tier.root, signed.ref)) if tier.root else "",  # the index's own word is not signed
+            private=item.stored.private,
         )
 
-    async def _fetch(self, entry: Scored, tier: Tier[VectorStore]) -> VerifiedItem:
-        ref = entry.found.candidate.ref
+    async def _fetch(self, entry: Scored, asked: _Asked) -> VerifiedItem:
+        tier, ref = asked.tier, entry.found.candidate.ref
         stored = await self._within_deadline(tier, ref)
         if stored is None:
             raise Refused(f"{ref} left the {tier.name} tier while it was being searched")
-        return verify_stored(stored, ref, self._trust, self._audience, tier.policy)
+        item = verify_stored(stored, ref, self._trust, self._audience, tier.policy)
+        if asked.look:
+            signer, model = item.verified.signer, str(self._embed.fingerprint)
+            await asked.look.vet(stored, signer.key_id, newest=True, found_by=model)
+        return item
 
     async def _within_deadline(self, tier: Tier[VectorStore], ref: ItemRef) -> StoredItem | None:
         try:
@@ -238,15 +277,16 @@ class HybridSearchHandler:
             if entry.found.candidate.content_sha256 == item.stored.content_sha256:
                 same.append(name)
             else:
-                shadows.append(await self._shadow_name(entry, item, asked[name].tier))
+                shadows.append(await self._shadow_name(entry, item, asked[name]))
         return tuple(same), tuple(shadows)
 
-    async def _shadow_name(self, entry: Scored, item: VerifiedItem, tier: Tier[VectorStore]) -> str:
+    async def _shadow_name(self, entry: Scored, item: VerifiedItem, asked: _Asked) -> str:
+        name = asked.tier.name
         try:
-            principal = (await self._fetch(entry, tier)).verified.signer.principal
+            principal = (await self._fetch(entry, asked)).verified.signer.principal
         except KiwiError:
-            return f"{tier.name}!unverified"
-        return tier.name if principal == item.verified.signer.principal else f"{tier.name}!{principal}"
+            return f"{name}!unverified"
+        return name if principal == item.verified.signer.principal else f"{name}!{principal}"
 
     def _refuse(self, entry: Scored, error: KiwiError, asked: dict[str, _Asked]) -> RefusedHit:
         candidate, tier = entry.found.candidate, asked[entry.found.tier]

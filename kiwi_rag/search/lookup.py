@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -57,19 +58,29 @@ async def find(
     Raises
     ------
     NotFound
-        When no asked tier holds it.
+        When no asked tier holds it; `Yanked` when a registry took it back.
     UsageError
         When it means several items of that tier.
     Refused
-        When it does not verify.
+        When it does not verify, or contradicts what a registry said before.
     """
     for tier in tiers:
+        # Fully, and before anything is taken: a registry that cannot be asked who was revoked gives nothing.
+        look = await tier.witness.look(fully=True) if tier.witness else None
         found = [stored async for stored in _held(address, tier)]
         if len(found) > 1:
             names = ", ".join(f"{stored.ref.item_type}:{stored.ref.item_id}" for _, stored in found)
             raise UsageError(f"{address.item_id} is several items: {names}", hint="put the type in front")
         for ref, stored in found:
-            return tier, verify_stored(stored, ref, trust, audience, tier.policy)
+            counting = look.narrow(trust) if look else trust
+            item = verify_stored(stored, ref, counting, audience, tier.policy)
+            if look:
+                await look.vet(stored, item.verified.signer.key_id, newest=address.version is None)
+                await asyncio.to_thread(look.keep)
+            return tier, item
+        if look:
+            for ref in address.refs():
+                await look.check_missing(ref)
     asked = ", ".join(tier.name for tier in tiers)
     raise NotFound(f"no item {address.item_id} in {asked or 'any tier'}", hint=f"kiwi search {address.item_id!r}")
 
@@ -77,5 +88,7 @@ async def find(
 async def _held(address: Address, tier: Tier[VectorStore]) -> AsyncIterator[tuple[ItemRef, StoredItem]]:
     for ref in address.refs():
         stored = await tier.store.get(ref)
+        if stored is None and tier.witness:
+            stored = await tier.witness.yanked(ref)
         if stored is not None:
             yield ref, stored

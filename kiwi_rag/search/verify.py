@@ -39,6 +39,8 @@ def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, audience
     HitChanged
         When the store's columns differ from the signed payload.
     """
+    if stored.problem:
+        raise HitChanged(stored.problem)
     received = stored.admitted_at if policy.received_now else None
     verified = verify(stored.envelope, trust, received)
     signed = verified.statement

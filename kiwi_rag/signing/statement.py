@@ -21,6 +21,7 @@ from kiwi_rag.signing import dsse
 _MEMBERS = {"registry", "item_type", "item_id", "version", "content", "metadata", "signed_at"}
 _SIDE_FIELDS = {"payloadType", "statement", "signatures"}
 MAX_PAYLOAD_BYTES = 1 << 20
+MAX_NESTING = 64  # the registry's kiwi.canonical_json has the same
 MAX_SIDE_FILE_BYTES = 1 << 18
 
 
@@ -53,7 +54,9 @@ def canonical(value: Mapping[str, Any]) -> bytes:
 
 def payload(item: Item, registry: str, signed_at: datetime) -> bytes:
     """Return the canonical payload of `item`, for the audience `registry`."""
-    return canonical({**_head(item.ref, registry, signed_at), "metadata": dict(item.metadata), "content": item.content})
+    members = {**_head(item.ref, registry, signed_at), "metadata": dict(item.metadata), "content": item.content}
+    check_storable(members)
+    return canonical(members)
 
 
 def parse(data: bytes) -> Statement:
@@ -69,9 +72,28 @@ def parse(data: bytes) -> Statement:
     members = dsse.strict_json(data, "the payload")
     if not isinstance(members, dict) or set(members) != _MEMBERS:
         raise MalformedEnvelope("the payload does not have exactly the members of an item statement")
+    check_storable(members)
     if canonical(members) != data:
         raise MalformedEnvelope("the payload is not in canonical form")
     return _statement(members)
+
+
+def check_storable(value: object, levels: int = MAX_NESTING) -> None:
+    """Return if a registry can hold `value`: Postgres' text has no U+0000, and both sides walk it recursively.
+
+    Raises
+    ------
+    MalformedEnvelope
+        When U+0000 stands in a text, or lists and objects are nested more than `levels` deep.
+    """
+    if isinstance(value, str) and "\0" in value:
+        raise MalformedEnvelope("U+0000 cannot stand in a payload")
+    if not isinstance(value, Mapping | list | tuple):
+        return
+    if not levels:
+        raise MalformedEnvelope(f"the payload is nested beyond {MAX_NESTING} levels")
+    for part in [*value, *value.values()] if isinstance(value, Mapping) else value:
+        check_storable(part, levels - 1)
 
 
 def side_file(envelope: Envelope) -> bytes:

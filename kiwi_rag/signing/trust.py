@@ -36,6 +36,7 @@ class Signer:
 
     In ``patterns`` ``*`` stands for any run of characters, slashes too: ``acme/*`` is all below ``acme``. Signatures
     count when ``valid_after <= signed_at < valid_before``; for a retired key ``valid_before`` is the retirement.
+    ``origin`` says who took trust away, where it was not the trust file itself (`kiwi_rag.signing.notices`).
     """
 
     principal: str
@@ -45,6 +46,7 @@ class Signer:
     valid_after: datetime | None = None
     valid_before: datetime | None = None
     status: SignerStatus = SignerStatus.ACTIVE
+    origin: str = ""
 
     @property
     def key_id(self) -> str:
@@ -63,7 +65,8 @@ class Signer:
         """
         if self.status is SignerStatus.COMPROMISED:
             raise WrongKey(
-                f"the key of {self.principal} is marked compromised: nothing it signed counts any more",
+                f"the key of {self.principal} is {self.origin or 'marked compromised'}: "
+                "nothing it signed counts any more",
                 hint="sign the item again with another key: kiwi sign PATH --key NAME",
             )
         self._authorise_item(ref)
@@ -100,7 +103,8 @@ class Signer:
             return
         if signed_at >= self.valid_before or (retired and received_at and received_at >= self.valid_before):
             raise WrongKey(
-                f"{self.principal}'s key {'was retired' if retired else 'ran out'} at {format_time(self.valid_before)}",
+                f"{self.principal}'s key {'was retired' if retired else 'ran out'} at {format_time(self.valid_before)}"
+                f"{f', {self.origin}' if self.origin else ''}",
                 hint="sign the item again with a current key: kiwi keys new, kiwi sign PATH --key NAME",
             )
 

@@ -6,10 +6,10 @@ Writing takes admitted records only: the type says so, an import contract keeps 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from kiwi_rag.model import (
     Admission,
@@ -22,6 +22,10 @@ from kiwi_rag.model import (
     StoreQuery,
 )
 from kiwi_rag.refs import ItemRef, ItemType
+
+if TYPE_CHECKING:
+    from kiwi_rag.registry.indexing import IndexedItem, Progress, StoredPassage
+    from kiwi_rag.stores.claim import Claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +72,14 @@ class SourceStamp:
 class Receipt:
     """What a registry answers to a publication: its sequence number, the digest, and the audit head after it.
 
-    ``known`` tells that the very same statement was there already, and nothing changed.
+    ``known`` tells that the very same statement was there already, ``private`` that its owner alone sees it.
     """
 
     sequence: int
     digest: str
     audit_head: str
     known: bool
+    private: bool = False
 
 
 @runtime_checkable
@@ -170,8 +175,8 @@ class FileStore(VectorStore, Protocol):
 class PublishingStore(VectorStore, Protocol):
     """A registry: publishing and indexing are two steps, which two roles may run."""
 
-    async def publish(self, admission: Admission) -> Receipt:
-        """Hand in an admitted item; idempotent.
+    async def publish(self, admission: Admission, *, private: bool = False) -> Receipt:
+        """Hand in an admitted item, for all or for its owner alone; idempotent.
 
         Raises
         ------
@@ -180,10 +185,34 @@ class PublishingStore(VectorStore, Protocol):
         """
         ...
 
-    async def index(self, records: Sequence[EmbeddingRecord]) -> None:
-        """Store the passages of a published item, which makes it searchable."""
-        ...
-
     async def pending(self, fingerprint: str, limit: int = 100, after: int = 0) -> Sequence[tuple[int, Envelope]]:
         """Return up to `limit` published items without vectors of this model, as ``(sequence, envelope)``."""
+        ...
+
+    def claim(self, digest: str, fingerprint: str, *, patient: bool = False) -> AbstractAsyncContextManager[Claim]:
+        """Claim a published item for the block, to make it searchable; `patient` leaves what failed a moment ago."""
+        ...
+
+    def listening(self) -> AbstractAsyncContextManager[Callable[[float], Awaitable[bool]]]:
+        """Open a line on which publications are announced: call it with seconds to wait; it tells if any came."""
+        ...
+
+    async def begin_model(self, fingerprint: str) -> str:
+        """Start a model's collection if it has none, beside the active one; return its state."""
+        ...
+
+    async def finish_model(self, fingerprint: str, *, insist: bool = False) -> Progress:
+        """Switch searches to a model if nothing waits for it; return its progress either way."""
+        ...
+
+    async def drop_model(self, fingerprint: str) -> int:
+        """Remove the vectors of a model that is not the active one; return how many passages that were."""
+        ...
+
+    async def indexed(self, fingerprint: str, limit: int | None) -> Sequence[IndexedItem]:
+        """Return items that have vectors of this model, drawn at random; all of them when `limit` is None."""
+        ...
+
+    async def passages(self, digest: str, fingerprint: str) -> Sequence[StoredPassage]:
+        """Return an item's passages of one model as they are stored, in order."""
         ...

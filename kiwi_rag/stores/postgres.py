@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeVar
 
-from kiwi_rag.errors import NotAdmitted, UsageError
+from kiwi_rag.errors import UsageError
 from kiwi_rag.model import (
     Admission,
     Candidates,
@@ -16,11 +18,17 @@ from kiwi_rag.model import (
     StoreQuery,
 )
 from kiwi_rag.refs import ItemRef
-from kiwi_rag.registry import administration, functions
-from kiwi_rag.registry.calls import Transport
+from kiwi_rag.registry import administration, functions, indexing
+from kiwi_rag.registry.calls import Caller, Listening, Transport
+from kiwi_rag.registry.indexing import IndexedItem, Progress, StoredPassage
+from kiwi_rag.registry.retry import READING, WRITING, persistently
 from kiwi_rag.signing.trust import Signer
 from kiwi_rag.stores.base import Capabilities, Receipt, StoreStatus
+from kiwi_rag.stores.claim import Claim, require_one_item
 from kiwi_rag.validation.seal import require_sealed
+
+INDEXER = "kiwi_indexer"
+_T = TypeVar("_T")
 
 
 class RegistryVectorStore:
@@ -34,7 +42,7 @@ class RegistryVectorStore:
     transport
         The way to the registry: `kiwi_rag.registry.pool.Connections`, or Supabase's API.
     fingerprint
-        The embedding model whose collection `statistics` and `status` are about; empty for the largest one.
+        The embedding model whose collection `statistics` and `status` are about; empty for the active one.
     """
 
     def __init__(self, transport: Transport, *, fingerprint: str = "") -> None:
@@ -51,8 +59,8 @@ class RegistryVectorStore:
         """The way to the registry, for the admins' functions in `kiwi_rag.registry.administration`."""
         return self._transport
 
-    async def publish(self, admission: Admission) -> Receipt:
-        """Hand in an admitted item; handing it in again changes nothing.
+    async def publish(self, admission: Admission, *, private: bool = False) -> Receipt:
+        """Hand in an admitted item; handing it in again changes nothing, but that a private one may become public.
 
         Raises
         ------
@@ -62,9 +70,14 @@ class RegistryVectorStore:
             When the registry's own checks say no.
         """
         require_sealed(admission)
-        async with self._transport.session() as caller:
-            answer = await functions.publish_item(caller, admission.envelope)
-        return Receipt(answer["sequence"], answer["digest"], answer["audit_head"], answer["known"])
+        visibility: functions.Visibility = "private" if private else "public"
+
+        def ask(caller: Caller) -> Awaitable[Mapping[str, Any]]:
+            return functions.publish_item(caller, admission.envelope, visibility)
+
+        told = functions.receipt(await self._ask(ask, WRITING))
+        private = told["visibility"] == "private"
+        return Receipt(told["sequence"], told["digest"], told["audit_head"], told["known"], private)
 
     async def index(self, records: Sequence[EmbeddingRecord]) -> None:
         """Store the passages of a published item, which makes its newest version searchable.
@@ -78,8 +91,8 @@ class RegistryVectorStore:
         RegistryRefused
             When the connection's role may not act as ``kiwi_indexer``.
         """
-        _require_one_item(records)
-        async with self._transport.session(role="kiwi_indexer") as caller:
+        require_one_item(records)
+        async with self._transport.session(role=INDEXER) as caller:
             await functions.store_passages(caller, records)
 
     async def upsert(self, records: Sequence[EmbeddingRecord]) -> None:
@@ -87,16 +100,73 @@ class RegistryVectorStore:
 
         The connection's role must be able to do both; where two roles do it, use `publish` and `index`.
         """
-        _require_one_item(records)
+        require_one_item(records)
         async with self._transport.session() as caller:
-            await functions.publish_item(caller, records[0].admission.envelope)
-            await caller.become("kiwi_indexer")
-            await functions.store_passages(caller, records)
+            answer = await functions.publish_item(caller, records[0].admission.envelope)
+            if "code" not in answer:
+                await caller.become(INDEXER)
+                await functions.store_passages(caller, records)
+        functions.receipt(answer)
 
     async def pending(self, fingerprint: str, limit: int = 100, after: int = 0) -> Sequence[tuple[int, Envelope]]:
         """Return up to `limit` published items without vectors of this model, as ``(sequence, envelope)``."""
-        async with self._transport.session(role="kiwi_indexer") as caller:
-            return await functions.pending_items(caller, fingerprint, limit, after)
+
+        def ask(caller: Caller) -> Awaitable[Sequence[tuple[int, Envelope]]]:
+            return functions.pending_items(caller, fingerprint, limit, after)
+
+        return await self._ask(ask, WRITING, role=INDEXER)
+
+    @asynccontextmanager
+    async def claim(self, digest: str, fingerprint: str, *, patient: bool = False) -> AsyncIterator[Claim]:
+        """Claim a published item for the block; what is stored or noted in it becomes durable at its end.
+
+        Raises
+        ------
+        FingerprintMismatch
+            When the registry wants no vectors of this model.
+        RegistryRefused
+            When the connection's role may not act as ``kiwi_indexer``.
+        """
+        async with self._transport.session(role=INDEXER) as caller:
+            state, received_at = await indexing.claim_item(caller, digest, fingerprint, patient=patient)
+            yield Claim(caller, digest, state, received_at)
+
+    def listening(self) -> AbstractAsyncContextManager[Callable[[float], Awaitable[bool]]]:
+        """Open a line on which publications are announced; see `kiwi_rag.registry.pool.Connections.listening`.
+
+        Raises
+        ------
+        UsageError
+            When this way to the registry has no such line.
+        """
+        if not isinstance(self._transport, Listening):
+            raise UsageError("only a direct connection can watch a registry", hint="set KIWI_REGISTRY_URL")
+        return self._transport.listening("kiwi_published")
+
+    async def begin_model(self, fingerprint: str) -> str:
+        """Start a model's collection if it has none, beside the active one; return its state."""
+        return await self._ask(lambda caller: indexing.begin_collection(caller, fingerprint), WRITING, role=INDEXER)
+
+    async def finish_model(self, fingerprint: str, *, insist: bool = False) -> Progress:
+        """Switch searches to a model if nothing waits for it; return its progress either way."""
+
+        def finish(caller: Caller) -> Awaitable[Progress]:
+            return indexing.finish_collection(caller, fingerprint, insist=insist)
+
+        return await self._ask(finish, WRITING, role=INDEXER)
+
+    async def drop_model(self, fingerprint: str) -> int:
+        """Remove the vectors of a model that is not the active one; return how many passages that were."""
+        async with self._transport.session(role=INDEXER) as caller:
+            return await indexing.drop_collection(caller, fingerprint)
+
+    async def indexed(self, fingerprint: str, limit: int | None) -> Sequence[IndexedItem]:
+        """Return items that have vectors of this model, drawn at random; all of them when `limit` is None."""
+        return await self._ask(lambda caller: indexing.indexed_items(caller, fingerprint, limit), role=INDEXER)
+
+    async def passages(self, digest: str, fingerprint: str) -> Sequence[StoredPassage]:
+        """Return an item's passages of one model as they are stored, in order."""
+        return await self._ask(lambda caller: indexing.read_passages(caller, digest, fingerprint), role=INDEXER)
 
     async def delete(self, ref: ItemRef) -> bool:
         """Yank a version, or all when `ref` names none; return whether that changed anything. Needs ``kiwi_admin``."""
@@ -105,24 +175,22 @@ class RegistryVectorStore:
 
     async def get(self, ref: ItemRef) -> StoredItem | None:
         """Return a version, the newest when `ref` names none; None for one that was yanked."""
-        async with self._transport.session() as caller:
-            return await functions.get_item(caller, ref)
+        return await self._ask(lambda caller: functions.get_item(caller, ref))
 
     async def list(self, filters: Filters) -> Sequence[StoredItem]:
         """Return the newest version of each item that matches, ordered by type and id."""
-        async with self._transport.session() as caller:
-            return await functions.list_items(caller, filters)
+        return await self._ask(lambda caller: functions.list_items(caller, filters))
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
         """Return every version ever published, yanked ones too, as version → content sha256 (hex)."""
-        async with self._transport.session() as caller:
-            versions = await functions.list_versions(caller, ref)
+        versions = await self._ask(
+            lambda caller: functions.list_versions(caller, ref), WRITING
+        )  # what writing begins with
         return {str(row.ref.version): row.content_sha256 for row in versions}
 
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
         """Return what BM25 needs to know of the searchable passages."""
-        async with self._transport.session() as caller:
-            return await functions.collection_statistics(caller, terms, self._fingerprint)
+        return await self._ask(lambda caller: functions.collection_statistics(caller, terms, self._fingerprint))
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best `query.depth` passages, each with both scores.
@@ -132,15 +200,13 @@ class RegistryVectorStore:
         FingerprintMismatch
             When the registry holds vectors, but none of the query's model.
         """
-        async with self._transport.session() as caller:
-            return Candidates(tuple(await functions.search_hybrid(caller, query)), "exact")
+        return await self._ask(lambda caller: functions.search_hybrid(caller, query))
 
     async def status(self) -> StoreStatus:
         """Return counts and health."""
-        async with self._transport.session() as caller:
-            told = await functions.registry_status(caller)
+        told = await self._ask(functions.registry_status)
         collections: dict[str, int] = dict(told["collections"])
-        fingerprint = self._fingerprint or max(collections, key=lambda name: collections[name], default="")
+        fingerprint = self._fingerprint or told["active_model"] or ""
         problems = () if told["audience"] else ("the registry has no name yet: kiwi registry migrate",)
         return StoreStatus(told["items"], collections.get(fingerprint, 0), fingerprint, problems, told)
 
@@ -159,11 +225,13 @@ class RegistryVectorStore:
         """Close the connections."""
         await self._transport.close()
 
+    async def _ask(
+        self, call: Callable[[Caller], Awaitable[_T]], pauses: Sequence[float] = READING, *, role: str = ""
+    ) -> _T:
+        """Make a call that may be made twice in a session of its own, again where the connection was lost."""
 
-def _require_one_item(records: Sequence[EmbeddingRecord]) -> None:
-    if not records:
-        raise UsageError("there are no passages to store")
-    for record in records:
-        require_sealed(record.admission)
-    if len({(record.admission.digest, record.fingerprint) for record in records}) > 1:
-        raise NotAdmitted("the passages of two items, or of two models, are mixed in one call")
+        async def once() -> _T:
+            async with self._transport.session(role) as caller:
+                return await call(caller)
+
+        return await persistently(once, pauses)

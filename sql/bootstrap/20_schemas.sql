@@ -17,3 +17,4 @@ end
 $$;
 grant usage on schema extensions to kiwi_owner, kiwi_publisher, kiwi_indexer, kiwi_admin, anon, authenticated, service_role;
 grant usage, create on schema public to kiwi_owner;
+grant usage on schema public to kiwi_publisher, kiwi_indexer, kiwi_admin, anon, authenticated, service_role;

@@ -1,7 +1,7 @@
 -- The number that bytes mean, least significant first.
 create or replace function kiwi.little_endian(encoded bytea) returns numeric
     language plpgsql immutable strict parallel safe
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     number numeric := 0;

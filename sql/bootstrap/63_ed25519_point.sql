@@ -1,7 +1,7 @@
 -- Decodes a point (RFC 8032 §5.1.3) to {x, y}; null where it is not on the curve, not canonical or of small order.
 create or replace function kiwi.ed25519_point(encoded bytea) returns numeric[]
     language plpgsql immutable strict parallel safe
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     p constant numeric := 57896044618658097711785492504343953926634992332820282019728792003956564819949;

@@ -2,7 +2,7 @@
 -- neighbours at most one is not 0 (the width-5 non-adjacent form).
 create or replace function kiwi.signed_digits(number numeric) returns int[]
     language plpgsql immutable strict parallel safe
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     digits int[] := array_fill(0, array[254]);

@@ -2,7 +2,7 @@
 -- are about to be multiplied again, and may be negative on the way.
 create or replace function kiwi.ed25519_sum(s numeric, k numeric, point numeric[]) returns numeric[]
     language plpgsql immutable strict parallel safe
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     p constant numeric := 57896044618658097711785492504343953926634992332820282019728792003956564819949;

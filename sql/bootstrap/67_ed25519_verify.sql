@@ -3,7 +3,7 @@
 -- its bytes. Never an exception.
 create or replace function kiwi.ed25519_verify(public_key bytea, message bytea, signature bytea) returns boolean
     language plpgsql immutable strict parallel safe
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     p constant numeric := 57896044618658097711785492504343953926634992332820282019728792003956564819949;

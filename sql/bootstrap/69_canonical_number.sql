@@ -2,7 +2,7 @@
 -- Refused are what no double holds, and whole numbers from 2^53 on, of which a double cannot tell neighbours.
 create or replace function kiwi.canonical_number(value numeric) returns text
     language plpgsql immutable strict parallel safe
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     set extra_float_digits = 1
     as $$
 declare

@@ -2,7 +2,7 @@
 -- it gets a prefix, U+D7FF, and a true U+D7FF stays before it by a suffix.
 create or replace function kiwi.utf16_key(name text) returns text
     language plpgsql immutable strict parallel safe
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 begin
     if octet_length(name) = length(name) then

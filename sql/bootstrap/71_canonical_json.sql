@@ -2,7 +2,7 @@
 -- number that `canonical_number` refuses, it is an error of class 22 or 54.
 create or replace function kiwi.canonical_json(value jsonb, levels int default 64) returns text
     language plpgsql immutable strict parallel safe
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     kind constant text := jsonb_typeof(value);

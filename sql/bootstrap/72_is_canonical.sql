@@ -1,7 +1,7 @@
 -- Whether a payload is the canonical form of what it parses to. Never an exception.
 create or replace function kiwi.is_canonical(payload bytea) returns boolean
     language plpgsql immutable strict parallel restricted
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 begin
     return convert_to(kiwi.canonical_json(kiwi.payload_json(payload)), 'UTF8') = payload;

@@ -28,7 +28,7 @@ grant execute on function
     kiwi.search_embeddings, public.collection_statistics, kiwi.collection_statistics, kiwi.with_type, public.get_item,
     public.list_items, public.list_versions, public.item_status, public.list_signers, public.registry_status,
     kiwi.registry_status, kiwi.fold_item_id, kiwi.check_filter, kiwi.filtered_versions, kiwi.envelope_of,
-    kiwi.passage_count, kiwi.audit_head, kiwi.caller, kiwi.is_mine, public.registry_news, kiwi.registry_news
+    kiwi.passage_count, kiwi.audit_head, kiwi.caller, kiwi.is_mine, kiwi.user_id, public.registry_news, kiwi.registry_news
     to anon, authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;
 
 -- Publishing: the signature is the authority, so whoever is logged in may hand something in.
@@ -55,3 +55,9 @@ grant execute on function
     kiwi.verify_audit
     to kiwi_admin;
 grant execute on function public.audit_records to kiwi_admin, service_role;
+
+-- The dashboard's views.
+revoke all on public.registry_overview, public.pending_items, public.recent_rejections, public.signer_activity
+    from public, anon, authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;
+grant select on public.registry_overview, public.pending_items, public.recent_rejections, public.signer_activity
+    to service_role, kiwi_admin;

@@ -13,6 +13,7 @@ from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.sql.databases import database, template
+from tests.supabase.reading import read_over_api
 
 Backend = Callable[[Path], AbstractAsyncContextManager[VectorStore]]
 """Given an empty folder, yields an empty store that trusts `tests.conformance.items.KEY`, and closes it."""
@@ -36,7 +37,12 @@ async def registry(folder: Path) -> AsyncIterator[VectorStore]:
         await store.close()
 
 
-BACKENDS: dict[str, Backend] = {"local": local(50_000), "local-over-limit": local(0), "registry": registry}
+BACKENDS: dict[str, Backend] = {
+    "local": local(50_000),
+    "local-over-limit": local(0),
+    "registry": registry,
+    "supabase": read_over_api,
+}
 
 
 @pytest.fixture(params=BACKENDS)

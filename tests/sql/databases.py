@@ -1,17 +1,25 @@
-"""Registries to test against: one embedded server a test run, a migrated template, a clone of it for each test."""
+"""Registries to test against: one server a test run, a migrated template, a clone of it for each test.
+
+The server is an embedded one of the run's own, or the one that ``KIWI_TEST_REGISTRY_URL`` names, as a superuser.
+There, databases get names that nobody else has and are dropped, and so are the roles that the run was first to make.
+"""
 
 from __future__ import annotations
 
 import atexit
 import itertools
+import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
+from psycopg import sql
 
 from kiwi_rag.registry import server
 from kiwi_rag.registry.migrate import migrate
@@ -19,12 +27,27 @@ from kiwi_rag.signing.trust import Signer
 from tests.conformance.items import KEY, REGISTRY
 
 ADA = Signer("ada@acme", KEY.public_key)
+ROLES = (
+    "authenticator",
+    "kiwi_publisher",
+    "kiwi_indexer",
+    "kiwi_admin",
+    "anon",
+    "authenticated",
+    "service_role",
+    "kiwi_owner",
+)
 _numbers = itertools.count()
+_run = f"kiwi_test_{os.getpid()}_{secrets.token_hex(4)}"
 
 
 @cache
 def admin_url() -> str:
-    """Start the server; return the URL of its own database. Stopped and removed when the run ends."""
+    """Return the URL of the server's own database, having started the server if it is the run's own."""
+    given = os.environ.get("KIWI_TEST_REGISTRY_URL", "")
+    if given:
+        _drop_new_roles_at_exit(given)
+        return given
     directory = Path(tempfile.mkdtemp(prefix="kiwi-test-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     atexit.register(server.stop, directory)
@@ -33,28 +56,48 @@ def admin_url() -> str:
 
 def url_of(database: str) -> str:
     """Return the URL of another database on the server."""
-    return admin_url().replace("@/postgres?", f"@/{database}?")
+    return urlunsplit(urlsplit(admin_url())._replace(path=f"/{database}"))
 
 
 @cache
 def template() -> str:
     """Make the migrated database that tests clone: named `REGISTRY`, with `ADA` enrolled for everything."""
-    _admin("create database kiwi_template")
-    migrate(url_of("kiwi_template"), audience=REGISTRY)
-    with psycopg.connect(url_of("kiwi_template")) as connection:
+    name = f"{_run}_template"
+    _admin("create database {}", name)
+    atexit.register(_drop, name)
+    migrate(url_of(name), audience=REGISTRY)
+    with psycopg.connect(url_of(name)) as connection:
         connection.execute("select public.enrol_signer(%s, %s, '{*}')", [ADA.public_key.hex(), ADA.principal])
-    return "kiwi_template"
+    return name
 
 
 @contextmanager
 def database(like: str = "") -> Iterator[str]:
     """Yield the URL of a fresh database: a clone of `like`, or an empty one."""
-    name = f"kiwi_test_{next(_numbers)}"
-    _admin(f"create database {name}" + (f" template {like}" if like else ""))
-    yield url_of(name)
-    _admin(f"drop database {name} with (force)")
+    name = f"{_run}_{next(_numbers)}"
+    _admin("create database {} template {}", name, like or "template1")
+    try:
+        yield url_of(name)
+    finally:
+        _drop(name)
 
 
-def _admin(statement: str) -> None:
+def _drop(name: str) -> None:
+    _admin("drop database if exists {} with (force)", name)
+
+
+def _admin(statement: str, *names: str) -> None:
     with psycopg.connect(admin_url(), autocommit=True) as connection:
-        connection.execute(statement)  # type: ignore[call-overload]
+        connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))  # type: ignore[arg-type]
+
+
+def _drop_new_roles_at_exit(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        there = {row[0] for row in connection.execute("select rolname from pg_roles")}
+    for role in reversed([role for role in ROLES if role not in there]):
+        atexit.register(_drop_role, role)
+
+
+def _drop_role(role: str) -> None:
+    with suppress(psycopg.errors.DependentObjectsStillExist):  # another run on this server still needs it
+        _admin("drop role if exists {}", role)

@@ -219,7 +219,7 @@ def test_the_encoding_that_is_signed_is_dsse_s(connection: psycopg.Connection, k
 @pytest.mark.parametrize("name", ["ed25519_verify(bytea, bytea, bytea)", "dsse_pae(text, bytea)"])
 def test_what_a_check_stands_on_depends_on_its_arguments_alone(connection: psycopg.Connection, name: str) -> None:
     query = """
-        select provolatile = 'i', proisstrict, proparallel = 's', proconfig @> array['search_path=""']
+        select provolatile = 'i', proisstrict, proparallel = 's', proconfig @> array['search_path=pg_catalog, pg_temp']
         from pg_proc where oid = ('kiwi.' || %s)::regprocedure
     """
     assert connection.execute(query, [name]).fetchone() == (True, True, True, True)

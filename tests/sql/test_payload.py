@@ -8,7 +8,9 @@ import psycopg
 import pytest
 import semver
 
+from kiwi_rag.errors import MalformedEnvelope
 from kiwi_rag.refs import fold_item_id
+from kiwi_rag.signing import statement
 from kiwi_rag.signing.trust import matches
 
 ORDERED = [
@@ -37,6 +39,36 @@ def test_patterns_cover_what_the_trust_policy_says(connection: psycopg.Connectio
     for pattern, item_id in itertools.product(patterns, ids):
         got = connection.execute("select kiwi.matches_pattern(%s, %s)", [pattern, item_id]).fetchone()
         assert got == (matches(pattern, item_id),), (pattern, item_id)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "2026-03-01T12:00:00Z",
+        "2024-02-29T23:59:59Z",
+        "9999-12-31T23:59:59Z",
+        "2026-02-29T00:00:00Z",
+        "2026-13-01T00:00:00Z",
+        "2026-01-01T24:00:00Z",
+        "2026-01-01T23:59:60Z",
+        "2026-01-01T00:00:00",
+        "2026-01-01 00:00:00Z",
+        "2026-1-01T00:00:00Z",
+        "٢٠٢٦-01-01T00:00:00Z",
+        "0000-01-01T00:00:00Z",
+        "now",
+        "",
+    ],
+)
+def test_times_are_read_alike(connection: psycopg.Connection, moment: str) -> None:
+    try:
+        expected = statement.parse_time(moment)
+    except MalformedEnvelope:
+        expected = None
+    connection.execute("set timezone = 'Asia/Kathmandu'; set datestyle = 'SQL, DMY'")
+    query = "select extract(epoch from kiwi.parse_time(%s))::int8"
+    got = connection.execute(query, [moment]).fetchone()
+    assert got == (int(expected.timestamp()) if expected else None,)
 
 
 @pytest.mark.parametrize("item_id", ["acme/a_b", "acme/a-b", "x"])

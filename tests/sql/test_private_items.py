@@ -76,7 +76,9 @@ def hers(connection: psycopg.Connection) -> psycopg.Connection:
 def test_others_learn_nothing_of_it(hers: psycopg.Connection, role: str, user: UUID | None) -> None:
     log_in(hers, role, user)
     assert found(hers) == [("acme/public", "1.0.0", True)]
-    assert told(hers) == [0, 1, 0, 0, 1, 1, 1, 1, 1]
+    # Supabase's secret key passes over row level security: it reads the table, and nothing of it by any function.
+    rows_of_the_table = 2 if role == "service_role" else 1
+    assert told(hers) == [0, 1, 0, 0, rows_of_the_table, 1, 1, 1, 1]
 
 
 def test_its_owner_finds_and_reads_it(hers: psycopg.Connection) -> None:

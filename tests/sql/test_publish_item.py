@@ -94,7 +94,6 @@ def test_a_malformed_envelope_is_refused(
         ({"metadata": []}, "KW001"),
         ({"signed_at": "2026-03-01 12:00:00"}, "KW001"),
         ({"version": "one"}, "KW001"),
-        ({"content": "nul \x00"}, "KW001"),
         ({"registry": "elsewhere"}, "KW008"),
         ({"signed_at": "2999-01-01T00:00:00Z"}, "KW005"),
         ({"item_id": "../../etc"}, "KW001"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -127,3 +128,69 @@ def test_a_server_that_does_not_start_says_why(directory: Path) -> None:
     with pytest.raises(RegistryUnreachable, match="did not start") as error:
         server.start(directory)
     assert str(directory) in error.value.hint
+
+
+def free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return held.getsockname()[1]
+
+
+def test_a_port_asks_for_the_password_and_the_socket_does_not(directory: Path) -> None:
+    port = free_port()
+    uri = server.start(directory, port=port)
+    state = server.server_state(directory)
+    assert state.port == port
+    for reachable in (uri, state.tcp_uri):
+        with psycopg.connect(reachable) as connection:
+            assert connection.execute("select 1").fetchone() == (1,)
+    assert (directory / "pgpass").stat().st_mode & 0o777 == 0o600
+    assert server.password(directory) not in state.tcp_uri
+    for wrong in ("", ":guess"):
+        with pytest.raises(psycopg.OperationalError, match="password"):
+            psycopg.connect(f"postgresql://postgres{wrong}@127.0.0.1:{port}/postgres?passfile=/dev/null")
+
+
+def test_a_port_asked_for_later_or_another_is_an_error(directory: Path) -> None:
+    server.start(directory)
+    with pytest.raises(RegistryUnreachable, match="without a port") as refused:
+        server.start(directory, port=free_port())
+    assert "registry stop" in refused.value.hint
+    server.stop(directory)
+    first, second = free_port(), free_port()
+    server.start(directory, port=first)
+    assert server.start(directory) == server.start(directory, port=first)
+    with pytest.raises(RegistryUnreachable, match=f"on port {first}"):
+        server.start(directory, port=second)
+
+
+def test_the_port_stays_shut_unless_asked_for_and_the_password_stays(directory: Path) -> None:
+    port = free_port()
+    server.start(directory, port=port)
+    password = server.password(directory)
+    server.stop(directory)
+    server.start(directory)
+    assert server.server_state(directory).tcp_uri == ""
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres")
+    server.stop(directory)
+    server.start(directory, port=port)
+    assert server.password(directory) == password
+    psycopg.connect(f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres").close()
+
+
+def test_a_cluster_of_an_earlier_kiwi_asks_for_the_password_too(directory: Path) -> None:
+    """Its own rules let everybody on the machine in over a port."""
+    server.start(directory)
+    server.stop(directory)
+    (directory / "data/pg_hba.conf").write_text("local all all trust\nhost all all 127.0.0.1/32 trust\n")
+    port = free_port()
+    server.start(directory, port=port)
+    with pytest.raises(psycopg.OperationalError, match="password"):
+        psycopg.connect(f"postgresql://postgres@127.0.0.1:{port}/postgres?passfile=/dev/null")
+
+
+def test_without_a_port_there_is_no_password_to_tell(directory: Path) -> None:
+    server.start(directory)
+    with pytest.raises(RegistryUnreachable, match="no port"):
+        server.password(directory)

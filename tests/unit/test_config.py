@@ -109,11 +109,23 @@ def test_a_variable_is_typed_and_an_empty_one_does_not_count(home: Path, value: 
         assert resolve(environ).settings.threads == 0
 
 
+def test_supabases_usual_variables_are_understood_and_kiwis_own_go_first(home: Path) -> None:
+    environ = {"KIWI_HOME": str(home), "SUPABASE_URL": "https://a.example", "SUPABASE_KEY": "usual"}
+    resolved = resolve(environ)
+    assert (resolved.settings.supabase_url, resolved.settings.supabase_key) == ("https://a.example", "usual")
+    assert origin(resolved, "supabase_url").source == "SUPABASE_URL"
+    resolved = resolve({**environ, "KIWI_SUPABASE_URL": "https://b.example", "SUPABASE_KEY": ""})
+    assert (resolved.settings.supabase_url, resolved.settings.supabase_key) == ("https://b.example", "")
+    assert origin(resolved, "supabase_url").source == "KIWI_SUPABASE_URL"
+
+
 SECRETS = [f.name for f in fields(Settings) if f.metadata["secret"]]
 
 
 def test_what_is_secret_is_marked_so() -> None:
-    assert set(SECRETS) == {"signing_key", "key_passphrase", "registry_url", "embedding_api_key"}
+    assert set(SECRETS) == {
+        "signing_key", "key_passphrase", "registry_url", "embedding_api_key", "supabase_key", "supabase_token",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SECRETS)

@@ -8,9 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, batches, unit_vectors, well_formed
+from kiwi_rag.embedding.onnx import alike
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch
 
 Vector = NDArray[np.float32]
@@ -87,3 +90,15 @@ def test_unit_vectors_are_float32_of_length_one() -> None:
     (vector,) = unit_vectors([[3.0, 4.0]], 2)
     assert vector.dtype == np.float32
     assert vector.tolist() == pytest.approx([0.6, 0.8])
+
+
+@given(st.lists(st.text(max_size=40), max_size=30), st.integers(1, 5))
+def test_alike_texts_share_a_batch_and_none_is_lost_or_moved(texts: list[str], size: int) -> None:
+    runs = list(alike(texts, size))
+    assert [text for run in runs for text in run] == texts
+    assert all(1 <= len(run) <= size for run in runs)
+    assert all(min(map(len, run)) >= 0.75 * max(map(len, run)) for run in runs)
+
+
+def test_a_short_text_does_not_wait_in_a_long_ones_batch() -> None:
+    assert [len(run) for run in alike(["x" * 100, "x" * 90, "x" * 40, "x" * 39], 4)] == [2, 2]

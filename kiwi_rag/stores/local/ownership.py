@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from kiwi_rag.errors import StoreError
@@ -134,3 +135,32 @@ def _write_atomically(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
+
+
+def owner_token(user_dir: Path) -> str:
+    """Return a user's own secret, by which a tier's folder is known as made here and not cloned; make it if need be.
+
+    Raises
+    ------
+    StoreError
+        When it cannot be kept.
+    """
+    path = user_dir / "owner-token"
+    try:
+        if not path.exists():
+            _make_owner_token(path)
+        return path.read_text(encoding="ascii")
+    except OSError as error:
+        raise StoreError(f"cannot keep {path}: {error.strerror}", hint="check the folder's owner and space") from error
+
+
+def _make_owner_token(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f"owner-token.{secrets.token_hex(4)}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
+        with suppress(FileExistsError):  # another process was first, and its token counts
+            path.hardlink_to(draft)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 -- The last wall before a row exists: runs for every role, the owner and replication included.
 create or replace function kiwi.admit_version() returns trigger
     language plpgsql
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     statement jsonb;

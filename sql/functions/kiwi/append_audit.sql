@@ -3,13 +3,20 @@
 create or replace function kiwi.append_audit(event text, ref text, digest text, key_id text, details jsonb default '{}')
     returns kiwi.audit
     language plpgsql
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     previous kiwi.audit;
     fresh kiwi.audit;
 begin
+    if current_setting('transaction_isolation') <> 'read committed' then -- it would not see the newest record
+        raise exception using
+            errcode = 'KW013',
+            message = format('the registry is not written in a %s transaction', current_setting('transaction_isolation')),
+            hint = 'BEGIN ISOLATION LEVEL READ COMMITTED;';
+    end if;
     perform pg_advisory_xact_lock(7310595114002);
+    perform set_config('idle_in_transaction_session_timeout', '15s', true); -- one that falls silent blocks nobody for long
     select * into previous from kiwi.audit order by seq desc limit 1;
     fresh.seq := coalesce(previous.seq, 0) + 1;
     fresh.at := clock_timestamp();
@@ -17,7 +24,7 @@ begin
     fresh.ref := translate(ref, e'\n', ' ');
     fresh.digest := translate(digest, e'\n', ' ');
     fresh.key_id := translate(key_id, e'\n', ' ');
-    fresh.details := details || jsonb_build_object('by', session_user);
+    fresh.details := details || jsonb_build_object('by', coalesce(kiwi.user_id()::text, session_user));
     fresh.previous_hash := coalesce(previous.hash, repeat('0', 64));
     fresh.hash := kiwi.audit_hash(fresh);
     insert into kiwi.audit values (fresh.*);

@@ -1,7 +1,7 @@
 -- Refuses what would rewrite history.
 create or replace function kiwi.append_only() returns trigger
     language plpgsql
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 begin
     raise exception using

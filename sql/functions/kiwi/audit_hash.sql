@@ -2,7 +2,7 @@
 -- jsonb writes its own escaped, so no two records give the same text.
 create or replace function kiwi.audit_hash(record kiwi.audit) returns text
     language sql stable
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select encode(sha256(convert_to(concat_ws(
             e'\n', (record).previous_hash, (record).seq,

@@ -1,7 +1,7 @@
 -- Starts a model's collection, beside the active one where there is one; returns its state (see model_progress).
 create or replace function kiwi.begin_collection(model_fingerprint text) returns text
     language plpgsql security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 begin
     if split_part(model_fingerprint, '/', -3) <> '384' then

@@ -1,7 +1,7 @@
 -- Returns a filter if every key and its type is known: a filter is never ignored.
 create or replace function kiwi.check_filter(filter jsonb) returns jsonb
     language plpgsql stable
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     wrong text;

@@ -2,7 +2,7 @@
 -- publication, or this publication sees the revocation.
 create or replace function kiwi.check_signer(signer_key text, statement jsonb) returns void
     language plpgsql
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     signer kiwi.signers;

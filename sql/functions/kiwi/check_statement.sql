@@ -1,7 +1,7 @@
 -- Returns a payload as JSON if its bytes are the canonical form of an item statement for this registry.
 create or replace function kiwi.check_statement(payload bytea) returns jsonb
     language plpgsql stable
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     statement jsonb := case when kiwi.is_canonical(payload) then kiwi.payload_json(payload) end;

@@ -2,7 +2,7 @@
 -- name, so that nobody learns of it by a refusal. The caller holds the item's lock.
 create or replace function kiwi.check_version(statement jsonb, which_owner text) returns void
     language plpgsql stable
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     newest kiwi.item_versions;

@@ -3,7 +3,7 @@
 -- State: claimed; busy (another has it); later (it failed, and is not to be tried again yet); done (nothing to do).
 create or replace function kiwi.claim_item(which_digest text, model_fingerprint text, patient boolean) returns jsonb
     language plpgsql security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     queued kiwi.index_queue;

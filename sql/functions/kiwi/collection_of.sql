@@ -3,7 +3,7 @@
 -- that the registry has moved on from and that lacks something since. Vectors of two models never mix.
 create or replace function kiwi.collection_of(model_fingerprint text) returns integer
     language plpgsql stable
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     active kiwi.collections := kiwi.active_collection();
@@ -27,7 +27,7 @@ begin
                 'the registry''s vectors of %s are being made: %s', model_fingerprint, kiwi.progress_text(model_fingerprint)
             ),
             hint = format('until they are complete, search with %s', active.fingerprint);
-    elsif exists (select from kiwi.pending_versions(model_fingerprint, 1, 0)) then
+    elsif exists (select from kiwi.waiting_versions(model_fingerprint)) then
         raise exception using
             errcode = 'KW011',
             message = format('the registry moved on to %s and no longer indexes all for %s', active.fingerprint, model_fingerprint),

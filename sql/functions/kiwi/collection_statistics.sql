@@ -1,7 +1,7 @@
 -- What BM25 needs to know: passages, their total length in terms, and how many passages hold each given term.
 create or replace function kiwi.collection_statistics(terms text[], model_fingerprint text default null) returns jsonb
     language sql stable security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select coalesce(
             (

@@ -1,7 +1,7 @@
 -- Removes a model's passages and vectors; never the active one's. Returns how many passages that were.
 create or replace function kiwi.drop_collection(model_fingerprint text) returns bigint
     language plpgsql security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     dropped kiwi.collections;

@@ -3,7 +3,7 @@ create or replace function kiwi.enrol_signer(
     public_key_hex text, principal_name text, patterns text[], types text[], not_before timestamptz, not_after timestamptz
 ) returns text
     language plpgsql security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     key bytea;
@@ -16,14 +16,14 @@ begin
         raise exception using
             errcode = 'KW013',
             message = 'a signer needs a public key of 64 hex digits, a principal, item patterns and item types',
-            hint = 'SELECT enrol_signer(''<kiwi keys export NAME --hex>'', ''alice'', ''{acme/*}'');';
+            hint = 'SELECT enrol_signer(''<kiwi keys export NAME>'', ''alice'', ''{acme/*}'');';
     end if;
     key := decode(public_key_hex, 'hex');
     if kiwi.ed25519_point(key) is null then
         raise exception using
             errcode = 'KW013',
             message = 'this public key is no point of Ed25519, not canonically encoded, or of small order',
-            hint = 'ask for the key again: kiwi keys export NAME --hex';
+            hint = 'ask for the key again: kiwi keys export NAME';
     end if;
     insert into kiwi.signers as s (public_key, principal, item_patterns, item_types, valid_after, valid_before)
     values (key, principal_name, patterns, types, not_before, not_after)

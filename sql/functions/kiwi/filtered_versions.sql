@@ -1,7 +1,7 @@
 -- Digests of the versions that a checked filter lets through.
 create or replace function kiwi.filtered_versions(filter jsonb) returns table (digest text)
     language sql stable rows 1000
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select v.digest
         from kiwi.item_versions as v

@@ -2,7 +2,7 @@
 -- `insist` switches although items were tried and refused, and back to a model that was superseded.
 create or replace function kiwi.finish_collection(model_fingerprint text, insist boolean) returns jsonb
     language plpgsql security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     told record;

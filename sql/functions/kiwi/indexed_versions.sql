@@ -2,7 +2,7 @@
 create or replace function kiwi.indexed_versions(model_fingerprint text, max_count integer)
     returns table (digest text, received_at timestamptz, envelope jsonb)
     language sql stable security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         with drawn as (
             select distinct e.digest from kiwi.item_embeddings as e

@@ -1,7 +1,7 @@
 -- An item version changes in nothing but whether it is yanked, and from private to public.
 create or replace function kiwi.keep_version() returns trigger
     language plpgsql
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 begin
     if (

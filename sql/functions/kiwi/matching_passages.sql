@@ -3,7 +3,7 @@ create or replace function kiwi.matching_passages(
     collection integer, terms text[], weights float8[], average_length float8, depth integer, filter jsonb
 ) returns table (passage_id bigint)
     language plpgsql stable
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 begin
     return query

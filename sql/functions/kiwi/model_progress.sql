@@ -5,7 +5,7 @@ create or replace function kiwi.model_progress(private_too boolean default false
         fingerprint text, state text, passages bigint, items bigint, waiting bigint, refused bigint
     )
     language sql stable
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select c.fingerprint,
             case
@@ -15,15 +15,14 @@ create or replace function kiwi.model_progress(private_too boolean default false
             end,
             c.passages, counting.items - pending.waiting, pending.waiting, pending.refused
         from kiwi.collections as c
-        -- no model has an empty name: all that counts waits for it
         cross join lateral (
-            select count(*) as items from kiwi.pending_versions('', null, 0) as p
+            select count(*) as items from kiwi.waiting_versions('') as p
             join kiwi.item_versions as v on v.sequence = p.sequence
             where private_too or v.visibility = 'public'
         ) as counting
         cross join lateral (
             select count(*) as waiting, count(*) filter (where q.attempts > 0) as refused
-            from kiwi.pending_versions(c.fingerprint, null, 0) as p
+            from kiwi.waiting_versions(c.fingerprint) as p
             join kiwi.item_versions as v on v.sequence = p.sequence
             left join kiwi.index_queue as q on q.digest = v.digest
             where private_too or v.visibility = 'public'

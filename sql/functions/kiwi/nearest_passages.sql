@@ -3,7 +3,7 @@ create or replace function kiwi.nearest_passages(
     collection integer, query_embedding extensions.vector, depth integer, filter jsonb
 ) returns table (passage_id bigint)
     language plpgsql stable
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 begin
     if filter = '{}' then

@@ -1,7 +1,7 @@
 -- Writes a refusal down: of what, as far as that can be read, and why. What it says of the item is only claimed.
 create or replace function kiwi.note_refusal(envelope jsonb, refusal jsonb) returns void
     language plpgsql
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     payload bytea;

@@ -1,7 +1,7 @@
 -- Puts passages into the inverted index and its statistics. The caller holds the index lock.
 create or replace function kiwi.offer_passages(ids bigint[]) returns void
     language sql
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         with shown as (
             update kiwi.item_embeddings set searchable = true

@@ -4,7 +4,7 @@ create or replace function kiwi.open_envelope(
     envelope jsonb, out payload bytea, out signature bytea, out signer text, out claimed text
 )
     language plpgsql stable
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 begin
     if jsonb_typeof(envelope) is distinct from 'object'

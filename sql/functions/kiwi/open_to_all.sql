@@ -2,7 +2,7 @@
 create or replace function kiwi.open_to_all(stored kiwi.item_versions, statement jsonb, wanted text)
     returns kiwi.item_versions
     language plpgsql
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 begin
     if not kiwi.is_mine(stored.owner_id, stored.owner_name) then

@@ -1,7 +1,7 @@
 -- How many passages a version has, and whether they are searchable: facts that readers of the version may know.
 create or replace function kiwi.passage_count(which_digest text, out passages bigint, out searchable boolean)
     language sql stable security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select count(*), coalesce(bool_or(e.searchable), false)
         from kiwi.item_embeddings as e where e.digest = which_digest

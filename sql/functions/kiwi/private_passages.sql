@@ -3,7 +3,7 @@
 -- everybody sees.
 create or replace function kiwi.private_passages(collection integer, filter jsonb) returns table (passage_id bigint)
     language plpgsql stable
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 begin
     return query

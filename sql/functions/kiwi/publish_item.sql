@@ -2,7 +2,7 @@
 -- it would take its own audit record with it.
 create or replace function kiwi.publish_item(envelope jsonb, visibility text) returns jsonb
     language plpgsql security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     refusal jsonb;

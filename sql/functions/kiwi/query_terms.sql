@@ -2,16 +2,16 @@
 -- Postgres has its own stop words and its own edition of the Snowball stemmer.
 create or replace function kiwi.query_terms(query text) returns text[]
     language sql stable
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         with words as (
-            select m[1] as word, place from regexp_matches(query, '\w+', 'g') with ordinality as found (m, place)
+            select m[1] as word, place from regexp_matches(query, '[[:word:]]+', 'g') with ordinality as found (m, place)
         ),
         pieces as (
             select word as piece, place, 0 as part from words
             union all
             select m[1], w.place, 1
-            from words as w, regexp_matches(w.word, '[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+', 'g') as m
+            from words as w, regexp_matches(w.word, '[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+', 'g') as m
             where m[1] <> w.word
         ),
         stems as (

@@ -1,7 +1,7 @@
 -- What waits for the indexer of the active model (of any, while there is none), and since when: public items alone.
 create or replace function kiwi.queue_status() returns jsonb
     language sql stable
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select jsonb_build_object(
             'waiting', count(*),
@@ -16,7 +16,7 @@ create or replace function kiwi.queue_status() returns jsonb
                 ) filter (where q.attempts > 0))[1:20], '{}'
             )
         )
-        from kiwi.pending_versions(coalesce((kiwi.active_collection()).fingerprint, ''), null, 0) as p
+        from kiwi.waiting_versions(coalesce((kiwi.active_collection()).fingerprint, '')) as p
         join kiwi.item_versions as v on v.sequence = p.sequence
         left join kiwi.index_queue as q on q.digest = v.digest
         where v.visibility = 'public'

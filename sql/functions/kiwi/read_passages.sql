@@ -4,7 +4,7 @@ create or replace function kiwi.read_passages(which_digest text, model_fingerpri
         terms text[], frequencies integer[], searchable boolean, embedding text
     )
     language sql stable security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select e.ordinal, e.text, e.context, e.heading, e.start_line, e.end_line, e.length, e.terms, e.frequencies,
             e.searchable, e.embedding::text

@@ -2,7 +2,7 @@
 -- Counts: public, not yanked, its signer not compromised. Until a new version is indexed the one before it stays.
 create or replace function kiwi.refresh_item(which_type text, which_id text) returns void
     language plpgsql
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     to_hide bigint[];

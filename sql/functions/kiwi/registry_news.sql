@@ -1,12 +1,26 @@
--- What a client that remembers this registry has to know: the audit head now, the hash at the number it remembers, and
--- the keys that lost trust: all, or those of which the audit tells after record `signers_since`. One snapshot.
+-- What a client that remembers this registry has to know: the audit head now, the hash at the number it remembers, what
+-- was yanked after that, and the keys that lost trust: all, or those of which the audit tells after record
+-- `signers_since`. One snapshot.
 create or replace function kiwi.registry_news(known_seq bigint, signers_since bigint) returns jsonb
     language sql stable security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select jsonb_build_object(
             'audit_head', kiwi.audit_head(),
             'known_hash', (select a.hash from kiwi.audit as a where a.seq = known_seq),
+            'yanked', coalesce(
+                (
+                    select jsonb_agg(taken.digest) from (
+                        select a.digest
+                        from kiwi.audit as a
+                        join kiwi.item_versions as v on v.digest = a.digest
+                        where known_seq > 0 and a.seq > known_seq and a.event = 'yank' and v.visibility = 'public'
+                        order by a.seq desc
+                        limit 10000
+                    ) as taken
+                ),
+                '[]'
+            ),
             'signers', coalesce(
                 (
                     select jsonb_agg(to_jsonb(lost)) from (

@@ -1,7 +1,7 @@
 -- Counts of what is public, and health, as one object.
 create or replace function kiwi.registry_status() returns jsonb
     language sql stable security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select jsonb_build_object(
             'audience', (select value from kiwi.settings where name = 'audience'),

@@ -1,7 +1,7 @@
 -- Returns if vectors of this model are wanted here: it has a collection, or no model has vectors yet.
 create or replace function kiwi.require_collection(model_fingerprint text) returns void
     language plpgsql stable
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     active kiwi.collections := kiwi.active_collection();

@@ -4,7 +4,7 @@ create or replace function kiwi.score_passages(
     collection integer, terms text[], weights float8[], average_length float8, only_these bigint[] default null
 ) returns table (passage_id bigint, score float8)
     language plpgsql stable
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 begin
     return query

@@ -3,7 +3,7 @@ create or replace function kiwi.score_private_passages(
     ids bigint[], terms text[], weights float8[], average_length float8
 ) returns table (passage_id bigint, score float8)
     language plpgsql stable
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 begin
     return query

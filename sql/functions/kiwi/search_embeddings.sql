@@ -5,7 +5,7 @@ create or replace function kiwi.search_embeddings(query_embedding extensions.vec
         end_line integer, similarity float8
     )
     language sql stable security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select h.item_type, h.item_id, h.version, h.digest, h.principal, h.text, h.start_line, h.end_line, h.cosine
         from kiwi.search_hybrid(query_embedding, '{}', '{}', 1, match_count, filter, null) as h

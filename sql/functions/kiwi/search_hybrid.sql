@@ -10,7 +10,7 @@ create or replace function kiwi.search_hybrid(
     start_line integer, end_line integer, cosine float8, bm25 float8
 )
     language plpgsql stable security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     collection integer := kiwi.collection_of(model_fingerprint);

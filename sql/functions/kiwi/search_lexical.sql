@@ -5,7 +5,7 @@ create or replace function kiwi.search_lexical(query text, match_count integer, 
         end_line integer, score float8
     )
     language sql stable security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         with stats as (
             select s, greatest((s ->> 'passages')::float8, 1) as n, (s ->> 'total_length')::float8 as total

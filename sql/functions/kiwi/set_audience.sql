@@ -1,7 +1,7 @@
 -- Names the registry: only statements signed for this name are taken. Set once; a change would void what is there.
 create or replace function kiwi.set_audience(name_of_registry text) returns void
     language plpgsql security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 begin
     if exists (select from kiwi.settings where name = 'audience' and value = name_of_registry) then

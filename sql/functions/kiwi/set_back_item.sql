@@ -2,7 +2,7 @@
 -- most a day. The caller holds its claim.
 create or replace function kiwi.set_back_item(which_digest text, what_was_wrong text) returns void
     language sql security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         update kiwi.index_queue
         set attempts = attempts + 1, problem = left(what_was_wrong, 1000),

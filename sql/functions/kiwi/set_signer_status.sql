@@ -1,7 +1,7 @@
 -- Moves a signer from active to retired or to compromised, never back. Locks the row against a publication.
 create or replace function kiwi.set_signer_status(which_key text, new_status text, reason text) returns boolean
     language plpgsql security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     signer kiwi.signers;

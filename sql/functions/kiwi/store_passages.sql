@@ -3,7 +3,7 @@
 -- embedding (pgvector's text form).
 create or replace function kiwi.store_passages(which_digest text, model_fingerprint text, passages jsonb) returns integer
     language plpgsql security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     version kiwi.item_versions;

@@ -2,7 +2,7 @@
 -- first receipt; a private one may be made public by its owner, never the other way.
 create or replace function kiwi.take_item(envelope jsonb, wanted text) returns jsonb
     language plpgsql
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     opened record;
@@ -24,7 +24,7 @@ begin
     known := found;
     if not known then
         insert into kiwi.item_versions (payload_type, payload, signature, signer, visibility, owner_id)
-        values (envelope ->> 'payloadType', opened.payload, opened.signature, opened.signer, wanted, auth.uid())
+        values (envelope ->> 'payloadType', opened.payload, opened.signature, opened.signer, wanted, kiwi.user_id())
         returning * into stored;
         perform kiwi.note_publication('publish', stored);
     elsif stored.visibility = 'private' then

@@ -1,7 +1,7 @@
 -- Number of the first record that breaks the chain; null when it holds from first to last.
 create or replace function kiwi.verify_audit() returns bigint
     language sql stable security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select min(seq) from (
             select

@@ -1,7 +1,7 @@
 -- Takes passages out of the inverted index and its statistics. The caller holds the index lock.
 create or replace function kiwi.withdraw_passages(ids bigint[]) returns void
     language sql
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         with gone as (
             delete from kiwi.postings where passage_id = any (ids) returning collection_id, term

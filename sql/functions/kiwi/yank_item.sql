@@ -2,7 +2,7 @@
 -- Admins may, and whoever owns the version; what the caller cannot see is not there.
 create or replace function kiwi.yank_item(which_type text, which_id text, which_version text, reason text) returns integer
     language plpgsql security definer
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
 declare
     admin boolean := pg_has_role(kiwi.caller(), 'kiwi_admin', 'USAGE');

@@ -3,7 +3,7 @@ create or replace function public.audit_records(since bigint default 0, max_coun
         seq bigint, at text, event text, ref text, digest text, key_id text, details text, previous_hash text, hash text
     )
     language sql stable security invoker
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select a.seq, to_char(a.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), a.event, a.ref, a.digest,
             a.key_id, a.details::text, a.previous_hash, a.hash

@@ -1,6 +1,6 @@
 create or replace function public.collection_statistics(terms text[], model_fingerprint text default null) returns jsonb
     language sql stable security invoker
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select kiwi.collection_statistics(
             collection_statistics.terms, collection_statistics.model_fingerprint

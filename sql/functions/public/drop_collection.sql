@@ -1,5 +1,5 @@
 create or replace function public.drop_collection(model_fingerprint text) returns bigint
     language sql volatile security invoker
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$ select kiwi.drop_collection(drop_collection.model_fingerprint) $$;
 comment on function public.drop_collection is 'Removes the vectors of a model that is not the active one: for the indexer.';

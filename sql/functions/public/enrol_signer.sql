@@ -3,7 +3,7 @@ create or replace function public.enrol_signer(
     valid_after timestamptz default null, valid_before timestamptz default null
 ) returns text
     language sql volatile security invoker
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select kiwi.enrol_signer(
             enrol_signer.public_key, enrol_signer.principal, enrol_signer.item_patterns, enrol_signer.item_types,

@@ -6,7 +6,7 @@ create or replace function public.get_item(item_id text, version text default nu
         visibility text
     )
     language sql stable security invoker
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select s.item_type, s.item_id, s.version, s.digest, s.content_sha256, s.received_at, s.yanked_at, s.yank_reason,
             s.signer_status, s.passages, s.envelope,
@@ -14,7 +14,10 @@ create or replace function public.get_item(item_id text, version text default nu
         from kiwi.stored_versions as s
         where s.folded_id = kiwi.fold_item_id(get_item.item_id)
             and (get_item.item_type is null or s.item_type = get_item.item_type)
-            and case when get_item.version is null then s.yanked_at is null else s.version = get_item.version end
+            and case
+                when get_item.version is null then s.yanked_at is null and s.signer_status <> 'compromised'
+                else s.version = get_item.version
+            end
         order by s.version_key desc, s.visibility, s.sequence desc
         limit 1
     $$;

@@ -4,7 +4,7 @@ create or replace function public.item_status(item_id text, item_type text defau
         passages bigint, searchable boolean, visibility text
     )
     language sql stable security invoker
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select s.item_type, s.item_id, s.version, s.digest, s.signer_status, s.yanked_at, s.passages, s.searchable,
             s.visibility

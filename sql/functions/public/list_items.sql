@@ -5,7 +5,7 @@ create or replace function public.list_items(filter jsonb default '{}') returns 
         visibility text
     )
     language sql stable security invoker
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         with newest as (
             select distinct on (s.item_type, s.folded_id) s.digest

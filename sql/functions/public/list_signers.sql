@@ -3,7 +3,7 @@ create or replace function public.list_signers() returns table (
         valid_before timestamptz, status text, status_changed_at timestamptz, public_key text
     )
     language sql stable security invoker
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select s.key_id, s.principal, s.item_patterns, s.item_types, s.valid_after, s.valid_before, s.status,
             s.status_changed_at, encode(s.public_key, 'hex')

@@ -4,7 +4,7 @@ create or replace function public.list_versions(item_id text, item_type text def
         yanked_at timestamptz
     )
     language sql stable security invoker
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select v.item_type, v.version, v.digest, v.content_sha256, v.signer, v.received_at, v.yanked_at
         from kiwi.item_versions as v

@@ -6,7 +6,7 @@ create or replace function public.search_embeddings(
     end_line integer, similarity float8
 )
     language sql stable security invoker
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select * from kiwi.search_embeddings(
             search_embeddings.query_embedding, search_embeddings.match_count,

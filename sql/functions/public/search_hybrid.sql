@@ -7,7 +7,7 @@ create or replace function public.search_hybrid(
     start_line integer, end_line integer, cosine float8, bm25 float8
 )
     language sql stable security invoker
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select * from kiwi.search_hybrid(
             search_hybrid.query_embedding, search_hybrid.terms, search_hybrid.weights,

@@ -5,7 +5,7 @@ create or replace function public.search_lexical(
     end_line integer, score float8
 )
     language sql stable security invoker
-    set search_path = ''
+    set search_path = pg_catalog, pg_temp
     as $$
         select * from kiwi.search_lexical(
             search_lexical.query, search_lexical.match_count,

@@ -1,0 +1,336 @@
+"""A registry's memory on disk: one SQLite file a registry, below the user's own folder, mode 0600.
+
+SQLite locks it between processes and writes it wholly or not at all; a commit is on the disk when it returns. What is
+written only ever grows more suspicious: a head moves forward, a version stays yanked, a key stays revoked, until the
+user accepts what the registry says now.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kiwi_rag.errors import ChainForked, MemoryDamaged, StoreBusy, StoreError, StoreFull
+from kiwi_rag.model import sha256_hex
+from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.registry.memory import ACCEPT, Identity, News, SeenVersion, is_hash
+from kiwi_rag.signing.notices import KeyNotice
+from kiwi_rag.signing.trust import SignerStatus
+from kiwi_rag.validation.audit import GENESIS, AuditHead
+
+MAX_VERSIONS = 200_000
+MAX_VERSIONS_OF_AN_ITEM = 64
+MAX_NOTICES = 10_000
+BUSY_SECONDS = 5.0
+SUFFIX = ".sqlite3"
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS registry (
+    name TEXT NOT NULL, place TEXT NOT NULL, head_seq INTEGER NOT NULL, head_hash TEXT NOT NULL,
+    signers_seq INTEGER NOT NULL, asked_at TEXT NOT NULL, only_row INTEGER PRIMARY KEY CHECK (only_row = 1)
+) STRICT;
+CREATE TABLE IF NOT EXISTS versions (
+    id INTEGER PRIMARY KEY, item_type TEXT NOT NULL, folded_id TEXT NOT NULL, version TEXT NOT NULL,
+    digest TEXT NOT NULL, key_id TEXT NOT NULL, yanked INTEGER NOT NULL, found_by TEXT NOT NULL,
+    UNIQUE (item_type, folded_id, version)
+) STRICT;
+CREATE INDEX IF NOT EXISTS versions_by_digest ON versions (digest);
+CREATE TABLE IF NOT EXISTS notices (
+    key_id TEXT NOT NULL, status TEXT NOT NULL, principal TEXT NOT NULL, since TEXT NOT NULL, reason TEXT NOT NULL,
+    overruled INTEGER NOT NULL, PRIMARY KEY (key_id, status)
+) STRICT;
+"""
+
+_SEEN = "version, digest, key_id, yanked, found_by, id"
+
+
+def path_of(folder: Path, identity: Identity) -> Path:
+    """Return where a registry's memory stands below `folder`."""
+    return folder / f"{sha256_hex(str((identity.name, identity.place)).encode())[:16]}{SUFFIX}"
+
+
+class RegistryMemory:
+    """What this user remembers of one registry; made when something is first to be remembered.
+
+    Parameters
+    ----------
+    path
+        The file.
+    identity
+        The registry it is about; None for whichever the file names.
+    """
+
+    def __init__(self, path: Path, identity: Identity | None = None) -> None:
+        self.path = path
+        self._expected = identity
+        self._connection: sqlite3.Connection | None = None
+
+    @property
+    def identity(self) -> Identity:
+        """The registry that this is about."""
+        return self._expected or self._row()[0]
+
+    def head(self) -> AuditHead:
+        """Return the highest head seen; number 0 when none was."""
+        return self._row()[1] if self.path.exists() else AuditHead()
+
+    def signers_seq(self) -> int:
+        """Return the audit record up to which lost trust is known; 0 when nothing is."""
+        return self._row()[2] if self.path.exists() else 0
+
+    def asked_at(self) -> datetime | None:
+        """Return when the registry was last asked who lost trust; None when it never was."""
+        return self._row()[3] if self.path.exists() else None
+
+    def seen(self, ref: ItemRef) -> Mapping[str, SeenVersion]:
+        """Return every version remembered of an item."""
+        if not self.path.exists():
+            return {}
+        sql = f"SELECT {_SEEN} FROM versions WHERE item_type = ? AND folded_id = ?"  # noqa: S608  # a constant
+        with self._door() as connection:
+            return {row[0]: _seen(row) for row in connection.execute(sql, ref.key)}
+
+    def newest_number(self) -> int:
+        """Return the number of the version that was met last; 0 when none was."""
+        if not self.path.exists():
+            return 0
+        with self._door() as connection:
+            return int(connection.execute("SELECT coalesce(max(id), 0) FROM versions").fetchone()[0])
+
+    def items(self) -> Mapping[tuple[ItemType, str], Sequence[SeenVersion]]:
+        """Return every remembered version of every item, by type and folded id."""
+        items: dict[tuple[ItemType, str], list[SeenVersion]] = {}
+        if not self.path.exists():
+            return items
+        with self._door() as connection:
+            for row in connection.execute(f"SELECT {_SEEN}, item_type, folded_id FROM versions"):  # noqa: S608
+                items.setdefault((ItemType(row[-2]), row[-1]), []).append(_seen(row))
+        return items
+
+    def notices(self) -> Sequence[KeyNotice]:
+        """Return the keys that lost trust, as far as this registry said."""
+        if not self.path.exists():
+            return ()
+        name = str(self.identity.name)
+        with self._door() as connection:
+            found = connection.execute(
+                "SELECT key_id, principal, status, since, reason, overruled FROM notices ORDER BY since"
+            ).fetchall()
+            return [
+                KeyNotice(k, p, SignerStatus(s), datetime.fromisoformat(at), r, name, bool(o))
+                for k, p, s, at, r, o in found
+            ]
+
+    def remember_news(self, head: AuditHead, news: News, at: datetime) -> None:
+        """Remember a head that was followed, and what was yanked and who lost trust up to it.
+
+        A head moves forward alone. Of what was yanked only what this user has seen counts: a registry cannot push out
+        what is remembered.
+
+        Raises
+        ------
+        ChainForked
+            When another process saw another record with this number.
+        """
+        with self._writing() as connection:
+            _move_head(connection, head)
+            connection.executemany(
+                "UPDATE versions SET yanked = 1 WHERE digest = ?", [(digest,) for digest in news.yanked]
+            )
+            connection.executemany(
+                "INSERT INTO notices (key_id, status, principal, since, reason, overruled) VALUES (?, ?, ?, ?, ?, 0) "
+                "ON CONFLICT (key_id, status) DO NOTHING",
+                [(n.key_id, n.status.value, n.principal, n.since.isoformat(), n.reason) for n in news.notices],
+            )
+            connection.execute(
+                "DELETE FROM notices WHERE rowid IN (SELECT rowid FROM notices ORDER BY since DESC LIMIT -1 OFFSET ?)",
+                [MAX_NOTICES],
+            )
+            connection.execute(
+                "UPDATE registry SET signers_seq = max(signers_seq, ?), asked_at = ?", [head.seq, at.isoformat()]
+            )
+
+    def remember_versions(self, versions: Iterable[tuple[ItemRef, SeenVersion]]) -> None:
+        """Remember versions that verified. What is known of one already stays, but that it was yanked or found."""
+        with self._writing() as connection:
+            for ref, seen in versions:
+                _keep_version(connection, ref, seen)
+            connection.execute("DELETE FROM versions WHERE id <= (SELECT max(id) FROM versions) - ?", [MAX_VERSIONS])
+
+    def overrule(self, key_id: str, *, overruled: bool) -> int:
+        """Follow this registry's word on a key no longer, or again; return how many notices that concerns."""
+        if not self.path.exists():
+            return 0
+        with self._writing() as connection:
+            sql = "UPDATE notices SET overruled = ? WHERE key_id = ? AND overruled <> ?"
+            return connection.execute(sql, [overruled, key_id, overruled]).rowcount
+
+    def accept(self, head: AuditHead) -> None:
+        """Begin anew with what the registry says now: this head, and no versions. Keys that lost trust stay lost."""
+        with self._writing() as connection:
+            connection.execute("DELETE FROM versions")
+            connection.execute(
+                "UPDATE registry SET head_seq = ?, head_hash = ?, signers_seq = 0", [head.seq, head.hash]
+            )
+
+    def forget(self, ref: ItemRef) -> int:
+        """Forget the versions of one item; return how many were remembered."""
+        with self._writing() as connection:
+            sql = "DELETE FROM versions WHERE item_type = ? AND folded_id = ?"
+            return connection.execute(sql, ref.key).rowcount
+
+    def set_aside(self) -> Path:
+        """Move a damaged file out of the way; return where it is now."""
+        self.close()
+        aside = self.path.with_name(f"{self.path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+        try:
+            self.path.replace(aside)
+        except OSError as error:
+            raise StoreError(f"cannot move {self.path}: {error.strerror}") from error
+        return aside
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _row(self) -> tuple[Identity, AuditHead, int, datetime | None]:
+        with self._door() as connection:
+            found = connection.execute(
+                "SELECT name, place, head_seq, head_hash, signers_seq, asked_at FROM registry"
+            ).fetchone()
+            if found is None or not is_hash(found[3]) or (found[2] == 0) != (found[3] == GENESIS) or found[2] < 0:
+                raise ValueError("it names no registry and no head")
+            identity = Identity(found[0], found[1])
+            if self._expected not in (None, identity):
+                raise ValueError(f"it is about {identity}")
+            asked = datetime.fromisoformat(found[5]) if found[5] else None
+            return identity, AuditHead(found[2], found[3]), found[4], asked
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Run one transaction that no other process's can come between."""
+        if not self.path.exists():
+            self._make()
+        self._row()
+        with self._door() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def _make(self) -> None:
+        """Make the file whole under another name first: nobody ever sees one without a registry in it."""
+        if self._expected is None:
+            raise StoreError(f"{self.path} is gone")
+        draft = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}")
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+                connection.executescript(_SCHEMA)
+                connection.execute(
+                    "INSERT INTO registry VALUES (?, ?, 0, ?, 0, '', 1)",
+                    [self._expected.name, self._expected.place, GENESIS],
+                )
+            with suppress(FileExistsError):  # another process was first, and its file counts
+                self.path.hardlink_to(draft)
+        except OSError as error:
+            raise StoreError(f"cannot make {self.path}: {error.strerror}", hint="check its folder and space") from error
+        finally:
+            draft.unlink(missing_ok=True)
+
+    @contextmanager
+    def _door(self) -> Iterator[sqlite3.Connection]:
+        """Give the connection, and translate what SQLite says, or what the file's content means.
+
+        Raises
+        ------
+        MemoryDamaged, StoreBusy, StoreFull, StoreError
+            By SQLite's result code, not by its words.
+        """
+        try:
+            if self._connection is None:
+                self._connection = _open(self.path)
+            yield self._connection
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+        except (ValueError, TypeError, OverflowError) as error:
+            raise _damaged(self.path, error) from error
+
+
+def remembered(folder: Path) -> Sequence[RegistryMemory]:
+    """Return the memories of all registries that this user met."""
+    return [RegistryMemory(path) for path in sorted(folder.glob(f"[0-9a-f]*{SUFFIX}"))]
+
+
+def notices_below(folder: Path) -> Sequence[KeyNotice]:
+    """Return the keys that lost trust, as every registry said that is remembered below `folder`."""
+    found: list[KeyNotice] = []
+    for memory in remembered(folder):
+        with closing(memory):
+            found += memory.notices()
+    return found
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def _seen(row: Sequence[Any]) -> SeenVersion:
+    version, digest, key_id, yanked, found_by, number = row[:6]
+    return SeenVersion(version, digest, key_id, bool(yanked), found_by, number)
+
+
+def _move_head(connection: sqlite3.Connection, head: AuditHead) -> None:
+    seq, known = connection.execute("SELECT head_seq, head_hash FROM registry").fetchone()
+    if seq == head.seq and known != head.hash:
+        raise ChainForked(f"the registry gave two records with the number {seq} for its audit log", hint=ACCEPT)
+    if head.seq > seq:
+        connection.execute("UPDATE registry SET head_seq = ?, head_hash = ?", [head.seq, head.hash])
+
+
+def _keep_version(connection: sqlite3.Connection, ref: ItemRef, seen: SeenVersion) -> None:
+    connection.execute(
+        "INSERT INTO versions (item_type, folded_id, version, digest, key_id, yanked, found_by) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (item_type, folded_id, version) DO UPDATE SET "
+        "yanked = max(yanked, excluded.yanked), "
+        "found_by = CASE excluded.found_by WHEN '' THEN found_by ELSE excluded.found_by END "
+        "WHERE digest = excluded.digest",
+        [*ref.key, seen.version, seen.digest, seen.key_id, seen.yanked, seen.found_by],
+    )
+    # Versions only grow, so the ones met last are mostly the highest.
+    connection.execute(
+        "DELETE FROM versions WHERE id IN (SELECT id FROM versions WHERE item_type = ? AND folded_id = ? "
+        "ORDER BY id DESC LIMIT -1 OFFSET ?)",
+        [*ref.key, MAX_VERSIONS_OF_AN_ITEM],
+    )
+
+
+def _translated(error: sqlite3.Error, path: Path) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        return StoreFull(f"no space left for {path}; nothing was half-written", hint="free some space")
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreBusy(f"{path} stayed locked for {BUSY_SECONDS:.0f} s", hint="try again in a moment")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM):
+        return StoreError(f"cannot use {path}: {error}", hint="check its owner, its mode and the disk")
+    return _damaged(path, error)
+
+
+def _damaged(path: Path, error: Exception) -> MemoryDamaged:
+    return MemoryDamaged(
+        f"what was remembered of a registry in {path} is damaged: {error}",
+        hint="kiwi registry accept sets it aside; what was seen and who was revoked is then learned anew",
+    )

@@ -1,0 +1,96 @@
+"""Whether what a registry stores of an item is what the item gives: the gate again, passages and vectors anew."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+
+from kiwi_rag import ingest
+from kiwi_rag.embedding.cache import CachedEmbeddingProvider
+from kiwi_rag.errors import Refused
+from kiwi_rag.ingest import Writer
+from kiwi_rag.lexical import term_frequencies
+from kiwi_rag.model import EmbeddingRecord
+from kiwi_rag.passages import split
+from kiwi_rag.registry.indexing import IndexedItem, StoredPassage
+from kiwi_rag.signing import statement
+from kiwi_rag.stores.base import PublishingStore
+from kiwi_rag.tiers import Tier
+from kiwi_rag.validation.manager import ValidationManager, candidate_of
+
+LEAST_COSINE = 0.999
+"""The same model gives vectors within 1e-5 of each other on any machine and in any batch; what is allowed here is an
+angle of 2.6 degrees, which moves no score by more than 0.05 and so cannot bring an item before queries that its text
+does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One thing that is not as it should be: of which item, which passage (``-`` for the item as a whole), and what."""
+
+    ref: str
+    passage: str
+    what: str
+
+    def as_dict(self) -> dict[str, str]:
+        """Return it as JSON-ready data."""
+        return {"ref": self.ref, "passage": self.passage, "what": self.what}
+
+
+async def reverify(
+    to: Tier[PublishingStore], writer: Writer, sample: int | None
+) -> AsyncIterator[tuple[str, Sequence[Mismatch]]]:
+    """Check items drawn at random, all of them when `sample` is None; yield each with what does not match.
+
+    Raises
+    ------
+    RegistryRefused
+        When the connection's role may read no vectors.
+    """
+    if isinstance(writer.embed, CachedEmbeddingProvider):  # its cache is what may have made the stored vectors
+        writer = Writer(writer.gate, writer.embed.inner)
+    fingerprint = str(writer.embed.fingerprint)
+    for indexed in await to.store.indexed(fingerprint, sample):
+        stored = await to.store.passages(indexed.digest, fingerprint)
+        yield await _item(indexed, stored, to, writer)
+
+
+async def _item(
+    indexed: IndexedItem, stored: Sequence[StoredPassage], to: Tier[PublishingStore], writer: Writer
+) -> tuple[str, Sequence[Mismatch]]:
+    ref = indexed.digest
+    if statement.digest_of(indexed.envelope) != indexed.digest:
+        return ref, [Mismatch(ref, "-", "the payload is not the one that the digest names")]
+    gate = ValidationManager(writer.gate.trust, writer.gate.audience, lambda: indexed.received_at)
+    try:
+        candidate = candidate_of(indexed.envelope)
+        ref = candidate.path
+        admission = await ingest.admit_stored(candidate, to, gate)
+    except Refused as refusal:
+        return ref, [Mismatch(ref, "-", f"the gate refuses it: {refusal.message}")]
+    wanted = await ingest.embed(admission, split(admission.item), writer)
+    return ref, [Mismatch(ref, passage, what) for passage, what in _differences(wanted, stored)]
+
+
+def _differences(wanted: Sequence[EmbeddingRecord], stored: Sequence[StoredPassage]) -> Iterator[tuple[str, str]]:
+    there = {one.passage.ordinal: one for one in stored}
+    for record in wanted:
+        found = there.pop(record.passage.ordinal, None)
+        name = f"passage {record.passage.ordinal}"
+        if found is None:
+            yield name, "is missing"
+        else:
+            yield from ((name, what) for what in _what_differs(record, found))
+    yield from ((f"passage {ordinal}", "is not of this item") for ordinal in there)
+
+
+def _what_differs(record: EmbeddingRecord, found: StoredPassage) -> Iterator[str]:
+    for field in ("text", "context", "heading", "start_line", "end_line"):
+        if getattr(record.passage, field) != getattr(found.passage, field):
+            yield f"has another {field.replace('_', ' ')} than what was signed gives"
+    frequencies = term_frequencies(record.passage.embedded_text)
+    if dict(frequencies) != found.terms or frequencies.total() != found.length:
+        yield "is found by other words than its own"
+    cosine = float(record.vector @ found.vector) if record.vector.shape == found.vector.shape else 0.0
+    if not cosine >= LEAST_COSINE:
+        yield f"has a vector that is not its own (cosine {cosine:.4f})"

@@ -1,0 +1,148 @@
+"""Connections that die, stall or lose the answer: what a publisher was told is true, and nothing is there twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from kiwi_rag.errors import RegistryUnreachable
+from kiwi_rag.model import Admission, Filters
+from kiwi_rag.registry.pool import Connections
+from kiwi_rag.registry.retry import persistently
+from kiwi_rag.stores.base import Receipt
+from kiwi_rag.stores.postgres import RegistryVectorStore
+from tests.conformance.items import admission
+from tests.sql.proxy import Proxy, proxied
+from tests.sql.shelves import candidate, index, publish, refs, tier
+
+KILL_ALL = """
+    select count(pg_terminate_backend(pid)) from pg_stat_activity
+    where application_name = 'kiwi' and datname = current_database() and random() < 0.5
+"""
+
+
+def assert_kept(connection: psycopg.Connection, given: list[Receipt], wanted: list[Admission]) -> None:
+    """Every receipt is of a row that is there, with that number; every item is there once; the audit holds."""
+    rows = connection.execute("select sequence, digest from kiwi.item_versions order by sequence").fetchall()
+    assert {(r.sequence, r.digest) for r in given} <= set(rows)
+    assert sorted(digest for _, digest in rows) == sorted(one.digest for one in wanted)
+    published = connection.execute("select digest from kiwi.audit where event = 'publish'").fetchall()
+    assert sorted(published) == sorted((one.digest,) for one in wanted)
+    assert connection.execute("select public.verify_audit()").fetchone() == (None,)
+
+
+async def test_backends_that_are_terminated_while_items_are_published(
+    store: RegistryVectorStore, connection: psycopg.Connection
+) -> None:
+    many = [admission(f"acme/n{n}") for n in range(60)]
+    killed = 0
+
+    async def kill() -> None:
+        nonlocal killed
+        while True:
+            killed += connection.execute(KILL_ALL).fetchone()[0]
+            await asyncio.sleep(0.12)
+
+    killing = asyncio.create_task(kill())
+    receipts = await asyncio.gather(*map(store.publish, many))
+    killing.cancel()
+    assert killed >= 3
+    assert_kept(connection, receipts, many)
+
+
+async def test_the_answer_to_a_commit_is_lost(url: str, connection: psycopg.Connection) -> None:
+    one = admission("acme/x")
+    async with proxied(url) as (proxy, through):
+        proxy.cut_after = lambda number, sent, data: number == 1 and b"COMMIT" in data
+        store = RegistryVectorStore(Connections(through))
+        receipt = await store.publish(one)
+        await store.close()
+        assert proxy.connections == 2
+    assert receipt.known  # it was there already: the first attempt had succeeded
+    assert_kept(connection, [receipt], [one])
+
+
+async def test_connections_that_are_cut_anywhere(url: str, connection: psycopg.Connection) -> None:
+    chance = random.Random(7)
+    many = [admission(f"acme/n{n}") for n in range(30)]
+    receipts = []
+    async with proxied(url) as (proxy, through):
+        for one in many:
+            first, limit = proxy.connections + 1, chance.randrange(50, 4000)
+            cut = lambda number, sent, data, first=first, limit=limit: number == first and sent > limit  # noqa: E731
+            proxy.cut_before, proxy.cut_after = (
+                (cut, Proxy.cut_after) if chance.random() < 0.5 else (Proxy.cut_before, cut)
+            )
+            store = RegistryVectorStore(Connections(through))
+            receipts.append(await store.publish(one))
+            await store.close()
+        assert proxy.connections > len(many)
+    assert_kept(connection, receipts, many)
+
+
+async def test_a_slow_network_is_only_slow(url: str, connection: psycopg.Connection) -> None:
+    many = [admission(f"acme/n{n}") for n in range(4)]
+    async with proxied(url) as (proxy, through):
+        proxy.delay = 0.05
+        store = RegistryVectorStore(Connections(through))
+        receipts = await asyncio.gather(*map(store.publish, many))
+        assert len(await store.list(Filters())) == 4
+        await store.close()
+    assert_kept(connection, receipts, many)
+
+
+async def test_a_reader_whose_idle_connection_was_cut_does_not_notice(
+    store: RegistryVectorStore, connection: psycopg.Connection
+) -> None:
+    await store.publish(admission("acme/x"))
+    for _ in range(3):
+        connection.execute(KILL_ALL.replace("random() < 0.5", "true"))
+        assert len(await store.list(Filters())) == 1
+
+
+async def test_a_registry_that_never_answers_is_given_up_with_a_clear_error(url: str) -> None:
+    async with proxied(url) as (proxy, through):
+        store = RegistryVectorStore(Connections(through))
+        await store.status()
+        proxy.silent = True
+        begun = time.monotonic()
+        with pytest.raises(RegistryUnreachable, match=r"no answer within 0\.5 s") as told:
+            await persistently(store.status, pauses=(0.1,), seconds=0.5)
+        assert time.monotonic() - begun < 15
+        assert "again is safe" in told.value.hint
+
+
+async def test_a_server_that_is_gone_is_told_after_some_seconds_of_trying(tmp_path: Path) -> None:
+    store = RegistryVectorStore(Connections("postgresql://x@127.0.0.1:9/none"))
+    begun = time.monotonic()
+    with pytest.raises(RegistryUnreachable):
+        await store.publish(admission("acme/x"))
+    assert 3 < time.monotonic() - begun < 10
+    begun = time.monotonic()
+    with pytest.raises(RegistryUnreachable):
+        await store.status()
+    assert time.monotonic() - begun < 1  # a search goes on with the other tiers
+
+
+async def test_an_indexer_whose_backends_are_terminated_loses_nothing(
+    url: str, tmp_path: Path, connection: psycopg.Connection
+) -> None:
+    async with tier(url, tmp_path) as registry:
+        await publish(registry, *(candidate(f"acme/n{n}") for n in range(20)))
+
+        async def kill() -> None:
+            while True:
+                connection.execute(KILL_ALL)
+                await asyncio.sleep(0.15)
+
+        killing = asyncio.create_task(kill())
+        await index(registry)
+        killing.cancel()
+        assert refs(await index(registry)) == []
+        passages = "select count(*), count(distinct (digest, ordinal)) from kiwi.item_embeddings where searchable"
+        assert connection.execute(passages).fetchone() == (40, 40)

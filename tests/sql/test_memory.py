@@ -1,0 +1,312 @@
+"""What a client notices though the registry's owner forged it: rollback, replay, rewritten history, revocation."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from kiwi_rag.errors import ChainForked, ChainShortened, RolledBack, VersionChanged, WrongKey, Yanked, YankUndone
+from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.registry import administration
+from kiwi_rag.registry.memory import Identity
+from kiwi_rag.registry.memory_file import RegistryMemory, path_of
+from kiwi_rag.registry.pool import Connections
+from kiwi_rag.registry.watch import RegistryWatch
+from kiwi_rag.signing import keys
+from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
+from kiwi_rag.stores.postgres import RegistryVectorStore
+from tests.conformance.items import FINGERPRINT, KEY, admission, records
+from tests.sql.databases import ADA
+
+BOB = keys.generate("bob")
+X = ItemRef(ItemType.DIRECTIVE, "acme/x")
+SECOND = "select digest from kiwi.item_versions where version = '2.0.0'"
+IDENTITY = Identity("test", "here")
+
+
+@pytest.fixture
+async def watch(url: str, tmp_path: Path) -> AsyncIterator[RegistryWatch]:
+    """A user who has met nothing yet."""
+    transport = Connections(url)
+    made = RegistryWatch(transport, RegistryMemory(path_of(tmp_path / "registries", IDENTITY), IDENTITY))
+    yield made
+    await made.close()
+    await transport.close()
+
+
+async def publish(store: RegistryVectorStore, version: str, key: keys.SigningKey = KEY, indexed: bool = True) -> None:
+    one = admission("acme/x", f"text of {version}", version=version, key=key)
+    if indexed:
+        await store.upsert(records(one))
+    else:
+        await store.publish(one)
+
+
+async def see(watch: RegistryWatch, store: RegistryVectorStore, version: str | None = None, found: bool = True) -> str:
+    """Look, get, vet and keep, as a search (or a get) does; return the version that was accepted."""
+    look = await watch.look()
+    ref = ItemRef(X.item_type, X.item_id, version)
+    stored = await store.get(ref) or await watch.yanked(ref)
+    assert stored is not None
+    key_id = stored.envelope.signatures[0][0]
+    await look.vet(stored, key_id, newest=version is None, found_by=FINGERPRINT if found else "")
+    look.keep()
+    return str(stored.ref.version)
+
+
+def as_owner(connection: psycopg.Connection, *statements: str) -> None:
+    """Do what only the database's owner can: with all triggers off."""
+    for state in ("disable", "enable"):
+        for table in ("kiwi.item_versions", "kiwi.audit"):
+            connection.execute(f"alter table {table} {state} trigger all")  # type: ignore[arg-type]
+        for statement in statements if state == "disable" else ():
+            connection.execute(statement)  # type: ignore[arg-type]
+
+
+async def test_the_head_is_remembered_and_followed(watch: RegistryWatch, store: RegistryVectorStore) -> None:
+    await watch.look()
+    first = watch.memory.head()
+    assert first.seq == 2
+    await publish(store, "1.0.0")
+    await watch.look()
+    assert watch.memory.head().seq == 3
+
+
+async def test_a_shortened_log_is_refused(
+    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+) -> None:
+    await publish(store, "1.0.0")
+    await watch.look()
+    as_owner(connection, "delete from kiwi.audit where seq = 3")
+    with pytest.raises(ChainShortened, match="ends at record 2, but record 3 was seen"):
+        await watch.look()
+    assert watch.memory.head().seq == 3
+
+
+@pytest.mark.parametrize("later", [0, 1], ids=["at the head", "below the head"])
+async def test_a_rewritten_log_is_refused(
+    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection, later: int
+) -> None:
+    await publish(store, "1.0.0")
+    await watch.look()
+    rewrite = """
+        update kiwi.audit as a set details = '{"by": "nobody"}' where seq = 3;
+        update kiwi.audit as a set hash = kiwi.audit_hash(a) where seq = 3;
+    """
+    as_owner(connection, *filter(str.strip, rewrite.split(";")))
+    assert connection.execute("select public.verify_audit()").fetchone() == (None,)
+    for n in range(later):
+        await publish(store, f"2.0.{n}")
+    with pytest.raises(ChainForked, match="record 3"):
+        await watch.look()
+
+
+async def test_a_receipt_counts_only_in_the_log_that_was_known(
+    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+) -> None:
+    await watch.look()
+    receipt = await store.publish(admission("acme/x"))
+    watch.note(X, receipt.digest, KEY.key_id, receipt.audit_head)
+    await watch.settle()
+    assert f"{watch.memory.head().seq}:{watch.memory.head().hash}" == receipt.audit_head
+    known = watch.memory.head()
+    as_owner(
+        connection,
+        "update kiwi.audit set details = '{}' where seq = 3",
+        "update kiwi.audit as a set hash = kiwi.audit_hash(a) where seq = 3",
+    )
+    receipt = await store.publish(admission("acme/y"))
+    watch.note(ItemRef(X.item_type, "acme/y", "1.0.0"), receipt.digest, KEY.key_id, receipt.audit_head)
+    with pytest.raises(ChainForked):
+        await watch.settle()
+    assert watch.memory.head() == known
+
+
+async def test_a_receipt_that_the_log_does_not_bear_out_is_told(
+    watch: RegistryWatch, store: RegistryVectorStore
+) -> None:
+    receipt = await store.publish(admission("acme/x"))
+    watch.note(X, receipt.digest, KEY.key_id, f"{receipt.audit_head.partition(':')[0]}:{'e' * 64}")
+    with pytest.raises(ChainForked):
+        await watch.settle()
+
+
+async def test_an_older_version_than_was_seen_is_refused(
+    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+) -> None:
+    await publish(store, "1.0.0")
+    await publish(store, "2.0.0")
+    assert await see(watch, store) == "2.0.0"
+    as_owner(
+        connection,
+        "delete from kiwi.postings",
+        f"delete from kiwi.item_embeddings where digest in ({SECOND})",
+        "delete from kiwi.item_versions where version = '2.0.0'",
+    )
+    with pytest.raises(RolledBack, match=r"2\.0\.0 was seen") as refused:
+        await see(watch, store)
+    assert "kiwi registry accept directive:acme/x" in refused.value.hint
+    assert await see(watch, store, "1.0.0") == "1.0.0"
+    watch.memory.forget(X)
+    assert await see(watch, store) == "1.0.0"
+
+
+async def test_a_private_item_is_not_remembered_and_hides_no_rollback(
+    watch: RegistryWatch, store: RegistryVectorStore
+) -> None:
+    first, third = (admission("acme/x", version, version=version) for version in ("1.0.0", "3.0.0"))
+    for one in (first, admission("acme/x", version="2.0.0"), third):
+        await store.upsert(records(one))
+    assert await see(watch, store, "2.0.0") == "2.0.0"
+    for one, served in ((first, False), (third, True)):
+        stored = await store.get(one.ref)
+        assert stored is not None
+        look = await watch.look()
+        with nullcontext() if served else pytest.raises(RolledBack):
+            await look.vet(replace(stored, private=True), KEY.key_id, newest=True)
+        look.keep()
+    assert set(watch.memory.seen(X)) == {"2.0.0"}
+
+
+async def test_a_yank_explains_an_older_version_and_cannot_be_undone(
+    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+) -> None:
+    await publish(store, "1.0.0")
+    await publish(store, "2.0.0")
+    assert await see(watch, store) == "2.0.0"
+    await store.delete(ItemRef(X.item_type, X.item_id, "2.0.0"))
+    assert await see(watch, store) == "1.0.0"
+    as_owner(connection, "update kiwi.item_versions set yanked_at = null")
+    for version in (None, "2.0.0"):
+        with pytest.raises(YankUndone):
+            await see(watch, store, version)
+
+
+async def test_a_yank_is_learned_by_looking_and_cannot_be_undone(
+    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+) -> None:
+    await publish(store, "1.0.0")
+    assert await see(watch, store) == "1.0.0"
+    await store.delete(X)
+    await watch.look()
+    as_owner(connection, "update kiwi.item_versions set yanked_at = null")
+    with pytest.raises(YankUndone):
+        await see(watch, store)
+
+
+async def test_a_revocation_explains_an_older_version(watch: RegistryWatch, store: RegistryVectorStore) -> None:
+    await store.enrol(Signer("bob", BOB.public_key))
+    await publish(store, "1.0.0")
+    await publish(store, "2.0.0", BOB)
+    assert await see(watch, store) == "2.0.0"
+    async with store.transport.session() as caller:
+        await administration.revoke_signer(caller, BOB.key_id, "laptop stolen")
+    assert await see(watch, store) == "1.0.0"
+
+
+async def test_what_is_missing_is_explained_or_held_against_the_registry(
+    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+) -> None:
+    await (await watch.look()).check_missing(X)
+    await publish(store, "1.0.0")
+    await store.delete(X)
+    with pytest.raises(Yanked, match="was yanked"):
+        await (await watch.look()).check_missing(X)
+    await publish(store, "1.0.1")
+    await see(watch, store)
+    as_owner(
+        connection,
+        "delete from kiwi.postings",
+        "delete from kiwi.item_embeddings",
+        "delete from kiwi.index_queue",
+        "delete from kiwi.item_versions",
+    )
+    with pytest.raises(RolledBack, match="does not know it now"):
+        await (await watch.look()).check_missing(X)
+
+
+async def test_an_item_whose_only_key_was_revoked_says_so(watch: RegistryWatch, store: RegistryVectorStore) -> None:
+    await publish(store, "1.0.0")
+    async with store.transport.session() as caller:
+        await administration.revoke_signer(caller, ADA.key_id, "")
+    assert await store.get(X) is None
+    with pytest.raises(WrongKey, match="revoked"):
+        await (await watch.look()).check_missing(X)
+
+
+async def test_a_version_that_is_not_indexed_yet_excuses_once(
+    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+) -> None:
+    await publish(store, "1.0.0")
+    await publish(store, "2.0.0", indexed=False)
+    assert await see(watch, store, "2.0.0", found=False) == "2.0.0"
+    assert await see_older(watch, store) == "1.0.0"
+    await publish(store, "2.0.0")
+    assert await see(watch, store) == "2.0.0"
+    as_owner(
+        connection,
+        "delete from kiwi.postings",
+        f"delete from kiwi.item_embeddings where digest in ({SECOND})",
+    )
+    with pytest.raises(RolledBack):
+        await see_older(watch, store)
+
+
+async def test_other_bytes_under_a_version_are_refused(
+    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+) -> None:
+    await publish(store, "1.0.0")
+    await see(watch, store)
+    other = admission("acme/x", "other text", version="1.0.0")
+    signed = (other.envelope.payload.hex(), other.envelope.signatures[0][1].hex())
+    as_owner(connection, "update kiwi.item_versions set payload = '\\x{}', signature = '\\x{}'".format(*signed))
+    with pytest.raises(VersionChanged, match="other bytes"):
+        await see(watch, store)
+
+
+async def test_lost_trust_is_learned_and_kept(watch: RegistryWatch, store: RegistryVectorStore) -> None:
+    await store.enrol(Signer("bob", BOB.public_key))
+    policy = TrustPolicy((ADA, Signer("bob", BOB.public_key)))
+    assert (await watch.look()).narrow(policy) == policy
+    async with store.transport.session() as caller:
+        await administration.revoke_signer(caller, BOB.key_id, "laptop stolen")
+        await administration.retire_signer(caller, ADA.key_id, "new key")
+    ada, bob = (await watch.look()).narrow(policy).signers
+    assert (ada.status, bob.status) == (SignerStatus.RETIRED, SignerStatus.COMPROMISED)
+    assert bob.origin.startswith("revoked by registry test on 20")
+    assert bob.origin.endswith(" (laptop stolen)")
+    assert [n.key_id for n in watch.memory.notices()] == [n.key_id for n in (await watch.look()).notices]
+
+
+async def test_a_registry_that_unsays_a_revocation_is_not_followed(
+    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+) -> None:
+    async with store.transport.session() as caller:
+        await administration.revoke_signer(caller, ADA.key_id, "")
+    await watch.look()
+    connection.execute("update kiwi.signers set status = 'active'")
+    (ada,) = (await watch.look(fully=True)).narrow(TrustPolicy((ADA,))).signers
+    assert ada.status is SignerStatus.COMPROMISED
+
+
+async def test_nothing_is_written_when_nothing_is_new(watch: RegistryWatch, store: RegistryVectorStore) -> None:
+    await publish(store, "1.0.0")
+    await see(watch, store)
+    before = watch.memory.path.read_bytes()
+    await see(watch, store)
+    assert watch.memory.path.read_bytes() == before
+
+
+async def see_older(watch: RegistryWatch, store: RegistryVectorStore) -> str:
+    """As a search does that found version 1.0.0."""
+    look = await watch.look()
+    stored = await store.get(ItemRef(X.item_type, X.item_id, "1.0.0"))
+    assert stored is not None
+    await look.vet(stored, KEY.key_id, newest=True, found_by=FINGERPRINT)
+    look.keep()
+    return str(stored.ref.version)

@@ -1,0 +1,229 @@
+"""The indexer's queue: each item once, by one of many, oldest first; the killed one's item is another's; back-off."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from kiwi_rag import ingest
+from kiwi_rag.errors import RegistryRefused
+from kiwi_rag.indexer import Failed, Unreachable, watch
+from kiwi_rag.ingest import Writer
+from kiwi_rag.passages import split
+from kiwi_rag.refs import ItemRef
+from kiwi_rag.registry import rows
+from kiwi_rag.signing import dsse, keys
+from kiwi_rag.signing.trust import Signer
+from tests.sql.shelves import SmallModel, candidate, index, publish, refs, tier, writer
+
+MODEL = str(SmallModel().fingerprint)
+
+
+async def test_several_indexers_share_the_work_and_none_does_it_twice(url: str, tmp_path: Path) -> None:
+    models = [SmallModel() for _ in range(3)]
+    async with tier(url, tmp_path / "a") as a, tier(url, tmp_path / "b") as b, tier(url, tmp_path / "c") as c:
+        await publish(a, *(candidate(f"acme/n{n}") for n in range(24)))
+        done = await asyncio.gather(*(index(t, writer(model=m)) for t, m in zip((a, b, c), models, strict=True)))
+        assert sorted(ref for one in done for ref in refs(one)) == sorted(f"acme/n{n}" for n in range(24))
+        assert sum(bool(refs(one)) for one in done) > 1
+        encoded = [text for model in models for text in model.texts]
+        assert len(encoded) == len(set(encoded)) == (await a.store.status()).passages
+        assert await a.store.pending(MODEL) == []
+
+
+async def test_the_oldest_is_indexed_first(url: str, tmp_path: Path) -> None:
+    async with tier(url, tmp_path) as registry:
+        await publish(registry, *(candidate(f"acme/n{n}") for n in (3, 1, 2)))
+        assert refs(await index(registry)) == ["acme/n3", "acme/n1", "acme/n2"]
+
+
+async def test_a_claimed_item_is_nobody_elses_and_nobody_waits_for_it(url: str, tmp_path: Path) -> None:
+    async with tier(url, tmp_path / "a") as one, tier(url, tmp_path / "b") as other:
+        (admission,) = await publish(one, candidate("acme/x"))
+        async with one.store.claim(admission.digest, MODEL) as mine:
+            assert mine.state == "claimed"
+            async with asyncio.timeout(2), other.store.claim(admission.digest, MODEL) as theirs:
+                assert theirs.state == "busy"
+            # a yank, a revocation and a publication do not wait for an indexer either
+            async with asyncio.timeout(2):
+                assert await other.store.delete(ItemRef(admission.ref.item_type, "acme/x"))
+                await publish(other, candidate("acme/y"))
+
+
+async def test_what_a_killed_indexer_had_claimed_is_done_by_another(
+    url: str, tmp_path: Path, connection: psycopg.Connection
+) -> None:
+    async with tier(url, tmp_path / "a") as one, tier(url, tmp_path / "b") as other:
+        (admission,) = await publish(one, candidate("acme/x"))
+        claiming = one.store.claim(admission.digest, MODEL)
+        assert (await claiming.__aenter__()).state == "claimed"
+        waiting = asyncio.create_task(index(other))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()  # it comes back for what another has, for that one may die
+        connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where state = 'idle in transaction' and datname = current_database()"
+        )
+        assert refs(await waiting) == ["acme/x"]
+        with pytest.raises(Exception, match=r"terminating|closed|lost"):
+            await claiming.__aexit__(None, None, None)
+
+
+async def test_an_indexer_that_falls_silent_loses_its_claim_and_the_index(
+    url: str, tmp_path: Path, connection: psycopg.Connection
+) -> None:
+    async with tier(url, tmp_path) as registry:
+        (one,) = await publish(registry, candidate("acme/x"))
+        limit = "select setting::int / 1000 from pg_settings where name = 'idle_in_transaction_session_timeout'"
+        with connection.transaction():
+            connection.execute("select public.claim_item(%s, %s)", [one.digest, MODEL])
+            assert connection.execute(limit).fetchone() == (600,)  # it may be embedding
+            records = await ingest.embed(one, split(one.item), writer())
+            passages = Jsonb([rows.passage_object(record) for record in records])
+            connection.execute("select public.store_passages(%s, %s, %s)", [one.digest, MODEL, passages])
+            assert connection.execute(limit).fetchone() == (15,)  # nothing is left to do but to commit
+        assert connection.execute(limit).fetchone() == (0,)
+
+
+async def test_a_refused_item_is_set_back_ever_longer_and_seen_in_the_status(
+    url: str, tmp_path: Path, connection: psycopg.Connection
+) -> None:
+    eve = keys.generate("eve")
+    trusted = writer(Signer("eve", eve.public_key))
+    async with tier(url, tmp_path) as registry:
+        await registry.store.enrol(Signer("eve", eve.public_key))
+        await publish(registry, candidate("acme/x", key=eve), by=trusted)
+        await publish(registry, candidate("acme/y"))
+        first = await index(registry, patient=True)
+        assert refs(first) == ["acme/y"]
+        assert [type(outcome) for outcome in first] == [Failed, ItemRef]
+        assert await index(registry, patient=True) == []  # not tried again in a hurry
+        queue = (await registry.store.status()).details["queue"]
+        assert (queue["waiting"], queue["refused"]) == (1, 1)
+        assert queue["problems"][0]["ref"] == "knowledge:acme/x@1.0.0"
+        assert "nobody here trusts" in queue["problems"][0]["problem"]
+        await index(registry)  # a person who asks is not put off
+        wait = "select attempts, extract(epoch from not_before - now()) > 90 from kiwi.index_queue where attempts > 0"
+        assert connection.execute(wait).fetchall() == [(2, True)]
+        connection.execute("update kiwi.index_queue set not_before = now() where attempts > 0")
+        assert refs(await index(registry, trusted, patient=True)) == ["acme/x"]  # mended, and its time has come
+        assert (await registry.store.status()).details["queue"]["waiting"] == 0
+        assert connection.execute("select count(*) from kiwi.index_queue where attempts > 0").fetchone() == (0,)
+
+
+async def test_an_old_version_that_a_yank_brings_back_is_indexed(url: str, tmp_path: Path) -> None:
+    async with tier(url, tmp_path) as registry:
+        await publish(registry, candidate("acme/x"), candidate("acme/x", "Other words.", version="1.1.0"))
+        assert refs(await index(registry)) == ["acme/x"]
+        await registry.store.delete(ItemRef(candidate("acme/x").item_type, "acme/x", "1.1.0"))
+        (back,) = await index(registry)
+        assert isinstance(back, ItemRef)
+        assert back.version == "1.0.0"
+
+
+async def test_an_item_is_judged_as_of_its_arrival(url: str, tmp_path: Path, connection: psycopg.Connection) -> None:
+    async with tier(url, tmp_path) as registry:
+        await publish(registry, candidate("acme/x"))
+        strict = writer()
+        moved = strict.gate.__class__(
+            strict.gate.trust, strict.gate.audience, lambda: strict.gate._now().replace(year=2099)
+        )
+        assert refs(await index(registry, Writer(moved, strict.embed))) == ["acme/x"]
+
+
+async def test_watching_hears_of_a_publication_at_once_and_stops_when_told(url: str, tmp_path: Path) -> None:
+    stop, seen = asyncio.Event(), asyncio.Queue()
+
+    async def work() -> None:
+        async with tier(url, tmp_path / "worker") as registry:
+            async for outcome in watch(registry, writer(), stop, every=60):
+                await seen.put(outcome)
+
+    async with tier(url, tmp_path / "publisher") as publisher:
+        await publish(publisher, candidate("acme/before"))
+        working = asyncio.create_task(work())
+        async with asyncio.timeout(10):
+            assert (await seen.get()).item_id == "acme/before"
+            await publish(publisher, candidate("acme/after"))
+            assert (await seen.get()).item_id == "acme/after"
+            stop.set()
+            await working
+
+
+async def test_private_items_are_indexed_too_and_not_counted_before_others(
+    url: str, tmp_path: Path, connection: psycopg.Connection
+) -> None:
+    async with tier(url, tmp_path) as registry:
+        (shown, hidden) = (candidate("acme/shown"), candidate("acme/hidden"))
+        await publish(registry, shown)
+        envelope = Jsonb(dsse.encode(hidden.envelope))
+        connection.execute("select public.publish_item(%s, 'private')", [envelope])
+        status = (await registry.store.status()).details
+        assert status["queue"]["waiting"] == 1
+        assert refs(await index(registry)) == ["acme/shown", "acme/hidden"]
+        (model,) = (await registry.store.status()).details["models"]
+        assert (model["items"], model["waiting"]) == (1, 0)
+        assert (await registry.store.finish_model(MODEL)).items == 2  # the indexer counts all
+
+
+async def test_many_announcements_are_one_call(url: str, tmp_path: Path) -> None:
+    async with tier(url, tmp_path) as registry, registry.store.listening() as heard:
+        await publish(registry, *(candidate(f"acme/n{n}") for n in range(5)))
+        assert await heard(5) is True
+        assert await heard(0.2) is False
+
+
+async def test_watching_goes_on_after_its_connections_were_cut(
+    url: str, tmp_path: Path, connection: psycopg.Connection
+) -> None:
+    stop, seen = asyncio.Event(), asyncio.Queue()
+
+    async def work() -> None:
+        async with tier(url, tmp_path / "worker") as registry:
+            async for outcome in watch(registry, writer(), stop, every=60):
+                await seen.put(outcome)
+
+    async with tier(url, tmp_path / "publisher") as publisher:
+        working = asyncio.create_task(work())
+        await publish(publisher, candidate("acme/before"))
+        async with asyncio.timeout(20):
+            assert (await seen.get()).item_id == "acme/before"
+            await asyncio.sleep(0.3)
+            connection.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where application_name = 'kiwi' and datname = current_database()"
+            )
+            assert isinstance(await seen.get(), Unreachable)
+            await publish(publisher, candidate("acme/after"))
+            assert (await seen.get()).item_id == "acme/after"
+            stop.set()
+            await working
+
+
+async def test_only_the_indexer_takes_from_the_queue(url: str, connection: psycopg.Connection) -> None:
+    connection.execute("set session authorization kiwi_publisher")
+    for call in ("claim_item('x', 'y')", "set_back_item('x', 'y')", "begin_collection('a/b/384/c/1')"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(f"select public.{call}")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute("select * from kiwi.index_queue")
+
+
+async def test_a_way_without_announcements_says_so(tmp_path: Path) -> None:
+    from kiwi_rag.errors import UsageError
+    from kiwi_rag.stores.postgres import RegistryVectorStore
+
+    class Api:
+        """A way to a registry on which every call stands alone."""
+
+        def session(self, role: str = ""):
+            raise RegistryRefused("no role can be taken here")
+
+        async def close(self) -> None: ...
+
+    with pytest.raises(UsageError, match="direct connection"):
+        RegistryVectorStore(Api()).listening()

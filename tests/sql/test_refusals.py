@@ -1,0 +1,55 @@
+"""What a role may not do is told in Kiwi's words: who refused, why, and what to do; never as a bare SQLSTATE."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from kiwi_rag.cli.session import REFUSED, exit_code
+from kiwi_rag.errors import RegistryRefused
+from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.registry import administration, functions
+from kiwi_rag.registry.calls import Caller
+from kiwi_rag.stores.postgres import RegistryVectorStore
+from tests.conformance.items import admission, records
+from tests.sql.databases import ADA
+
+Call = Callable[[Caller], Awaitable[object]]
+X = ItemRef(ItemType.DIRECTIVE, "acme/x")
+ADMINS: dict[str, Call] = {
+    "enrol": lambda caller: administration.enrol_signer(caller, ADA),
+    "retire": lambda caller: administration.retire_signer(caller, ADA.key_id),
+    "revoke": lambda caller: administration.revoke_signer(caller, ADA.key_id),
+    "name": lambda caller: administration.set_audience(caller, "other"),
+    "verify the audit": administration.verify_audit,
+    "read the audit": lambda caller: administration.audit_records(caller, 0, 10),
+    "store vectors": lambda caller: functions.store_passages(caller, records(admission("acme/x"))),
+}
+
+
+@pytest.mark.parametrize("role", ["anon", "authenticated", "kiwi_publisher"])
+@pytest.mark.parametrize("call", ADMINS.values(), ids=ADMINS)
+async def test_what_is_for_admins(store: RegistryVectorStore, role: str, call: Call) -> None:
+    await store.publish(admission("acme/x"))
+    with pytest.raises(RegistryRefused) as refused:
+        async with store.transport.session(role=role) as caller:
+            await call(caller)
+    _says_all(refused.value)
+
+
+async def test_yanking_what_is_somebody_elses(store: RegistryVectorStore) -> None:
+    await store.publish(admission("acme/x"))
+    for role in ("anon", "authenticated", "kiwi_publisher"):
+        with pytest.raises(RegistryRefused) as refused:
+            async with store.transport.session(role=role) as caller:
+                await administration.yank_item(caller, X, "mine now")
+        _says_all(refused.value)
+    assert await store.get(X) is not None
+
+
+def _says_all(error: RegistryRefused) -> None:
+    assert exit_code(error) == REFUSED
+    assert "42501" not in error.message + error.hint
+    assert error.message
+    assert error.hint

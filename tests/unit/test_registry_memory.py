@@ -1,0 +1,255 @@
+"""A registry's memory: durable, shared by processes, bounded, and never silently forgotten; and what it decides."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sqlite3
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from kiwi_rag.errors import ChainForked, ChainShortened, MemoryDamaged, RegistryError, RegistryUnreachable, RolledBack
+from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.registry import memory, memory_file
+from kiwi_rag.registry.memory import Identity, News, SeenVersion, VersionState, follow, head_of, newer, place_of
+from kiwi_rag.registry.memory_file import RegistryMemory, path_of, remembered
+from kiwi_rag.signing import keys
+from kiwi_rag.signing.notices import KeyNotice, narrowed
+from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
+from kiwi_rag.validation.audit import AuditHead
+
+HERE = Identity("acme", "db.example:5432/kiwi")
+X = ItemRef(ItemType.DIRECTIVE, "acme/x_y", "1.0.0")
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+KEY = keys.generate("ada")
+
+
+def digest(n: int) -> str:
+    return f"{n:064x}"
+
+
+def head(seq: int) -> AuditHead:
+    return AuditHead(seq, digest(seq))
+
+
+def notice(status: SignerStatus = SignerStatus.COMPROMISED, since: datetime = NOW, key_id: str = "") -> KeyNotice:
+    return KeyNotice(key_id or KEY.key_id, "ada", status, since, "laptop stolen", "acme")
+
+
+def told(notices: list[KeyNotice], *yanked: str) -> News:
+    return News(AuditHead(), None, tuple(notices), yanked)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> RegistryMemory:
+    return RegistryMemory(path_of(tmp_path / "registries", HERE), HERE)
+
+
+def test_nothing_is_made_by_reading(made: RegistryMemory) -> None:
+    assert (made.head(), dict(made.seen(X)), made.notices(), made.asked_at()) == (AuditHead(), {}, (), None)
+    assert not made.path.parent.exists()
+
+
+def test_what_is_remembered_is_there_for_the_next_process(made: RegistryMemory) -> None:
+    made.remember_news(head(3), told([notice()]), NOW)
+    made.remember_versions([(X, SeenVersion("1.0.0", digest(1), KEY.key_id, found_by="model"))])
+    made.close()
+    (again,) = remembered(made.path.parent)
+    assert again.identity == HERE
+    assert (again.head(), again.signers_seq(), again.asked_at()) == (head(3), 3, NOW)
+    assert list(again.notices()) == [notice()]
+    folded = ItemRef(X.item_type, "acme/X-y".lower())
+    assert again.seen(folded) == {"1.0.0": SeenVersion("1.0.0", digest(1), KEY.key_id, found_by="model", number=1)}
+    assert made.path.stat().st_mode & 0o777 == 0o600
+    assert made.path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_memory_only_grows_more_suspicious(made: RegistryMemory) -> None:
+    made.remember_news(head(5), told([]), NOW)
+    made.remember_news(head(4), told([]), NOW)
+    assert made.head() == head(5)
+    with pytest.raises(ChainForked):
+        made.remember_news(AuditHead(5, digest(6)), told([]), NOW)
+    yanked = SeenVersion("1.0.0", digest(1), "k", yanked=True, found_by="model")
+    made.remember_versions([(X, yanked), (X, SeenVersion("1.0.0", digest(1), "k"))])
+    made.remember_versions([(X, SeenVersion("1.0.0", digest(2), "other"))])
+    (kept,) = made.seen(X).values()
+    assert (kept.digest, kept.yanked, kept.found_by) == (digest(1), True, "model")
+
+
+def test_only_what_was_seen_is_remembered_as_yanked(made: RegistryMemory) -> None:
+    made.remember_versions([(X, SeenVersion("1.0.0", digest(1), "k"))])
+    made.remember_news(head(1), told([], *map(digest, range(1000))), NOW)
+    ((key, (kept,)),) = made.items().items()
+    assert (key, kept.version, kept.yanked) == (X.key, "1.0.0", True)
+
+
+def test_accepting_forgets_versions_and_keeps_revocations(made: RegistryMemory) -> None:
+    made.remember_news(head(5), told([notice()]), NOW)
+    made.remember_versions([(X, SeenVersion("1.0.0", digest(1), "k"))])
+    made.accept(head(2))
+    assert (made.head(), dict(made.seen(X)), made.signers_seq()) == (head(2), {}, 0)
+    assert list(made.notices()) == [notice()]
+
+
+def test_an_overruled_notice_stays_overruled(made: RegistryMemory) -> None:
+    made.remember_news(head(1), told([notice()]), NOW)
+    assert made.overrule(KEY.key_id, overruled=True) == 1
+    made.remember_news(head(2), told([notice(since=NOW + timedelta(days=1))]), NOW)
+    (kept,) = made.notices()
+    policy = TrustPolicy((Signer("ada", KEY.public_key),))
+    assert kept.overruled
+    assert narrowed(policy, [kept]) == policy
+    made.overrule(KEY.key_id, overruled=False)
+    assert narrowed(policy, made.notices()).signers[0].status is SignerStatus.COMPROMISED
+
+
+def _write(folder: str, who: int) -> None:
+    mine = RegistryMemory(path_of(Path(folder), HERE), HERE)
+    for n in range(1, 41):
+        mine.remember_news(head(n * 4 + who), told([notice(key_id=digest(who))]), NOW)
+        mine.remember_versions([(ItemRef(X.item_type, f"acme/p{who}-{n}"), SeenVersion("1.0.0", digest(n), "k"))])
+    mine.close()
+
+
+def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Also at the very start, when each finds that there is no file yet."""
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_write, args=(str(tmp_path), who)) for who in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    after = RegistryMemory(path_of(tmp_path, HERE), HERE)
+    assert after.head() == head(163)
+    assert len(after.items()) == 160
+    assert {n.key_id for n in after.notices()} == {digest(who) for who in range(4)}
+    assert [p.name for p in tmp_path.iterdir()] == [after.path.name]
+
+
+def test_its_size_is_bounded(made: RegistryMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [(X, SeenVersion(f"1.0.{n}", digest(n), "k")) for n in range(100)]
+    made.remember_versions(many)
+    kept = made.seen(X)
+    assert len(kept) == memory_file.MAX_VERSIONS_OF_AN_ITEM
+    assert "1.0.99" in kept
+    monkeypatch.setattr(memory_file, "MAX_VERSIONS", 10)
+    monkeypatch.setattr(memory_file, "MAX_NOTICES", 5)
+    made.remember_versions([(ItemRef(X.item_type, "acme/z"), SeenVersion("1.0.0", digest(1), "k"))])
+    assert sum(map(len, made.items().values())) == 10
+    moments = [NOW + timedelta(days=n) for n in range(20)]
+    made.remember_news(head(1), told([notice(since=at, key_id=digest(n)) for n, at in enumerate(moments)]), NOW)
+    assert [n.since for n in made.notices()] == moments[-5:]
+
+
+DAMAGES = {
+    "no database": lambda path: path.write_bytes(b"hello"),
+    "empty": lambda path: path.write_bytes(b""),
+    "flipped header": lambda path: path.write_bytes(b"X" + path.read_bytes()[1:]),
+    "no row": lambda path: _edit(path, "DELETE FROM registry"),
+    "a hash that is none": lambda path: _edit(path, "UPDATE registry SET head_hash = 'x'"),
+    "another registry": lambda path: _edit(path, "UPDATE registry SET name = 'other'"),
+    "a head without number": lambda path: _edit(path, "UPDATE registry SET head_seq = 0"),
+}
+
+
+def _edit(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(statement)
+    connection.close()
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damage_is_told_and_set_aside(made: RegistryMemory, damage) -> None:
+    made.remember_news(head(3), told([notice()]), NOW)
+    made.close()
+    damage(made.path)
+    broken = RegistryMemory(made.path, HERE)
+    for ask in (broken.head, broken.signers_seq, lambda: broken.remember_news(head(9), told([]), NOW)):
+        with pytest.raises(MemoryDamaged) as error:
+            ask()
+        assert "kiwi registry accept" in error.value.hint
+    aside = broken.set_aside()
+    assert aside.exists()
+    assert broken.head() == AuditHead()
+    assert remembered(made.path.parent) == []
+
+
+def test_a_log_must_hold_the_head_that_was_seen() -> None:
+    assert follow(AuditHead(), News(head(2), None, ())) == head(2)
+    assert follow(head(2), News(head(2), digest(2), ())) == head(2)
+    assert follow(head(2), News(head(9), digest(2), ())) == head(9)
+    for news in (News(head(9), digest(3), ()), News(head(9), None, ()), News(AuditHead(2, digest(7)), digest(2), ())):
+        with pytest.raises(ChainForked):
+            follow(head(2), news)
+    for now in (AuditHead(), head(1)):
+        with pytest.raises(ChainShortened):
+            follow(head(2), News(now, None, ()))
+
+
+def test_only_a_live_higher_version_by_a_good_key_speaks_against_an_older_one() -> None:
+    seen = [
+        SeenVersion("1.10.0", digest(1), "good"),
+        SeenVersion("2.0.0", digest(2), "bad"),
+        SeenVersion("3.0.0", digest(3), "good", yanked=True),
+        SeenVersion("1.9.0", digest(4), "good"),
+        SeenVersion("1.11.0-rc.1", digest(5), "good"),
+    ]
+    assert [s.version for s in newer("1.9.0", seen, {"bad"})] == ["1.11.0-rc.1", "1.10.0"]
+    assert newer("3.0.0", seen, ()) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "found_before", "verdict"),
+    [
+        (VersionState(digest(2), yanked=True, revoked=False, passages=3), "", "yanked"),
+        (VersionState(digest(2), yanked=False, revoked=False, passages=0), "", "unindexed"),
+        (VersionState(digest(2), yanked=False, revoked=False, passages=0), "model", None),
+        (VersionState(digest(2), yanked=False, revoked=False, passages=3), "", None),
+        (VersionState(digest(2), yanked=False, revoked=True, passages=3), "", None),
+        (VersionState(digest(9), yanked=True, revoked=False, passages=0), "", None),
+        (None, "", None),
+    ],
+)
+def test_what_excuses_an_older_version(told: VersionState | None, found_before: str, verdict: str | None) -> None:
+    above = SeenVersion("2.0.0", digest(2), "k", found_by=found_before)
+    if verdict:
+        assert memory.excuse(X, above, told, "model") == verdict
+    else:
+        with pytest.raises(RolledBack):
+            memory.excuse(X, above, told, "model")
+
+
+@pytest.mark.parametrize("text", ["", "0", "0:x", "1:", f"0:{digest(1)}", f"-1:{digest(1)}", f"x:{digest(1)}", None, 7])
+def test_a_head_that_is_none(text: object) -> None:
+    with pytest.raises(RegistryError):
+        head_of(text)
+
+
+def test_a_place_names_no_user_and_no_password() -> None:
+    assert place_of("postgresql://ada:secret@DB.example:6543/kiwi?sslmode=require") == "db.example:6543/kiwi"
+    assert place_of("postgresql://bob@db.example:6543/kiwi") == "db.example:6543/kiwi"
+    with pytest.raises(RegistryUnreachable):
+        place_of("postgresql://ada:sec/ret@db.example/kiwi")
+
+
+def test_a_registry_takes_trust_and_gives_none() -> None:
+    bob = keys.generate("bob")
+    early, late = NOW - timedelta(days=9), NOW + timedelta(days=9)
+    ada = Signer("ada", KEY.public_key)
+    retired = notice(SignerStatus.RETIRED)
+    (after,) = narrowed(TrustPolicy((ada,)), [retired]).signers
+    assert (after.status, after.valid_before) == (SignerStatus.RETIRED, NOW)
+    assert after.origin == "retired by registry acme on 2026-05-01 (laptop stolen)"
+    for own in (
+        Signer("ada", KEY.public_key, valid_before=early),
+        Signer("ada", KEY.public_key, status=SignerStatus.COMPROMISED),
+        Signer("bob", bob.public_key),
+    ):
+        assert narrowed(TrustPolicy((own,)), [retired]).signers == (own,)
+    (both,) = narrowed(TrustPolicy((ada,)), [notice(since=late), retired]).signers
+    assert both.status is SignerStatus.COMPROMISED
+    assert narrowed(TrustPolicy(), [retired]) == TrustPolicy()
