@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from kiwi_rag.ingest import Writer
     from kiwi_rag.registry.administration import EnrolledSigner
     from kiwi_rag.registry.calls import Caller, Transport
-    from kiwi_rag.registry.watch import RegistryWatch
     from kiwi_rag.search import HybridSearchHandler
     from kiwi_rag.stores.base import FileStore, PublishingStore, VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
     from kiwi_rag.stores.postgres import RegistryVectorStore
     from kiwi_rag.validation.audit import AuditLog
     from kiwi_rag.validation.manager import ValidationManager
+    from kiwi_rag.witness.watch import RegistryWatch
 
 
 @runtime_checkable
@@ -145,15 +145,15 @@ class App:
         """
         if not self.memory_dir.is_dir():
             return ()
-        from kiwi_rag.registry.memory_file import notices_below
+        from kiwi_rag.witness.memory_file import notices_below
 
         return notices_below(self.memory_dir)
 
     @cached_property
     def witness(self) -> RegistryWatch:
         """The registry, watched: what it says is held against what this user remembers of it."""
-        from kiwi_rag.registry.memory import Identity, place_of
-        from kiwi_rag.registry.watch import watch
+        from kiwi_rag.witness.memory import Identity, place_of
+        from kiwi_rag.witness.watch import watch
 
         s = self.settings
         url = s.supabase_url if self.registry_is_api else str(self.registry_dir.resolve())

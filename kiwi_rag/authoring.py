@@ -21,7 +21,7 @@ from kiwi_rag.signing.trust_file import write_atomically
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.manager import ValidationManager
-from kiwi_rag.validation.signature import Candidate, envelope_of
+from kiwi_rag.validation.signature import Candidate, envelope_of, finding_of
 
 BUMPS = ("patch", "minor", "major")
 
@@ -61,6 +61,8 @@ def sign(
 ) -> SignedFile:
     """Vet a file by steps 0–6 and sign it, unless a trusted signature over exactly this content is there already.
 
+    A key that is known to be retired or compromised signs nothing.
+
     Raises
     ------
     Rejected
@@ -70,6 +72,7 @@ def sign(
     item = gate.vet(candidate, tier.policy, tier.audit)
     if not force and _is_signed(candidate, item, gate):
         return SignedFile(item.ref, source.path, fresh=False)
+    _check_key(key, candidate, tier, gate)
     write_signature(source.path, key.sign(item, gate.audience))
     return SignedFile(item.ref, source.path, fresh=True)
 
@@ -170,6 +173,15 @@ def signed_envelope(source: SourceFile, tier: Tier[VectorStore], gate: Validatio
     envelope = envelope_of(read(source, tier, gate))
     verify(envelope, gate.trust)
     return envelope
+
+
+def _check_key(key: SigningKey, candidate: Candidate, tier: Tier[VectorStore], gate: ValidationManager) -> None:
+    signer = gate.trust.by_key.get(key.key_id)
+    try:
+        if signer:
+            signer.authorise_signing()
+    except SignatureRefused as error:
+        raise gate.reject(candidate.name, [finding_of(error, candidate.path)], tier.policy, tier.audit) from error
 
 
 def _is_signed(candidate: Candidate, item: Item, gate: ValidationManager) -> bool:

@@ -84,8 +84,9 @@ class Resolved:
     origins: tuple[Origin, ...]
 
 
-# Seed 003's ``vector_store:`` keys, and what they are here; None: understood, and decided by Kiwi itself.
-_SEED_KEYS: Mapping[str, str | None] = {
+# Keys below ``vector_store:`` in older settings files, and what they are here; None: understood, and decided by Kiwi
+# itself.
+_OLDER_KEYS: Mapping[str, str | None] = {
     "embedding_provider": "embedding_provider",
     "embedding_model": "embedding_model",
     "embedding_dimensions": "embedding_dimension",
@@ -221,13 +222,13 @@ def _reason(error: Exception) -> str:
 
 def _known(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
     values = {**document}
-    seed = values.pop("vector_store", None) or {}
-    if not isinstance(seed, dict):
+    older = values.pop("vector_store", None) or {}
+    if not isinstance(older, dict):
         raise ConfigError(f"{path}: 'vector_store' does not hold keys and values")
-    for name in (*values, *seed):
-        if name not in (_names() if name in values else _SEED_KEYS):
+    for name in (*values, *older):
+        if name not in (_names() if name in values else _OLDER_KEYS):
             raise ConfigError(f"{path}: unknown key {name!r}", hint="kiwi config --resolved lists the keys")
-    renamed = {new: seed[old] for old, new in _SEED_KEYS.items() if new and old in seed}
+    renamed = {new: older[old] for old, new in _OLDER_KEYS.items() if new and old in older}
     return {**renamed, **values}
 
 

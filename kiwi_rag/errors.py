@@ -294,9 +294,19 @@ class MemoryDamaged(StoreError):
 
 
 class RegistryError(StoreError):
-    """The registry failed."""
+    """The registry failed.
+
+    Parameters
+    ----------
+    passing
+        Whether the same call may succeed in a moment: no connection, no free one, no answer, or a conflict.
+    """
 
     code = "registry"
+
+    def __init__(self, message: str = "", *, hint: str = "", passing: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.passing = passing
 
 
 class RegistryUnreachable(RegistryError):

@@ -65,8 +65,8 @@ class Section:
     """A stretch of a file that belongs together.
 
     ``start_line`` and ``end_line`` are 1-based and inclusive, and true: they are where ``text`` stands in the
-    file. ``heading`` is the path of headings above it. The ``summary`` section is composed from metadata (what
-    seed 001 calls the searchable text); its lines are those of the block the metadata came from.
+    file. ``heading`` is the path of headings above it. The ``summary`` section is composed from metadata, so
+    that an item is found by what it says of itself; its lines are those of the block the metadata came from.
     """
 
     kind: Literal["summary", "body"]
@@ -286,6 +286,7 @@ class Candidates:
     refused: tuple[RefusedHit, ...] = ()
 
 
+Visibility = Literal["public", "private"]
 TierName = Literal["project", "user", "registry"]
 TierState = Literal["ok", "timeout", "error", "stale", "refused"]
 

@@ -64,7 +64,7 @@ class Look(Protocol):
 
 
 class Witness(Protocol):
-    """What notices when a registry says other than it said before; `kiwi_rag.registry.watch` has the real one."""
+    """What notices when a registry says other than it said before; `kiwi_rag.witness.watch` has the real one."""
 
     async def look(self, *, fully: bool = False) -> Look:
         """Ask the registry what it says of itself; `fully` asks for every key that lost trust.

@@ -46,7 +46,8 @@ def _apply(connection: Connection) -> None:
 def offline() -> None:
     """Print the script."""
     transaction = bool(context.config.attributes.get("transaction", True))
-    context.configure(dialect_name="postgresql", transactional_ddl=transaction, **_VERSION_TABLE)
+    plain = {"paramstyle": "named"}  # else every '%' of a statement is printed twice
+    context.configure(dialect_name="postgresql", dialect_opts=plain, transactional_ddl=transaction, **_VERSION_TABLE)
     with context.begin_transaction():
         say = context.get_context().impl.static_output
         for text in scripts.before_revisions():

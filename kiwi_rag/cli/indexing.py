@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,9 +16,9 @@ from kiwi_rag.cli.session import DONE, PARTLY, Session
 from kiwi_rag.errors import UsageError
 
 if TYPE_CHECKING:
-    from kiwi_rag.indexer import Failed
+    from kiwi_rag.ingest.indexing import Failed
+    from kiwi_rag.ingest.reverify import Mismatch
     from kiwi_rag.registry.indexing import Progress
-    from kiwi_rag.reverify import Mismatch
 
 
 @click.command(epilog="Example: kiwi registry index, or kiwi registry index --watch")
@@ -55,7 +56,7 @@ def verify(session: Session, sample: int, everything: bool) -> int:
 
 
 async def _index(session: Session, app: App, switch: bool) -> int:
-    from kiwi_rag.indexer import Failed, index_pending
+    from kiwi_rag.ingest.indexing import Failed, index_pending
 
     registry, model = app.registry(), str(app.embed.fingerprint)
     if await registry.store.begin_model(model) == "building":
@@ -89,7 +90,7 @@ def _state(progress: Progress) -> str:
 
 
 async def _watch(session: Session, app: App, every: float) -> int:
-    from kiwi_rag.indexer import Failed, Unreachable, watch
+    from kiwi_rag.ingest.indexing import Failed, Unreachable, watch
 
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -97,21 +98,22 @@ async def _watch(session: Session, app: App, every: float) -> int:
     session.say(f"watching, with {app.embed.fingerprint}; stop with Ctrl-C")
     done = 0
     told = acknowledge(session)
-    async for outcome in watch(app.registry(), app.writer, stop, every=every):
-        if isinstance(outcome, Unreachable):
-            session.say(f"{outcome.error.message}; again in {outcome.pause:g} s")
-        elif isinstance(outcome, Failed):
-            session.failed(outcome.error)
-        else:
-            done += 1
-            told(f"indexed  {outcome}")
+    async with aclosing(watch(app.registry(), app.writer, stop, every=every)) as outcomes:
+        async for outcome in outcomes:
+            if isinstance(outcome, Unreachable):
+                session.say(f"{outcome.error.message}; again in {outcome.pause:g} s")
+            elif isinstance(outcome, Failed):
+                session.failed(outcome.error)
+            else:
+                done += 1
+                told(f"indexed  {outcome}")
     session.say(f"stopped; {done} indexed")
     return DONE
 
 
 async def _drop(session: Session, app: App, model: str) -> int:
     store = app.registry().store
-    held: list[dict[str, Any]] = list((await store.status()).details["models"])
+    held: list[dict[str, Any]] = list((await store.index_status())["models"])
     chosen = [model] if model else [row["fingerprint"] for row in held if row["state"] == "superseded"]
     for name in chosen:
         removed = await store.drop_model(name)
@@ -122,7 +124,7 @@ async def _drop(session: Session, app: App, model: str) -> int:
 
 
 async def _verify(session: Session, app: App, sample: int | None) -> int:
-    from kiwi_rag.reverify import reverify
+    from kiwi_rag.ingest.reverify import reverify
 
     mismatches: list[Mismatch] = []
     checked = 0

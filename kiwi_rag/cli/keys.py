@@ -40,7 +40,8 @@ def new(session: Session, name: str, principal: str, patterns: tuple[str, ...]) 
     signer = _trust(app, key.public_key, who, patterns)
     session.out(key.public_key.hex())
     session.say(f"key {name!r} of {signer.principal} is in {path}; it may sign {', '.join(signer.patterns)}")
-    session.say(f"others trust it with: kiwi trust add {key.public_key.hex()} --principal {signer.principal}")
+    limits = "".join(f" --items '{pattern}'" for pattern in patterns)
+    session.say(f"others trust it with: kiwi trust add {key.public_key.hex()} --principal {signer.principal}{limits}")
 
 
 @keys.command("list", epilog="Example: kiwi keys list")

@@ -15,7 +15,8 @@ from kiwi_rag.errors import RegistryUnreachable, UsageError
 
 if TYPE_CHECKING:
     from kiwi_rag.formats import SourceFile
-    from kiwi_rag.publishing import NotPublished, Publishing
+    from kiwi_rag.ingest.publishing import NotPublished, Published, Publishing
+    from kiwi_rag.model import Visibility
 
 _PREPARING_SECONDS = 300.0  # a migration of a large registry included
 
@@ -23,26 +24,32 @@ _PREPARING_SECONDS = 300.0  # a migration of a large registry included
 @click.command(epilog="Example: kiwi publish --all, or kiwi publish .ai/directives/acme/deploy")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--all", "everything", is_flag=True, help="All signed items of the tier.")
-@click.option("--private", is_flag=True, help="For yourself alone; publish again without it to open it to all.")
+@click.option("--private", "visibility", flag_value="private", help="For their owner alone.")
+@click.option("--public", "visibility", flag_value="public", help="For all, for good; opens what was private.")
 @TIER
 @click.pass_obj
-def publish(session: Session, paths: tuple[Path, ...], everything: bool, private: bool, tier: str) -> int:
+def publish(
+    session: Session, paths: tuple[Path, ...], everything: bool, visibility: Visibility | None, tier: str
+) -> int:
     """Publish signed items and make them searchable for everyone who trusts their signer.
 
     Each line on stdout is a receipt: the item is in the registry. Stopped half-way, run it again: what is there
     already is left as it is.
 
     A private item is its owner's: of who is logged in (Supabase), else of the database role that is named like its
-    signer. Nobody else finds it, gets it, or learns that it is there.
+    signer. Nobody else finds it, gets it, or learns that it is there. Without --private or --public new items are
+    public, and those that are there stay what they are.
     """
     if bool(paths) == everything:
         raise UsageError("name files or folders, or use --all", hint="kiwi publish --all")
-    return session.run(lambda app: _publish(session, app, paths, tier, private))
+    return session.run(lambda app: _publish(session, app, paths, tier, visibility))
 
 
-async def _publish(session: Session, app: App, paths: tuple[Path, ...], tier: str, private: bool) -> int:
+async def _publish(
+    session: Session, app: App, paths: tuple[Path, ...], tier: str, visibility: Visibility | None
+) -> int:
     from kiwi_rag import authoring
-    from kiwi_rag.publishing import Publishing
+    from kiwi_rag.ingest.publishing import Publishing
     from kiwi_rag.registry.retry import persistently
 
     root = app.root(tier)
@@ -50,7 +57,7 @@ async def _publish(session: Session, app: App, paths: tuple[Path, ...], tier: st
     if not sources:
         raise UsageError(f"there are no items in {root}", hint="kiwi init, then add a file below .ai/")
     await persistently(app.prepare_registry, seconds=_PREPARING_SECONDS)
-    run = Publishing(app.local(tier), app.registry(), app.writer, private=private)
+    run = Publishing(app.local(tier), app.registry(), app.writer, visibility)
     rows, failures = await _run(session, run, sources)
     if session.as_json:
         session.data({"published": rows, "refused": [f.error.as_dict() for f in failures]})
@@ -71,7 +78,7 @@ async def _run(
     session: Session, run: Publishing, sources: Sequence[SourceFile]
 ) -> tuple[list[dict[str, Any]], list[NotPublished]]:
     """Publish, acknowledging each item once it is durable; return the rows, and what was not published."""
-    from kiwi_rag.publishing import NotPublished
+    from kiwi_rag.ingest.publishing import NotPublished
 
     told = acknowledge(session)
     rows: list[dict[str, Any]] = []
@@ -83,15 +90,26 @@ async def _run(
             if isinstance(outcome, NotPublished):
                 failures.append(outcome)
                 continue
-            receipt = outcome.receipt
-            rows.append(
-                {
-                    "ref": str(outcome.ref),
-                    "sequence": receipt.sequence,
-                    "known": receipt.known,
-                    "private": receipt.private,
-                }
-            )
-            word = "known    " if receipt.known else "published"
-            told(f"{word}  {outcome.ref}  #{receipt.sequence}  {receipt.digest[:16]}{'  private' * receipt.private}")
+            rows.append(_row(outcome))
+            told(_line(outcome))
     return rows, failures
+
+
+def _row(outcome: Published) -> dict[str, Any]:
+    receipt = outcome.receipt
+    return {
+        "ref": str(outcome.ref),
+        "sequence": receipt.sequence,
+        "known": receipt.known,
+        "private": receipt.private,
+        "opened": receipt.opened,
+        "yanked": receipt.yanked,
+        "waits": outcome.waits,
+    }
+
+
+def _line(outcome: Published) -> str:
+    receipt = outcome.receipt
+    word = "opened   " if receipt.opened else "known    " if receipt.known else "published"
+    state = "  private" if receipt.private else "  yanked" if receipt.yanked else ""
+    return f"{word}  {outcome.ref}  #{receipt.sequence}  {receipt.digest[:16]}{state}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ from kiwi_rag.app import App
 from kiwi_rag.cli.indexing import index, verify
 from kiwi_rag.cli.session import DONE, PARTLY, Session
 from kiwi_rag.cli.withdraw import accept, retire, revoke
-from kiwi_rag.errors import RegistryError, UsageError
+from kiwi_rag.errors import RegistryError, RegistryRefused, UsageError
 from kiwi_rag.signing.trust import SignerStatus
 
 
@@ -102,8 +103,11 @@ async def _status(session: Session, app: App) -> int:
     problem = ""
     if row["running"]:
         try:
-            held = await app.registry().store.status()
+            store = app.registry().store
+            held = await store.status()
             row |= {"items": held.items, "passages": held.passages, **held.details}
+            with suppress(RegistryRefused):  # the queue is for indexers and admins
+                row |= await store.index_status()
             problem = "; ".join(held.problems)
         except RegistryError as error:
             problem = f"{error.message} {error.hint}"

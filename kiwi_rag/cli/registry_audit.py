@@ -58,8 +58,8 @@ async def verify(session: Session, app: App) -> int:
 
 
 async def _verify_records(app: App, seen: AuditHead, head: AuditHead) -> None:
-    from kiwi_rag.registry.audit_chain import verify_rows
     from kiwi_rag.validation.audit import AuditHead
+    from kiwi_rag.witness.audit_chain import verify_rows
 
     reached = AuditHead()
     async for batch in _batches(app, 0, head.seq):

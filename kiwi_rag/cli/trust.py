@@ -121,7 +121,7 @@ def overrule(session: Session, who: str, undo: bool, yes: bool) -> None:
 
     Only what registries took away is given back, and only for you: what your trust file says stays.
     """
-    from kiwi_rag.registry.memory_file import remembered
+    from kiwi_rag.witness.memory_file import remembered
 
     app = session.app()
     told = [n for n in app.notices() if who == n.principal or (len(who) >= 8 and n.key_id.startswith(who))]

@@ -214,7 +214,7 @@ async def _heads(session: Session, app: App, yes: bool) -> tuple[AuditHead, Audi
 
 def _set_aside_damaged(session: Session, app: App, yes: bool) -> None:
     """Move every registry's memory out of the way that cannot be read any more."""
-    from kiwi_rag.registry.memory_file import remembered
+    from kiwi_rag.witness.memory_file import remembered
 
     for memory in remembered(app.memory_dir):
         try:

@@ -275,7 +275,7 @@ def _clip(text: str, length: int) -> str:
 
 
 def _summary(metadata: dict[str, Any], item_id: str) -> str:
-    """Compose the searchable text of seed 001, with outputs beside inputs."""
+    """Compose the text that a directive is found by, with outputs beside inputs."""
     parts = [f"Directive: {metadata['name'] or item_id}", f"Description: {metadata['description']}"]
     parts += [f"Category: {metadata['category']}"] if metadata["category"] else []
     parts += [f"Tags: {', '.join(metadata['tags'])}"] if metadata["tags"] else []

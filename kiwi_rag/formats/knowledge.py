@@ -147,7 +147,7 @@ def _sections(
 
 
 def _summary(metadata: Mapping[str, Any]) -> str:
-    """Compose the searchable text of seed 001: title, description, tags."""
+    """Compose the text that knowledge is found by: title, description, tags."""
     parts = [metadata["title"], metadata["description"]]
     parts += [f"Category: {metadata['category']}"] if metadata["category"] else []
     parts += [f"Tags: {', '.join(metadata['tags'])}"] if metadata["tags"] else []

@@ -158,7 +158,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def _summary(metadata: dict[str, Any], docstring: str, tree: ast.Module, content: str) -> str:
-    """Compose the searchable text of seed 001: docstring, function names, comments."""
+    """Compose the text that a script is found by: docstring, function names, comments."""
     parts = [f"Script: {metadata['name']}", docstring.strip() or metadata["description"]]
     if metadata["description"] and metadata["description"] not in " ".join(docstring.split()):
         parts.append(metadata["description"])

@@ -9,9 +9,11 @@ from typing import Any
 
 from kiwi_rag.errors import RegistryError
 from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.registry import rows
 from kiwi_rag.registry.calls import Caller, Row
-from kiwi_rag.registry.rows import moment
 from kiwi_rag.signing.trust import Signer, SignerStatus
+
+_AUDIT_TEXTS = ("at", "event", "ref", "digest", "key_id", "details", "previous_hash", "hash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +55,17 @@ async def enrol_signer(caller: Caller, signer: Signer) -> str:
         "valid_after": signer.valid_after.isoformat() if signer.valid_after else None,
         "valid_before": signer.valid_before.isoformat() if signer.valid_before else None,
     }
-    return str(await caller.value("enrol_signer", arguments))
+    return rows.text(await caller.value("enrol_signer", arguments))
 
 
 async def retire_signer(caller: Caller, key_id: str, reason: str = "") -> bool:
     """Take a key out of use; what it signed before stays. Return whether that changed anything."""
-    return bool(await caller.value("retire_signer", {"key_id": key_id, "reason": reason}))
+    return rows.truth(await caller.value("retire_signer", {"key_id": key_id, "reason": reason}))
 
 
 async def revoke_signer(caller: Caller, key_id: str, reason: str = "") -> bool:
     """Mark a key compromised: all that it signed vanishes from search now. Return whether that changed anything."""
-    return bool(await caller.value("revoke_signer", {"key_id": key_id, "reason": reason}))
+    return rows.truth(await caller.value("revoke_signer", {"key_id": key_id, "reason": reason}))
 
 
 async def list_signers(caller: Caller) -> Sequence[EnrolledSigner]:
@@ -74,7 +76,7 @@ async def list_signers(caller: Caller) -> Sequence[EnrolledSigner]:
 async def yank_item(caller: Caller, ref: ItemRef, reason: str = "") -> int:
     """Take back one version, or all when `ref` names none; return how many were."""
     named = {"item_type": ref.item_type.value, "item_id": ref.item_id, "version": ref.version, "reason": reason}
-    return int(await caller.value("yank_item", named))
+    return rows.number(await caller.value("yank_item", named))
 
 
 async def set_audience(caller: Caller, name: str) -> None:
@@ -85,7 +87,7 @@ async def set_audience(caller: Caller, name: str) -> None:
 async def verify_audit(caller: Caller) -> int | None:
     """Return the number of the first audit record that breaks the chain; None when it holds."""
     broken = await caller.value("verify_audit", {})
-    return None if broken is None else int(broken)
+    return None if broken is None else rows.number(broken)
 
 
 async def audit_records(caller: Caller, since: int, limit: int) -> Sequence[dict[str, Any]]:
@@ -99,24 +101,27 @@ async def audit_records(caller: Caller, since: int, limit: int) -> Sequence[dict
         When a record is none.
     """
     found = await caller.rows("audit_records", {"since": since, "max_count": limit})
-    if not all(
-        isinstance(row.get("seq"), int) and all(isinstance(v, int | str) for v in row.values()) for row in found
-    ):
-        raise RegistryError("the registry gave an audit record that is none")
+    with rows.readable("audit record"):
+        for row in found:
+            rows.typed(row, int, "seq")
+            rows.typed(row, str, *_AUDIT_TEXTS)
     return found
 
 
+@rows.readable("signer")
 def _signer(row: Row) -> EnrolledSigner:
+    rows.typed(row, str, "principal", "public_key", "status")
+    rows.typed(row, list, "item_patterns", "item_types")
     signer = Signer(
         row["principal"],
         bytes.fromhex(row["public_key"]),
-        tuple(row["item_patterns"]),
+        tuple(map(rows.text, row["item_patterns"])),
         tuple(ItemType(name) for name in row["item_types"]),
-        moment(row["valid_after"]),
-        moment(row["valid_before"]),
+        rows.moment(row["valid_after"]),
+        rows.moment(row["valid_before"]),
         SignerStatus(row["status"]),
     )
-    changed = moment(row["status_changed_at"])
+    changed = rows.moment(row["status_changed_at"])
     if changed is None:
         raise RegistryError("the registry gave a signer without the time of its status")
     return EnrolledSigner(signer, changed)

@@ -81,14 +81,16 @@ class SqlCaller:
         """Return the one value."""
         cursor = await self._connection.execute(_call(function, tuple(arguments)), _adapted(arguments))
         row = await cursor.fetchone()
-        return row[0] if row else None
+        value = row[0] if row else None
+        check_size(function, 1, characters(value))
+        return value
 
     async def rows(self, function: str, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the rows."""
         from psycopg.rows import dict_row
 
         found: list[dict[str, Any]] = []
-        characters = 0
+        size = 0
         call = _call(function, tuple(arguments))
         # Streamed, so that a hostile server cannot fill this process's memory; it costs no more than fetching at once.
         async with (
@@ -97,8 +99,8 @@ class SqlCaller:
         ):
             async for row in stream:
                 found.append(row)
-                characters += _characters(row)
-                check_size(function, len(found), characters)
+                size += characters(row)
+                check_size(function, len(found), size)
         return found
 
     async def become(self, role: str) -> None:
@@ -106,28 +108,28 @@ class SqlCaller:
         await self._connection.execute("select set_config('role', %s, true)", [role])
 
 
-def check_size(function: str, rows: int, characters: int) -> None:
-    """Return if an answer is not larger than a registry has reason to give.
+def check_size(function: str, rows: int, size: int) -> None:
+    """Return if an answer of so many rows, and `size` characters, is not larger than a registry has reason to give.
 
     Raises
     ------
     RegistryError
         When it is.
     """
-    if rows > MAX_ROWS or characters > MAX_CHARACTERS:
+    if rows > MAX_ROWS or size > MAX_CHARACTERS:
         raise RegistryError(
             f"the registry's answer to {function} is over {MAX_ROWS} rows or {MAX_CHARACTERS >> 20} MiB of text",
             hint="narrow what is asked for, with --namespace or --type for example",
         )
 
 
-def _characters(value: object) -> int:
-    """Return how much text a row holds, its lists and objects included."""
+def characters(value: object) -> int:
+    """Return how much text a value holds, its lists and objects included."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):
-        return sum(map(_characters, value.values()))
-    return sum(map(_characters, value)) if isinstance(value, list) else 0
+        return sum(map(characters, (*value, *value.values())))
+    return sum(map(characters, value)) if isinstance(value, list) else 0
 
 
 @lru_cache(maxsize=256)

@@ -24,16 +24,30 @@ if TYPE_CHECKING:
 # SQLSTATEs of the registry's own functions: class KW. All that are not named here are refusals.
 _OWN: dict[str, type[KiwiError]] = {"KW009": UnknownFilter, "KW010": NotFound, "KW011": FingerprintMismatch}
 _MIGRATE = "kiwi registry migrate"
-# 08 connection, 57P01–03 shutting down or starting, 53300 too many connections, 28 authorisation, 3D000 no database;
-# PGRST00x: PostgREST itself does not reach its database.
-_UNREACHABLE = ("08", "57P", "53300", "28", "3D000", "PGRST00")
+# 08 connection, 57P01–03 shutting down or starting, 53300 too many connections, 25P03–04 a transaction that idled or
+# ran too long; PGRST00x: PostgREST itself does not reach its database.
+_AWAY = ("08", "57P", "53300", "25P03", "25P04", "PGRST00")
+_LOCKED_OUT = ("28", "3D000")  # authorisation, no such database
 # 42883 function, 42P01 table, 3F000 schema, 42703 column, 42704 object (a type, a role); PGRST106 schema that is not
 # exposed, PGRST202 function and PGRST205 table, as PostgREST knows them.
 _OUTDATED = ("42883", "42P01", "3F000", "42703", "42704", "PGRST106", "PGRST202", "PGRST205")
-_KNOWN: dict[str, tuple[type[KiwiError], str, str]] = {
-    "57014": (RegistryUnreachable, "the registry took too long to answer", "try again, or raise the deadline"),
-    "55P03": (RegistryError, "somebody else holds a lock on the registry", "try again in a moment"),
+# 40001 serialization failure, 40P01 deadlock: the server rolled back, and says to try again.
+_CONFLICT = ("two changes to the registry met, and this one was undone", "run it again")
+_CONFLICTS: dict[str, tuple[str, str]] = {
+    "40001": _CONFLICT,
+    "40P01": _CONFLICT,
+    "55P03": ("somebody else holds a lock on the registry", "try again in a moment"),
 }
+_CUT_OFF = "it ends what runs too long: narrow what is asked for, or run it again when the registry is less busy"
+# The server's words where libpq passes on no SQLSTATE: a connection that was refused. Where they are translated, the
+# error counts as one that may pass.
+_LOCKED_OUT_WORDS = (
+    "authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    '" does not exist',
+    "is not permitted to log in",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +56,13 @@ class Way:
 
     refused: str
     unreachable: str
+    locked_out: str
 
 
 DIRECT = Way(
     "connect as a role that holds kiwi_publisher, kiwi_indexer or kiwi_admin: GRANT kiwi_publisher TO …",
-    "is it running? kiwi registry status, or check KIWI_REGISTRY_URL",
+    "is it running, and has it a free connection? kiwi registry status, or check KIWI_REGISTRY_URL",
+    "check user, password and database in KIWI_REGISTRY_URL",
 )
 
 
@@ -113,7 +129,8 @@ def translate(error: psycopg.Error) -> KiwiError:
 
     said = error.diag.message_primary or " ".join(str(error).split())
     if not error.sqlstate and isinstance(error, psycopg.OperationalError):
-        return unreachable(said, DIRECT)
+        refused = any(words in said for words in _LOCKED_OUT_WORDS)
+        return locked_out(said, DIRECT) if refused else unreachable(said, DIRECT)
     return from_state(error.sqlstate or "", said, error.diag.message_hint or "", DIRECT)
 
 
@@ -135,14 +152,27 @@ def from_state(state: str, said: str, hint: str, way: Way) -> KiwiError:
         return RegistryRefused(f"this connection's role may not do that ({said})", hint=way.refused)
     if state.startswith(_OUTDATED):
         return RegistryOutdated(f"the registry lacks something this Kiwi needs: {said}", hint=_MIGRATE)
-    if state.startswith(_UNREACHABLE):
+    if state.startswith(_LOCKED_OUT):
+        return locked_out(said, way)
+    if state.startswith(_AWAY):
         return unreachable(said, way)
-    if state in _KNOWN:
-        kind, told, advice = _KNOWN[state]
-        return kind(told, hint=advice)
-    return RegistryError(f"the registry failed: {said}")
+    return _failed(state, said)
 
 
 def unreachable(said: str, way: Way) -> RegistryUnreachable:
-    """Return the error for no connection."""
-    return RegistryUnreachable(f"the registry cannot be reached: {said}", hint=way.unreachable)
+    """Return the error for no connection: there may be one in a moment."""
+    return RegistryUnreachable(f"the registry cannot be reached: {said}", hint=way.unreachable, passing=True)
+
+
+def _failed(state: str, said: str) -> RegistryError:
+    if state == "57014":
+        return RegistryUnreachable("the registry took too long to answer", hint=_CUT_OFF)
+    if state in _CONFLICTS:
+        told, advice = _CONFLICTS[state]
+        return RegistryError(told, hint=advice, passing=True)
+    return RegistryError(f"the registry failed: {said}")
+
+
+def locked_out(said: str, way: Way) -> RegistryUnreachable:
+    """Return the error for a connection that was refused, and will be again."""
+    return RegistryUnreachable(f"the registry cannot be reached: {said}", hint=way.locked_out)

@@ -1,4 +1,4 @@
-"""One typed caller for each of the registry's SQL functions that readers, publishers and the indexer use.
+"""One typed caller for each of the registry's SQL functions that readers and publishers use.
 
 Every one takes a `Caller`, which binds the arguments.
 """
@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from kiwi_rag.lexical import bm25_weights
-from kiwi_rag.model import Candidates, CollectionStatistics, EmbeddingRecord, Envelope, Filters, StoredItem, StoreQuery
+from kiwi_rag.model import Candidates, CollectionStatistics, Envelope, Filters, StoredItem, StoreQuery, Visibility
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.registry import rows
-from kiwi_rag.registry.calls import Caller
+from kiwi_rag.registry.calls import Caller, Row
 from kiwi_rag.registry.driver_errors import refusal
-from kiwi_rag.registry.memory import News
+from kiwi_rag.registry.news import News
 from kiwi_rag.signing import dsse
-
-Visibility = Literal["public", "private"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,49 +30,38 @@ class VersionRow:
     yanked: bool
 
 
-async def publish_item(caller: Caller, envelope: Envelope, visibility: Visibility = "public") -> Mapping[str, Any]:
+async def publish_item(caller: Caller, envelope: Envelope, visibility: Visibility | None = None) -> Mapping[str, Any]:
     """Hand in an envelope; return the answer: a receipt, or a refusal. `receipt` tells them apart.
+
+    Without a `visibility` a new item is public, and one that is there stays what it is.
 
     A refusal is an answer, and not raised here: raised inside the session, it would take the transaction with it, and
     with that its own record in the registry's audit log.
     """
     arguments: dict[str, Any] = {"envelope": dsse.encode(envelope)}
-    if visibility != "public":
+    if visibility:
         arguments["visibility"] = visibility
-    return dict(await caller.value("publish_item", arguments))
+    return rows.told(await caller.value("publish_item", arguments))
 
 
 def receipt(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the receipt: ``sequence``, ``digest``, ``audit_head``, ``known``, ``received_at`` and ``visibility``.
+    """Return the receipt: ``sequence``, ``digest``, ``audit_head``, ``known``, ``opened``, ``visibility``
+    and two times, ``received_at`` and ``yanked_at``.
 
     Raises
     ------
     RegistryRefused
         When the registry's own checks said no.
+    RegistryError
+        When the answer is neither.
     """
     if "code" in answer:
-        raise refusal(str(answer["code"]), str(answer["message"]), str(answer.get("hint") or ""))
+        raise refusal(str(answer["code"]), str(answer.get("message") or ""), str(answer.get("hint") or ""))
+    with rows.readable("receipt"):
+        rows.typed(answer, str, "digest", "audit_head", "visibility")
+        rows.typed(answer, int, "sequence")
+        rows.typed(answer, bool, "known", "opened")
     return answer
-
-
-async def store_passages(caller: Caller, records: Sequence[EmbeddingRecord]) -> int:
-    """Store the passages of one item, at least one; return how many. The role must be ``kiwi_indexer``."""
-    arguments = {
-        "which_digest": records[0].admission.digest,
-        "model_fingerprint": records[0].fingerprint,
-        "passages": [rows.passage_object(record) for record in records],
-    }
-    return int(await caller.value("store_passages", arguments))
-
-
-async def pending_items(caller: Caller, fingerprint: str, limit: int, after: int) -> Sequence[tuple[int, Envelope]]:
-    """Return what waits for the indexer, as ``(sequence, envelope)``, oldest first.
-
-    An envelope that cannot be read comes without a payload, so that it is not in the others' way.
-    """
-    arguments = {"model_fingerprint": fingerprint, "max_count": limit, "after": after}
-    found = await caller.rows("pending_items", arguments)
-    return [(row["sequence"], rows.envelope(row)) for row in found]
 
 
 async def collection_statistics(caller: Caller, terms: Sequence[str], fingerprint: str = "") -> CollectionStatistics:
@@ -103,7 +90,7 @@ async def search_hybrid(caller: Caller, query: StoreQuery) -> Candidates:
 async def get_item(caller: Caller, ref: ItemRef, *, yanked_too: bool = False) -> StoredItem | None:
     """Return one version, the newest that was not yanked when `ref` names none."""
     found = await caller.rows("get_item", _named(ref) | {"version": ref.version})
-    found = [row for row in found if yanked_too or row["yanked_at"] is None]
+    found = [row for row in found if yanked_too or row.get("yanked_at") is None]
     return rows.stored_item(found[0]) if found else None
 
 
@@ -115,26 +102,17 @@ async def list_items(caller: Caller, filters: Filters) -> Sequence[StoredItem]:
 
 async def list_versions(caller: Caller, ref: ItemRef) -> Sequence[VersionRow]:
     """Return every version of an item that was ever taken, oldest first."""
-    return [
-        VersionRow(
-            ItemRef(ref.item_type, ref.item_id, row["version"]),
-            row["digest"],
-            row["content_sha256"],
-            row["key_id"],
-            row["yanked_at"] is not None,
-        )
-        for row in await caller.rows("list_versions", _named(ref))
-    ]
+    return [_version(ref, row) for row in await caller.rows("list_versions", _named(ref))]
 
 
 async def item_status(caller: Caller, ref: ItemRef) -> Sequence[Mapping[str, Any]]:
     """Return what became of each version: version, signer_status, yanked_at, passages, searchable."""
-    return await caller.rows("item_status", _named(ref))
+    return [rows.version_status(row) for row in await caller.rows("item_status", _named(ref))]
 
 
 async def registry_status(caller: Caller) -> Mapping[str, Any]:
     """Return counts, versions and health."""
-    return dict(await caller.value("registry_status", {}))
+    return rows.registry_status(await caller.value("registry_status", {}))
 
 
 async def registry_news(caller: Caller, known_seq: int, signers_since: int, name: str) -> News:
@@ -144,6 +122,15 @@ async def registry_news(caller: Caller, known_seq: int, signers_since: int, name
     """
     told = await caller.value("registry_news", {"known_seq": known_seq, "signers_since": signers_since})
     return rows.news(told, name)
+
+
+@rows.readable("version")
+def _version(ref: ItemRef, row: Row) -> VersionRow:
+    rows.typed(row, str, "version", "digest", "content_sha256", "key_id")
+    named = ItemRef(ref.item_type, ref.item_id, row["version"])
+    return VersionRow(
+        named, row["digest"], row["content_sha256"], row["key_id"], rows.moment(row["yanked_at"]) is not None
+    )
 
 
 def _named(ref: ItemRef) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kiwi_rag.errors import RegistryError
-from kiwi_rag.model import Envelope, Passage
+from kiwi_rag.model import EmbeddingRecord, Envelope, Passage
 from kiwi_rag.registry import rows
 from kiwi_rag.registry.calls import Caller, Row
 from kiwi_rag.signing import dsse
@@ -50,6 +50,26 @@ class IndexedItem:
     envelope: Envelope
 
 
+async def store_passages(caller: Caller, records: Sequence[EmbeddingRecord]) -> int:
+    """Store the passages of one item, at least one; return how many. The role must be ``kiwi_indexer``."""
+    arguments = {
+        "which_digest": records[0].admission.digest,
+        "model_fingerprint": records[0].fingerprint,
+        "passages": [rows.passage_object(record) for record in records],
+    }
+    return rows.number(await caller.value("store_passages", arguments))
+
+
+async def pending_items(caller: Caller, fingerprint: str, limit: int, after: int) -> Sequence[tuple[int, Envelope]]:
+    """Return what waits for the indexer, as ``(sequence, envelope)``, oldest first.
+
+    An envelope that cannot be read comes without a payload, so that it is not in the others' way.
+    """
+    arguments = {"model_fingerprint": fingerprint, "max_count": limit, "after": after}
+    found = await caller.rows("pending_items", arguments)
+    return [(rows.number(row.get("sequence")), rows.envelope(row)) for row in found]
+
+
 async def claim_item(
     caller: Caller, digest: str, fingerprint: str, *, patient: bool = False
 ) -> tuple[ClaimState, datetime | None]:
@@ -64,8 +84,10 @@ async def claim_item(
         When the registry wants no vectors of this model.
     """
     arguments = {"which_digest": digest, "model_fingerprint": fingerprint, "patient": patient}
-    told = dict(await caller.value("claim_item", arguments))
-    return told["state"], rows.moment(told.get("received_at"))
+    told = rows.told(await caller.value("claim_item", arguments))
+    with rows.readable("claim"):
+        rows.typed(told, str, "state")
+        return told["state"], rows.moment(told.get("received_at"))
 
 
 async def set_back_item(caller: Caller, digest: str, problem: str) -> None:
@@ -75,24 +97,45 @@ async def set_back_item(caller: Caller, digest: str, problem: str) -> None:
 
 async def begin_collection(caller: Caller, fingerprint: str) -> str:
     """Start a model's collection if it has none, beside the active one; return its state."""
-    return str(await caller.value("begin_collection", {"model_fingerprint": fingerprint}))
+    return rows.text(await caller.value("begin_collection", {"model_fingerprint": fingerprint}))
 
 
 async def finish_collection(caller: Caller, fingerprint: str, *, insist: bool = False) -> Progress:
     """Make a model's collection the active one if nothing waits for it; return its progress either way."""
-    told = dict(await caller.value("finish_collection", {"model_fingerprint": fingerprint, "insist": insist}))
-    return Progress(**{name: told[name] for name in Progress.__slots__})
+    told = rows.told(await caller.value("finish_collection", {"model_fingerprint": fingerprint, "insist": insist}))
+    with rows.readable("state of a collection"):
+        rows.typed(told, str, "fingerprint", "state")
+        rows.typed(told, int, "passages", "items", "waiting", "refused")
+        return Progress(**{name: told[name] for name in Progress.__slots__})
 
 
-async def drop_collection(caller: Caller, fingerprint: str) -> int:
-    """Remove the vectors of a model that is not the active one; return how many passages that were."""
-    return int(await caller.value("drop_collection", {"model_fingerprint": fingerprint}))
+async def drop_collection(caller: Caller, fingerprint: str, limit: int) -> int:
+    """Remove up to `limit` passages of a model that is not the active one; fewer: that was all, and it is gone."""
+    return rows.number(await caller.value("drop_collection", {"model_fingerprint": fingerprint, "max_passages": limit}))
 
 
-async def indexed_items(caller: Caller, fingerprint: str, limit: int | None) -> Sequence[IndexedItem]:
-    """Return items that have vectors of this model, drawn at random, all of them when `limit` is None."""
-    found = await caller.rows("indexed_items", {"model_fingerprint": fingerprint, "max_count": limit})
-    return [_indexed(row) for row in found]
+async def index_status(caller: Caller) -> Mapping[str, Any]:
+    """Return ``models``, each model's progress, and ``queue``: waiting, refused, oldest, problems. Of public items."""
+    return rows.told(await caller.value("index_status", {}))
+
+
+async def indexed_items(
+    caller: Caller, fingerprint: str, limit: int, after: str | None = None
+) -> Sequence[IndexedItem]:
+    """Return up to `limit` items that have vectors of this model, in the order of their digests.
+
+    They are drawn at random, or the first after the digest `after` where one is given (empty: from the beginning).
+
+    Raises
+    ------
+    RegistryError
+        When the registry gives other ones.
+    """
+    arguments = {"model_fingerprint": fingerprint, "max_count": limit, "after": after}
+    found = [_indexed(row) for row in await caller.rows("indexed_items", arguments)]
+    if any(one.digest <= (after or "") for one in found):
+        raise RegistryError("the registry gave an item that it had given before")
+    return found
 
 
 async def read_passages(caller: Caller, digest: str, fingerprint: str) -> Sequence[StoredPassage]:
@@ -101,16 +144,22 @@ async def read_passages(caller: Caller, digest: str, fingerprint: str) -> Sequen
     return [_stored(row) for row in found]
 
 
+@rows.readable("indexed item")
 def _indexed(row: Row) -> IndexedItem:
+    rows.typed(row, str, "digest")
     received = rows.moment(row["received_at"])
     if received is None:
         raise RegistryError("the registry gave an item without a time of arrival")
     return IndexedItem(row["digest"], received, dsse.decode(row["envelope"]))
 
 
+@rows.readable("stored passage")
 def _stored(row: Row) -> StoredPassage:
     import numpy as np
 
+    rows.typed(row, int, "ordinal", "start_line", "end_line", "length")
+    rows.typed(row, str, "text", "context", "embedding")
+    rows.typed(row, list, "heading", "terms", "frequencies")
     passage = Passage(
         row["ordinal"], row["text"], row["context"], tuple(row["heading"]), row["start_line"], row["end_line"]
     )

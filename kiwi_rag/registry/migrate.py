@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kiwi_rag.errors import RegistryOutdated
 from kiwi_rag.registry import scripts
 from kiwi_rag.registry.driver_errors import checked_url, translated
 from kiwi_rag.registry.locate import locate
@@ -36,6 +37,7 @@ def migrate(url: str, *, audience: str = "") -> None:
     from sqlalchemy.exc import DBAPIError
     from sqlalchemy.pool import NullPool
 
+    _check_not_newer(url)
     options = {"connect_timeout": _CONNECT_SECONDS}
     engine = create_engine(scripts.sqlalchemy_url(checked_url(url)), connect_args=options, poolclass=NullPool)
     with translated(wrapped=(DBAPIError,)), engine.begin() as connection:
@@ -117,6 +119,15 @@ def _applied(url: str) -> tuple[str | None, str | None]:
         except psycopg.errors.UndefinedTable:
             return None, None
     return (row[0], row[1]) if row else (None, None)
+
+
+def _check_not_newer(url: str) -> None:
+    revision = schema_version(url)
+    if revision is not None and revision > scripts.head():
+        raise RegistryOutdated(
+            f"the registry is at revision {revision}, and this Kiwi knows revisions up to {scripts.head()}",
+            hint="install the Kiwi that migrated it, or a newer one",
+        )
 
 
 def _name(url: str, audience: str) -> None:

@@ -21,7 +21,13 @@ _CONNECT_SECONDS = 10
 _STATEMENT_MILLISECONDS = 60_000
 _SETTLING_SECONDS = 0.1
 # A peer that vanished is noticed after a minute, also by a connection that only listens.
-_KEEPALIVE: dict[str, Any] = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+# Keepalives tell of one that sends nothing, the user timeout (ms) of one that acknowledges nothing that was sent to it.
+_KEEPALIVE: dict[str, Any] = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
 
 
 class Connections:
@@ -41,6 +47,7 @@ class Connections:
         self._url = ""
         self._idle: list[psycopg.AsyncConnection[Any]] = []
         self._places = asyncio.Semaphore(limit)
+        self._closed = False
         self._resolving = asyncio.Lock()
 
     @asynccontextmanager
@@ -75,7 +82,8 @@ class Connections:
         return self._url
 
     async def close(self) -> None:
-        """Close what is idle. What is in use closes when it comes back."""
+        """Close what is idle. What is in use, or is opened after this, closes when it comes back."""
+        self._closed = True
         while self._idle:
             await self._idle.pop().close()
 
@@ -134,8 +142,9 @@ class Connections:
             application_name="kiwi",
             **_KEEPALIVE,
         )
-        # Not as a start-up option: connection poolers in front of hosted servers refuse those.
-        await connection.execute(f"set statement_timeout = {_STATEMENT_MILLISECONDS:d}")
+        async with _closed_on_failure(connection):
+            # Not as a start-up option: connection poolers in front of hosted servers refuse those.
+            await connection.execute(f"set statement_timeout = {_STATEMENT_MILLISECONDS:d}")
         # Poolers in transaction mode lose prepared statements.
         connection.prepare_threshold = None
         return connection
@@ -143,7 +152,7 @@ class Connections:
     async def _give_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
         from psycopg.pq import TransactionStatus
 
-        if connection.info.transaction_status is TransactionStatus.IDLE:
+        if connection.info.transaction_status is TransactionStatus.IDLE and not self._closed:
             self._idle.append(connection)
         else:
             await connection.close()
@@ -154,8 +163,18 @@ async def _is_alive(connection: psycopg.AsyncConnection[Any]) -> bool:
     import psycopg
 
     try:
-        await connection.execute("")
+        async with _closed_on_failure(connection):
+            await connection.execute("")
     except psycopg.OperationalError:
-        await connection.close()
         return False
     return True
+
+
+@asynccontextmanager
+async def _closed_on_failure(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[None]:
+    """Close the connection when the block does not come to its end: also one that was cancelled leaves nothing open."""
+    try:
+        yield
+    except BaseException:
+        await connection.close()
+        raise

@@ -1,4 +1,4 @@
-"""Doing again what a lost connection cut off: a few times, with pauses that grow. Only for what may be done twice."""
+"""Doing again what may succeed in a moment: a few times, with pauses that grow. Only for what may be done twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ READING = (0.0,)
 """A search goes on with the other tiers: once more over a fresh connection, at once."""
 ANSWER_SECONDS = 90.0
 """How long one attempt may take: longer than the server lets a statement run, so that it answers first."""
-_CONFLICTS = ("40001", "40P01")  # serialization failure, deadlock: the server rolled back and says to try again
 
 
 async def persistently(
@@ -34,15 +33,10 @@ async def persistently(
         try:
             return await _within(seconds, work)
         except RegistryError as error:
-            if not is_passing(error):
+            if not error.passing:
                 raise
         await asyncio.sleep(pause)
     return await _within(seconds, work)
-
-
-def is_passing(error: RegistryError) -> bool:
-    """Whether the same call may succeed in a moment: no connection, no free one, no answer, or a conflict."""
-    return isinstance(error, RegistryUnreachable) or getattr(error.__cause__, "sqlstate", "") in _CONFLICTS
 
 
 async def _within(seconds: float, work: Callable[[], Awaitable[_T]]) -> _T:
@@ -51,4 +45,5 @@ async def _within(seconds: float, work: Callable[[], Awaitable[_T]]) -> _T:
             return await work()
     except TimeoutError as error:
         hint = "is the network slow? kiwi registry status; running it again is safe"
-        raise RegistryUnreachable(f"the registry gave no answer within {seconds:g} s", hint=hint) from error
+        said = f"the registry gave no answer within {seconds:g} s"
+        raise RegistryUnreachable(said, hint=hint, passing=True) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from types import UnionType
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.errors import EmbeddingError, InvalidItemId, KiwiError, RegistryError
@@ -20,7 +21,7 @@ from kiwi_rag.model import (
     StoredItem,
 )
 from kiwi_rag.refs import ItemRef, ItemType, check_item_id
-from kiwi_rag.registry.memory import News, head_of, is_hash
+from kiwi_rag.registry.news import News, head_of, is_hash
 from kiwi_rag.signing import dsse
 from kiwi_rag.signing.notices import KeyNotice
 from kiwi_rag.signing.trust import SignerStatus
@@ -112,12 +113,60 @@ def moment(value: object) -> datetime | None:
 
 
 @contextmanager
-def _readable(what: str) -> Iterator[None]:
-    """Raise `RegistryError` for a row that lacks a column, or holds another type than its column has."""
+def readable(what: str) -> Iterator[None]:
+    """Read an answer as `what`, within a block or a decorated function.
+
+    Raises
+    ------
+    RegistryError
+        When a row or a value lacks a part, or holds another type than it should.
+    """
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError, InvalidItemId) as error:
-        raise RegistryError(f"the registry gave a row that is no {what}: {type(error).__name__}") from error
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, InvalidItemId) as error:
+        raise RegistryError(f"the registry gave what is no {what}: {type(error).__name__}") from error
+
+
+def typed(row: object, kind: type | UnionType, *columns: str) -> None:
+    """Return if every one of `columns` holds a `kind`; `readable` makes what is raised else an error of Kiwi's."""
+    if not isinstance(row, Mapping) or not all(_is(row[column], kind) for column in columns):
+        raise TypeError("a column holds another type than its own")
+
+
+def _is(value: object, kind: type | UnionType) -> bool:
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
+@readable("object")
+def told(answer: object) -> dict[str, Any]:
+    """Return the object that a function gave, as a mapping."""
+    if not isinstance(answer, Mapping):
+        raise TypeError("no object")
+    return dict(answer)
+
+
+@readable("number")
+def number(answer: object) -> int:
+    """Return the number that a function gave."""
+    if not isinstance(answer, int) or isinstance(answer, bool):
+        raise TypeError("no number")
+    return answer
+
+
+@readable("yes or no")
+def truth(answer: object) -> bool:
+    """Return the truth value that a function gave."""
+    if not isinstance(answer, bool):
+        raise TypeError("no truth value")
+    return answer
+
+
+@readable("text")
+def text(answer: object) -> str:
+    """Return the text that a function gave."""
+    if not isinstance(answer, str):
+        raise TypeError("no text")
+    return answer
 
 
 def candidates(found: Sequence[Mapping[str, Any]]) -> tuple[list[Candidate], list[RefusedHit]]:
@@ -132,6 +181,7 @@ def candidates(found: Sequence[Mapping[str, Any]]) -> tuple[list[Candidate], lis
     return read, refused
 
 
+@readable("passage")
 def candidate(row: Mapping[str, Any]) -> Candidate:
     """Return a row of ``search_hybrid`` as a candidate.
 
@@ -140,14 +190,8 @@ def candidate(row: Mapping[str, Any]) -> Candidate:
     RegistryError
         When it is not one that a registry gives.
     """
-    with _readable("passage"):
-        return _candidate(row)
-
-
-def _candidate(row: Mapping[str, Any]) -> Candidate:
     for kind, columns in _PASSAGE_COLUMNS.items():
-        if not all(isinstance(row[column], kind) for column in columns):
-            raise TypeError("a column holds another type than its own")
+        typed(row, kind, *columns)
     passage = Passage(
         row["ordinal"], row["text"], row["context"], tuple(row["heading"]), row["start_line"], row["end_line"]
     )
@@ -164,6 +208,7 @@ def _candidate(row: Mapping[str, Any]) -> Candidate:
     )
 
 
+@readable("item")
 def stored_item(row: Mapping[str, Any]) -> StoredItem:
     """Return a row of ``get_item`` or ``list_items`` as a stored item; its envelope is decoded strictly.
 
@@ -172,8 +217,23 @@ def stored_item(row: Mapping[str, Any]) -> StoredItem:
     RegistryError
         When the row is not one that a registry gives; without a time of arrival a retired key could not be judged.
     """
-    with _readable("item"):
-        return _stored_item(row)
+    received = moment(row["received_at"])
+    if received is None:
+        raise RegistryError("the registry gave an item without a time of arrival")
+    typed(row, str, "digest", "content_sha256", "visibility")
+    typed(row, int, "passages")
+    return StoredItem(
+        ref=_named(row),
+        envelope=dsse.decode(row["envelope"]),
+        digest=row["digest"],
+        content_sha256=row["content_sha256"],
+        admitted_at=received,
+        policy="registry",
+        passages=row["passages"],
+        yanked_at=moment(row["yanked_at"]),
+        yank_reason=" ".join(str(row["yank_reason"])[:MAX_REASON].split()),
+        private=row["visibility"] != "public",
+    )
 
 
 def stored_items(found: Sequence[Mapping[str, Any]]) -> list[StoredItem]:
@@ -193,7 +253,7 @@ def _item_or_problem(row: Mapping[str, Any]) -> StoredItem:
 def envelope(row: Mapping[str, Any]) -> Envelope:
     """Return a row's envelope; one that cannot be read becomes an empty one, which the gate refuses."""
     try:
-        return dsse.decode(row["envelope"])
+        return dsse.decode(row.get("envelope"))
     except KiwiError:
         return Envelope("", b"", ())
 
@@ -212,30 +272,34 @@ def _named(row: Mapping[str, Any]) -> ItemRef:
     return ItemRef(ItemType(row["item_type"]), check_item_id(row["item_id"]), row["version"])
 
 
-def _stored_item(row: Mapping[str, Any]) -> StoredItem:
-    received = moment(row["received_at"])
-    if received is None:
-        raise RegistryError("the registry gave an item without a time of arrival")
-    return StoredItem(
-        ref=_named(row),
-        envelope=dsse.decode(row["envelope"]),
-        digest=row["digest"],
-        content_sha256=row["content_sha256"],
-        admitted_at=received,
-        policy="registry",
-        passages=row["passages"],
-        yanked_at=moment(row["yanked_at"]),
-        yank_reason=" ".join(str(row["yank_reason"])[:MAX_REASON].split()),
-        private=row["visibility"] != "public",
-    )
-
-
+@readable("count of passages and terms")
 def statistics(answer: Mapping[str, Any]) -> CollectionStatistics:
     """Return the object of ``collection_statistics``."""
+    typed(answer, int, "passages", "total_length")
+    typed(answer["document_frequency"], int, *answer["document_frequency"])
     return CollectionStatistics(answer["passages"], answer["total_length"], dict(answer["document_frequency"]))
 
 
-def news(told: object, name: str) -> News:
+@readable("status of a registry")
+def registry_status(answer: object) -> dict[str, Any]:
+    """Return the object of ``registry_status``."""
+    status = told(answer)
+    typed(status, int, "items", "versions", "signers")
+    typed(status["collections"], int, *status["collections"])
+    typed(status, str | None, "audience", "active_model")
+    return status
+
+
+@readable("status of a version")
+def version_status(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a row of ``item_status``."""
+    typed(row, str, "version", "digest", "signer_status", "visibility")
+    typed(row, int, "passages")
+    moment(row["yanked_at"])
+    return row
+
+
+def news(answer: object, name: str) -> News:
     """Return the object of ``registry_news``; `name` is the registry's.
 
     Raises
@@ -243,13 +307,13 @@ def news(told: object, name: str) -> News:
     RegistryError
         When it is none.
     """
-    if not isinstance(told, Mapping) or not isinstance(told.get("signers"), list):
+    if not isinstance(answer, Mapping) or not isinstance(answer.get("signers"), list):
         raise RegistryError("the registry gave no account of its audit log and its signers")
-    yanked = told.get("yanked")
+    yanked = answer.get("yanked")
     if not isinstance(yanked, list) or not all(map(is_hash, yanked)):
         raise RegistryError("the registry gave no account of what was yanked")
-    notices = tuple(_notice(signer, name) for signer in told["signers"][:MAX_NEWS])
-    return News(head_of(told.get("audit_head")), told.get("known_hash"), notices, tuple(yanked[:MAX_NEWS]))
+    notices = tuple(_notice(signer, name) for signer in answer["signers"][:MAX_NEWS])
+    return News(head_of(answer.get("audit_head")), answer.get("known_hash"), notices, tuple(yanked[:MAX_NEWS]))
 
 
 def _notice(row: object, name: str) -> KeyNotice:

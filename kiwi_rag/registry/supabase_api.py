@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from kiwi_rag.errors import ConfigError, KiwiError, RegistryError, RegistryRefused, RegistryUnreachable
-from kiwi_rag.registry.calls import Caller
+from kiwi_rag.registry.calls import Caller, characters, check_size
 from kiwi_rag.registry.driver_errors import Way, from_state, unreachable
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _API = Way(
     "a publishable key reads; to publish set KIWI_SUPABASE_TOKEN to a signed-in user's token, "
     "and for the rest KIWI_REGISTRY_URL",
     "check SUPABASE_URL, and whether the project is paused",
+    "check SUPABASE_URL and SUPABASE_KEY",
 )
 _DIRECT_ONLY = "set KIWI_REGISTRY_URL=postgresql://… to the database's connection string"
 _KEY_HINT = (
@@ -136,16 +137,20 @@ class ApiCaller:
     async def value(self, function: str, arguments: Mapping[str, Any]) -> Any:
         """Return the one value; None of a function that returns nothing, whose answer is empty."""
         answer = await self._api.call(function, arguments)
+        check_size(function, 1, characters(answer))
         return None if answer == [] else answer
 
     async def rows(self, function: str, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the rows, fetched in pages where there are more than come at once."""
         rows, total = _table(await self._api.page(function, arguments, 0))
+        check_size(function, max(total, len(rows)), size := characters(rows))
         while len(rows) < total:
             more, _ = _table(await self._api.page(function, arguments, len(rows)))
             if not more:
                 raise RegistryError(f"the registry gave {len(rows)} of {total} rows", hint="try again")
             rows += more
+            size += characters(more)
+            check_size(function, len(rows), size)
         return rows
 
     async def become(self, role: str) -> None:
@@ -215,7 +220,8 @@ def _translated() -> Iterator[None]:
     except APIError as error:
         raise _translate(error) from None  # the cause quotes the whole answer
     except httpx.TimeoutException as error:
-        raise RegistryUnreachable("the registry took too long to answer", hint=_API.unreachable) from error
+        said = "the registry took too long to answer"
+        raise RegistryUnreachable(said, hint=_API.unreachable, passing=True) from error
     except httpx.HTTPError as error:
         raise unreachable(_quoted(str(error)) or type(error).__name__, _API) from error
 
@@ -246,6 +252,8 @@ def _checked_url(url: str) -> str:
 
 def _checked(key: str) -> str:
     """Return `key` if it can be a header; the library's own error for one that cannot would quote it."""
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigError("SUPABASE_KEY holds no key, or characters that no key has", hint=_KEY_HINT)
+    if not key:
+        raise ConfigError("SUPABASE_URL is set, and SUPABASE_KEY is not", hint=_KEY_HINT)
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError("SUPABASE_KEY holds characters that no key has", hint=_KEY_HINT)
     return key

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kiwi_rag.embedding.base import EmbeddingProvider
 from kiwi_rag.errors import (
@@ -16,6 +17,7 @@ from kiwi_rag.errors import (
     KiwiError,
     Refused,
     RegistryContradicted,
+    RegistryUnreachable,
     StoreCorrupt,
     StoreError,
     UsageError,
@@ -61,11 +63,23 @@ class _Asked:
     seconds: float = 0.0
     refused: set[tuple[ItemType, str]] = field(default_factory=set)
     look: Look | None = None
+    unverified: int = 0
+
+    @property
+    def answers(self) -> bool:
+        return self.state in ("ok", "refused")
 
     def outcome(self) -> TierOutcome:
-        error = self.error.as_dict() if self.error else None
+        error = dict(self.error.as_dict()) if self.error else None
+        if error and self.unverified:
+            hits = "1 hit was" if self.unverified == 1 else f"{self.unverified} hits were"
+            error["message"] = f"{error['message']}; {hits} not verified in time, and left out"
         rows = len(self.candidates.items)
         return TierOutcome(self.tier.name, self.state, self.seconds, rows, self.candidates.plan, error)
+
+
+class _FellSilent(Exception):
+    """A tier stopped answering while its hits were verified; its outcome says so."""
 
 
 class HybridSearchHandler:
@@ -80,7 +94,7 @@ class HybridSearchHandler:
     trust, audience
         What every hit is verified against.
     deadline
-        Seconds that a tier may take in all.
+        Seconds that a tier may take in all, the verification of its hits included.
     """
 
     def __init__(
@@ -100,8 +114,9 @@ class HybridSearchHandler:
     async def search(self, query: SearchQuery) -> SearchReply:
         """Embed the query, ask each tier, fuse, apply precedence, verify, and answer.
 
-        A tier that fails costs at most its deadline and is named in the reply; it never makes the reply silently
-        shorter. Raises `UsageError` for a query that makes no sense, `EmbeddingError` when the model fails.
+        A tier that fails costs at most its deadline, from the first question to the last hit that is verified, and is
+        named in the reply; it never makes the reply silently shorter. Raises `UsageError` for a query that makes no
+        sense, `EmbeddingError` when the model fails.
         """
         check(query)
         asked = [_Asked(tier) for tier in self._tiers]
@@ -110,7 +125,7 @@ class HybridSearchHandler:
         alpha = DEFAULT_ALPHA if query.alpha is None else query.alpha
         ranked = groups(fuse(found, alpha, depth_of(query), recency))
         hits, refused = await self._verify(ranked, query.limit, asked)
-        refused += [hit for a in asked for hit in a.candidates.refused]
+        refused += [hit for a in asked for hit in self._unreadable(a)]
         await asyncio.gather(*(self._remember(a) for a in asked))
         return SearchReply(query, tuple(hits), tuple(a.outcome() for a in asked), tuple(refused))
 
@@ -164,11 +179,10 @@ class HybridSearchHandler:
         """
         started = time.monotonic()
         try:
-            async with asyncio.timeout(max(self._deadline - asked.seconds, 0.001)):
+            async with asyncio.timeout(self._left(asked)):
                 return await call
         except TimeoutError:
-            asked.state = "timeout"
-            asked.error = KiwiError(f"no answer within {self._deadline:g} s", hint="raise KIWI_DEADLINE")
+            self._time_out(asked)
         except FingerprintMismatch as error:
             asked.state, asked.error = "stale", error
         except RegistryContradicted as error:
@@ -180,6 +194,13 @@ class HybridSearchHandler:
         finally:
             asked.seconds += time.monotonic() - started
         return None
+
+    def _left(self, asked: _Asked) -> float:
+        return max(self._deadline - asked.seconds, 0.001)
+
+    def _time_out(self, asked: _Asked) -> None:
+        asked.state = "timeout"
+        asked.error = KiwiError(f"no answer within {self._deadline:g} s", hint="raise KIWI_DEADLINE")
 
     async def _verify(
         self, ranked: Sequence[Group], limit: int, asked: Sequence[_Asked]
@@ -194,13 +215,16 @@ class HybridSearchHandler:
             _, group = heapq.heappop(queue)
             try:
                 hit = await self._verify_group(group, by_name)
+            except _FellSilent:
+                by_name[group.winner.found.tier].unverified += 1
             except KiwiError as error:
                 refused.append(self._refuse(group.winner, error, by_name))
-                rest = group.without_winner()
-                if rest.entries:
-                    heapq.heappush(queue, (order(rest.winner), rest))
             else:
                 hits.extend([hit] if hit else [])
+                continue
+            rest = group.without_winner()
+            if rest.entries:
+                heapq.heappush(queue, (order(rest.winner), rest))
         return hits, refused
 
     async def _verify_group(self, group: Group, asked: dict[str, _Asked]) -> SearchResult | None:
@@ -231,8 +255,20 @@ class HybridSearchHandler:
         )
 
     async def _fetch(self, entry: Scored, asked: _Asked) -> VerifiedItem:
-        tier, ref = asked.tier, entry.found.candidate.ref
-        stored = await self._within_deadline(tier, ref)
+        """Return a hit's item, verified, within what is left of its tier's time.
+
+        Raises
+        ------
+        _FellSilent
+            When the tier stopped answering, now or before.
+        KiwiError
+            When the hit does not verify.
+        """
+        return await self._in_time(asked, self._verified(entry.found.candidate.ref, asked))
+
+    async def _verified(self, ref: ItemRef, asked: _Asked) -> VerifiedItem:
+        tier = asked.tier
+        stored = await self._get(tier, ref)
         if stored is None:
             raise Refused(f"{ref} left the {tier.name} tier while it was being searched")
         item = verify_stored(stored, ref, self._trust, self._audience, tier.policy)
@@ -241,13 +277,34 @@ class HybridSearchHandler:
             await asked.look.vet(stored, signer.key_id, newest=True, found_by=model)
         return item
 
-    async def _within_deadline(self, tier: Tier[VectorStore], ref: ItemRef) -> StoredItem | None:
+    async def _in_time(self, asked: _Asked, call: Coroutine[Any, Any, _T]) -> _T:
+        """Await a step of verifying. A tier that does not get through it has not answered: no hit is at fault.
+
+        Raises
+        ------
+        _FellSilent
+            When the tier's time is over, or it cannot be reached any more.
+        """
+        if not asked.answers:
+            call.close()
+            raise _FellSilent
+        started = time.monotonic()
         try:
-            async with asyncio.timeout(self._deadline):
-                return await tier.store.get(ref)
+            async with asyncio.timeout(self._left(asked)):
+                return await call
         except TimeoutError as error:
-            raise Refused(f"the {tier.name} tier gave no item within {self._deadline:g} s") from error
-        except KiwiError:
+            self._time_out(asked)
+            raise _FellSilent from error
+        except RegistryUnreachable as error:
+            asked.state, asked.error = "error", error
+            raise _FellSilent from error
+        finally:
+            asked.seconds += time.monotonic() - started
+
+    async def _get(self, tier: Tier[VectorStore], ref: ItemRef) -> StoredItem | None:
+        try:
+            return await tier.store.get(ref)
+        except (KiwiError, TimeoutError):
             raise
         except Exception as error:  # a stranger's code, as in `_guard`: it costs this hit, not the reply
             raise StoreError(f"the {tier.name} tier failed: {type(error).__name__}: {error}") from error
@@ -255,10 +312,13 @@ class HybridSearchHandler:
     async def _shadowed(self, entry: Scored, tier: Tier[VectorStore], asked: dict[str, _Asked]) -> bool:
         """Whether a tier before `tier` holds a verified item of this id, which did not match the query itself."""
         ref = replace(entry.found.candidate.ref, version=None)
-        answered = [a for a in asked.values() if a.state in ("ok", "refused") and ref.key not in a.refused]
-        before = [a for a in answered if a.tier.rank < tier.rank]
-        held = [(await self._within_deadline(a.tier, ref), a.tier) for a in before]
-        return any(stored is not None and self._verifies(stored, higher) for stored, higher in held)
+        before = [a for a in asked.values() if a.tier.rank < tier.rank and ref.key not in a.refused]
+        for higher in before:
+            with suppress(_FellSilent):  # as if it had not answered from the start
+                stored = await self._in_time(higher, self._get(higher.tier, ref))
+                if stored is not None and self._verifies(stored, higher.tier):
+                    return True
+        return False
 
     def _verifies(self, stored: StoredItem, tier: Tier[VectorStore]) -> bool:
         try:
@@ -274,9 +334,12 @@ class HybridSearchHandler:
         same, shadows = [], []
         for entry in group.entries[1:]:
             name = entry.found.tier
+            if not asked[name].answers:
+                continue
             if entry.found.candidate.content_sha256 == item.stored.content_sha256:
                 same.append(name)
-            else:
+                continue
+            with suppress(_FellSilent):
                 shadows.append(await self._shadow_name(entry, item, asked[name]))
         return tuple(same), tuple(shadows)
 
@@ -290,14 +353,25 @@ class HybridSearchHandler:
 
     def _refuse(self, entry: Scored, error: KiwiError, asked: dict[str, _Asked]) -> RefusedHit:
         candidate, tier = entry.found.candidate, asked[entry.found.tier]
-        tier.state = "refused"
+        hit = RefusedHit(candidate.ref, tier.tier.name, error.code, error.message)
+        if tier.answers:
+            tier.state = "refused"
         tier.refused.add(candidate.ref.key)
-        details = {"tier": tier.tier.name, "reason": error.code}
+        self._record(hit, candidate.digest, candidate.key_id, tier)
+        return hit
+
+    def _unreadable(self, asked: _Asked) -> Sequence[RefusedHit]:
+        """Return what a store left out because it cannot be read, each written to the audit log."""
+        for hit in asked.candidates.refused:
+            self._record(hit, "", "", asked)
+        return asked.candidates.refused
+
+    def _record(self, hit: RefusedHit, digest: str, key_id: str, asked: _Asked) -> None:
         try:
-            tier.tier.audit.append("hit-refused", str(candidate.ref), candidate.digest, candidate.key_id, details)
+            details = {"tier": hit.tier, "reason": hit.code}
+            asked.tier.audit.append("hit-refused", str(hit.ref), digest, key_id, details)
         except StoreCorrupt as broken:
-            tier.error = broken
-        return RefusedHit(candidate.ref, tier.tier.name, error.code, error.message)
+            asked.error = broken
 
 
 def check(query: SearchQuery) -> None:

@@ -13,6 +13,7 @@ from kiwi_rag.lexical import K1, bm25_weights
 from kiwi_rag.model import Candidate, Candidates, CollectionStatistics, Passage, StoreQuery
 
 _SLACK = 1e-3
+_WHOLLY = ": nothing of this tier is shown"
 
 
 def check_statistics(told: CollectionStatistics) -> CollectionStatistics:
@@ -26,9 +27,9 @@ def check_statistics(told: CollectionStatistics) -> CollectionStatistics:
     frequencies = told.document_frequency.values()
     numbers = (told.passages, told.total_length, *frequencies)
     if not all(isinstance(number, int) and number >= 0 for number in numbers):
-        raise StoreCorrupt("the tier's statistics hold what is no count")
+        raise StoreCorrupt(f"the tier's statistics hold what is no count{_WHOLLY}")
     if any(frequency > told.passages for frequency in frequencies):
-        raise StoreCorrupt("the tier's statistics count a term in more passages than there are")
+        raise StoreCorrupt(f"the tier's statistics count a term in more passages than there are{_WHOLLY}")
     return told
 
 
@@ -43,9 +44,9 @@ def check_candidates(told: Candidates, question: StoreQuery) -> Candidates:
     ceiling = (K1 + 1) * sum(bm25_weights(question.statistics, question.terms).values())
     for candidate in told.items:
         if not _is_score(candidate.cosine, -1, 1) or not _is_score(candidate.bm25, 0, ceiling):
-            raise StoreCorrupt(f"the tier gave {candidate.ref} a score that no passage can have")
+            raise StoreCorrupt(f"the tier gave {candidate.ref} a score that no passage can have{_WHOLLY}")
         if not _is_formed(candidate, candidate.passage):
-            raise StoreCorrupt(f"the tier gave a malformed passage of {candidate.ref}")
+            raise StoreCorrupt(f"the tier gave a malformed passage of {candidate.ref}{_WHOLLY}")
     return told
 
 

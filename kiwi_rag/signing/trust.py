@@ -63,14 +63,31 @@ class Signer:
         WrongKey
             Saying which rule stands against it, and what mends it.
         """
+        self._authorise_key()
+        self._authorise_item(ref)
+        self._authorise_time(signed_at, received_at)
+
+    def authorise_signing(self) -> None:
+        """Return if this key may sign anything new.
+
+        What it signs now would count if this machine's clock were behind the one that dated its retirement.
+
+        Raises
+        ------
+        WrongKey
+            When the key was retired or is compromised.
+        """
+        self._authorise_key()
+        if self.status is SignerStatus.RETIRED:
+            raise self._ended()
+
+    def _authorise_key(self) -> None:
         if self.status is SignerStatus.COMPROMISED:
             raise WrongKey(
                 f"the key of {self.principal} is {self.origin or 'marked compromised'}: "
                 "nothing it signed counts any more",
                 hint="sign the item again with another key: kiwi sign PATH --key NAME",
             )
-        self._authorise_item(ref)
-        self._authorise_time(signed_at, received_at)
 
     def _authorise_item(self, ref: ItemRef) -> None:
         if ref.item_type not in self.types:
@@ -101,12 +118,18 @@ class Signer:
             )
         if self.valid_before is None:
             return
-        if signed_at >= self.valid_before or (retired and received_at and received_at >= self.valid_before):
-            raise WrongKey(
-                f"{self.principal}'s key {'was retired' if retired else 'ran out'} at {format_time(self.valid_before)}"
-                f"{f', {self.origin}' if self.origin else ''}",
-                hint="sign the item again with a current key: kiwi keys new, kiwi sign PATH --key NAME",
-            )
+        # A signature tells whole seconds: without a time of arrival, one of the second of the retirement may be later.
+        end = self.valid_before.replace(microsecond=0) if retired and not received_at else self.valid_before
+        if signed_at >= end or (retired and received_at and received_at >= end):
+            raise self._ended()
+
+    def _ended(self) -> WrongKey:
+        word = "was retired" if self.status is SignerStatus.RETIRED else "ran out"
+        since = f" at {format_time(self.valid_before)}" if self.valid_before else ""
+        return WrongKey(
+            f"{self.principal}'s key {word}{since}{f', {self.origin}' if self.origin else ''}",
+            hint="sign the item again with a current key: kiwi keys new, kiwi sign PATH --key NAME",
+        )
 
 
 @dataclass(frozen=True, slots=True)

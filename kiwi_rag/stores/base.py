@@ -20,12 +20,14 @@ from kiwi_rag.model import (
     Filters,
     StoredItem,
     StoreQuery,
+    Visibility,
 )
 from kiwi_rag.refs import ItemRef, ItemType
 
 if TYPE_CHECKING:
-    from kiwi_rag.registry.indexing import IndexedItem, Progress, StoredPassage
-    from kiwi_rag.stores.claim import Claim
+    from datetime import datetime
+
+    from kiwi_rag.registry.indexing import ClaimState, IndexedItem, Progress, StoredPassage
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,8 @@ class SourceStamp:
 class Receipt:
     """What a registry answers to a publication: its sequence number, the digest, and the audit head after it.
 
-    ``known`` tells that the very same statement was there already, ``private`` that its owner alone sees it.
+    ``known`` tells that the very same statement was there already, ``private`` that its owner alone sees it, ``opened``
+    that it was private until now, ``yanked`` that it was taken back and is not found.
     """
 
     sequence: int
@@ -80,6 +83,8 @@ class Receipt:
     audit_head: str
     known: bool
     private: bool = False
+    opened: bool = False
+    yanked: bool = False
 
 
 @runtime_checkable
@@ -172,11 +177,49 @@ class FileStore(VectorStore, Protocol):
         ...
 
 
+class Claim(Protocol):
+    """A published item that is the caller's to index until the block ends, or the reason why it is not.
+
+    Attributes
+    ----------
+    state
+        ``claimed``; ``busy``: another indexer has it; ``later``: it failed and is not to be tried yet; ``done``: it
+        has its vectors, or none are wanted of it.
+    received_at
+        When the item arrived in the registry; None unless claimed.
+    """
+
+    state: ClaimState
+    received_at: datetime | None
+
+    async def history(self, ref: ItemRef) -> Mapping[str, str]:
+        """As `VectorStore.history`, over the claim's own connection: a second one could be waited for in vain."""
+        ...
+
+    async def store(self, records: Sequence[EmbeddingRecord]) -> int:
+        """Store the item's passages, durable once the block ends; return how many.
+
+        Raises
+        ------
+        NotAdmitted
+            When the gate did not admit them, or they are another item's.
+        RegistryRefused
+            When the registry cannot use them (``state`` KW017).
+        """
+        ...
+
+    async def set_back(self, problem: str) -> None:
+        """Note why the item could not be indexed; patient indexers try it again after a while, ever longer."""
+        ...
+
+
 class PublishingStore(VectorStore, Protocol):
     """A registry: publishing and indexing are two steps, which two roles may run."""
 
-    async def publish(self, admission: Admission, *, private: bool = False) -> Receipt:
-        """Hand in an admitted item, for all or for its owner alone; idempotent.
+    async def publish(self, admission: Admission, visibility: Visibility | None = None) -> Receipt:
+        """Hand in an admitted item; idempotent.
+
+        Without a `visibility` a new item is public, and one that is there stays what it is.
 
         Raises
         ------
@@ -209,8 +252,15 @@ class PublishingStore(VectorStore, Protocol):
         """Remove the vectors of a model that is not the active one; return how many passages that were."""
         ...
 
-    async def indexed(self, fingerprint: str, limit: int | None) -> Sequence[IndexedItem]:
-        """Return items that have vectors of this model, drawn at random; all of them when `limit` is None."""
+    async def index_status(self) -> Mapping[str, Any]:
+        """Return each model's progress and what waits, of public items; for indexers and admins."""
+        ...
+
+    async def indexed(self, fingerprint: str, limit: int, after: str | None = None) -> Sequence[IndexedItem]:
+        """Return up to `limit` items that have vectors of this model, in the order of their digests.
+
+        They are drawn at random, or the first after the digest `after` where one is given (empty: from the beginning).
+        """
         ...
 
     async def passages(self, digest: str, fingerprint: str) -> Sequence[StoredPassage]:

@@ -16,18 +16,19 @@ from kiwi_rag.model import (
     Filters,
     StoredItem,
     StoreQuery,
+    Visibility,
 )
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.registry import administration, functions, indexing
 from kiwi_rag.registry.calls import Caller, Listening, Transport
 from kiwi_rag.registry.indexing import IndexedItem, Progress, StoredPassage
 from kiwi_rag.registry.retry import READING, WRITING, persistently
-from kiwi_rag.signing.trust import Signer
-from kiwi_rag.stores.base import Capabilities, Receipt, StoreStatus
-from kiwi_rag.stores.claim import Claim, require_one_item
+from kiwi_rag.stores.base import Capabilities, Claim, Receipt, StoreStatus
+from kiwi_rag.stores.postgres_claim import RegistryClaim, require_one_item
 from kiwi_rag.validation.seal import require_sealed
 
 INDEXER = "kiwi_indexer"
+_DROPPED_AT_ONCE = 10_000  # passages; publishing and revoking wait for as long as one such step takes
 _T = TypeVar("_T")
 
 
@@ -59,7 +60,7 @@ class RegistryVectorStore:
         """The way to the registry, for the admins' functions in `kiwi_rag.registry.administration`."""
         return self._transport
 
-    async def publish(self, admission: Admission, *, private: bool = False) -> Receipt:
+    async def publish(self, admission: Admission, visibility: Visibility | None = None) -> Receipt:
         """Hand in an admitted item; handing it in again changes nothing, but that a private one may become public.
 
         Raises
@@ -70,49 +71,39 @@ class RegistryVectorStore:
             When the registry's own checks say no.
         """
         require_sealed(admission)
-        visibility: functions.Visibility = "private" if private else "public"
 
         def ask(caller: Caller) -> Awaitable[Mapping[str, Any]]:
             return functions.publish_item(caller, admission.envelope, visibility)
 
         told = functions.receipt(await self._ask(ask, WRITING))
-        private = told["visibility"] == "private"
-        return Receipt(told["sequence"], told["digest"], told["audit_head"], told["known"], private)
-
-    async def index(self, records: Sequence[EmbeddingRecord]) -> None:
-        """Store the passages of a published item, which makes its newest version searchable.
-
-        Raises
-        ------
-        NotAdmitted
-            When a record was not admitted, or records of two items or two models are mixed.
-        NotFound
-            When the item was not published.
-        RegistryRefused
-            When the connection's role may not act as ``kiwi_indexer``.
-        """
-        require_one_item(records)
-        async with self._transport.session(role=INDEXER) as caller:
-            await functions.store_passages(caller, records)
+        return Receipt(
+            told["sequence"],
+            told["digest"],
+            told["audit_head"],
+            told["known"],
+            private=told["visibility"] == "private",
+            opened=told["opened"],
+            yanked=told.get("yanked_at") is not None,
+        )
 
     async def upsert(self, records: Sequence[EmbeddingRecord]) -> None:
         """Publish an admitted item if it is not there yet, and store its passages: both or neither.
 
-        The connection's role must be able to do both; where two roles do it, use `publish` and `index`.
+        The connection's role must be able to do both; where two roles do it, use `publish`, then `claim`.
         """
         require_one_item(records)
         async with self._transport.session() as caller:
             answer = await functions.publish_item(caller, records[0].admission.envelope)
             if "code" not in answer:
                 await caller.become(INDEXER)
-                await functions.store_passages(caller, records)
+                await indexing.store_passages(caller, records)
         functions.receipt(answer)
 
     async def pending(self, fingerprint: str, limit: int = 100, after: int = 0) -> Sequence[tuple[int, Envelope]]:
         """Return up to `limit` published items without vectors of this model, as ``(sequence, envelope)``."""
 
         def ask(caller: Caller) -> Awaitable[Sequence[tuple[int, Envelope]]]:
-            return functions.pending_items(caller, fingerprint, limit, after)
+            return indexing.pending_items(caller, fingerprint, limit, after)
 
         return await self._ask(ask, WRITING, role=INDEXER)
 
@@ -129,7 +120,7 @@ class RegistryVectorStore:
         """
         async with self._transport.session(role=INDEXER) as caller:
             state, received_at = await indexing.claim_item(caller, digest, fingerprint, patient=patient)
-            yield Claim(caller, digest, state, received_at)
+            yield RegistryClaim(caller, digest, state, received_at)
 
     def listening(self) -> AbstractAsyncContextManager[Callable[[float], Awaitable[bool]]]:
         """Open a line on which publications are announced; see `kiwi_rag.registry.pool.Connections.listening`.
@@ -157,12 +148,24 @@ class RegistryVectorStore:
 
     async def drop_model(self, fingerprint: str) -> int:
         """Remove the vectors of a model that is not the active one; return how many passages that were."""
-        async with self._transport.session(role=INDEXER) as caller:
-            return await indexing.drop_collection(caller, fingerprint)
+        removed, gone = 0, _DROPPED_AT_ONCE
+        while gone == _DROPPED_AT_ONCE:
+            async with self._transport.session(role=INDEXER) as caller:
+                gone = await indexing.drop_collection(caller, fingerprint, _DROPPED_AT_ONCE)
+            removed += gone
+        return removed
 
-    async def indexed(self, fingerprint: str, limit: int | None) -> Sequence[IndexedItem]:
-        """Return items that have vectors of this model, drawn at random; all of them when `limit` is None."""
-        return await self._ask(lambda caller: indexing.indexed_items(caller, fingerprint, limit), role=INDEXER)
+    async def index_status(self) -> Mapping[str, Any]:
+        """Return each model's progress and what waits, of public items; for indexers and admins."""
+        return await self._ask(indexing.index_status)
+
+    async def indexed(self, fingerprint: str, limit: int, after: str | None = None) -> Sequence[IndexedItem]:
+        """Return up to `limit` items that have vectors of this model: drawn at random, or the first after a digest."""
+
+        def ask(caller: Caller) -> Awaitable[Sequence[IndexedItem]]:
+            return indexing.indexed_items(caller, fingerprint, limit, after)
+
+        return await self._ask(ask, role=INDEXER)
 
     async def passages(self, digest: str, fingerprint: str) -> Sequence[StoredPassage]:
         """Return an item's passages of one model as they are stored, in order."""
@@ -209,17 +212,6 @@ class RegistryVectorStore:
         fingerprint = self._fingerprint or told["active_model"] or ""
         problems = () if told["audience"] else ("the registry has no name yet: kiwi registry migrate",)
         return StoreStatus(told["items"], collections.get(fingerprint, 0), fingerprint, problems, told)
-
-    async def enrol(self, signer: Signer) -> str:
-        """Let a signer publish, or change what it may publish; return its key id. Needs ``kiwi_admin``."""
-        async with self._transport.session() as caller:
-            return await administration.enrol_signer(caller, signer)
-
-    async def signers(self) -> Sequence[Mapping[str, object]]:
-        """Return who may publish: ``key_id``, ``principal``, ``patterns``, ``types``, ``status`` and the rest."""
-        async with self._transport.session() as caller:
-            enrolled = await administration.list_signers(caller)
-        return [one.as_dict() for one in enrolled]
 
     async def close(self) -> None:
         """Close the connections."""

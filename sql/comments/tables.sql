@@ -8,5 +8,6 @@ comment on table kiwi.item_embeddings is 'Passages and their vectors, made by ki
 comment on table kiwi.postings is 'Word by word, the searchable passages: the lexical index.';
 comment on table kiwi.term_statistics is 'In how many searchable passages a word stands, for BM25.';
 comment on table kiwi.index_queue is 'What indexers lock while they work, and what went wrong before.';
+comment on table kiwi.locks is 'What Kiwi''s functions lock: one row for the audit, one for the index, the others for items.';
 comment on table kiwi.audit is 'Append-only log; each record holds the hash of the one before: verify_audit().';
 comment on view kiwi.stored_versions is 'Item versions as their readers get them.';

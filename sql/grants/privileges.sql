@@ -20,7 +20,11 @@ $$;
 
 -- Reading: everybody. Row level security decides which rows.
 grant usage on schema kiwi to anon, authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;
-grant select on kiwi.item_versions, kiwi.signers, kiwi.settings, kiwi.stored_versions, kiwi.alembic_version
+grant select (
+        key_id, public_key, principal, item_patterns, item_types, valid_after, valid_before, status, status_changed_at,
+        status_reason, enrolled_at
+    ) on kiwi.signers to anon, authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;
+grant select on kiwi.item_versions, kiwi.settings, kiwi.stored_versions, kiwi.alembic_version
     to anon, authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;
 grant select on kiwi.audit to service_role, kiwi_admin;
 grant execute on function
@@ -28,7 +32,7 @@ grant execute on function
     kiwi.search_embeddings, public.collection_statistics, kiwi.collection_statistics, kiwi.with_type, public.get_item,
     public.list_items, public.list_versions, public.item_status, public.list_signers, public.registry_status,
     kiwi.registry_status, kiwi.fold_item_id, kiwi.check_filter, kiwi.filtered_versions, kiwi.envelope_of,
-    kiwi.passage_count, kiwi.audit_head, kiwi.caller, kiwi.is_mine, kiwi.user_id, public.registry_news, kiwi.registry_news
+    kiwi.passage_count, kiwi.passage_counts, kiwi.audit_head, kiwi.caller, kiwi.is_mine, kiwi.user_id, public.registry_news, kiwi.registry_news
     to anon, authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;
 
 -- Publishing: the signature is the authority, so whoever is logged in may hand something in.
@@ -44,6 +48,8 @@ grant execute on function
     to kiwi_indexer;
 grant execute on function public.drop_collection, kiwi.drop_collection to kiwi_indexer, kiwi_admin;
 grant select on kiwi.index_queue to kiwi_indexer, kiwi_admin, service_role;
+grant execute on function public.index_status, kiwi.index_status, kiwi.queued_versions
+    to kiwi_indexer, kiwi_admin, service_role;
 
 -- Taking back: an admin anything, others what is theirs.
 grant execute on function public.yank_item, kiwi.yank_item to authenticated, service_role, kiwi_publisher, kiwi_admin;

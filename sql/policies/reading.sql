@@ -9,4 +9,7 @@ create policy readable on kiwi.settings for select using (true);
 drop policy if exists readable on kiwi.audit;
 create policy readable on kiwi.audit for select to kiwi_admin, service_role using (true);
 drop policy if exists readable on kiwi.index_queue;
-create policy readable on kiwi.index_queue for select to kiwi_indexer, kiwi_admin, service_role using (true);
+create policy readable on kiwi.index_queue for select to kiwi_indexer using (true);
+drop policy if exists readable_of_public on kiwi.index_queue;
+create policy readable_of_public on kiwi.index_queue for select to kiwi_admin, service_role
+    using (exists (select from kiwi.item_versions as v where v.digest = index_queue.digest and v.visibility = 'public'));

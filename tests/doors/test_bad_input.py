@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import sqlite3
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -232,9 +234,23 @@ def test_key_outside_its_types(ready: Kiwi):
 
 
 def test_key_retired_before_it_signed(ready: Kiwi):
+    path, side = signed_note(ready)
     ready.run("keys", "retire", "default")
-    signed_note(ready)
+    sign_at(ready, path, side, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")  # as another program could
     refused_by_index(ready, "signature.wrong-key")
+
+
+@pytest.mark.parametrize("how", [(), ("--compromised",)])
+def test_retired_key_signs_nothing_whatever_the_clock_says(ready: Kiwi, how: tuple[str, ...]):
+    path = ready.write("knowledge/acme/note.md", note())
+    ready.run("keys", "retire", "default", *how)
+    trust = ready.home / ".ai/trust.toml"
+    ahead = datetime.now(UTC) + timedelta(hours=1)  # the clock that dated the retirement was ahead of this one
+    trust.write_text(re.sub(r"valid_before = .+", f"valid_before = {ahead:%Y-%m-%dT%H:%M:%SZ}", trust.read_text()))
+    for command in ("sign", "add"):
+        assert ("retired" if not how else "compromised") in ready.run(command, str(path), expect=4).stderr
+    assert not path.with_name("note.md.sig").exists()
+    assert_nothing_stored(ready)
 
 
 def test_compromised_key(ready: Kiwi):

@@ -12,8 +12,8 @@ import numpy as np
 from kiwi_rag import ingest
 from kiwi_rag.embedding.base import EmbeddingProvider, unit_vectors
 from kiwi_rag.formats import parse
-from kiwi_rag.indexer import Outcome, index_pending
 from kiwi_rag.ingest import Writer
+from kiwi_rag.ingest.indexing import Outcome, index_pending
 from kiwi_rag.model import Admission
 from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.registry.pool import Connections
@@ -51,9 +51,9 @@ def writer(*signers: Signer, model: EmbeddingProvider | None = None) -> Writer:
 
 
 @asynccontextmanager
-async def tier(url: str, folder: Path) -> AsyncIterator[Tier[PublishingStore]]:
+async def tier(url: str, folder: Path, limit: int = 8) -> AsyncIterator[Tier[PublishingStore]]:
     """The registry at `url` as a process of its own would have it, with its audit log in `folder`."""
-    store = RegistryVectorStore(Connections(url))
+    store = RegistryVectorStore(Connections(url, limit=limit))
     local = LocalVectorStore(folder, "owner")
     yield Tier("registry", RANKS["registry"], store, policy_of("registry"), local.audit)
     await store.close()

@@ -7,6 +7,7 @@ import pytest
 
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission, records
+from tests.registry_calls import store_passages
 
 BROKEN = "select public.verify_audit()"
 
@@ -17,7 +18,7 @@ async def test_every_change_is_one_record_in_a_whole_chain(
     one = admission("acme/x")
     receipt = await store.publish(one)
     await store.publish(one)
-    await store.index(records(one))
+    await store_passages(store, records(one))
     await store.delete(one.ref)
     events = connection.execute("select event, ref from kiwi.audit order by seq").fetchall()
     assert events == [

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from kiwi_rag.errors import RegistryUnreachable
 from kiwi_rag.model import Admission, Filters
@@ -24,6 +26,13 @@ KILL_ALL = """
     select count(pg_terminate_backend(pid)) from pg_stat_activity
     where application_name = 'kiwi' and datname = current_database() and random() < 0.5
 """
+
+
+async def stopped(task: asyncio.Task[None]) -> None:
+    """Stop a task that goes on for ever; raise what it failed with, should it have ended before."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 def assert_kept(connection: psycopg.Connection, given: list[Receipt], wanted: list[Admission]) -> None:
@@ -50,7 +59,7 @@ async def test_backends_that_are_terminated_while_items_are_published(
 
     killing = asyncio.create_task(kill())
     receipts = await asyncio.gather(*map(store.publish, many))
-    killing.cancel()
+    await stopped(killing)
     assert killed >= 3
     assert_kept(connection, receipts, many)
 
@@ -142,7 +151,33 @@ async def test_an_indexer_whose_backends_are_terminated_loses_nothing(
 
         killing = asyncio.create_task(kill())
         await index(registry)
-        killing.cancel()
+        await stopped(killing)
         assert refs(await index(registry)) == []
         passages = "select count(*), count(distinct (digest, ordinal)) from kiwi.item_embeddings where searchable"
         assert connection.execute(passages).fetchone() == (40, 40)
+
+
+@pytest.mark.parametrize("wrong", [{"dbname": "no_such_database"}, {"user": "nobody_of_this_name"}])
+async def test_what_will_not_pass_is_tried_once(url: str, wrong: dict[str, str]) -> None:
+    async with proxied(url) as (proxy, through):
+        store = RegistryVectorStore(Connections(make_conninfo(through, **wrong)))
+        with pytest.raises(RegistryUnreachable) as told:
+            await store.publish(admission("acme/x"))
+        assert proxy.connections == 1
+        assert not told.value.passing
+        assert "user, password and database" in told.value.hint
+
+
+async def test_a_full_server_is_tried_again_and_named_in_the_hint(url: str, connection: psycopg.Connection) -> None:
+    name = connection.info.dbname
+    connection.execute(f'alter database "{name}" connection limit 0')
+    connection.execute("create role plain_client login")
+    try:
+        async with proxied(url) as (proxy, through):
+            store = RegistryVectorStore(Connections(make_conninfo(through, user="plain_client")))
+            with pytest.raises(RegistryUnreachable, match="too many connections") as told:
+                await store.status()
+            assert proxy.connections == 2
+            assert "free connection" in told.value.hint
+    finally:
+        connection.execute("drop role plain_client")

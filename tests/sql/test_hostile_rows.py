@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, cast
+
 import psycopg
 import pytest
 
-from kiwi_rag.errors import RegistryContradicted, RegistryError
+from kiwi_rag.errors import MalformedEnvelope, RegistryContradicted, RegistryError
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.refs import ItemRef, ItemType
-from kiwi_rag.registry import administration, calls, functions
+from kiwi_rag.registry import administration, calls, functions, indexing
+from kiwi_rag.registry.calls import Caller
+from kiwi_rag.registry.supabase_api import ApiCaller, SupabaseApi
 from kiwi_rag.search.verify import HitChanged, verify_stored
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.stores.postgres import RegistryVectorStore
@@ -34,6 +39,11 @@ def serve(connection: psycopg.Connection, envelope: str) -> None:
     )
     assert "acme/bad" in view
     connection.execute(f"create or replace view kiwi.stored_versions with (security_invoker = true) as {view}")
+    (listing,) = connection.execute("select pg_get_functiondef('public.list_items'::regproc)").fetchone() or ("",)
+    own = "kiwi.envelope_of(v)"
+    if own in listing:
+        chosen = f"case when v.item_id = 'acme/bad' then {envelope} else {own} end"
+        connection.execute(listing.replace(own, chosen))
 
 
 @pytest.mark.parametrize("envelope", ENVELOPES.values(), ids=ENVELOPES)
@@ -134,3 +144,161 @@ async def test_news_that_are_none_are_an_error(
             await functions.registry_news(caller, 0, 0, "test")
     assert not isinstance(error.value, RegistryContradicted)
     assert error.value.message.startswith("the registry gave")
+
+
+class Answering:
+    """A registry that gives the same for whatever it is asked, as Supabase's API would hand it on."""
+
+    def __init__(self, answer: object) -> None:
+        self._answer = answer
+
+    async def value(self, function: str, arguments: Mapping[str, Any]) -> Any:
+        return self._answer
+
+    async def rows(self, function: str, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [self._answer] if isinstance(self._answer, dict) else []
+
+    async def become(self, role: str) -> None:
+        pass
+
+
+X = ItemRef(ItemType.DIRECTIVE, "acme/x", "1.0.0")
+MODEL = "model"
+CALLS: dict[str, Callable[[Caller], Awaitable[object]]] = {
+    "enrol_signer": lambda caller: administration.enrol_signer(caller, ADA),
+    "retire_signer": lambda caller: administration.retire_signer(caller, "k"),
+    "revoke_signer": lambda caller: administration.revoke_signer(caller, "k"),
+    "yank_item": lambda caller: administration.yank_item(caller, X),
+    "verify_audit": administration.verify_audit,
+    "collection_statistics": lambda caller: functions.collection_statistics(caller, ["zebra"]),
+    "registry_status": functions.registry_status,
+    "registry_news": lambda caller: functions.registry_news(caller, 0, 0, "test"),
+    "claim_item": lambda caller: indexing.claim_item(caller, "d", MODEL),
+    "begin_collection": lambda caller: indexing.begin_collection(caller, MODEL),
+    "finish_collection": lambda caller: indexing.finish_collection(caller, MODEL),
+    "drop_collection": lambda caller: indexing.drop_collection(caller, MODEL, 9),
+}
+TABLES: dict[str, Callable[[Caller], Awaitable[object]]] = {
+    "list_signers": administration.list_signers,
+    "audit_records": lambda caller: administration.audit_records(caller, 0, 10),
+    "get_item": lambda caller: functions.get_item(caller, X, yanked_too=True),
+    "list_versions": lambda caller: functions.list_versions(caller, X),
+    "item_status": lambda caller: functions.item_status(caller, X),
+    "indexed_items": lambda caller: indexing.indexed_items(caller, MODEL, 9),
+    "read_passages": lambda caller: indexing.read_passages(caller, "d", MODEL),
+}
+VALUES: Sequence[object] = ({}, {"passages": "many", "collections": 3}, [1], 1.5)
+_COLUMNS = [
+    "item_type",
+    "item_id",
+    "version",
+    "digest",
+    "content_sha256",
+    "received_at",
+    "yanked_at",
+    "yank_reason",
+    "signer_status",
+    "passages",
+    "envelope",
+    "visibility",
+    "key_id",
+    "principal",
+    "public_key",
+    "item_patterns",
+    "item_types",
+    "valid_after",
+    "valid_before",
+    "status",
+    "status_changed_at",
+    "seq",
+    "at",
+    "event",
+    "ref",
+    "details",
+    "previous_hash",
+    "hash",
+    "ordinal",
+    "text",
+    "context",
+    "heading",
+    "start_line",
+    "end_line",
+    "embedding",
+    "terms",
+    "frequencies",
+    "length",
+]
+WRONG_ROWS: Sequence[Mapping[str, object]] = (
+    {},
+    *(dict.fromkeys(_COLUMNS, one) for one in (3, "x", [1], {"a": 1}, 2.5)),
+)
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_a_value_of_another_type_is_an_error_of_the_registry(
+    call: Callable[[Caller], Awaitable[object]],
+) -> None:
+    for answer in VALUES:
+        with pytest.raises(RegistryError, match=r"^the registry gave"):
+            await call(Answering(answer))
+
+
+@pytest.mark.parametrize("call", TABLES.values(), ids=TABLES)
+async def test_a_row_of_another_shape_is_an_error_of_the_registry(call: Callable[[Caller], Awaitable[object]]) -> None:
+    for row in WRONG_ROWS:
+        with pytest.raises((RegistryError, MalformedEnvelope)):
+            await call(Answering(dict(row)))
+
+
+@pytest.mark.parametrize("answer", [{}, {"sequence": "1"}, {"code": 4}, [1], None])
+async def test_a_receipt_that_is_none_is_an_error_of_the_registry(answer: object) -> None:
+    with pytest.raises(RegistryError):
+        functions.receipt(await functions.publish_item(Answering(answer), admission("acme/x").envelope))
+
+
+async def test_a_status_that_is_none_is_an_error_of_the_registry(
+    store: RegistryVectorStore, connection: psycopg.Connection
+) -> None:
+    connection.execute(
+        "create or replace function public.registry_status() returns jsonb language sql "
+        """as $$ select '{"items": "many", "collections": [], "audience": 3}'::jsonb $$"""
+    )
+    with pytest.raises(RegistryError, match="no status of a registry"):
+        await store.status()
+
+
+class Paging:
+    """Supabase's API before a registry that says it has a billion rows, and gives them."""
+
+    def __init__(self) -> None:
+        self.pages = 0
+
+    async def page(self, function: str, arguments: Mapping[str, Any], offset: int) -> tuple[Any, int]:
+        self.pages += 1
+        return [{"key_id": "x"}] * 1000, 10**9
+
+    async def call(self, function: str, arguments: Mapping[str, Any]) -> Any:
+        return ["x" * 1000] * 2000
+
+
+async def test_over_the_api_an_answer_without_end_is_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "MAX_CHARACTERS", 1 << 20)
+    served = Paging()
+    caller = ApiCaller(cast("SupabaseApi", served))
+    with pytest.raises(RegistryError, match="over 100000 rows"):
+        await caller.rows("list_signers", {})
+    assert served.pages == 1
+    with pytest.raises(RegistryError, match="1 MiB of text"):
+        await caller.value("registry_status", {})
+
+
+async def test_one_value_without_end_is_refused(
+    store: RegistryVectorStore, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "MAX_CHARACTERS", 1 << 20)
+    connection.execute(
+        "create or replace function public.registry_status() returns jsonb language sql "
+        "as $$ select jsonb_build_object(repeat('x', 2000000), 1) $$"
+    )
+    with pytest.raises(RegistryError, match=r"over \d+ rows or 1 MiB of text"):
+        await store.status()

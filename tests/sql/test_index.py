@@ -15,6 +15,7 @@ from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.registry import rows
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, admission, query, records
+from tests.registry_calls import store_passages
 
 RECOUNT = """
     select
@@ -46,7 +47,7 @@ async def test_a_new_version_replaces_the_old_once_it_is_indexed(
     await store.upsert(records(old, ["zebra one", "zebra two"]))
     await store.publish(new)
     assert (await store.statistics(["zebra"])).document_frequency == {"zebra": 2}
-    await store.index(records(new, ["tiger"], seed=9))
+    await store_passages(store, records(new, ["tiger"], seed=9))
     assert (await store.statistics(["zebra", "tiger"])).document_frequency == {"tiger": 1}
     assert_statistics_are_true(connection)
     assert (await store.get(old.ref)).digest == old.digest
@@ -56,7 +57,7 @@ async def test_indexing_an_old_version_late_does_not_bring_it_back(store: Regist
     old, new = admission("acme/x", "old", version="1.0.0"), admission("acme/x", "new", version="1.1.0")
     await store.publish(old)
     await store.upsert(records(new, ["tiger"]))
-    await store.index(records(old, ["zebra"]))
+    await store_passages(store, records(old, ["zebra"]))
     assert (await store.statistics(["zebra", "tiger"])).document_frequency == {"tiger": 1}
 
 
@@ -65,7 +66,7 @@ async def test_reindexing_with_other_passages_leaves_nothing_of_the_first(
 ) -> None:
     one = admission("acme/x")
     await store.upsert(records(one, ["zebra one", "zebra two", "zebra three"]))
-    await store.index(records(one, ["tiger"]))
+    await store_passages(store, records(one, ["tiger"]))
     assert (await store.statistics(["zebra", "tiger"])).document_frequency == {"tiger": 1}
     assert connection.execute("select count(*) from kiwi.item_embeddings").fetchone() == (1,)
     assert_statistics_are_true(connection)
@@ -90,7 +91,7 @@ async def test_statistics_hold_under_concurrent_indexing(
         for version in ("1.0.0", "1.1.0"):
             one = admission(f"acme/item-{n}", f"text {version}", version=version)
             await store.upsert(records(one, [f"alpha beta w{n}", f"beta gamma {version}"], seed=n))
-            await store.index(records(one, ["alpha delta"], seed=n))
+            await store_passages(store, records(one, ["alpha delta"], seed=n))
         if n % 3 == 0:
             await store.delete(ItemRef(ItemType.DIRECTIVE, f"acme/item-{n}"))
 
@@ -106,16 +107,16 @@ async def test_what_waits_is_given_once_until_it_is_indexed(store: RegistryVecto
     first = await store.pending(FINGERPRINT, limit=3)
     rest = await store.pending(FINGERPRINT, limit=3, after=first[-1][0])
     assert [e for _, e in [*first, *rest]] == [one.envelope for one in waiting]
-    await store.index(records(waiting[0]))
+    await store_passages(store, records(waiting[0]))
     assert [e for _, e in await store.pending(FINGERPRINT)] == [one.envelope for one in waiting[1:]]
     assert len(await store.pending("other/1/384/mean/256")) == 5
 
 
 async def test_only_published_and_admitted_items_are_indexed(store: RegistryVectorStore) -> None:
     with pytest.raises(NotFound):
-        await store.index(records(admission("acme/never")))
+        await store_passages(store, records(admission("acme/never")))
     with pytest.raises(NotAdmitted):
-        await store.index(
+        await store.upsert(
             [
                 dataclasses.replace(r, admission=dataclasses.replace(r.admission, seal=b""))
                 for r in records(admission("acme/x"))
@@ -134,7 +135,7 @@ async def test_a_wrong_vector_is_refused_in_the_database_too(
     passage = rows.passage_object(records(one)[0]) | {"embedding": embedding}
     with pytest.raises(psycopg.Error) as error:
         connection.execute("select public.store_passages(%s, %s, %s)", [one.digest, FINGERPRINT, Jsonb([passage])])
-    assert error.value.sqlstate == "KW011"
+    assert error.value.sqlstate == "KW017"  # of this item, not of the model: an indexer goes on
 
 
 async def test_a_failed_upsert_publishes_nothing(store: RegistryVectorStore, connection: psycopg.Connection) -> None:

@@ -13,14 +13,15 @@ import pytest
 from kiwi_rag.errors import ChainForked, ChainShortened, RolledBack, VersionChanged, WrongKey, Yanked, YankUndone
 from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.registry import administration
-from kiwi_rag.registry.memory import Identity
-from kiwi_rag.registry.memory_file import RegistryMemory, path_of
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.registry.watch import RegistryWatch
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
 from kiwi_rag.stores.postgres import RegistryVectorStore
+from kiwi_rag.witness.memory import Identity
+from kiwi_rag.witness.memory_file import RegistryMemory, path_of
+from kiwi_rag.witness.watch import RegistryWatch
 from tests.conformance.items import FINGERPRINT, KEY, admission, records
+from tests.registry_calls import enrol
 from tests.sql.databases import ADA
 
 BOB = keys.generate("bob")
@@ -200,7 +201,7 @@ async def test_a_yank_is_learned_by_looking_and_cannot_be_undone(
 
 
 async def test_a_revocation_explains_an_older_version(watch: RegistryWatch, store: RegistryVectorStore) -> None:
-    await store.enrol(Signer("bob", BOB.public_key))
+    await enrol(store, Signer("bob", BOB.public_key))
     await publish(store, "1.0.0")
     await publish(store, "2.0.0", BOB)
     assert await see(watch, store) == "2.0.0"
@@ -270,7 +271,7 @@ async def test_other_bytes_under_a_version_are_refused(
 
 
 async def test_lost_trust_is_learned_and_kept(watch: RegistryWatch, store: RegistryVectorStore) -> None:
-    await store.enrol(Signer("bob", BOB.public_key))
+    await enrol(store, Signer("bob", BOB.public_key))
     policy = TrustPolicy((ADA, Signer("bob", BOB.public_key)))
     assert (await watch.look()).narrow(policy) == policy
     async with store.transport.session() as caller:

@@ -75,6 +75,16 @@ def test_the_printed_script_gives_the_same_schema() -> None:
         assert migrate.is_current(scripted)
 
 
+def test_a_registry_that_is_newer_than_this_kiwi_is_left_alone() -> None:
+    with database() as url:
+        migrate.migrate(url)
+        with psycopg.connect(url) as connection:
+            connection.execute("update kiwi.alembic_version set version_num = '9999'")
+        with pytest.raises(RegistryOutdated, match="9999") as newer:
+            migrate.migrate(url)
+        assert "newer" in newer.value.hint
+
+
 def test_a_failed_migration_leaves_nothing() -> None:
     with database() as url:
         with psycopg.connect(url) as connection:

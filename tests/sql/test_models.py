@@ -8,9 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kiwi_rag.errors import FingerprintMismatch, RegistryRefused
-from kiwi_rag.indexer import index_pending
+from kiwi_rag.errors import FingerprintMismatch, NotFound, RegistryRefused
 from kiwi_rag.ingest import Writer
+from kiwi_rag.ingest.indexing import index_pending
 from kiwi_rag.model import SearchQuery
 from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.registry import rows
@@ -18,6 +18,7 @@ from kiwi_rag.search import HybridSearchHandler
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer
 from tests.conformance.items import REGISTRY
+from tests.registry_calls import enrol
 from tests.sql.shelves import SmallModel, candidate, index, publish, refs, tier, writer
 
 OLD, NEW = SmallModel("old"), SmallModel("new")
@@ -25,7 +26,7 @@ OLD_NAME, NEW_NAME = str(OLD.fingerprint), str(NEW.fingerprint)
 
 
 async def states(registry) -> dict[str, tuple]:
-    models = (await registry.store.status()).details["models"]
+    models = (await registry.store.index_status())["models"]
     return {row["fingerprint"].split("/")[0]: (row["state"], row["items"], row["waiting"]) for row in models}
 
 
@@ -111,7 +112,7 @@ async def test_a_search_without_a_model_uses_the_active_one(registry, connection
 
 
 async def test_only_an_indexer_that_says_so_starts_a_second_one(registry, connection: psycopg.Connection) -> None:
-    from kiwi_rag.indexer import index_admitted
+    from kiwi_rag.ingest.indexing import index_admitted
 
     new = writer(model=NEW)
     (admission,) = await publish(registry, candidate("acme/more"))
@@ -134,7 +135,7 @@ async def test_a_refused_item_keeps_the_switch_waiting_until_somebody_insists(ur
     eve = keys.generate("eve")
     both = (Signer("eve", eve.public_key), *writer().gate.trust.signers)
     async with tier(url, tmp_path) as registry:
-        await registry.store.enrol(both[0])
+        await enrol(registry.store, both[0])
         await publish(registry, candidate("acme/x"), candidate("acme/y", key=eve), by=writer(*both))
         await index(registry, writer(*both, model=OLD))
         await registry.store.begin_model(NEW_NAME)
@@ -173,3 +174,25 @@ async def test_a_yank_while_the_second_is_built_counts_in_both(registry) -> None
     assert (await registry.store.finish_model(NEW_NAME)).state == "active"
     assert await search_found(registry, writer(model=NEW)) == ALL - {"acme/n2"}
     assert await search_found(registry, writer(model=OLD)) == ALL - {"acme/n2"}
+
+
+async def test_a_model_that_nobody_began_cannot_be_finished(registry) -> None:
+    with pytest.raises(NotFound, match="no vectors of new/"):
+        await registry.store.finish_model(NEW_NAME)
+
+
+async def test_what_waits_for_every_model_does_not_make_the_old_one_stale(registry) -> None:
+    await registry.store.begin_model(NEW_NAME)
+    await index(registry, writer(model=NEW))
+    await registry.store.finish_model(NEW_NAME)
+    await publish(registry, candidate("acme/later"))
+    assert await search_found(registry, writer(model=OLD)) == ALL  # the active one does not find it either
+
+
+async def test_who_may_not_see_the_queue_sees_the_rest_of_the_status(registry, connection: psycopg.Connection) -> None:
+    connection.execute("set session authorization anon")
+    (told,) = connection.execute("select public.registry_status()").fetchone()
+    assert told["items"] == 4
+    assert not {"queue", "models"} & set(told)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute("select public.index_status()")

@@ -20,6 +20,7 @@ from kiwi_rag.signing import dsse, keys, statement
 from kiwi_rag.signing.trust import Signer
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import KEY, SIGNED, admission
+from tests.registry_calls import enrol
 from tests.sql.databases import ADA
 
 
@@ -136,7 +137,7 @@ async def test_a_rollback_below_a_yanked_version_is_refused(store: RegistryVecto
 async def test_a_signer_signs_what_it_may_and_when(store: RegistryVectorStore) -> None:
     bob = keys.generate("bob")
     limits = Signer("bob", bob.public_key, ("beta/*",), (ItemType.SCRIPT,), SIGNED, SIGNED + timedelta(days=3650))
-    await store.enrol(limits)
+    await enrol(store, limits)
     good = {"key": bob, "principal": "bob", "item_type": ItemType.SCRIPT}
     await store.publish(admission("beta/x/y", **good))
     for bad, why in (
@@ -147,7 +148,7 @@ async def test_a_signer_signs_what_it_may_and_when(store: RegistryVectorStore) -
     ):
         with pytest.raises(RegistryRefused, match=why):
             await store.publish(bad)
-    await store.enrol(replace(limits, valid_before=datetime.now(UTC) - timedelta(seconds=1)))
+    await enrol(store, replace(limits, valid_before=datetime.now(UTC) - timedelta(seconds=1)))
     with pytest.raises(RegistryRefused, match="time window"):
         await store.publish(admission("beta/late", **good))
 

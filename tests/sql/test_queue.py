@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -11,14 +14,18 @@ from psycopg.types.json import Jsonb
 
 from kiwi_rag import ingest
 from kiwi_rag.errors import RegistryRefused
-from kiwi_rag.indexer import Failed, Unreachable, watch
-from kiwi_rag.ingest import Writer
+from kiwi_rag.ingest import Writer, indexing
+from kiwi_rag.ingest.indexing import Failed, Unreachable, watch
 from kiwi_rag.passages import split
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.registry import rows
 from kiwi_rag.signing import dsse, keys
 from kiwi_rag.signing.trust import Signer
+from tests.registry_calls import enrol
 from tests.sql.shelves import SmallModel, candidate, index, publish, refs, tier, writer
+
+if TYPE_CHECKING:
+    from kiwi_rag.model import Vector
 
 MODEL = str(SmallModel().fingerprint)
 
@@ -95,14 +102,14 @@ async def test_a_refused_item_is_set_back_ever_longer_and_seen_in_the_status(
     eve = keys.generate("eve")
     trusted = writer(Signer("eve", eve.public_key))
     async with tier(url, tmp_path) as registry:
-        await registry.store.enrol(Signer("eve", eve.public_key))
+        await enrol(registry.store, Signer("eve", eve.public_key))
         await publish(registry, candidate("acme/x", key=eve), by=trusted)
         await publish(registry, candidate("acme/y"))
         first = await index(registry, patient=True)
         assert refs(first) == ["acme/y"]
         assert [type(outcome) for outcome in first] == [Failed, ItemRef]
         assert await index(registry, patient=True) == []  # not tried again in a hurry
-        queue = (await registry.store.status()).details["queue"]
+        queue = (await registry.store.index_status())["queue"]
         assert (queue["waiting"], queue["refused"]) == (1, 1)
         assert queue["problems"][0]["ref"] == "knowledge:acme/x@1.0.0"
         assert "nobody here trusts" in queue["problems"][0]["problem"]
@@ -111,7 +118,7 @@ async def test_a_refused_item_is_set_back_ever_longer_and_seen_in_the_status(
         assert connection.execute(wait).fetchall() == [(2, True)]
         connection.execute("update kiwi.index_queue set not_before = now() where attempts > 0")
         assert refs(await index(registry, trusted, patient=True)) == ["acme/x"]  # mended, and its time has come
-        assert (await registry.store.status()).details["queue"]["waiting"] == 0
+        assert (await registry.store.index_status())["queue"]["waiting"] == 0
         assert connection.execute("select count(*) from kiwi.index_queue where attempts > 0").fetchone() == (0,)
 
 
@@ -162,10 +169,10 @@ async def test_private_items_are_indexed_too_and_not_counted_before_others(
         await publish(registry, shown)
         envelope = Jsonb(dsse.encode(hidden.envelope))
         connection.execute("select public.publish_item(%s, 'private')", [envelope])
-        status = (await registry.store.status()).details
+        status = await registry.store.index_status()
         assert status["queue"]["waiting"] == 1
         assert refs(await index(registry)) == ["acme/shown", "acme/hidden"]
-        (model,) = (await registry.store.status()).details["models"]
+        (model,) = (await registry.store.index_status())["models"]
         assert (model["items"], model["waiting"]) == (1, 0)
         assert (await registry.store.finish_model(MODEL)).items == 2  # the indexer counts all
 
@@ -227,3 +234,84 @@ async def test_a_way_without_announcements_says_so(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="direct connection"):
         RegistryVectorStore(Api()).listening()
+
+
+class Stalling(SmallModel):
+    """A model that never comes to an end with a text that holds `word`."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__()
+        self.word, self.stalled = word, asyncio.Event()
+        self.tries = 0
+
+    async def documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Sequence[Vector]:
+        if any(self.word in text for text in texts):
+            self.tries += 1
+            self.stalled.set()
+            await asyncio.sleep(3600)
+        return await super().documents(texts, progress)
+
+
+async def test_an_indexer_that_is_cancelled_says_so_and_gives_its_claims_back(
+    url: str, tmp_path: Path, connection: psycopg.Connection
+) -> None:
+    model = Stalling("acme/x")
+    async with tier(url, tmp_path) as registry:
+        await publish(registry, candidate("acme/x"))
+
+        async def work() -> None:
+            async with aclosing(watch(registry, writer(model=model), asyncio.Event())) as outcomes:
+                async for _ in outcomes:
+                    pass
+
+        working = asyncio.create_task(work())
+        await model.stalled.wait()
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        open_claims = "select count(*) from pg_stat_activity where state like 'idle in%%' and datname = %s"
+        assert connection.execute(open_claims, [connection.info.dbname]).fetchone() == (0,)
+        assert refs(await index(registry)) == ["acme/x"]
+
+
+@pytest.mark.parametrize("state", ["KW017", "XX000"])
+async def test_an_item_that_the_registry_cannot_store_is_set_back_and_the_next_one_is_indexed(
+    url: str, tmp_path: Path, connection: psycopg.Connection, state: str
+) -> None:
+    connection.execute(f"""
+        create function kiwi.refuse_poison() returns trigger language plpgsql as $$ begin
+            raise exception using errcode = '{state}', message = 'not these passages';
+        end $$;
+        create trigger poison before insert on kiwi.item_embeddings
+        for each row when (new.text like '%poison%') execute function kiwi.refuse_poison()
+    """)
+    async with tier(url, tmp_path) as registry:
+        await publish(registry, candidate("acme/x", "The pump of poison."), candidate("acme/y"))
+        failed, done = await index(registry, patient=True)
+        assert isinstance(failed, Failed)
+        assert "acme/x" in failed.ref
+        assert done.item_id == "acme/y"
+        noted = connection.execute("select attempts, problem from kiwi.index_queue where attempts > 0").fetchall()
+        assert [attempts for attempts, _ in noted] == [1]
+        assert "not these passages" in noted[0][1]
+        assert await index(registry, patient=True) == []
+
+
+async def test_an_item_that_takes_the_model_too_long_is_set_back_after_one_try(
+    url: str, tmp_path: Path, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "EMBEDDING_SECONDS", 0.3)
+    model = Stalling("acme/x")
+    async with tier(url, tmp_path) as registry:
+        await publish(registry, candidate("acme/x"), candidate("acme/y"))
+        failed, done = await index(registry, writer(model=model))
+        assert (failed.error.code, done.item_id, model.tries) == ("embedding", "acme/y", 1)
+        assert "0.3 s" in failed.error.message
+        noted = connection.execute("select attempts from kiwi.index_queue where attempts > 0").fetchall()
+        assert noted == [(1,)]
+
+
+async def test_an_indexer_gets_by_with_one_connection(url: str, tmp_path: Path) -> None:
+    async with tier(url, tmp_path, limit=1) as registry, asyncio.timeout(20):
+        await publish(registry, *(candidate(f"acme/n{n}") for n in range(6)))
+        assert len(refs(await index(registry))) == 6

@@ -9,7 +9,7 @@ import pytest
 from kiwi_rag.cli.session import REFUSED, exit_code
 from kiwi_rag.errors import RegistryRefused
 from kiwi_rag.refs import ItemRef, ItemType
-from kiwi_rag.registry import administration, functions
+from kiwi_rag.registry import administration, indexing
 from kiwi_rag.registry.calls import Caller
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission, records
@@ -24,7 +24,7 @@ ADMINS: dict[str, Call] = {
     "name": lambda caller: administration.set_audience(caller, "other"),
     "verify the audit": administration.verify_audit,
     "read the audit": lambda caller: administration.audit_records(caller, 0, 10),
-    "store vectors": lambda caller: functions.store_passages(caller, records(admission("acme/x"))),
+    "store vectors": lambda caller: indexing.store_passages(caller, records(admission("acme/x"))),
 }
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import psycopg
 import pytest
 
-from kiwi_rag.registry import rows
-from kiwi_rag.reverify import reverify
+from kiwi_rag.ingest import reverify as reverify_module
+from kiwi_rag.ingest.reverify import reverify
+from kiwi_rag.registry import calls, rows
 from kiwi_rag.signing import keys
 from kiwi_rag.stores.base import PublishingStore
 from kiwi_rag.tiers import Tier
@@ -48,6 +49,13 @@ ALTERED = {
 async def test_what_is_as_it_should_be_is_left_in_peace(registry: Tier[PublishingStore]) -> None:
     assert await found(registry) == []
     assert await found(registry, sample=2) == []
+
+
+async def test_all_are_checked_page_by_page(registry: Tier[PublishingStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reverify_module, "PAGE", 2)
+    monkeypatch.setattr(calls, "MAX_ROWS", 2)  # what one answer may hold, and the registry is larger
+    checked = [ref async for ref, _ in reverify(registry, writer(), None)]
+    assert sorted(checked) == [f"knowledge:acme/n{n}@1.0.0" for n in range(3)]
 
 
 @pytest.mark.parametrize("change", ALTERED)

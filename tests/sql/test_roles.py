@@ -23,6 +23,7 @@ A_COLUMN = {
     "item_embeddings": "embedding",
     "postings": "frequency",
     "term_statistics": "passages",
+    "index_queue": "problem",
     "audit": "hash",
 }
 ONE = admission("acme/x")
@@ -41,6 +42,7 @@ CALLS = {
     "item_status": (("select * from public.item_status('acme/x')", []), set(ROLES)),
     "list_signers": (("select * from public.list_signers()", []), set(ROLES)),
     "registry_status": (("select public.registry_status()", []), set(ROLES)),
+    "index_status": (("select public.index_status()", []), {"kiwi_indexer", "kiwi_admin", "service_role"}),
     "publish_item": (PUBLISH, set(ROLES) - {"anon", "kiwi_indexer"}),
     "store_passages": (STORE, {"kiwi_indexer"}),
     "pending_items": (("select * from public.pending_items('x')", []), {"kiwi_indexer"}),

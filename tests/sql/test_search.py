@@ -76,15 +76,3 @@ def test_a_filter_is_never_ignored(connection: psycopg.Connection, filter: dict[
         arguments = [vector, Jsonb(filter)] if call.count("%s") == 2 else [Jsonb(filter)]
         with pytest.raises(UnknownFilter), translated():
             connection.execute(call, arguments)
-
-
-async def test_a_changed_search_path_changes_nothing(
-    filled: RegistryVectorStore, connection: psycopg.Connection
-) -> None:
-    connection.execute("create schema evil; create table evil.item_versions (x int)")
-    connection.execute("create function evil.lower(text) returns text language sql as $$ select 'x' $$")
-    connection.execute("set search_path = evil, public, pg_catalog")
-    row = connection.execute("select digest from public.get_item('acme/one')").fetchone()
-    assert row is not None
-    found = connection.execute("select item_id from public.search_lexical('canary')").fetchall()
-    assert found == [("acme/one",)]

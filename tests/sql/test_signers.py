@@ -14,6 +14,7 @@ from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission, query, records
+from tests.registry_calls import enrol, signers
 from tests.sql.databases import ADA
 
 
@@ -24,7 +25,7 @@ async def revoke(store: RegistryVectorStore, key_id: str) -> bool:
 
 async def test_a_revoked_signers_items_vanish_at_once(store: RegistryVectorStore) -> None:
     bob = keys.generate("bob")
-    await store.enrol(Signer("bob", bob.public_key))
+    await enrol(store, Signer("bob", bob.public_key))
     await store.upsert(records(admission("acme/ada"), ["zebra"]))
     await store.upsert(records(admission("acme/bob", key=bob, principal="bob"), ["zebra"], seed=3))
     assert await revoke(store, bob.key_id)
@@ -37,12 +38,12 @@ async def test_a_revoked_signers_items_vanish_at_once(store: RegistryVectorStore
     with pytest.raises(RegistryRefused, match="compromised"):
         await store.publish(admission("acme/more", key=bob, principal="bob"))
     with pytest.raises(RegistryRefused, match="enrolled again"):
-        await store.enrol(Signer("bob", bob.public_key))
+        await enrol(store, Signer("bob", bob.public_key))
 
 
 async def test_a_revoked_newer_version_gives_way_to_the_older(store: RegistryVectorStore) -> None:
     bob = keys.generate("bob")
-    await store.enrol(Signer("bob", bob.public_key))
+    await enrol(store, Signer("bob", bob.public_key))
     await store.upsert(records(admission("acme/x", version="1.0.0"), ["zebra"]))
     await store.upsert(records(admission("acme/x", "two", version="2.0.0", key=bob, principal="bob"), ["tiger"]))
     await revoke(store, bob.key_id)
@@ -56,15 +57,15 @@ async def test_a_retired_signers_items_stay(store: RegistryVectorStore) -> None:
     assert (await store.statistics(["zebra"])).passages == 1
     with pytest.raises(RegistryRefused, match="retired"):
         await store.publish(admission("acme/y"))
-    (told,) = await store.signers()
-    assert (told["status"], told["key_id"], told["patterns"]) == ("retired", ADA.key_id, ["*"])
+    (told,) = await signers(store)
+    assert (told.signer.status, told.signer.key_id, told.signer.patterns) == ("retired", ADA.key_id, ("*",))
 
 
 async def test_no_publication_lands_after_a_revocation(
     store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
     bob = keys.generate("bob")
-    await store.enrol(Signer("bob", bob.public_key))
+    await enrol(store, Signer("bob", bob.public_key))
     many = [store.publish(admission(f"acme/item-{n}", key=bob, principal="bob")) for n in range(30)]
     await asyncio.gather(*many[:15], revoke(store, bob.key_id), *many[15:], return_exceptions=True)
     late = """
@@ -79,4 +80,4 @@ async def test_unknown_and_senseless_signers(store: RegistryVectorStore) -> None
         await revoke(store, "0" * 64)
     for bad in (Signer("", ADA.public_key), Signer("x", b"short"), Signer("x", ADA.public_key, ())):
         with pytest.raises((RegistryRefused, UsageError)):
-            await store.enrol(bad)
+            await enrol(store, bad)

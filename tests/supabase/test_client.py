@@ -28,6 +28,8 @@ from kiwi_rag.registry.supabase_api import SupabaseApi
 from kiwi_rag.signing import keys
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, REGISTRY, admission, query, records
+from tests.registry_calls import signers
+from tests.sql.databases import ADA
 from tests.supabase.postgrest import LEGACY_ANON, PUBLISHABLE, SECRET_KEY, PostgRest, project, serving, token
 
 ALICE, BOB = "6b1f7c1e-0000-4000-8000-00000000000a", "6b1f7c1e-0000-4000-8000-00000000000b"
@@ -59,7 +61,7 @@ async def test_a_reader_finds_what_an_indexer_stored(hosted: PostgRest, direct: 
         assert await store.list(Filters(tags=("deploy",))) == await direct.list(Filters(tags=("deploy",)))
         assert await store.history(one.ref) == {"1.0.0": one.item.content_sha256}
         assert await store.status() == await direct.status()
-        assert await store.signers() == await direct.signers()
+        assert await signers(store) == await signers(direct)
     assert {seen.function for seen in hosted.seen} >= {"search_hybrid", "collection_statistics", "get_item"}
 
 
@@ -82,8 +84,9 @@ async def test_a_signed_in_user_publishes_and_gets_the_receipt(
         receipt, again = await store.publish(one), await store.publish(one)
     assert (receipt.digest, receipt.known, again.known) == (one.digest, False, True)
     assert again.sequence == receipt.sequence
-    row = connection.execute("select owner_id::text, visibility from kiwi.item_versions").fetchone()
-    assert row == (ALICE, "public")
+    assert connection.execute("select visibility from kiwi.item_versions").fetchone() == ("public",)
+    by = connection.execute("select details ->> 'by' from kiwi.audit where event = 'publish'").fetchone()
+    assert by == (ALICE,)
     assert {seen.headers["authorization"] for seen in hosted.seen} != {f"Bearer {PUBLISHABLE}"}
 
 
@@ -108,8 +111,10 @@ async def test_a_refusal_of_the_registry_arrives_whole_and_stays_in_the_audit(
     assert row == ("KW002",)
 
 
-async def test_a_private_item_is_its_owners_alone(hosted: PostgRest) -> None:
+async def test_a_private_item_is_its_owners_alone(hosted: PostgRest, connection: psycopg.Connection) -> None:
     one = admission("acme/diary")
+    bind = "select enrol_signer(%s, %s, '{*}', user_id => %s)"
+    connection.execute(bind, [ADA.public_key.hex(), ADA.principal, ALICE])
     mine = token(sub=ALICE)
     async with store_at(hosted.url, bearer=mine) as store, store.transport.session() as caller:
         functions.receipt(await functions.publish_item(caller, one.envelope, visibility="private"))
@@ -132,7 +137,7 @@ async def test_a_token_as_the_key_serves_where_there_is_no_gateway(url: str) -> 
 
 async def test_what_only_a_connection_can_do_says_so(hosted: PostgRest) -> None:
     async with store_at(hosted.url, key=SECRET_KEY) as store:
-        for attempt in (store.index(records(admission("acme/deploy"))), store.pending(FINGERPRINT)):
+        for attempt in (store.begin_model(FINGERPRINT), store.pending(FINGERPRINT)):
             with pytest.raises(RegistryRefused, match="direct connection") as refused:
                 await attempt
             assert "KIWI_REGISTRY_URL" in refused.value.hint

@@ -19,6 +19,7 @@ from kiwi_rag.registry.postgres_binaries import binaries
 from kiwi_rag.registry.supabase_api import SupabaseApi
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, KEY, REGISTRY, admission, query, records
+from tests.registry_calls import store_passages
 from tests.shared import ROOT
 from tests.supabase.cli import Cluster
 from tests.supabase.postgrest import PUBLISHABLE, SECRET_KEY, PostgRest, project, token
@@ -74,11 +75,11 @@ async def test_each_role_does_its_part(operated: Project) -> None:
     async with connected(operated.url("ci")) as ci:
         await ci.publish(by_ci)
         with pytest.raises(RegistryRefused):
-            await ci.index(records(by_ci))
+            await store_passages(ci, records(by_ci))
     async with connected(operated.url("indexer")) as indexer:
         assert [sequence for sequence, _ in await indexer.pending(FINGERPRINT)] == [1, 2]
-        await indexer.index(records(by_user))
-        await indexer.index(records(by_ci, seed=9))
+        await store_passages(indexer, records(by_user))
+        await store_passages(indexer, records(by_ci, seed=9))
     for opened in (over_api(operated.api), connected(operated.url("ci")), connected(operated.url("indexer"))):
         async with opened as reader:
             assert {item.ref.item_id for item in await reader.list(Filters())} == {"acme/by-user", "acme/by-ci"}
@@ -92,14 +93,14 @@ async def test_no_key_of_the_project_gets_past_the_gate(operated: Project) -> No
         with pytest.raises(RegistryRefused, match="may not sign"):
             await service.publish(admission("beta/not-hers"))
         with pytest.raises(RegistryRefused):
-            await service.index(records(admission("acme/one")))
+            await store_passages(service, records(admission("acme/one")))
 
 
 async def test_a_revocation_in_the_editor_is_seen_at_once(operated: Project) -> None:
     one = admission("acme/one")
     async with connected(operated.url("indexer")) as indexer, over_api(operated.api, token()) as publisher:
         await publisher.publish(one)
-        await indexer.index(records(one))
+        await store_passages(indexer, records(one))
         asked = query("restart", await publisher.statistics(("restart",)))
         assert len((await publisher.search(asked)).items) == 1
         with psycopg.connect(operated.url("operator")) as editor:
@@ -135,7 +136,7 @@ async def test_a_restore_checks_every_signature_again(operated: Project) -> None
     one = admission("acme/one", "restart the service")
     async with connected(operated.url("indexer")) as indexer, over_api(operated.api, token()) as publisher:
         await publisher.publish(one)
-        await indexer.index(records(one))
+        await store_passages(indexer, records(one))
     dump = dumped(operated)
     url, complaint = restored(operated.cluster, f"{operated.name[-40:]}_restored", dump)
     assert complaint == ""

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import multiprocessing
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from kiwi_rag.errors import ChainForked, ChainShortened, MemoryDamaged, RegistryError, RegistryUnreachable, RolledBack
+from kiwi_rag.errors import (
+    ChainForked,
+    ChainShortened,
+    MemoryDamaged,
+    RegistryError,
+    RegistryUnreachable,
+    RolledBack,
+    StoreError,
+)
 from kiwi_rag.refs import ItemRef, ItemType
-from kiwi_rag.registry import memory, memory_file
-from kiwi_rag.registry.memory import Identity, News, SeenVersion, VersionState, follow, head_of, newer, place_of
-from kiwi_rag.registry.memory_file import RegistryMemory, path_of, remembered
+from kiwi_rag.registry.news import News, head_of
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.notices import KeyNotice, narrowed
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
 from kiwi_rag.validation.audit import AuditHead
+from kiwi_rag.witness import memory, memory_file
+from kiwi_rag.witness.memory import Identity, SeenVersion, VersionState, follow, newer, place_of
+from kiwi_rag.witness.memory_file import RegistryMemory, path_of, remembered
 
 HERE = Identity("acme", "db.example:5432/kiwi")
 X = ItemRef(ItemType.DIRECTIVE, "acme/x_y", "1.0.0")
@@ -148,6 +158,8 @@ DAMAGES = {
     "no database": lambda path: path.write_bytes(b"hello"),
     "empty": lambda path: path.write_bytes(b""),
     "flipped header": lambda path: path.write_bytes(b"X" + path.read_bytes()[1:]),
+    "no table": lambda path: _edit(path, "DROP TABLE versions"),
+    "no column": lambda path: _edit(path, "ALTER TABLE notices DROP COLUMN reason"),
     "no row": lambda path: _edit(path, "DELETE FROM registry"),
     "a hash that is none": lambda path: _edit(path, "UPDATE registry SET head_hash = 'x'"),
     "another registry": lambda path: _edit(path, "UPDATE registry SET name = 'other'"),
@@ -253,3 +265,26 @@ def test_a_registry_takes_trust_and_gives_none() -> None:
     (both,) = narrowed(TrustPolicy((ada,)), [notice(since=late), retired]).signers
     assert both.status is SignerStatus.COMPROMISED
     assert narrowed(TrustPolicy(), [retired]) == TrustPolicy()
+
+
+def test_threads_that_share_a_memory_do_not_come_between_each_other(made: RegistryMemory) -> None:
+    def write(who: int) -> None:
+        for n in range(1, 101):
+            made.remember_news(head(n * 4 + who), told([notice(key_id=digest(who))]), NOW)
+            made.remember_versions([(ItemRef(X.item_type, f"acme/p{who}-{n}"), SeenVersion("1.0.0", digest(n), "k"))])
+            assert made.head().seq >= n * 4 + who
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert made.head() == head(403)
+    assert len(made.items()) == 400
+    assert {n.key_id for n in made.notices()} == {digest(who) for who in range(4)}
+
+
+def test_a_wrong_call_is_not_taken_for_damage(made: RegistryMemory) -> None:
+    made.remember_news(head(3), told([notice()]), NOW)
+    with pytest.raises(StoreError) as error, made._writing() as connection:
+        connection.execute("BEGIN")
+    assert not isinstance(error.value, MemoryDamaged)
+    assert "accept" not in error.value.hint
+    assert made.head() == head(3)

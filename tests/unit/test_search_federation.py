@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from kiwi_rag.errors import EmbeddingError, RegistryUnreachable, StoreCorrupt, UsageError
-from kiwi_rag.model import Filters, SearchQuery, SearchReply
+from kiwi_rag.model import Filters, RefusedHit, SearchQuery, SearchReply
+from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.search.federate import MAX_LIMIT, MAX_QUERY_CHARACTERS
 from kiwi_rag.signing.trust import SignerStatus, TrustPolicy
 from tests.search_tiers import ADA, BOB, EMBED, NOW, TRUST, Shelf, WordsProvider, note
@@ -238,15 +239,141 @@ async def test_all_tiers_failing_is_not_an_empty_answer(shelf: Shelf) -> None:
     assert not reply.complete
 
 
-@pytest.mark.parametrize("error", [RegistryUnreachable("gone"), ValueError("a bug of the store"), None])
-async def test_a_tier_that_fails_when_its_hit_is_fetched_costs_that_hit(shelf: Shelf, error: Exception | None) -> None:
+async def test_a_store_that_breaks_when_its_hit_is_fetched_costs_that_hit(shelf: Shelf) -> None:
     await shelf.put("project", "acme/deploy", DEPLOY)
     await shelf.put("registry", "acme/rollback", OTHER)
-    seconds = 0 if error else 30
-    shelf.wrap("registry", Faulty(shelf.tier("registry").store, error, seconds, only="get"))
-    reply = await shelf.search(QUERY, deadline=1.0)
+    broken = ValueError("a bug of the store")
+    shelf.wrap("registry", Faulty(shelf.tier("registry").store, broken, only="get"))
+    reply = await shelf.search(QUERY)
     assert found(reply) == [("acme/deploy", "project")]
     assert [(str(r.ref), r.tier) for r in reply.refused] == [("knowledge:acme/rollback@1.1.0", "registry")]
+
+
+class Watching:
+    """What stands for a registry's memory: vetting an item takes so long, or fails."""
+
+    def __init__(self, error: Exception | None = None, seconds: float = 0) -> None:
+        self._error, self._seconds = error, seconds
+
+    async def look(self, *, fully: bool = False) -> Watching:
+        return self
+
+    def narrow(self, policy: TrustPolicy) -> TrustPolicy:
+        return policy
+
+    async def vet(self, *arguments: Any, **options: Any) -> None:
+        await asyncio.sleep(self._seconds)
+        if self._error:
+            raise self._error
+
+    def keep(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("where", ["get", "vet"])
+@pytest.mark.parametrize(("seconds", "state"), [(30, "timeout"), (0, "error")])
+async def test_a_tier_that_falls_silent_while_its_hits_are_verified_has_not_answered(
+    shelf: Shelf, where: str, seconds: float, state: str
+) -> None:
+    """Nothing of it is called refused, for nobody looked; and its deadline is one for all its hits together."""
+    await shelf.put("user", "acme/deploy", DEPLOY)
+    for number in range(8):
+        await shelf.put("registry", f"acme/rollback-{number}", note(f"Staging {number}", "Deploy the cluster."))
+    error = None if seconds else RegistryUnreachable("gone")
+    if where == "get":
+        shelf.wrap("registry", Faulty(shelf.tier("registry").store, error, seconds, only="get"))
+    else:
+        shelf.tiers["registry"] = replace(shelf.tier("registry"), witness=Watching(error, seconds))
+    started = asyncio.get_running_loop().time()
+    reply = await shelf.search(QUERY, deadline=1.0)
+    assert asyncio.get_running_loop().time() - started < 3
+    assert found(reply) == [("acme/deploy", "user")]
+    assert states(reply) == {"user": "ok", "registry": state}
+    assert reply.refused == ()
+    assert events(shelf, "registry") == []
+    outcome = reply.tiers[-1]
+    assert outcome.error
+    assert str(outcome.error["message"]).endswith("; 8 hits were not verified in time, and left out")
+    assert not reply.complete
+
+
+async def test_hits_that_take_long_each_share_one_deadline(shelf: Shelf) -> None:
+    for number in range(8):
+        await shelf.put("registry", f"acme/rollback-{number}", note(f"Staging {number}", "Deploy the cluster."))
+    await shelf.search(QUERY)
+    shelf.wrap("registry", Faulty(shelf.tier("registry").store, seconds=0.4, only="get"))
+    reply = await shelf.search(QUERY, deadline=1.0)
+    assert 1 <= len(reply.hits) <= 2
+    assert states(reply) == {"registry": "timeout"}
+    assert 1.0 <= reply.tiers[0].seconds < 2
+
+
+async def test_the_next_tier_takes_over_from_one_that_fell_silent_as_if_it_had_not_answered(shelf: Shelf) -> None:
+    await shelf.put("project", "acme/deploy", DEPLOY)
+    await shelf.put("user", "acme/deploy", OTHER)
+    gone = RegistryUnreachable("gone")
+    shelf.wrap("project", Faulty(shelf.tier("project").store, gone))
+    unasked = await shelf.search(QUERY)
+    shelf.wrap("project", Faulty(shelf.tier("project").store._inner, gone, only="get"))
+    reply = await shelf.search(QUERY)
+    assert found(reply) == found(unasked) == [("acme/deploy", "user")]
+    assert states(reply) == states(unasked) == {"project": "error", "user": "ok"}
+    assert not reply.complete
+
+
+@pytest.mark.parametrize("silent", ["project", "registry"])
+async def test_a_tier_that_fell_silent_neither_shadows_nor_is_shadowed(shelf: Shelf, silent: str) -> None:
+    await shelf.put("registry", "acme/deploy", OTHER)
+    await shelf.put("project", "acme/coffee" if silent == "project" else "acme/deploy", COFFEE)
+    await shelf.put("user", "acme/deploy", DEPLOY)
+    gone = RegistryUnreachable("gone")
+    shelf.wrap(silent, Faulty(shelf.tier(silent).store, gone, only="get"))
+    reply = await shelf.search(QUERY, limit=1)
+    (hit,) = reply.hits
+    assert (hit.tier, hit.shadows) == (("user", ("registry",)) if silent == "project" else ("project", ("user",)))
+    assert states(reply)[silent] == "error"
+    assert reply.refused == ()
+
+
+async def test_rows_that_cannot_be_read_are_counted_and_audited(shelf: Shelf) -> None:
+    await shelf.put("project", "acme/deploy", DEPLOY)
+    shelf.wrap("project", _Unreadable(shelf.tier("project").store))
+    reply = await shelf.search(QUERY)
+    assert found(reply) == [("acme/deploy", "project")]
+    assert [r.code for r in reply.refused] == ["registry"]
+    assert events(shelf, "project") == [
+        ("hit-refused", "knowledge:acme/odd", {"tier": "project", "reason": "registry"})
+    ]
+
+
+class _Unreadable(_Narrow):
+    """A store that had to leave one row out."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner, "acme/deploy")
+
+    async def search(self, query: Any) -> Any:
+        odd = RefusedHit(ItemRef(ItemType.KNOWLEDGE, "acme/odd"), "project", "registry", "no row")
+        return replace(await super().search(query), refused=(odd,))
+
+
+async def test_an_impossible_score_costs_its_whole_tier_and_the_reply_says_so(shelf: Shelf) -> None:
+    await shelf.put("project", "acme/deploy", DEPLOY)
+    await shelf.put("user", "me/coffee", COFFEE)
+    shelf.wrap("project", _Boasting(shelf.tier("project").store, "acme/deploy"))
+    reply = await shelf.search(QUERY)
+    assert found(reply) == [("me/coffee", "user")]
+    told = next(t.error for t in reply.tiers if t.tier == "project")
+    assert told
+    assert "nothing of this tier is shown" in str(told["message"])
+
+
+class _Boasting(_Narrow):
+    """A store whose hits are better than can be."""
+
+    async def search(self, query: Any) -> Any:
+        candidates = await super().search(query)
+        return replace(candidates, items=tuple(replace(c, bm25=1e9) for c in candidates.items))
 
 
 async def test_a_model_that_fails_is_an_error_of_the_search(shelf: Shelf) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -125,6 +126,20 @@ def test_a_retired_key_keeps_what_was_received_before() -> None:
     late = refusal(signed(), retired, received_at=SIGNED + timedelta(days=1))
     assert isinstance(late, WrongKey)
     assert "retired" in late.message
+
+
+def test_a_signature_of_the_second_of_the_retirement_counts_only_if_it_had_arrived() -> None:
+    retired = signer(status=SignerStatus.RETIRED, valid_before=SIGNED + timedelta(milliseconds=700))
+    verify(signed(), TrustPolicy((retired,)), received_at=SIGNED + timedelta(milliseconds=300))
+    assert isinstance(refusal(signed(), retired), WrongKey)
+    verify(signed(at=SIGNED - SECOND), TrustPolicy((retired,)))
+
+
+@pytest.mark.parametrize("status", SignerStatus)
+def test_a_key_that_lost_trust_signs_nothing_new(status: SignerStatus) -> None:
+    one = signer(status=status, valid_before=datetime.max.replace(tzinfo=UTC))
+    with nullcontext() if status is SignerStatus.ACTIVE else pytest.raises(WrongKey):
+        one.authorise_signing()
 
 
 def test_a_retired_key_without_a_date_signs_nothing() -> None:

@@ -10,9 +10,10 @@ begin
     perform kiwi.lock_item(statement ->> 'item_type', statement ->> 'item_id');
     perform kiwi.check_signer(new.signer, statement);
     -- The enrolled key, whatever the row came with: the CHECK verifies the signature with it.
-    select public_key, principal into new.public_key, new.owner_name from kiwi.signers where key_id = new.signer;
+    select public_key, principal, user_id into new.public_key, new.owner_name, new.owner_id
+    from kiwi.signers where key_id = new.signer;
     perform kiwi.check_version(statement, kiwi.owner_key_of(new.visibility, new.owner_id, new.owner_name));
-    new.received_at := now();
+    new.received_at := clock_timestamp();
     return new;
 end
 $$;

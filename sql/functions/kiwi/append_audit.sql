@@ -15,8 +15,7 @@ begin
             message = format('the registry is not written in a %s transaction', current_setting('transaction_isolation')),
             hint = 'BEGIN ISOLATION LEVEL READ COMMITTED;';
     end if;
-    perform pg_advisory_xact_lock(7310595114002);
-    perform set_config('idle_in_transaction_session_timeout', '15s', true); -- one that falls silent blocks nobody for long
+    perform kiwi.lock_audit();
     select * into previous from kiwi.audit order by seq desc limit 1;
     fresh.seq := coalesce(previous.seq, 0) + 1;
     fresh.at := clock_timestamp();

@@ -21,6 +21,6 @@ begin
         )
         on conflict (fingerprint) do nothing;
     end if;
-    return (select state from kiwi.model_progress() as p where p.fingerprint = model_fingerprint);
+    return (select p.state from kiwi.model_progress(of_model => model_fingerprint) as p);
 end
 $$;

@@ -13,7 +13,7 @@ begin
         raise exception using
             errcode = 'KW002',
             message = format('key %s… is not enrolled in this registry', left(signer_key, 16)),
-            hint = 'an admin enrols it: kiwi registry signers, or SELECT enrol_signer(…)';
+            hint = 'an admin lets it publish: kiwi registry enrol PRINCIPAL, or SELECT enrol_signer(…);';
     end if;
     if signer.status <> 'active' then
         raise exception using
@@ -21,7 +21,7 @@ begin
             message = format('the key of %s is %s since %s', signer.principal, signer.status, signer.status_changed_at),
             hint = 'sign the item again with a current key: kiwi sign PATH --key NAME';
     end if;
-    if moment < signer.valid_after or moment >= signer.valid_before or now() >= signer.valid_before then
+    if moment < signer.valid_after or moment >= signer.valid_before or clock_timestamp() >= signer.valid_before then
         raise exception using
             errcode = 'KW003',
             message = format('the key of %s counts only in its time window, and %s is outside', signer.principal, moment),
@@ -40,9 +40,9 @@ begin
                 statement ->> 'item_id', array_to_string(signer.item_types, ', '),
                 array_to_string(signer.item_patterns, ', ')
             ),
-            hint = 'an admin widens the patterns: SELECT enrol_signer(…) with the same key';
+            hint = 'an admin widens what it may sign: kiwi registry enrol PRINCIPAL, or SELECT enrol_signer(…) with the same key';
     end if;
-    if moment > now() + interval '5 minutes' then
+    if moment > clock_timestamp() + interval '5 minutes' then
         raise exception using
             errcode = 'KW005',
             message = format('signed in the future: %s', moment),

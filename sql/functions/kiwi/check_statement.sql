@@ -19,6 +19,7 @@ begin
         or statement ->> 'item_type' not in ('directive', 'script', 'knowledge')
         or statement ->> 'item_id' !~ '^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*){0,7}$'
         or length(statement ->> 'item_id') > 128
+        or length(statement ->> 'version') > 256
     then
         raise exception using
             errcode = 'KW001',

@@ -27,7 +27,7 @@ begin
                 'the registry''s vectors of %s are being made: %s', model_fingerprint, kiwi.progress_text(model_fingerprint)
             ),
             hint = format('until they are complete, search with %s', active.fingerprint);
-    elsif exists (select from kiwi.waiting_versions(model_fingerprint)) then
+    elsif kiwi.lacks_passages(wanted.collection_id, active.collection_id) then
         raise exception using
             errcode = 'KW011',
             message = format('the registry moved on to %s and no longer indexes all for %s', active.fingerprint, model_fingerprint),

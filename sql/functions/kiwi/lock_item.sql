@@ -1,5 +1,10 @@
--- One writer an item: held to the end of the transaction.
+-- One writer an item, to the end of the transaction; now and then two items share a lock. A row, not an advisory lock:
+-- that could be taken by anybody, and would tell what is being published.
 create or replace function kiwi.lock_item(item_type text, item_id text) returns void
     language sql
     set search_path = pg_catalog, pg_temp
-    as $$ select pg_advisory_xact_lock(hashtextextended(item_type || ':' || kiwi.fold_item_id(item_id), 7310595114003)) $$;
+    as $$
+        select from kiwi.locks
+        where name = 'item' || (hashtextextended(item_type || ':' || kiwi.fold_item_id(item_id), 0) & 255)
+        for update
+    $$;

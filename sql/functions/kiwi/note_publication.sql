@@ -5,7 +5,7 @@ create or replace function kiwi.note_publication(event text, stored kiwi.item_ve
     as $$
 begin
     perform kiwi.append_audit(
-        event, format('%s:%s@%s', stored.item_type, stored.item_id, stored.version), stored.digest, stored.signer,
+        event, kiwi.public_name_of(stored), stored.digest, stored.signer,
         jsonb_build_object('visibility', stored.visibility)
     );
     perform pg_notify('kiwi_published', ''); -- whoever listens learns no more than that there is something

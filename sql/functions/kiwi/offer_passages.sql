@@ -5,7 +5,7 @@ create or replace function kiwi.offer_passages(ids bigint[]) returns void
     as $$
         with shown as (
             update kiwi.item_embeddings set searchable = true
-            where passage_id = any (ids) and not searchable
+            where passage_id in (select unnest(ids)) and not searchable
             returning collection_id, passage_id, length, terms, frequencies
         ),
         fresh as (

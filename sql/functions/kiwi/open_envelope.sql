@@ -12,6 +12,7 @@ begin
             array['payload', 'payloadType', 'signatures']
         or envelope ->> 'payloadType' is distinct from 'application/vnd.kiwi.item.v1+json'
         or jsonb_typeof(envelope -> 'payload') <> 'string'
+        or length(envelope ->> 'payload') > 1398104 -- 1 MiB in base64
         or jsonb_typeof(envelope -> 'signatures') <> 'array'
         or jsonb_array_length(envelope -> 'signatures') not between 1 and 16
         or exists (
@@ -32,7 +33,10 @@ begin
     join kiwi.signers as s on s.key_id = entry ->> 'keyid'
     order by s.status <> 'active', place limit 1;
     if octet_length(signature) <> 64 then
-        raise exception using errcode = 'KW001', message = 'an Ed25519 signature has 64 bytes, this one has not';
+        raise exception using
+            errcode = 'KW001',
+            message = 'an Ed25519 signature has 64 bytes, this one has not',
+            hint = 'sign the item again: kiwi sign PATH';
     end if;
 end
 $$;

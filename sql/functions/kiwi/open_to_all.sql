@@ -1,17 +1,24 @@
 -- A private version that was handed in again: for its owner it becomes public if that is wanted. Nobody else may have it.
-create or replace function kiwi.open_to_all(stored kiwi.item_versions, statement jsonb, wanted text)
+create or replace function kiwi.open_to_all(stored kiwi.item_versions, statement jsonb, wanted text, signature bytea)
     returns kiwi.item_versions
     language plpgsql
     set search_path = pg_catalog, pg_temp
     as $$
 begin
     if not kiwi.is_mine(stored.owner_id, stored.owner_name) then
+        -- Who only guesses what was signed gets the answer that a wrong guess gets.
+        if not kiwi.ed25519_verify(stored.public_key, kiwi.dsse_pae(stored.payload_type, stored.payload), signature) then
+            raise exception using
+                errcode = 'KW015',
+                message = 'the signature does not match the payload and the enrolled key',
+                hint = 'sign the item again: kiwi sign PATH';
+        end if;
         raise exception using
             errcode = 'KW016',
             message = 'this very statement is somebody else''s private item here',
             hint = 'ask its owner to publish it, or publish a statement of your own';
     end if;
-    if wanted = 'private' then
+    if wanted is distinct from 'public' then
         return stored;
     end if;
     perform kiwi.check_signer(stored.signer, statement);

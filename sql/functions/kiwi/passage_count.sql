@@ -4,5 +4,7 @@ create or replace function kiwi.passage_count(which_digest text, out passages bi
     set search_path = pg_catalog, pg_temp
     as $$
         select count(*), coalesce(bool_or(e.searchable), false)
-        from kiwi.item_embeddings as e where e.digest = which_digest
+        from kiwi.item_embeddings as e
+        join kiwi.item_versions as v on v.digest = e.digest
+        where e.digest = which_digest and (v.visibility = 'public' or kiwi.is_mine(v.owner_id, v.owner_name))
     $$;

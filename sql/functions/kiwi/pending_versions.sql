@@ -5,12 +5,7 @@ create or replace function kiwi.pending_versions(model_fingerprint text, max_cou
     set search_path = pg_catalog, pg_temp
     as $$
         select w.sequence, kiwi.envelope_of(v)
-        from (
-            select * from kiwi.waiting_versions(model_fingerprint) as all_waiting
-            where all_waiting.sequence > after
-            order by all_waiting.sequence
-            limit max_count
-        ) as w
+        from kiwi.waiting_versions(model_fingerprint, after, max_count) as w
         join kiwi.item_versions as v on v.sequence = w.sequence
         order by w.sequence
     $$;

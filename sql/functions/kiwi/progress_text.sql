@@ -4,5 +4,5 @@ create or replace function kiwi.progress_text(model_fingerprint text) returns te
     set search_path = pg_catalog, pg_temp
     as $$
         select format('%s of %s items', p.items, p.items + p.waiting)
-        from kiwi.model_progress() as p where p.fingerprint = model_fingerprint
+        from kiwi.model_progress(of_model => model_fingerprint) as p
     $$;

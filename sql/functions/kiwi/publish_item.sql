@@ -23,7 +23,7 @@ exception when others then
         raise;
     end if;
     refusal := jsonb_build_object('code', state, 'message', told, 'hint', advice, 'details', null);
-    perform kiwi.note_refusal(envelope, refusal);
+    perform kiwi.note_refusal(envelope, visibility, refusal);
     perform set_config('response.status', '422', true);
     return refusal;
 end

@@ -5,7 +5,7 @@ create or replace function kiwi.query_terms(query text) returns text[]
     set search_path = pg_catalog, pg_temp
     as $$
         with words as (
-            select m[1] as word, place from regexp_matches(query, '[[:word:]]+', 'g') with ordinality as found (m, place)
+            select m[1] as word, place from regexp_matches(left(query, 10000), '[[:word:]]+', 'g') with ordinality as found (m, place)
         ),
         pieces as (
             select word as piece, place, 0 as part from words

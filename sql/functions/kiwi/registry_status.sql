@@ -1,4 +1,4 @@
--- Counts of what is public, and health, as one object.
+-- Counts of what is public, and health, as one object: cheap, and for everybody. index_status tells of the queue.
 create or replace function kiwi.registry_status() returns jsonb
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
@@ -17,8 +17,6 @@ create or replace function kiwi.registry_status() returns jsonb
                 (select jsonb_object_agg(fingerprint, passages) from kiwi.collections), '{}'
             ),
             'active_model', (kiwi.active_collection()).fingerprint,
-            'models', coalesce((select jsonb_agg(p) from kiwi.model_progress() as p), '[]'),
-            'queue', kiwi.queue_status(),
             'audit_head', kiwi.audit_head(),
             'server', current_setting('server_version'),
             'pgvector', (select extversion from pg_catalog.pg_extension where extname = 'vector')

@@ -15,10 +15,13 @@ create or replace function kiwi.search_hybrid(
 declare
     collection integer := kiwi.collection_of(model_fingerprint);
     checked jsonb := kiwi.check_filter(filter);
-    own bigint[] := array(select p.passage_id from kiwi.private_passages(collection, checked) as p);
 begin
+    perform kiwi.check_size(coalesce(cardinality(terms), 0), depth);
     return query
-        with found as (
+        with own as materialized (
+            select * from kiwi.private_passages(collection, checked)
+        ),
+        found as (
             select n.passage_id from kiwi.nearest_passages(collection, query_embedding, depth, checked) as n
             where query_embedding is not null
             union
@@ -26,10 +29,7 @@ begin
             from kiwi.matching_passages(collection, terms, weights, average_length, depth, checked) as m
         ),
         drafts as (
-            select distinct v.item_type, v.folded_id
-            from kiwi.item_embeddings as e
-            join kiwi.item_versions as v on v.digest = e.digest
-            where e.passage_id = any (own)
+            select distinct o.item_type, o.folded_id from own as o
         ),
         words as (
             select * from kiwi.score_passages(
@@ -38,7 +38,8 @@ begin
             )
             union all
             select * from kiwi.score_private_passages(
-                own, search_hybrid.terms, search_hybrid.weights, search_hybrid.average_length
+                array(select o.passage_id from own as o where o.matches), search_hybrid.terms, search_hybrid.weights,
+                search_hybrid.average_length
             )
         )
         select
@@ -46,14 +47,18 @@ begin
             s.principal, v.signed_at, e.ordinal, e.text, e.context, e.heading, e.start_line, e.end_line,
             coalesce(1 - (e.embedding operator(extensions.<=>) query_embedding), 0),
             coalesce(words.score, 0)
-        from (select f.passage_id from found as f union all select unnest(own)) as f
+        from (
+            select f.passage_id, false as is_own from found as f
+            union all
+            select o.passage_id, true from own as o where o.matches
+        ) as f
         join kiwi.item_embeddings as e on e.passage_id = f.passage_id
         join kiwi.item_versions as v on v.digest = e.digest
         join kiwi.signers as s on s.key_id = v.signer
         left join words on words.passage_id = f.passage_id
         where s.status <> 'compromised' and v.yanked_at is null
             and (
-                e.passage_id = any (own)
+                f.is_own
                 or e.searchable and v.visibility = 'public'
                     and not exists (select from drafts as d where (d.item_type, d.folded_id) = (v.item_type, v.folded_id))
             );

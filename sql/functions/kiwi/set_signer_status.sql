@@ -17,7 +17,7 @@ begin
         return false;
     end if;
     update kiwi.signers
-    set status = new_status, status_changed_at = now(), status_reason = coalesce(reason, '')
+    set status = new_status, status_changed_at = clock_timestamp(), status_reason = coalesce(reason, '')
     where key_id = which_key;
     perform kiwi.append_audit(
         new_status, signer.principal, '', which_key, jsonb_build_object('reason', coalesce(reason, ''))

@@ -10,7 +10,10 @@ declare
     collection integer;
     stored integer;
 begin
-    select * into version from kiwi.item_versions where digest = which_digest;
+    update kiwi.index_queue set attempts = 0, problem = '', not_before = '-infinity'
+    where digest = which_digest and attempts > 0;
+    -- The lock that the passages' foreign key takes, before the index's: see lock_index.
+    select * into version from kiwi.item_versions where digest = which_digest for key share;
     if not found then
         raise exception using
             errcode = 'KW010',
@@ -22,29 +25,8 @@ begin
     insert into kiwi.collections (fingerprint, ready_at) values (model_fingerprint, clock_timestamp())
     on conflict (fingerprint) do nothing;
     select collection_id into collection from kiwi.collections where fingerprint = model_fingerprint;
-    perform kiwi.withdraw_passages(array(
-        select passage_id from kiwi.item_embeddings where digest = which_digest and collection_id = collection
-    ));
-    delete from kiwi.item_embeddings where digest = which_digest and collection_id = collection;
-    insert into kiwi.item_embeddings (
-        digest, collection_id, ordinal, text, context, heading, start_line, end_line, length, terms, frequencies, embedding
-    )
-    select
-        which_digest, collection, p.ordinal, p.text, p.context, p.heading, p.start_line, p.end_line, p.length, p.terms,
-        p.frequencies, p.embedding::extensions.vector
-    from jsonb_to_recordset(passages) as p (
-        ordinal integer, text text, context text, heading text[], start_line integer, end_line integer, length integer,
-        terms text[], frequencies integer[], embedding text
-    );
-    get diagnostics stored = row_count;
-    update kiwi.index_queue set attempts = 0, problem = '', not_before = '-infinity'
-    where digest = which_digest and attempts > 0;
+    stored := kiwi.replace_passages(which_digest, collection, passages);
     perform kiwi.refresh_item(version.item_type, version.folded_id);
     return stored;
-exception when data_exception or integrity_constraint_violation or not_null_violation or check_violation then
-    raise exception using
-        errcode = 'KW011',
-        message = format('the passages of %s are not usable: %s', left(which_digest, 16), sqlerrm),
-        hint = 'vectors have 384 dimensions; use the registry''s own model: kiwi registry status';
 end
 $$;

@@ -4,7 +4,7 @@ create or replace function kiwi.withdraw_passages(ids bigint[]) returns void
     set search_path = pg_catalog, pg_temp
     as $$
         with gone as (
-            delete from kiwi.postings where passage_id = any (ids) returning collection_id, term
+            delete from kiwi.postings where passage_id in (select unnest(ids)) returning collection_id, term
         ),
         lost as (
             select collection_id, term, count(*) as passages from gone group by collection_id, term
@@ -20,7 +20,7 @@ create or replace function kiwi.withdraw_passages(ids bigint[]) returns void
         ),
         hidden as (
             update kiwi.item_embeddings set searchable = false
-            where passage_id = any (ids) and searchable
+            where passage_id in (select unnest(ids)) and searchable
             returning collection_id, length
         )
         update kiwi.collections as c

@@ -16,7 +16,7 @@ begin
             and (which_version is null or v.version = which_version)
             and (v.visibility = 'public' or kiwi.is_mine(v.owner_id, v.owner_name))
         order by v.sequence
-        for update
+        for no key update -- what an indexer locks of it may stay locked
     loop
         if not (admin or kiwi.is_mine(chosen.owner_id, chosen.owner_name)) then
             raise exception using
@@ -24,11 +24,11 @@ begin
                 message = format('%s:%s@%s is not yours to take back', chosen.item_type, chosen.item_id, chosen.version),
                 hint = 'ask who published it, or an admin of the registry';
         end if;
-        update kiwi.item_versions as v set yanked_at = now(), yank_reason = coalesce(reason, '')
+        update kiwi.item_versions as v set yanked_at = clock_timestamp(), yank_reason = coalesce(reason, '')
         where v.sequence = chosen.sequence;
         count := count + 1;
         perform kiwi.append_audit(
-            'yank', format('%s:%s@%s', chosen.item_type, chosen.item_id, chosen.version), chosen.digest, chosen.signer,
+            'yank', kiwi.public_name_of(chosen), chosen.digest, chosen.signer,
             jsonb_build_object('reason', coalesce(reason, ''))
         );
     end loop;

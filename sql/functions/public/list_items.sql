@@ -4,21 +4,32 @@ create or replace function public.list_items(filter jsonb default '{}') returns 
         yanked_at timestamptz, yank_reason text, signer_status text, passages bigint, envelope jsonb,
         visibility text
     )
-    language sql stable security invoker
+    language plpgsql stable security invoker
     set search_path = pg_catalog, pg_temp
     as $$
-        with newest as (
-            select distinct on (s.item_type, s.folded_id) s.digest
-            from kiwi.stored_versions as s
-            where s.yanked_at is null and s.signer_status <> 'compromised'
-            order by s.item_type, s.folded_id, s.version_key desc, s.visibility, s.sequence desc
+#variable_conflict use_column
+declare
+    asked jsonb := kiwi.check_filter(list_items.filter);
+begin
+    return query
+        with newest as materialized (
+            select distinct on (v.item_type, v.folded_id) v.sequence, v.digest, s.status
+            from kiwi.item_versions as v
+            join kiwi.signers as s on s.key_id = v.signer
+            where (v.visibility = 'public' or kiwi.is_mine(v.owner_id, v.owner_name))
+                and v.yanked_at is null and s.status <> 'compromised'
+            order by v.item_type, v.folded_id, v.version_key desc, v.visibility, v.sequence desc
+        ),
+        chosen as materialized (
+            select n.sequence, n.digest, n.status from newest as n
+            where asked = '{}' or n.digest in (select f.digest from kiwi.filtered_versions(asked) as f)
         )
-        select s.item_type, s.item_id, s.version, s.digest, s.content_sha256, s.received_at, s.yanked_at, s.yank_reason,
-            s.signer_status, s.passages, s.envelope,
-            s.visibility
-        from kiwi.stored_versions as s
-        join newest on newest.digest = s.digest
-        where s.digest in (select f.digest from kiwi.filtered_versions(kiwi.check_filter(list_items.filter)) as f)
-        order by s.item_type collate "C", s.item_id collate "C"
-    $$;
+        select v.item_type, v.item_id, v.version, v.digest, v.content_sha256, v.received_at, v.yanked_at, v.yank_reason,
+            c.status, coalesce(counted.passages, 0), kiwi.envelope_of(v), v.visibility
+        from chosen as c
+        join kiwi.item_versions as v on v.sequence = c.sequence
+        left join kiwi.passage_counts(array(select one.digest from chosen as one)) as counted on counted.digest = c.digest
+        order by v.item_type collate "C", v.item_id collate "C";
+end
+$$;
 comment on function public.list_items is 'The newest version of every item that a filter lets through.';

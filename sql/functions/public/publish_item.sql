@@ -1,4 +1,4 @@
-create or replace function public.publish_item(envelope jsonb, visibility text default 'public') returns jsonb
+create or replace function public.publish_item(envelope jsonb, visibility text default null) returns jsonb
     language sql volatile security invoker
     set search_path = pg_catalog, pg_temp
     as $$ select kiwi.publish_item(publish_item.envelope, publish_item.visibility) $$;

@@ -19,7 +19,6 @@ from kiwi_rag.errors import (
     ChainShortened,
     KiwiError,
     MalformedEnvelope,
-    RegistryError,
     RolledBack,
     VersionChanged,
     WrongKey,
@@ -28,8 +27,8 @@ from kiwi_rag.errors import (
 )
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.registry.driver_errors import checked_url
-from kiwi_rag.signing.notices import KeyNotice
-from kiwi_rag.validation.audit import GENESIS, AuditHead
+from kiwi_rag.registry.news import News
+from kiwi_rag.validation.audit import AuditHead
 
 ACCEPT = "ask its operator why; if it was restored or replaced on purpose: kiwi registry accept"
 Excuse = Literal["yanked", "unindexed"]
@@ -70,20 +69,6 @@ class VersionState:
     yanked: bool
     revoked: bool
     passages: int
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """What the registry says now of itself.
-
-    ``known_hash`` is the hash of its record with the number that the client remembered, None when it has none;
-    ``yanked`` are digests of what was yanked after that record.
-    """
-
-    head: AuditHead
-    known_hash: str | None
-    notices: tuple[KeyNotice, ...] = ()
-    yanked: tuple[str, ...] = ()
 
 
 def place_of(url: str) -> str:
@@ -196,29 +181,8 @@ def accept_item(ref: ItemRef) -> str:
     return f"ask the registry's operator why; to accept what it says now: kiwi registry accept {item}"
 
 
-def head_of(text: object) -> AuditHead:
-    """Read a head as the registry writes it, ``seq:hash``; ``0:`` for an empty log.
-
-    Raises
-    ------
-    RegistryError
-        When it is none.
-    """
-    seq, _, digest = str(text).partition(":")
-    if text == "0:":
-        return AuditHead()
-    if not (seq.isascii() and seq.isdigit() and len(seq) < 19 and int(seq)) or not is_hash(digest):
-        raise RegistryError(f"the registry gave {str(text)[:40]!r} for the head of its audit log")
-    return AuditHead(int(seq), digest)
-
-
 def _order(version: str) -> semver.Version:
     try:
         return semver.Version.parse(version)
     except ValueError as error:  # signed, but not by way of any gate
         raise MalformedEnvelope(f"{version[:40]!r} is not a SemVer version") from error
-
-
-def is_hash(text: object) -> bool:
-    """Whether `text` is a hex SHA-256."""
-    return isinstance(text, str) and len(text) == len(GENESIS) and set(text) <= set("0123456789abcdef")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 
-from kiwi_rag import ingest
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider
 from kiwi_rag.errors import Refused
-from kiwi_rag.ingest import Writer
+from kiwi_rag.ingest.files import Writer, admit_stored, embed
 from kiwi_rag.lexical import term_frequencies
 from kiwi_rag.model import EmbeddingRecord
 from kiwi_rag.passages import split
@@ -16,12 +15,15 @@ from kiwi_rag.registry.indexing import IndexedItem, StoredPassage
 from kiwi_rag.signing import statement
 from kiwi_rag.stores.base import PublishingStore
 from kiwi_rag.tiers import Tier
-from kiwi_rag.validation.manager import ValidationManager, candidate_of
+from kiwi_rag.validation.manager import ValidationManager, candidate_of, ref_of
 
 LEAST_COSINE = 0.999
 """The same model gives vectors within 1e-5 of each other on any machine and in any batch; what is allowed here is an
 angle of 2.6 degrees, which moves no score by more than 0.05 and so cannot bring an item before queries that its text
 does not answer."""
+
+PAGE = 100
+"""Items asked for at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,22 @@ async def reverify(
     if isinstance(writer.embed, CachedEmbeddingProvider):  # its cache is what may have made the stored vectors
         writer = Writer(writer.gate, writer.embed.inner)
     fingerprint = str(writer.embed.fingerprint)
-    for indexed in await to.store.indexed(fingerprint, sample):
+    async for indexed in _chosen(to.store, fingerprint, sample):
         stored = await to.store.passages(indexed.digest, fingerprint)
         yield await _item(indexed, stored, to, writer)
+
+
+async def _chosen(store: PublishingStore, fingerprint: str, sample: int | None) -> AsyncIterator[IndexedItem]:
+    """Yield a sample, or all in pages: the items of a whole registry need not fit into memory."""
+    if sample is not None:
+        for one in await store.indexed(fingerprint, sample):
+            yield one
+        return
+    after = ""
+    while page := await store.indexed(fingerprint, PAGE, after):
+        for one in page:
+            yield one
+        after = page[-1].digest
 
 
 async def _item(
@@ -65,10 +80,11 @@ async def _item(
     try:
         candidate = candidate_of(indexed.envelope)
         ref = candidate.path
-        admission = await ingest.admit_stored(candidate, to, gate)
+        history = await to.store.history(ref_of(candidate))
+        admission = await admit_stored(candidate, history, to, gate)
     except Refused as refusal:
         return ref, [Mismatch(ref, "-", f"the gate refuses it: {refusal.message}")]
-    wanted = await ingest.embed(admission, split(admission.item), writer)
+    wanted = await embed(admission, split(admission.item), writer)
     return ref, [Mismatch(ref, passage, what) for passage, what in _differences(wanted, stored)]
 
 

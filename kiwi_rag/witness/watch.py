@@ -17,14 +17,16 @@ from typing import Any, TypeVar
 from kiwi_rag.errors import Refused, RegistryUnreachable
 from kiwi_rag.model import StoredItem
 from kiwi_rag.refs import ItemRef
-from kiwi_rag.registry import functions, memory
+from kiwi_rag.registry import functions
 from kiwi_rag.registry.calls import Caller, Transport
-from kiwi_rag.registry.memory import Identity, News, SeenVersion, VersionState
-from kiwi_rag.registry.memory_file import RegistryMemory, path_of
+from kiwi_rag.registry.news import News, head_of
 from kiwi_rag.registry.retry import READING, persistently
 from kiwi_rag.signing.notices import KeyNotice, narrowed
 from kiwi_rag.signing.trust import SignerStatus, TrustPolicy
 from kiwi_rag.validation.audit import AuditHead
+from kiwi_rag.witness import memory
+from kiwi_rag.witness.memory import Identity, SeenVersion, VersionState
+from kiwi_rag.witness.memory_file import RegistryMemory, path_of
 
 _T = TypeVar("_T")
 NOTE_AFTER = timedelta(minutes=10)
@@ -72,7 +74,7 @@ class RegistryWatch:
     def note(self, ref: ItemRef, digest: str, key_id: str, head: str) -> None:
         """Take down what a receipt says; `settle` holds it against the log and writes it."""
         self._noted.append((ref, SeenVersion(ref.version or "", digest, key_id)))
-        self._head = max(self._head, memory.head_of(head), key=lambda one: one.seq)
+        self._head = max(self._head, head_of(head), key=lambda one: one.seq)
 
     async def settle(self) -> None:
         """Remember what receipts said, if the log holds the head that was known before and the one that they name.

@@ -1,4 +1,4 @@
-"""The write path: read → admit → split → embed → store."""
+"""The write path of files: read → admit → split → embed → store; and the first half of a registry's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from kiwi_rag.embedding.base import EmbeddingProvider
 from kiwi_rag.errors import Rejected, SourceUnreadable
 from kiwi_rag.formats import SourceFile, read_source, walk
-from kiwi_rag.model import Admission, EmbeddingRecord, Finding, Passage, sha256_hex
+from kiwi_rag.model import Admission, EmbeddingRecord, Finding, Passage, Visibility, sha256_hex
 from kiwi_rag.passages import split
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.stores.base import FileStore, PublishingStore, Receipt, SourceStamp, VectorStore
@@ -119,11 +119,11 @@ async def index(
 
 
 async def publish(
-    candidate: Candidate, to: Tier[PublishingStore], gate: ValidationManager, *, private: bool = False
+    candidate: Candidate, to: Tier[PublishingStore], gate: ValidationManager, visibility: Visibility | None = None
 ) -> tuple[Admission, Receipt]:
     """Admit one candidate under the registry's policy and hand it in; it is searchable once it is indexed, too.
 
-    With `private` its owner alone finds it.
+    Without a `visibility` a new item is public, and one that is there stays what it is.
 
     Raises
     ------
@@ -133,7 +133,7 @@ async def publish(
         When the registry cannot be reached, or refuses; running it again is safe.
     """
     admission = await admit(candidate, to, gate)
-    receipt = await to.store.publish(admission, private=private)
+    receipt = await to.store.publish(admission, visibility)
     if to.witness and not receipt.private:
         to.witness.note(admission.ref, admission.digest, admission.key_id, receipt.audit_head)
     return admission, receipt
@@ -165,13 +165,14 @@ async def admit(candidate: Candidate, to: Tier[VectorStore], gate: ValidationMan
     return await asyncio.to_thread(gate.admit, candidate, to.policy, history, to.audit)
 
 
-async def admit_stored(candidate: Candidate, to: Tier[VectorStore], gate: ValidationManager) -> Admission:
-    """Run the gate over an item that its tier has taken already.
+async def admit_stored(
+    candidate: Candidate, history: Mapping[str, str], to: Tier[VectorStore], gate: ValidationManager
+) -> Admission:
+    """Run the gate over an item that its tier has taken already, against its `history` there.
 
     Its version may be below the highest there, which came after it; it only must not have been admitted with other
     content.
     """
-    history = await to.store.history(ref_of(candidate))
     own = {version: known for version, known in history.items() if candidate.path.endswith(f"@{version}")}
     return await asyncio.to_thread(gate.admit, candidate, to.policy, own, to.audit)
 

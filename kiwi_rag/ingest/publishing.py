@@ -6,12 +6,13 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from kiwi_rag import ingest
-from kiwi_rag.errors import FingerprintMismatch, KiwiError, RegistryRefused, RegistryUnreachable, Rejected
+from kiwi_rag.errors import KiwiError, RegistryUnreachable, UsageError
 from kiwi_rag.formats import SourceFile
-from kiwi_rag.indexer import LANES, in_order, index_admitted
-from kiwi_rag.ingest import Writer
-from kiwi_rag.model import Admission
+from kiwi_rag.ingest import files
+from kiwi_rag.ingest.files import Writer
+from kiwi_rag.ingest.indexing import index_admitted, is_of_one_item
+from kiwi_rag.ingest.lanes import LANES, in_order
+from kiwi_rag.model import Admission, Visibility
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.stores.base import FileStore, PublishingStore, Receipt
 from kiwi_rag.tiers import Tier
@@ -19,11 +20,14 @@ from kiwi_rag.tiers import Tier
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """An item that is in the registry: its receipt, and whether it is searchable already."""
+    """An item that is in the registry: its receipt, and whether it still waits for an indexer.
+
+    One that waits for none is found by searches, unless it was yanked or a newer version stands before it.
+    """
 
     ref: ItemRef
     receipt: Receipt
-    searchable: bool
+    waits: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +52,31 @@ class Publishing:
         The registry.
     writer
         The gate, and the model that makes items searchable where this role may index.
-    private
-        Hand items in for their owner alone.
+    visibility
+        Whom items are handed in for; None for all where they are new, and as they are where they are there.
 
     Attributes
     ----------
     not_indexed
-        Why published items were left to the registry's indexer; None as long as this run makes them searchable.
+        Why published items were left to the registry's indexer; None as long as none was.
     unreachable
         Why the run stopped before its end; None while the registry can be reached.
     """
 
     def __init__(
-        self, place: Tier[FileStore], to: Tier[PublishingStore], writer: Writer, *, private: bool = False
+        self,
+        place: Tier[FileStore],
+        to: Tier[PublishingStore],
+        writer: Writer,
+        visibility: Visibility | None = None,
     ) -> None:
         self.not_indexed: KiwiError | None = None
         self.unreachable: RegistryUnreachable | None = None
+        self._may_index = True
         self._place = place
         self._to = to
         self._writer = writer
-        self._private = private
+        self._visibility = visibility
 
     async def publish(self, sources: Sequence[SourceFile], lanes: int = LANES) -> AsyncGenerator[Outcome]:
         """Publish and index files; yield an outcome for each, in their order, as soon as it is durable.
@@ -83,20 +92,24 @@ class Publishing:
         if self.unreachable:
             return NotPublished(str(source.path), self.unreachable)
         try:
-            candidate = ingest.read(source, self._place, self._writer.gate)
-            admission, receipt = await ingest.publish(candidate, self._to, self._writer.gate, private=self._private)
-        except (Rejected, RegistryRefused) as refusal:
-            return NotPublished(str(source.path), refusal)
+            candidate = files.read(source, self._place, self._writer.gate)
+            admission, receipt = await files.publish(candidate, self._to, self._writer.gate, self._visibility)
         except RegistryUnreachable as error:
             self.unreachable = self.unreachable or error
             return NotPublished(str(source.path), error)
-        return Published(admission.ref, receipt, await self._index(admission))
+        except UsageError:
+            raise  # a setting is wrong, and no file
+        except KiwiError as error:
+            return NotPublished(str(source.path), error)
+        return Published(admission.ref, receipt, not await self._index(admission))
 
     async def _index(self, admission: Admission) -> bool:
-        if self.not_indexed:
+        """Make a published item searchable, if it is to be; tell if that is done. If it fails, the receipt stands."""
+        if not self._may_index:
             return False
         try:
             return await index_admitted(admission, self._to, self._writer)
-        except (RegistryRefused, RegistryUnreachable, FingerprintMismatch) as error:
-            self.not_indexed = error
+        except KiwiError as error:
+            self.not_indexed = self.not_indexed or error
+            self._may_index = self._may_index and is_of_one_item(error)
             return False

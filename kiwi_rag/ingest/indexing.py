@@ -7,13 +7,11 @@ it, so that none does what another does, none waits for another, and what a kill
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any
 
-from kiwi_rag import ingest
 from kiwi_rag.errors import (
     EmbeddingError,
     FingerprintMismatch,
@@ -21,27 +19,28 @@ from kiwi_rag.errors import (
     MalformedEnvelope,
     ModelUnavailable,
     Refused,
+    RegistryError,
+    RegistryOutdated,
+    RegistryRefused,
     RegistryUnreachable,
     Rejected,
 )
-from kiwi_rag.ingest import Writer
+from kiwi_rag.ingest.files import Writer, admit_stored, embed
+from kiwi_rag.ingest.lanes import LANES, give_up, in_order
 from kiwi_rag.model import Admission, Envelope
 from kiwi_rag.passages import split
 from kiwi_rag.refs import ItemRef
-from kiwi_rag.registry.retry import persistently
+from kiwi_rag.registry.retry import ANSWER_SECONDS, persistently
 from kiwi_rag.signing import statement
-from kiwi_rag.stores.base import PublishingStore
-from kiwi_rag.stores.claim import Claim
+from kiwi_rag.stores.base import Claim, PublishingStore
 from kiwi_rag.tiers import Tier
-from kiwi_rag.validation.manager import ValidationManager, candidate_of
+from kiwi_rag.validation.manager import ValidationManager, candidate_of, ref_of
 
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
-LANES = 3
-"""Items under way at once: while one is embedded, another is stored and a third is judged."""
+EMBEDDING_SECONDS = 540.0
+"""How long the model may take for one item: less than the ten minutes after which the server frees a silent claim."""
 _BUSY_SECONDS = 0.2
 _LONGEST_PAUSE = 30.0
-_ITEM_SECONDS = 600.0  # embedding included; the server frees a claim after as long
+_UNUSABLE = "KW017"  # the registry's code for passages that it cannot store
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ async def index_pending(
 
 async def watch(
     to: Tier[PublishingStore], writer: Writer, stop: asyncio.Event, *, every: float = 30.0
-) -> AsyncIterator[Outcome | Unreachable]:
+) -> AsyncGenerator[Outcome | Unreachable]:
     """Index what waits, then whatever is published, until `stop` is set.
 
     Word of a publication comes at once over a connection that listens. What that misses (an item whose time to be
@@ -112,8 +111,9 @@ async def watch(
         try:
             async with to.store.listening() as heard:
                 while not stop.is_set():
-                    async for outcome in _until(stop, index_pending(to, writer, patient=True)):
-                        yield outcome
+                    async with aclosing(_until(stop, index_pending(to, writer, patient=True))) as outcomes:
+                        async for outcome in outcomes:
+                            yield outcome
                     pause = 1.0
                     await _first(stop.wait(), heard(every))
         except RegistryUnreachable as error:
@@ -123,7 +123,10 @@ async def watch(
 
 
 async def index_admitted(admission: Admission, to: Tier[PublishingStore], writer: Writer) -> bool:
-    """Make an item searchable that this process just admitted and published; False if another indexer has it."""
+    """Make an item searchable that this process just admitted and published, unless it has vectors or needs none.
+
+    Returns False if another indexer has it.
+    """
 
     async def once() -> bool:
         async with to.store.claim(admission.digest, str(writer.embed.fingerprint)) as claim:
@@ -131,32 +134,7 @@ async def index_admitted(admission: Admission, to: Tier[PublishingStore], writer
                 await _embed(admission, claim, writer)
             return claim.state != "busy"
 
-    return await persistently(once, seconds=_ITEM_SECONDS)
-
-
-async def in_order(work: Callable[[_In], Awaitable[_Out]], items: Iterable[_In], lanes: int) -> AsyncGenerator[_Out]:
-    """Yield ``work(item)`` for each of `items` in their order, up to `lanes` of them under way at once.
-
-    When the caller stops early, or one raises, the others are cancelled and waited for.
-    """
-    places = asyncio.Semaphore(lanes)
-    under_way: deque[asyncio.Task[_Out]] = deque()
-
-    async def placed(item: _In) -> _Out:
-        async with places:
-            return await work(item)
-
-    try:
-        for item in items:
-            under_way.append(asyncio.create_task(placed(item)))
-            if len(under_way) > 2 * lanes:
-                yield await under_way.popleft()
-        while under_way:
-            yield await under_way.popleft()
-    finally:
-        for task in under_way:
-            task.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+    return await persistently(once, seconds=_item_seconds())
 
 
 def as_of_arrival(gate: ValidationManager, claim: Claim) -> ValidationManager:
@@ -181,11 +159,18 @@ class _Run:
                     yield outcome
 
     async def _persistently(self, envelope: Envelope) -> Outcome | None:
-        return await persistently(lambda: self._once(envelope), seconds=_ITEM_SECONDS)
-
-    async def _once(self, envelope: Envelope) -> Outcome | None:
         if not envelope.payload:
             return Failed("an item", MalformedEnvelope("what waits in the registry cannot be read as an envelope"))
+        try:
+            return await persistently(lambda: self._once(envelope), seconds=_item_seconds())
+        except RegistryError as error:
+            if not is_of_one_item(error):
+                raise
+            failed = Failed(_name(envelope), error)
+        await persistently(lambda: self._set_back(envelope, failed.error))
+        return failed
+
+    async def _once(self, envelope: Envelope) -> Outcome | None:
         digest, model = statement.digest_of(envelope), str(self.writer.embed.fingerprint)
         async with self.to.store.claim(digest, model, patient=self.patient) as claim:
             if claim.state == "busy":
@@ -193,18 +178,45 @@ class _Run:
             return await self._claimed(envelope, claim) if claim.state == "claimed" else None
 
     async def _claimed(self, envelope: Envelope, claim: Claim) -> Outcome:
-        ref = statement.digest_of(envelope)
         try:
             candidate = candidate_of(envelope)
-            ref = candidate.path
-            admission = await ingest.admit_stored(candidate, self.to, as_of_arrival(self.writer.gate, claim))
+            history = await claim.history(ref_of(candidate))
+            gate = as_of_arrival(self.writer.gate, claim)
+            admission = await admit_stored(candidate, history, self.to, gate)
             await _embed(admission, claim, self.writer)
-        except (FingerprintMismatch, ModelUnavailable):
-            raise  # not this item's fault
         except (Refused, EmbeddingError) as error:
+            if not is_of_one_item(error):
+                raise
             await claim.set_back(_problem(error))
-            return Failed(ref, error)
+            return Failed(_name(envelope), error)
         return admission.ref
+
+    async def _set_back(self, envelope: Envelope, error: KiwiError) -> None:
+        """Set an item back in a transaction of its own: the registry's error undid the claim's."""
+        digest, model = statement.digest_of(envelope), str(self.writer.embed.fingerprint)
+        async with self.to.store.claim(digest, model) as claim:
+            if claim.state == "claimed":
+                await claim.set_back(_problem(error))
+
+
+def is_of_one_item(error: KiwiError) -> bool:
+    """Whether an error in making an item searchable is about this item, so that the others can go on."""
+    if isinstance(error, RegistryRefused):
+        return error.state == _UNUSABLE
+    if isinstance(error, RegistryError):
+        return not error.passing and not isinstance(error, RegistryUnreachable | RegistryOutdated)
+    return not isinstance(error, FingerprintMismatch | ModelUnavailable)
+
+
+def _item_seconds() -> float:
+    return EMBEDDING_SECONDS + ANSWER_SECONDS
+
+
+def _name(envelope: Envelope) -> str:
+    try:
+        return candidate_of(envelope).path
+    except Refused:
+        return statement.digest_of(envelope)
 
 
 def _problem(error: KiwiError) -> str:
@@ -214,26 +226,30 @@ def _problem(error: KiwiError) -> str:
 
 
 async def _embed(admission: Admission, claim: Claim, writer: Writer) -> None:
-    await claim.store(await ingest.embed(admission, split(admission.item), writer))
+    try:
+        async with asyncio.timeout(EMBEDDING_SECONDS):
+            records = await embed(admission, split(admission.item), writer)
+    except TimeoutError as error:
+        hint = "a shorter item, a smaller model or a faster machine helps"
+        raise EmbeddingError(f"the model took over {EMBEDDING_SECONDS:g} s for one item", hint=hint) from error
+    await claim.store(records)
 
 
-async def _until(stop: asyncio.Event, outcomes: AsyncGenerator[Outcome]) -> AsyncIterator[Outcome]:
+async def _until(stop: asyncio.Event, outcomes: AsyncGenerator[Outcome]) -> AsyncGenerator[Outcome]:
     """Yield outcomes until there are no more or `stop` is set; what is under way then is given up, and free again."""
     stopping = asyncio.ensure_future(stop.wait())
+    under_way: list[asyncio.Future[Any]] = [stopping]
     async with aclosing(outcomes):
         try:
             while True:
                 step = asyncio.ensure_future(anext(outcomes, None))
-                await asyncio.wait((step, stopping), return_when=asyncio.FIRST_COMPLETED)
-                if not step.done():
-                    step.cancel()
-                    await asyncio.gather(step, return_exceptions=True)
-                    return
-                if (outcome := step.result()) is None:
+                under_way[1:] = [step]
+                await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                if not step.done() or (outcome := step.result()) is None:
                     return
                 yield outcome
-        finally:
-            stopping.cancel()
+        finally:  # a generator cannot be closed while a step of it runs
+            await give_up(under_way)
 
 
 async def _first(*waits: Awaitable[object]) -> None:
@@ -244,6 +260,4 @@ async def _first(*waits: Awaitable[object]) -> None:
         for task in done:
             task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await give_up(tasks)

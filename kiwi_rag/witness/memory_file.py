@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -18,10 +19,11 @@ from typing import Any
 from kiwi_rag.errors import ChainForked, MemoryDamaged, StoreBusy, StoreError, StoreFull
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.refs import ItemRef, ItemType
-from kiwi_rag.registry.memory import ACCEPT, Identity, News, SeenVersion, is_hash
+from kiwi_rag.registry.news import News, is_hash
 from kiwi_rag.signing.notices import KeyNotice
 from kiwi_rag.signing.trust import SignerStatus
 from kiwi_rag.validation.audit import GENESIS, AuditHead
+from kiwi_rag.witness.memory import ACCEPT, Identity, SeenVersion
 
 MAX_VERSIONS = 200_000
 MAX_VERSIONS_OF_AN_ITEM = 64
@@ -45,6 +47,11 @@ CREATE TABLE IF NOT EXISTS notices (
 ) STRICT;
 """
 
+_COLUMNS = {
+    "registry": {"name", "place", "head_seq", "head_hash", "signers_seq", "asked_at"},
+    "versions": {"id", "item_type", "folded_id", "version", "digest", "key_id", "yanked", "found_by"},
+    "notices": {"key_id", "status", "principal", "since", "reason", "overruled"},
+}
 _SEEN = "version, digest, key_id, yanked, found_by, id"
 
 
@@ -55,6 +62,8 @@ def path_of(folder: Path, identity: Identity) -> Path:
 
 class RegistryMemory:
     """What this user remembers of one registry; made when something is first to be remembered.
+
+    Threads may share one: each has the file to itself for as long as it reads or writes.
 
     Parameters
     ----------
@@ -68,6 +77,7 @@ class RegistryMemory:
         self.path = path
         self._expected = identity
         self._connection: sqlite3.Connection | None = None
+        self._lock = threading.RLock()
 
     @property
     def identity(self) -> Identity:
@@ -195,9 +205,10 @@ class RegistryMemory:
 
     def close(self) -> None:
         """Close the file."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     def _row(self) -> tuple[Identity, AuditHead, int, datetime | None]:
         with self._door() as connection:
@@ -214,10 +225,14 @@ class RegistryMemory:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """Run one transaction that no other process's can come between."""
-        if not self.path.exists():
-            self._make()
-        self._row()
+        """Run one transaction that no other thread's or process's can come between."""
+        with self._lock:
+            if not self.path.exists():
+                self._make()
+            self._row()
+            yield from self._transaction()
+
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._door() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -258,9 +273,10 @@ class RegistryMemory:
             By SQLite's result code, not by its words.
         """
         try:
-            if self._connection is None:
-                self._connection = _open(self.path)
-            yield self._connection
+            with self._lock:
+                if self._connection is None:
+                    self._connection = _open(self.path)
+                yield self._connection
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
         except (ValueError, TypeError, OverflowError) as error:
@@ -283,9 +299,22 @@ def notices_below(folder: Path) -> Sequence[KeyNotice]:
 
 def _open(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA synchronous = FULL")
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA synchronous = FULL")
+        _check_tables(connection)
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def _check_tables(connection: sqlite3.Connection) -> None:
+    """Raise `ValueError` when a table or a column is missing: SQLite has the same code for that as for a wrong call."""
+    for table, columns in _COLUMNS.items():
+        there = {row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", [table])}
+        if not columns <= there:
+            raise ValueError(f"it has no table {table} as Kiwi makes it")
 
 
 def _seen(row: Sequence[Any]) -> SeenVersion:
@@ -326,6 +355,8 @@ def _translated(error: sqlite3.Error, path: Path) -> StoreError:
         return StoreBusy(f"{path} stayed locked for {BUSY_SECONDS:.0f} s", hint="try again in a moment")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM):
         return StoreError(f"cannot use {path}: {error}", hint="check its owner, its mode and the disk")
+    if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISUSE):  # a wrong call: the file is as good as it was
+        return StoreError(f"cannot use {path}: {error}", hint="try again; if it stays so, it is a fault in Kiwi")
     return _damaged(path, error)
 
 

@@ -1,0 +1,205 @@
+"""What an attacker found on the registry once, and cannot do any more."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from kiwi_rag.errors import RegistryError
+from kiwi_rag.model import Filters
+from kiwi_rag.registry import calls
+from kiwi_rag.registry.supabase_api import SupabaseApi
+from kiwi_rag.signing import dsse, keys
+from kiwi_rag.stores.postgres import RegistryVectorStore
+from tests.conformance.items import admission
+from tests.sql.databases import ADA
+from tests.sql.test_private_items import ANN, BEN, bind, index, log_in, publish
+
+
+def someone(url: str, role: str) -> psycopg.Connection:
+    connection = psycopg.connect(url, autocommit=True)
+    connection.execute(sql.SQL("set role {}").format(sql.Identifier(role)))
+    return connection
+
+
+def value(connection: psycopg.Connection, query: str, *arguments: Any) -> Any:
+    (found,) = connection.execute(query, arguments).fetchone() or (None,)  # type: ignore[call-overload]
+    return found
+
+
+@pytest.mark.parametrize("number", [7310595114002, 7310595114004])
+def test_nobody_blocks_a_revocation_with_a_lock(url: str, connection: psycopg.Connection, number: int) -> None:
+    publish(connection, admission("acme/x"))
+    with someone(url, "anon") as eve:
+        eve.execute("select pg_advisory_lock(%s)", [number])
+        connection.execute("set statement_timeout = '2s'")
+        assert value(connection, "select public.revoke_signer(%s)", ADA.key_id)
+
+
+def test_no_lock_tells_which_item_is_being_published(url: str) -> None:
+    with psycopg.connect(url) as ann, someone(url, "anon") as eve:
+        bind(ann, ADA.public_key, ADA.principal, ANN)
+        log_in(ann, "authenticated", ANN)
+        assert "sequence" in publish(ann, admission("acme/layoffs"), "private")
+        held = """
+            select count(*) from pg_locks where locktype = 'advisory'
+                and (classid::bigint << 32 | objid::bigint) = hashtextextended('directive:acme/layoffs', 7310595114003)
+        """
+        assert value(eve, held) == 0
+
+
+def test_a_transaction_that_began_before_a_window_ended_publishes_nothing_after(
+    url: str, connection: psycopg.Connection
+) -> None:
+    bob = keys.generate("bob")
+    end = datetime.now(UTC) + timedelta(seconds=1)
+    late = admission("bob/late", key=bob, signed_at=end.replace(microsecond=0) - timedelta(hours=1))
+    with psycopg.connect(url) as old:
+        old.execute("set role kiwi_publisher")  # the transaction begins
+        connection.execute(
+            "select public.enrol_signer(%s, 'bob', '{*}', '{directive}', null, %s)", [bob.public_key.hex(), end]
+        )
+        time.sleep(1.2)
+        assert publish(old, late).get("code") == "KW003"
+
+
+def test_the_time_of_arrival_is_not_when_the_transaction_began(url: str, connection: psycopg.Connection) -> None:
+    with psycopg.connect(url) as old:
+        old.execute("set role kiwi_publisher")
+        time.sleep(1)
+        answer = publish(old, admission("acme/x"))
+    assert datetime.now(UTC) - datetime.fromisoformat(answer["received_at"]) < timedelta(seconds=0.8)
+
+
+def test_no_private_statement_is_confirmed_without_its_signature(connection: psycopg.Connection) -> None:
+    bind(connection, ADA.public_key, ADA.principal, ANN)
+    log_in(connection, "authenticated", ANN)
+    publish(connection, admission("acme/x"), "private")
+    log_in(connection, "authenticated", BEN)
+    guess = dsse.encode(admission("acme/x").envelope)
+    guess["signatures"][0]["sig"] = base64.b64encode(bytes(64)).decode()  # type: ignore[index]
+    assert value(connection, "select public.publish_item(%s)", Jsonb(guess))["code"] == "KW015"
+
+
+def test_an_oversized_payload_is_refused_before_it_is_read(connection: psycopg.Connection) -> None:
+    payload = base64.b64encode(b"[" + b"1," * (2 << 20) + b"1]").decode()
+    envelope = {
+        "payloadType": "application/vnd.kiwi.item.v1+json",
+        "payload": payload,
+        "signatures": [{"keyid": "", "sig": ""}],
+    }
+    connection.execute("set statement_timeout = '1s'")
+    assert value(connection, "select public.publish_item(%s)", Jsonb(envelope))["code"] == "KW001"
+
+
+def test_no_row_estimate_tells_of_private_items(url: str, connection: psycopg.Connection) -> None:
+    bind(connection, ADA.public_key, ADA.principal, ANN)
+    log_in(connection, "authenticated", ANN)
+    for number in range(60):
+        publish(connection, admission(f"acme/x{number}", f"we buy company {number}"), "private")
+    connection.execute("reset role; analyze kiwi.item_versions")
+    explain = """
+        explain (format json) select from kiwi.item_versions as v join generate_series(1, 1000000) as g (n)
+            on {column} < {bound} or n = -1
+    """
+    with someone(url, "anon") as eve:
+        for column, prefix in (("item_id", "acme/x"), ("content", "we buy company ")):
+            estimates = set()
+            for digit in range(1, 9):
+                bound = sql.Literal(f"{prefix}{digit}")
+                query = sql.SQL(explain).format(column=sql.Identifier("v", column), bound=bound)
+                ((plan,),) = eve.execute(query).fetchall()
+                estimates.add(plan[0]["Plan"]["Plan Rows"])
+            assert len(estimates) == 1, column
+
+
+def test_nobody_counts_the_passages_of_a_private_version(url: str, connection: psycopg.Connection) -> None:
+    secret = admission("acme/x")
+    bind(connection, ADA.public_key, ADA.principal, ANN)
+    log_in(connection, "authenticated", ANN)
+    publish(connection, secret, "private")
+    index(connection, secret, ["zebra"])
+    with someone(url, "anon") as eve:
+        assert value(eve, "select passages from kiwi.passage_count(%s)", secret.digest) == 0
+
+
+def test_an_admin_reads_no_private_name(url: str, connection: psycopg.Connection) -> None:
+    bind(connection, ADA.public_key, ADA.principal, ANN)
+    log_in(connection, "authenticated", ANN)
+    publish(connection, admission("acme/layoffs"), "private")
+    with someone(url, "kiwi_admin") as admin:
+        assert value(admin, "select count(*) from kiwi.audit where ref like '%%layoffs%%'") == 0
+        assert value(admin, "select count(*) from kiwi.index_queue") == 0
+
+
+def test_nobody_gets_a_namespace_that_counts_as_anothers(connection: psycopg.Connection) -> None:
+    eve, ann = keys.generate("eve"), keys.generate("ann")
+    connection.execute("select public.enrol_signer(%s, 'ann', '{acme-corp/*}')", [ann.public_key.hex()])
+    with pytest.raises(psycopg.DatabaseError) as error:
+        connection.execute("select public.enrol_signer(%s, 'eve', '{acme_corp/*}')", [eve.public_key.hex()])
+    assert error.value.sqlstate == "KW012"
+
+
+def test_a_changed_window_is_in_the_audit_log(connection: psycopg.Connection) -> None:
+    connection.execute(
+        "select public.enrol_signer(%s, 'ada', '{*}', valid_before => '2099-01-01')", [ADA.public_key.hex()]
+    )
+    details = value(connection, "select details::text from kiwi.audit order by seq desc limit 1")
+    assert "2099-01-01" in details
+
+
+class Endless(BaseHTTPRequestHandler):
+    """Always one more page."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        body = json.dumps([{"x": "y"}]).encode()
+        self.send_response(200)
+        for name, told in (("content-type", "application/json"), ("content-range", "0-0/999999999")):
+            self.send_header(name, told)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Be quiet."""
+
+
+async def test_an_api_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "MAX_ROWS", 20)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Endless)
+    Thread(target=server.serve_forever, daemon=True).start()
+    store = RegistryVectorStore(SupabaseApi(f"http://127.0.0.1:{server.server_port}", "key"))
+    try:
+        with pytest.raises(RegistryError, match="over 20 rows"):
+            async with asyncio.timeout(10):
+                await store.list(Filters())
+    finally:
+        await store.close()
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_search_that_asks_for_too_much_is_refused_at_once(url: str) -> None:
+    with someone(url, "anon") as eve:
+        eve.execute("set statement_timeout = '2s'")
+        for terms, depth in ((300_000, 100), (1, 1_000_000), (1, 0)):
+            with pytest.raises(psycopg.DatabaseError) as error:
+                eve.execute(
+                    "select * from public.search_hybrid(null, array_fill('zebra'::text, array[%s]),"
+                    " array_fill(1::float8, array[%s]), 1, %s)",
+                    [terms, terms, depth],
+                )
+            assert error.value.sqlstate == "KW013"
+        assert value(eve, "select count(*) from public.search_lexical(%s)", "zebra " * 100_000) == 0

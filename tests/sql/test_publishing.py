@@ -1,0 +1,99 @@
+"""`Publishing`: what one file gets wrong stops no other, and what is in the registry has its receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from kiwi_rag import authoring
+from kiwi_rag.errors import EmbeddingError
+from kiwi_rag.ingest import Writer
+from kiwi_rag.ingest.publishing import NotPublished, Outcome, Published, Publishing
+from kiwi_rag.stores.base import PublishingStore
+from kiwi_rag.tiers import RANKS, Tier
+from kiwi_rag.validation.signature import Candidate
+from tests.sql.shelves import SmallModel, candidate, index, refs, tier, writer
+
+if TYPE_CHECKING:
+    from kiwi_rag.model import Vector
+
+
+class Choking(SmallModel):
+    """A model that fails at texts that hold a word."""
+
+    async def documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Sequence[Vector]:
+        if any("acme/n1" in text for text in texts):
+            raise EmbeddingError("the model cannot read this")
+        return await super().documents(texts, progress)
+
+
+async def published(
+    to: Tier[PublishingStore], root: Path, *candidates: Candidate, by: Writer | None = None
+) -> list[Outcome]:
+    """Write signed items as files, publish them, and return the outcomes."""
+    sources = [authoring.place_item(root, one.envelope) for one in candidates]
+    place = Tier("project", RANKS["project"], to.store, to.policy, to.audit, root)
+    run = Publishing(place, to, by or writer())
+    return [outcome async for outcome in run.publish(sources)]
+
+
+async def test_a_model_that_fails_at_one_item_leaves_every_receipt(url: str, tmp_path: Path) -> None:
+    async with tier(url, tmp_path) as registry:
+        many = [candidate(f"acme/n{n}") for n in range(5)]
+        outcomes = await published(registry, tmp_path / ".ai", *many, by=writer(model=Choking()))
+        assert [(one.ref.item_id, one.waits) for one in outcomes if isinstance(one, Published)] == [
+            ("acme/n0", False),
+            ("acme/n1", True),
+            ("acme/n2", False),
+            ("acme/n3", False),
+            ("acme/n4", False),
+        ]
+        assert refs(await index(registry)) == ["acme/n1"]
+
+
+@pytest.mark.parametrize(("table", "are_there"), [("item_versions", 2), ("item_embeddings", 3)])
+async def test_an_item_at_which_the_registry_fails_stops_no_other(
+    url: str, tmp_path: Path, connection: psycopg.Connection, table: str, are_there: int
+) -> None:
+    column = {"item_versions": "content", "item_embeddings": "text"}[table]
+    connection.execute(f"""
+        create function kiwi.fail() returns trigger language plpgsql as $$ begin
+            raise exception using errcode = 'XX000', message = 'a broken page';
+        end $$;
+        create trigger fail after insert on kiwi.{table}
+        for each row when (new.{column} like '%poison%') execute function kiwi.fail()
+    """)
+    async with tier(url, tmp_path) as registry:
+        many = [candidate("acme/n0"), candidate("acme/n1", "The pump of poison."), candidate("acme/n2")]
+        outcomes = await published(registry, tmp_path / ".ai", *many)
+        assert len(outcomes) == 3
+        receipts = [one for one in outcomes if isinstance(one, Published)]
+        assert len(receipts) == are_there
+        assert [one.ref.item_id for one in receipts if not one.waits] == ["acme/n0", "acme/n2"]
+        if table == "item_versions":
+            assert isinstance(outcomes[1], NotPublished)
+            assert "a broken page" in outcomes[1].error.message
+
+
+async def test_a_role_that_may_not_index_leaves_all_to_the_indexer(
+    url: str, tmp_path: Path, connection: psycopg.Connection
+) -> None:
+    connection.execute("revoke execute on function public.claim_item from kiwi_indexer")
+    async with tier(url, tmp_path) as registry:
+        outcomes = await published(registry, tmp_path / ".ai", *(candidate(f"acme/n{n}") for n in range(4)))
+        assert [one.waits for one in outcomes] == [True] * 4
+
+
+async def test_a_version_that_no_vectors_are_wanted_of_waits_for_none(url: str, tmp_path: Path) -> None:
+    async with tier(url, tmp_path) as registry:
+        one = candidate("acme/x")
+        (first,) = await published(registry, tmp_path / ".ai", one)
+        assert (first.receipt.known, first.waits) == (False, False)
+        await registry.store.delete(first.ref)
+        (again,) = await published(registry, tmp_path / ".ai", one)
+        assert (again.receipt.known, again.waits) == (True, False)
+        assert (await registry.store.status()).passages == 0

@@ -1,0 +1,47 @@
+"""Which of a registry's errors may have passed in a moment, on both ways to it, and that only these are tried again."""
+
+from __future__ import annotations
+
+import pytest
+from postgrest.exceptions import APIError
+
+from kiwi_rag.errors import RegistryError, RegistryOutdated, RegistryRefused, RegistryUnreachable
+from kiwi_rag.registry.driver_errors import DIRECT, from_state
+from kiwi_rag.registry.retry import persistently
+from kiwi_rag.registry.supabase_api import _translate
+
+PASSING = ("08006", "57P01", "57P03", "53300", "25P03", "40001", "40P01", "55P03", "PGRST003")
+LASTING = ("28P01", "28000", "3D000", "57014", "42501", "42883", "KW004", "XX000", "")
+
+
+@pytest.mark.parametrize("state", [*PASSING, *LASTING])
+async def test_only_what_may_pass_is_tried_again(state: str) -> None:
+    tries = 0
+
+    async def fail() -> None:
+        nonlocal tries
+        tries += 1
+        raise from_state(state, "it said no", "", DIRECT)
+
+    with pytest.raises(RegistryError):
+        await persistently(fail, pauses=(0.0, 0.0))
+    assert tries == (3 if state in PASSING else 1)
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01"])
+def test_a_conflict_passes_over_supabases_api_too(state: str) -> None:
+    error = _translate(APIError({"code": state, "message": "could not serialize access"}))
+    assert isinstance(error, RegistryError)
+    assert error.passing
+
+
+def test_a_statement_that_was_cut_off_is_told_without_a_deadline_that_nobody_can_raise() -> None:
+    error = from_state("57014", "canceling statement due to statement timeout", "", DIRECT)
+    assert isinstance(error, RegistryUnreachable)
+    assert "deadline" not in error.hint
+    assert error.hint
+
+
+@pytest.mark.parametrize("kind", [RegistryError, RegistryUnreachable, RegistryOutdated, RegistryRefused])
+def test_an_error_lasts_unless_it_is_said_to_pass(kind: type[RegistryError]) -> None:
+    assert not kind("it said no").passing
