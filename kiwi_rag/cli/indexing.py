@@ -16,6 +16,7 @@ from kiwi_rag.cli.session import DONE, PARTLY, Session
 from kiwi_rag.errors import UsageError
 
 if TYPE_CHECKING:
+    from kiwi_rag.ingest import Writer
     from kiwi_rag.ingest.indexing import Failed
     from kiwi_rag.ingest.reverify import Mismatch
     from kiwi_rag.registry.indexing import Progress
@@ -98,7 +99,12 @@ async def _watch(session: Session, app: App, every: float) -> int:
     session.say(f"watching, with {app.embed.fingerprint}; stop with Ctrl-C")
     done = 0
     told = acknowledge(session)
-    async with aclosing(watch(app.registry(), app.writer, stop, every=every)) as outcomes:
+
+    def anew() -> Writer:
+        app.judge_anew()
+        return app.writer
+
+    async with aclosing(watch(app.registry(), anew, stop, every=every)) as outcomes:
         async for outcome in outcomes:
             if isinstance(outcome, Unreachable):
                 session.say(f"{outcome.error.message}; again in {outcome.pause:g} s")

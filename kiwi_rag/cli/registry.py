@@ -12,7 +12,7 @@ from kiwi_rag.app import App
 from kiwi_rag.cli.indexing import index, verify
 from kiwi_rag.cli.session import DONE, PARTLY, Session
 from kiwi_rag.cli.withdraw import accept, retire, revoke
-from kiwi_rag.errors import RegistryError, RegistryRefused, UsageError
+from kiwi_rag.errors import RegistryError, RegistryRefused, RegistryUnreachable, UsageError
 from kiwi_rag.signing.trust import SignerStatus
 
 
@@ -101,16 +101,16 @@ async def _migrate(session: Session, app: App) -> int:
 async def _status(session: Session, app: App) -> int:
     row = _server_row(app)
     problem = ""
-    if row["running"]:
+    if row["running"] is not False:
         try:
             store = app.registry().store
             held = await store.status()
             row |= {"items": held.items, "passages": held.passages, **held.details}
             with suppress(RegistryRefused):  # the queue is for indexers and admins
                 row |= await store.index_status()
-            problem = "; ".join(held.problems)
+            problem, row["running"] = "; ".join(held.problems), True
         except RegistryError as error:
-            problem = f"{error.message} {error.hint}"
+            problem, row["running"] = f"{error.message} ({error.hint})", not isinstance(error, RegistryUnreachable)
     row["problem"] = problem
     if session.as_json:
         session.data(row)
@@ -129,7 +129,7 @@ def _server_row(app: App) -> dict[str, Any]:
     from kiwi_rag.registry import server
 
     if not app.registry_is_embedded:
-        return {"where": app.registry_place, "running": True}
+        return {"where": app.registry_place, "running": None}
     state = server.server_state(app.registry_dir)
     return {"where": app.registry_place, "running": state.running, "kept": state.kept, "pid": state.pid}
 

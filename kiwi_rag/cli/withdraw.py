@@ -41,10 +41,11 @@ def yank(session: Session, ref: str, reason: str, yes: bool) -> int:
 @click.command(epilog="Example: kiwi registry retire ada@acme.example")
 @WHO
 @REASON
+@YES
 @click.pass_obj
-def retire(session: Session, who: str, reason: str) -> int:
+def retire(session: Session, who: str, reason: str, yes: bool) -> int:
     """Take a key out of use at the registry: it signs no more, and what was received before stays. Needs kiwi_admin."""
-    return session.run(lambda app: _retire(session, app, who, reason))
+    return session.run(lambda app: _retire(session, app, who, reason, yes))
 
 
 @click.command(epilog='Example: kiwi registry revoke ada@acme.example --reason "laptop stolen"')
@@ -89,8 +90,8 @@ async def _yank(session: Session, app: App, text: str, reason: str, yes: bool) -
     from kiwi_rag.registry import administration
 
     ref = await _published(app, text)
-    if ref.version is None:
-        confirm(f"Yank every version of {ref}?", f"kiwi yank {text}", yes=yes)
+    what = ref if ref.version else f"every version of {ref}"
+    confirm(f"Yank {what}, for good?", f"kiwi yank {text}", yes=yes)
     async with app.calling() as caller:
         count = await administration.yank_item(caller, ref, reason)
     await app.witness.look()
@@ -123,10 +124,12 @@ async def _published(app: App, text: str) -> ItemRef:
     return found[0]
 
 
-async def _retire(session: Session, app: App, who: str, reason: str) -> int:
+async def _retire(session: Session, app: App, who: str, reason: str, yes: bool) -> int:
     from kiwi_rag.registry import administration
 
     signer = _chosen(await app.enrolled(), who, SignerStatus.RETIRED)
+    question = f"Retire key {signer.signer.key_id[:16]}… of {signer.signer.principal} for good?"
+    confirm(question, f"kiwi registry retire {who}", yes=yes)
     async with app.calling() as caller:
         changed = await administration.retire_signer(caller, signer.signer.key_id, reason)
     await _tell(session, app, signer, "retired", changed, 0)

@@ -7,7 +7,7 @@ it, so that none does what another does, none waits for another, and what a kill
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,9 +98,11 @@ async def index_pending(
 
 
 async def watch(
-    to: Tier[PublishingStore], writer: Writer, stop: asyncio.Event, *, every: float = 30.0
+    to: Tier[PublishingStore], writer: Callable[[], Writer], stop: asyncio.Event, *, every: float = 30.0
 ) -> AsyncGenerator[Outcome | Unreachable]:
     """Index what waits, then whatever is published, until `stop` is set.
+
+    `writer` is asked before each pass, so that a signer who was trusted meanwhile counts.
 
     Word of a publication comes at once over a connection that listens. What that misses (an item whose time to be
     tried again has come, one that a yank brought back or a killed indexer left, a pooler that passes nothing on) is
@@ -111,7 +113,7 @@ async def watch(
         try:
             async with to.store.listening() as heard:
                 while not stop.is_set():
-                    async with aclosing(_until(stop, index_pending(to, writer, patient=True))) as outcomes:
+                    async with aclosing(_until(stop, index_pending(to, writer(), patient=True))) as outcomes:
                         async for outcome in outcomes:
                             yield outcome
                     pause = 1.0

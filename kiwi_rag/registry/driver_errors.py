@@ -60,7 +60,8 @@ class Way:
 
 
 DIRECT = Way(
-    "connect as a role that holds kiwi_publisher, kiwi_indexer or kiwi_admin: GRANT kiwi_publisher TO …",
+    "roles: anon searches, kiwi_publisher publishes, kiwi_indexer indexes, kiwi_admin administers, the owner migrates; "
+    "the operator gives the one you need: GRANT … TO …",
     "is it running, and has it a free connection? kiwi registry status, or check KIWI_REGISTRY_URL",
     "check user, password and database in KIWI_REGISTRY_URL",
 )

@@ -45,7 +45,8 @@ def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, audience
     verified = verify(stored.envelope, trust, received)
     signed = verified.statement
     if signed.registry != audience:
-        raise HitChanged(f"signed for registry {signed.registry!r}, this one is {audience!r}")
+        hint = f"is registry_name right? KIWI_REGISTRY_NAME={signed.registry}"
+        raise HitChanged(f"signed for registry {signed.registry!r}, and registry_name is {audience!r} here", hint=hint)
     if signed.ref.key != ref.key or (ref.version and signed.ref.version != ref.version):
         raise HitChanged(f"the index calls it {ref}, but {signed.ref} was signed")
     if stored.digest != digest_of(stored.envelope) or stored.content_sha256 != sha256_hex(signed.content.encode()):

@@ -86,7 +86,7 @@ class Signer:
             raise WrongKey(
                 f"the key of {self.principal} is {self.origin or 'marked compromised'}: "
                 "nothing it signed counts any more",
-                hint="sign the item again with another key: kiwi sign PATH --key NAME",
+                hint="do not use it; if it is yours, check it and sign it with another key: kiwi sign PATH --key NAME",
             )
 
     def _authorise_item(self, ref: ItemRef) -> None:

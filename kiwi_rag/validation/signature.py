@@ -92,7 +92,9 @@ def _mismatches(candidate: Candidate, item: Item | None, read: statement.Stateme
     if (read.ref.item_type, read.ref.item_id) != (candidate.item_type, candidate.item_id):
         found.append(("signature.other-item", f"the signature is for {read.ref}, not for {candidate.name}"))
     if read.registry != audience:
-        found.append(("signature.audience", f"signed for registry {read.registry!r}, this one is {audience!r}"))
+        found.append(
+            ("signature.audience", f"signed for registry {read.registry!r}, and registry_name is {audience!r} here")
+        )
     if read.content.encode() != candidate.data:
         found.append(("signature.content", "the signed content is not the content at hand"))
     if item is not None and read.ref.version != item.ref.version:

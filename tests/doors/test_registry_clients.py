@@ -140,7 +140,7 @@ def test_an_older_version_is_not_taken_for_the_newest(published: Kiwi, owner: ps
 
 
 def test_a_yank_cannot_be_unsaid(published: Kiwi, owner: psycopg.Connection):
-    published.run("yank", "acme/note@1.0.0", "--reason", "wrong hours")
+    published.run("yank", "acme/note@1.0.0", "--reason", "wrong hours", "--yes")
     other = other_user(published)
     gone = other.run("get", "acme/note@registry", expect=1)
     assert "was yanked" in gone.stderr
@@ -236,7 +236,7 @@ def test_a_pull_fails_closed(published: Kiwi):
 def test_keys_are_rotated_without_signing_history_again(published: Kiwi):
     old = published.json("registry", "signers")[0]["key_id"]
     published.run("keys", "new", "second", "--principal", ADA)
-    published.run("registry", "retire", old, "--reason", "new key")
+    published.run("registry", "retire", old, "--reason", "new key", "--yes")
     assert "retired by registry kiwi" in published.run("trust", "list").stdout
     assert [hit["version"] for hit in published.json(*QUERY)["hits"]] == ["1.0.0"]
     path = published.write("knowledge/acme/late.md", note("1.0.0"))

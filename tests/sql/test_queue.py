@@ -147,7 +147,7 @@ async def test_watching_hears_of_a_publication_at_once_and_stops_when_told(url: 
 
     async def work() -> None:
         async with tier(url, tmp_path / "worker") as registry:
-            async for outcome in watch(registry, writer(), stop, every=60):
+            async for outcome in watch(registry, writer, stop, every=60):
                 await seen.put(outcome)
 
     async with tier(url, tmp_path / "publisher") as publisher:
@@ -191,7 +191,7 @@ async def test_watching_goes_on_after_its_connections_were_cut(
 
     async def work() -> None:
         async with tier(url, tmp_path / "worker") as registry:
-            async for outcome in watch(registry, writer(), stop, every=60):
+            async for outcome in watch(registry, writer, stop, every=60):
                 await seen.put(outcome)
 
     async with tier(url, tmp_path / "publisher") as publisher:
@@ -260,7 +260,7 @@ async def test_an_indexer_that_is_cancelled_says_so_and_gives_its_claims_back(
         await publish(registry, candidate("acme/x"))
 
         async def work() -> None:
-            async with aclosing(watch(registry, writer(model=model), asyncio.Event())) as outcomes:
+            async with aclosing(watch(registry, lambda: writer(model=model), asyncio.Event())) as outcomes:
                 async for _ in outcomes:
                     pass
 

@@ -10,7 +10,7 @@ begin
     if coalesce(name_of_registry, '') = '' or exists (select from kiwi.item_versions) then
         raise exception using
             errcode = 'KW013',
-            message = 'the registry''s name cannot be changed once something was published, and is not empty',
+            message = 'a registry gets a name that is not empty, once: what was published is signed for it',
             hint = 'set registry_name to the name that this registry has: kiwi registry status';
     end if;
     insert into kiwi.settings (name, value) values ('audience', name_of_registry)
