@@ -8,10 +8,7 @@ begin
     if not kiwi.is_mine(stored.owner_id, stored.owner_name) then
         -- Who only guesses what was signed gets the answer that a wrong guess gets.
         if not kiwi.ed25519_verify(stored.public_key, kiwi.dsse_pae(stored.payload_type, stored.payload), signature) then
-            raise exception using
-                errcode = 'KW015',
-                message = 'the signature does not match the payload and the enrolled key',
-                hint = 'sign the item again: kiwi sign PATH';
+            raise check_violation using constraint = 'item_versions_signature'; -- publish_item says what that means
         end if;
         raise exception using
             errcode = 'KW016',
