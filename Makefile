@@ -2,6 +2,7 @@
 #   make demo    keys, sign, index, publish, search all three tiers, on real items
 #   make test    every test            make check   format, lint, types, import contracts
 #   make bench   figures side by side  make soak    long runs: kill -9, many times
+#   make bench-1m                      the registry's search from 10,000 to 1,000,000 passages, meant for under 40 minutes
 #   make lock    renew requirements/   make clean   forget the set-up
 #   make supabase-migrations           renew supabase/migrations/ from migrations/ and sql/
 
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 export KIWI_CACHE_DIR ?= $(CURDIR)/.cache/kiwi
 
-.PHONY: demo test check bench soak lock format clean supabase-migrations supabase-release
+.PHONY: demo test check bench bench-1m soak lock format clean supabase-migrations supabase-release
 
 demo: $(VENV)/run
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
@@ -29,11 +30,15 @@ format: $(VENV)/dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/test
+bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.run
+
+bench-1m: $(VENV)/bench
+	nice $(BIN)/python -m benchmarks.million
 
 soak: $(VENV)/test
 	KIWI_KILLS=50 $(BIN)/python -m pytest tests/doors/test_kill.py
+	KIWI_QUERIES=10000 $(BIN)/python -m pytest tests/properties/test_hostile_queries.py
 
 supabase-migrations: $(VENV)/dev
 	$(BIN)/python supabase/generate.py
@@ -64,6 +69,10 @@ $(VENV)/dev: $(VENV)/run requirements/dev.txt
 
 $(VENV)/test: $(VENV)/dev requirements/parity.txt
 	$(PIP) -r requirements/parity.txt
+	touch $@
+
+$(VENV)/bench: $(VENV)/test requirements/bench.txt
+	$(PIP) --require-hashes --no-deps -r requirements/bench.txt
 	touch $@
 
 # The Supabase CLI is a package of Node's. Without Node, or out of its registry's reach, its tests are skipped and say so.

@@ -1,8 +1,8 @@
 """Encode throughput and cold start: the ``onnx`` provider against sentence-transformers, same texts, same threads.
 
 Run with ``python -m benchmarks.encode``; it prints JSON. Without sentence-transformers only Kiwi's own numbers are
-there. Rounds alternate between the two, so that a busy machine slows both; medians are reported. Each side runs
-at the batch size that suits it best on a CPU (4, and 8 of 1, 2, 8 and 32).
+there. Rounds alternate between the two, so that a busy machine slows both. Each side runs as suits it best on a CPU:
+Kiwi with batches of at most 256 tokens, one a thread, sentence-transformers with batches of 8 (of 1, 2, 8 and 32).
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.timing import spread, timed
 from kiwi_rag.embedding import EmbeddingProvider, load_provider
 from kiwi_rag.embedding.weights import ModelSource, onnx_files
 from tests.shared import CORPUS, ROOT
@@ -53,20 +52,13 @@ def texts_of(tokens: int, count: int) -> list[str]:
     return stretches[:: max(1, len(stretches) // count)][:count]
 
 
-def seconds(action: Callable[[], object]) -> float:
-    """Return how long `action` takes."""
-    started = time.perf_counter()
-    action()
-    return time.perf_counter() - started
-
-
-def throughput(providers: dict[str, EmbeddingProvider], texts: Sequence[str]) -> dict[str, float]:
-    """Return texts a second by provider, medians over alternating rounds after one to warm up."""
+def alternating(providers: dict[str, EmbeddingProvider], texts: Sequence[str]) -> dict[str, list[float]]:
+    """Return texts a second of each round by provider; rounds alternate, after one to warm up."""
     times: dict[str, list[float]] = {name: [] for name in providers}
     for _ in range(ROUNDS + 1):
         for name, provider in providers.items():
-            times[name].append(seconds(lambda provider=provider: provider.encode(texts)))
-    return {name: len(texts) / statistics.median(rounds[1:]) for name, rounds in times.items()}
+            times[name].append(timed(lambda provider=provider: provider.encode(texts))[0])
+    return {name: [len(texts) / taken for taken in rounds[1:]] for name, rounds in times.items()}
 
 
 def cold_start(name: str, runs: int) -> float:
@@ -82,15 +74,16 @@ def measure(threads: int = 0) -> dict[str, Any]:
         names.append("sentence-transformers")
     threads = threads or os.cpu_count() or 1
     providers = {n: load_provider(n, cache_dir=CACHE, threads=threads, hub="", cached=False) for n in names}
-    rates = throughput(providers, texts_of(TOKENS, TEXTS))
+    rates = alternating(providers, texts_of(TOKENS, TEXTS))
     result: dict[str, Any] = {
         "tokens": TOKENS,
         "threads": threads,
-        "texts_per_second": {name: round(rate, 1) for name, rate in rates.items()},
+        "texts_per_second": {name: spread(rounds, 1) for name, rounds in rates.items()},
         "cold_start_seconds": {name: round(cold_start(name, 3 if name == "onnx" else 1), 2) for name in names},
     }
     if len(names) == 2:
-        result["ratio"] = round(rates["onnx"] / rates["sentence-transformers"], 2)
+        pairs = zip(rates["onnx"], rates["sentence-transformers"], strict=True)
+        result["ratio"] = spread([ours / theirs for ours, theirs in pairs], 2)
     return result
 
 

@@ -1,25 +1,22 @@
 """`kiwi publish --all` of many items, as a user runs it: with an empty embedding cache, again when all is there, and
 into a second registry with every vector in the cache.
 
-Run: ``python benchmarks/publish.py [items]``. Prints one JSON object. The registry is the embedded one, so that its
+Run: ``python -m benchmarks.publish [items]``. Prints one JSON object. The registry is the embedded one, so that its
 server shares the machine's cores with the command; the items have distinct texts of two to three passages.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-KIWI = [sys.executable, "-m", "kiwi_rag.cli", "-q"]
+from benchmarks.place import Place
+
 PARTS = (
     "pump",
     "valve",
@@ -79,39 +76,24 @@ def write_items(project: Path, count: int) -> None:
         (folder / f"n{number}.md").write_text(note(number))
 
 
-def timed(arguments: list[str], env: dict[str, str], cwd: Path) -> float:
-    """Run a command; return seconds."""
-    begun = time.perf_counter()
-    subprocess.run([*KIWI, *arguments], env=env, cwd=cwd, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - begun
-
-
-def published(env: dict[str, str], project: Path) -> tuple[float, float]:
+def published(place: Place) -> tuple[float, float]:
     """Publish everything into a fresh registry, then once more; return the seconds of each."""
-    timed(["registry", "start"], env, project)
+    place.run("registry", "start")
     try:
-        return timed(["publish", "--all"], env, project), timed(["publish", "--all"], env, project)
+        return place.run("publish", "--all"), place.run("publish", "--all")
     finally:
-        timed(["registry", "stop"], env, project)
+        place.run("registry", "stop")
 
 
 def measure(count: int) -> dict[str, Any]:
     """Return items a second, ready for JSON."""
     with tempfile.TemporaryDirectory(prefix="kiwi-bench-") as folder:
-        Path(folder).chmod(0o755)
-        project, cache = Path(folder, "project"), Path(folder, "cache")
-        for made in ("home", "project", "cache"):
-            Path(folder, made).mkdir()
-        models = Path(os.environ.get("KIWI_CACHE_DIR", ROOT / ".cache/kiwi"), "models")
-        if models.is_dir():
-            (cache / "models").symlink_to(models)
-        env = {**os.environ, "HOME": f"{folder}/home", "KIWI_CACHE_DIR": str(cache), "KIWI_KEY_PASSPHRASE": "bench"}
-        write_items(project, count)
-        for call in (["init"], ["keys", "new"], ["sign", ".ai"]):
-            timed(call, env, project)
-        shutil.copytree(env["HOME"], f"{folder}/other")  # the same keys, and no registry yet
-        cold, again = published(env, project)
-        warm, _ = published({**env, "HOME": f"{folder}/other"}, project)
+        place, other = Place.below(Path(folder)), Path(folder, "other")
+        write_items(place.project, count)
+        place.run("sign", ".ai")
+        shutil.copytree(place.env["HOME"], other)  # the same keys, and no registry yet
+        cold, again = published(place)
+        warm, _ = published(place.with_home(other))
     return {
         "items": count,
         "items_per_second": {

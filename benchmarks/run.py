@@ -1,109 +1,109 @@
-"""`make bench`: everything that is measured, side by side in one run → benchmarks/RESULTS.md and results.json."""
+"""`make bench`: everything that is measured, side by side in one run → benchmarks/RESULTS.md and results.json.
+
+Each script runs in a process of its own and prints JSON; one that fails is named in the results and stops no other.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
-import tempfile
-import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks import quality_report
+from benchmarks.ratios import table
+from benchmarks.timing import timed
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-REPEATS = 9
+SCRIPTS: Mapping[str, tuple[str, ...]] = {
+    "processes": (),
+    "local_search": (),
+    "encode": (),
+    "index_throughput": (),
+    "federated": (),
+    "registry_search": (),
+    "words": ("10000",),
+    "quality": ("acme", "corpus", "fitz-gov", "fitz-gov-untitled"),
+    "publish": ("300",),
+    "sql_signature": (),
+}
+"""Scripts beside this one, in the order in which they run, with their arguments; RESULTS.md says how long each took."""
 
 
-def seconds(command: list[str], env: dict[str, str], cwd: Path) -> dict[str, float]:
-    """Return median, min and max wall time of a command over `REPEATS` runs, in seconds."""
-    times = []
-    for _ in range(REPEATS):
-        begun = time.perf_counter()
-        subprocess.run(command, env=env, cwd=cwd, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        times.append(time.perf_counter() - begun)
-    return {"median": statistics.median(times), "min": min(times), "max": max(times)}
+def script(name: str, arguments: tuple[str, ...]) -> dict[str, Any]:
+    """Run a script; return what it printed, or how it failed, and the seconds that it took."""
+    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
+    taken, done = timed(lambda: subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False))
+    seconds = round(taken, 1)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return {"failed": f"exit code {done.returncode}: {last}", "script_seconds": seconds}
+    return {**json.loads(done.stdout), "script_seconds": seconds}
 
 
-def processes() -> dict[str, dict[str, float]]:
-    """Time whole processes: bare Python, `kiwi --help`, and a cold `kiwi search` over the example items."""
-    kiwi = [sys.executable, "-m", "kiwi_rag.cli"]
-    with tempfile.TemporaryDirectory() as folder:
-        home, project = Path(folder, "home"), Path(folder, "project")
-        home.mkdir()
-        project.mkdir()
-        env = {**os.environ, "HOME": str(home), "KIWI_KEY_PASSPHRASE": "bench"}
-        env.setdefault("KIWI_CACHE_DIR", str(ROOT / ".cache/kiwi"))
-        bare = seconds([sys.executable, "-c", "pass"], env, project)
-        help_ = seconds([*kiwi, "--help"], env, project)
-        for call in (["init"], ["keys", "new"]):
-            subprocess.run([*kiwi, "-q", *call], env=env, cwd=project, check=True, stdout=subprocess.DEVNULL)
-        subprocess.run(["cp", "-R", f"{ROOT}/examples/acme/.ai/.", ".ai/"], cwd=project, check=True)
-        for call in (["sign", ".ai"], ["index"]):
-            subprocess.run([*kiwi, "-q", *call], env=env, cwd=project, check=True, stdout=subprocess.DEVNULL)
-        # A query that is new each time: the embedding cache must not answer it.
-        cold = [
-            seconds([*kiwi, "search", f"take back release {n}"], env, project)["median"] for n in range(3)
-        ]  # fmt: skip
-        first = []
-        for n in range(REPEATS):
-            begun = time.perf_counter()
-            subprocess.run(
-                [*kiwi, "search", f"undo the deploy of service {n}"], env=env, cwd=project, check=True,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-            first.append(time.perf_counter() - begun)
-    return {
-        "python -c pass": bare,
-        "kiwi --help": help_,
-        "kiwi search, query seen before": {"median": statistics.median(cold), "min": min(cold), "max": max(cold)},
-        "kiwi search, cold": {"median": statistics.median(first), "min": min(first), "max": max(first)},
-    }
-
-
-def script(name: str) -> Any:
-    """Run one of the scripts beside this one in a process of its own, and return what it printed."""
-    done = subprocess.run([sys.executable, HERE / name], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    return json.loads(done.stdout)
-
-
-def main() -> None:
-    """Measure and write both files."""
-    results = {
+def measure(names: list[str]) -> dict[str, Any]:
+    """Return the results of the named scripts, all when there are none, and of the last `make bench-1m`."""
+    results: dict[str, Any] = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         "load": os.getloadavg()[0],
-        "processes": processes(),
-        "local_search": script("local_search.py"),
-        "encode": script("encode.py"),
-        "publish": script("publish.py"),
-        "sql_signature": script("sql_signature.py"),
     }
-    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    (HERE / "RESULTS.md").write_text(table(results))
-    print((HERE / "RESULTS.md").read_text())
+    for name in names or SCRIPTS:
+        print(f"{name} …", file=sys.stderr, flush=True)
+        results[name] = script(name, SCRIPTS[name])
+    million = HERE / "million.json"
+    if million.is_file():
+        results["million"] = json.loads(million.read_text())
+    return results
 
 
-def table(results: dict[str, Any]) -> str:
-    """Return the results as Markdown."""
+def markdown(results: Mapping[str, Any]) -> str:
+    """Return the results as Markdown: the table of ratios, then every script's figures."""
     lines = [
         "# Results",
         "",
         f"Made by `make bench` at {results['at']} on {results['machine']}; load before the run {results['load']:.2f}.",
-        f"Processes: median of {REPEATS} runs, with min and max as the noise.",
+        "What a ratio compares was measured side by side in one run, in turns; shown are the median of its repeats",
+        "and, as the noise, their least and greatest; – where nothing was repeated.",
         "",
-        "| process | median s | min | max |",
-        "| --- | --- | --- | --- |",
+        *table(results),
     ]
-    for name, row in results["processes"].items():
-        lines.append(f"| `{name}` | {row['median']:.3f} | {row['min']:.3f} | {row['max']:.3f} |")
-    for title in ("local_search", "encode", "sql_signature", "publish"):
-        lines += ["", f"## {title}", "", "```json", json.dumps(results[title], indent=1), "```"]
+    for name in SCRIPTS:
+        if name in results:
+            lines += ["", f"## {name}", *_figures(name, results[name])]
+    seconds = {name: found["script_seconds"] for name, found in results.items() if "script_seconds" in _mapping(found)}
+    lines += ["", f"## Seconds ({sum(seconds.values()) / 60:.1f} minutes)", "", "| script | s |", "| --- | --- |"]
+    lines += [f"| {name} | {taken:g} |" for name, taken in seconds.items()]
     return "\n".join(lines) + "\n"
+
+
+def _figures(name: str, found: Mapping[str, Any]) -> list[str]:
+    if name == "quality" and "failed" not in found:
+        return quality_report.tables(found)
+    return ["", "```json", json.dumps(found, indent=1), "```"]
+
+
+def _mapping(found: Any) -> Mapping[str, Any]:
+    return found if isinstance(found, Mapping) else {}
+
+
+def main() -> None:
+    """Measure and write both files; with names of scripts, only print the table of what those measure."""
+    names = sys.argv[1:]
+    results = measure(names)
+    if names:
+        print("\n".join(table(results)))
+        return
+    kept = {name: value for name, value in results.items() if name != "million"}
+    (HERE / "results.json").write_text(json.dumps(kept, indent=1) + "\n")
+    (HERE / "RESULTS.md").write_text(markdown(results))
+    print((HERE / "RESULTS.md").read_text())
 
 
 if __name__ == "__main__":

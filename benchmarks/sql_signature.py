@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from benchmarks.timing import spread, timed
 from kiwi_rag.registry import server
 from kiwi_rag.registry.migrate import migrate
 from kiwi_rag.signing import dsse, ed25519
@@ -37,13 +36,7 @@ def signed() -> Case:
 
 def milliseconds(verify: Callable[[Case], object], cases: list[Case]) -> dict[str, float]:
     """Return median, min and max of single calls."""
-    times = []
-    for case in cases:
-        begun = time.perf_counter()
-        verify(case)
-        times.append(1000 * (time.perf_counter() - begun))
-    rounded = {"median": statistics.median(times), "min": min(times), "max": max(times)}
-    return {name: round(value, 3) for name, value in rounded.items()}
+    return spread([1000 * timed(lambda c=case: verify(c))[0] for case in cases])
 
 
 def measure(url: str) -> dict[str, object]:

@@ -6,8 +6,9 @@ are sent or which code and weights are used: those keys are refused in it.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,9 @@ class Settings:
     limit: int = _setting(10, "hits that a search shows", project=True)
     alpha: float = _setting(-1.0, "weight of the vector leg, 0 to 1; -1: the tuned one", project=True)
     half_life_days: float = _setting(0.0, "recency: days after which a hit's score halves; 0: off", project=True)
+    per_signer: int = _setting(
+        -1, "hits of one signer; 0: any number; -1: half, once three signers are found", project=True
+    )
     deadline: float = _setting(10.0, "seconds that a tier may take to answer", project=True)
 
     @property
@@ -174,11 +178,28 @@ def _typed(name: str, value: Any, source: str) -> Any:
     try:
         if isinstance(value, (bool, list, dict)) or value is None:
             raise ValueError(f"a {wanted.__name__} is wanted")
-        return wanted(value)
+        typed = wanted(value)
+        _check_range(name, typed, source)
+        return typed
     except (ValueError, OverflowError) as error:
         secret = any(f.metadata["secret"] for f in fields(Settings) if f.name == name)
         shown = "(hidden)" if secret else repr(value)
         raise ConfigError(f"{source}: {name} = {shown} is not valid: {error}") from error
+
+
+# What a number may be, beside a number, and how that is said. A NaN is in no range.
+_RANGES: Mapping[str, tuple[Callable[[float], bool], str]] = {
+    "deadline": (lambda seconds: 0 < seconds < math.inf, "a number above 0"),
+    "half_life_days": (lambda days: 0 <= days < math.inf, "a number from 0 up"),
+    "alpha": (lambda share: 0 <= share <= 1 or share == Settings().alpha, "between 0 and 1"),
+}
+
+
+def _check_range(name: str, value: Any, source: str) -> None:
+    is_within, wanted = _RANGES.get(name, (lambda _: True, ""))
+    left_out = name == "alpha" and source == "flag" and value < 0  # a flag is left out where none is wanted
+    if left_out or not is_within(value):
+        raise ValueError(f"{name} {value:g} is not {wanted}")
 
 
 def _from_project(path: Path) -> dict[str, Any]:

@@ -36,6 +36,7 @@
         ├── StoreFull             full            the disk is full; nothing was half-written
         ├── StoreCorrupt          corrupt         the catalog or an index is damaged
         ├── MemoryDamaged         memory          what was remembered of a registry cannot be read
+        ├── FellSilent            silent          a tier stopped answering while its hits were verified
         └── RegistryError         registry        the base of what a registry can get wrong
             ├── RegistryUnreachable unreachable   no connection; says nothing about what it holds
             ├── RegistryOutdated  outdated        its schema is not the one this Kiwi speaks
@@ -291,6 +292,12 @@ class MemoryDamaged(StoreError):
     """What was remembered of a registry cannot be read."""
 
     code = "memory"
+
+
+class FellSilent(StoreError):
+    """The tier stopped answering while its hits were verified; its outcome says so."""
+
+    code = "silent"
 
 
 class RegistryError(StoreError):

@@ -33,12 +33,18 @@ MAX_TERM_LENGTH = 64
 
 def terms(text: str) -> list[str]:
     """Return the terms of `text` in order, repeats kept; stop words left out."""
-    return [term for word in _WORD.findall(text) for term in _expand(word)]
+    return [term for word in _WORD.findall(text) for piece in _pieces(word) if (term := _term(piece))]
 
 
 def query_terms(text: str) -> tuple[str, ...]:
     """Return the distinct terms of a query, in the order they first occur."""
     return tuple(dict.fromkeys(terms(text)))
+
+
+def typed_words(text: str) -> list[dict[str, str]]:
+    """Return of each word of a query its terms, the whole word's first, each with the letters that it was made of."""
+    words = ({term: piece for piece in _pieces(word) if (term := _term(piece))} for word in _WORD.findall(text))
+    return [word for word in words if word]
 
 
 def term_frequencies(text: str) -> Counter[str]:
@@ -56,6 +62,11 @@ def bm25_weights(statistics: CollectionStatistics, query: Iterable[str]) -> dict
     return {t: math.log1p((count - df + 0.5) / (df + 0.5)) for t, df in frequency.items() if df > 0}
 
 
+def max_term_score(statistics: CollectionStatistics) -> float:
+    """Return the most that one word can be worth in BM25: it stands in a single passage, again and again."""
+    return (K1 + 1) * math.log1p((max(statistics.passages, 1) - 0.5) / 1.5)
+
+
 def bm25(frequencies: Mapping[str, int], length: int, weights: Mapping[str, float], average_length: float) -> float:
     """Score one passage: Σ idf · tf · (k1 + 1) / (tf + k1 · (1 - b + b · length / average_length))."""
     norm = K1 * (1 - B + B * length / average_length)
@@ -64,13 +75,11 @@ def bm25(frequencies: Mapping[str, int], length: int, weights: Mapping[str, floa
     )
 
 
-def _expand(word: str) -> Iterator[str]:
+def _pieces(word: str) -> Iterator[str]:
+    yield word
     parts = _PART.findall(word) if word.isascii() else word.split("_")
-    whole = _term(word)
-    if whole:
-        yield whole
     if len(parts) > 1:
-        yield from filter(None, map(_term, parts))
+        yield from parts
 
 
 @lru_cache(maxsize=65_536)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.ownership import CATALOG_NAME
+from kiwi_rag.stores.local.planner import EXACT_LIMIT
 from kiwi_rag.tiers import RANKS, Tier
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.policy import policy_of
@@ -31,8 +32,9 @@ from kiwi_rag.validation.signature import Candidate
 
 AUDIENCE = "kiwi"
 NOW = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
-ADA, BOB = keys.generate("ada"), keys.generate("bob")
+ADA, BOB, EVE = keys.generate("ada"), keys.generate("bob"), keys.generate("eve")
 TRUST = TrustPolicy((Signer("ada@acme", ADA.public_key), Signer("bob@acme", BOB.public_key)))
+THREE = TrustPolicy((*TRUST.signers, Signer("eve@acme", EVE.public_key)))
 NOTE = """---
 title: {title}
 description: {title}, in a sentence.
@@ -50,7 +52,7 @@ author: ada
 class WordsProvider(EmbeddingProvider):
     """A bag of hashed words with a little noise of the text's own, so that no two texts tie.
 
-    Components are multiples of 2^-10: a dot product of two such vectors is exact in float32, in whatever order it is
+    Components are multiples of 2^-12: a dot product of two such vectors is exact in float32, in whatever order it is
     summed, so a score does not depend on how many rows a tier has.
     """
 
@@ -70,11 +72,11 @@ class WordsProvider(EmbeddingProvider):
         for term in terms(text):
             vector += np.random.default_rng(int(sha256_hex(term.encode())[:16], 16)).standard_normal(384)
         unit = vector / np.linalg.norm(vector)
-        return (np.round(unit * 1024) / 1024).astype(np.float32)
+        return (np.round(unit * 4096) / 4096).astype(np.float32)
 
 
 EMBED = WordsProvider()
-GATE = ValidationManager(TRUST, AUDIENCE)
+GATE = ValidationManager(THREE, AUDIENCE)
 WRITER = Writer(GATE, EMBED)
 
 
@@ -94,11 +96,12 @@ class Shelf:
     """Local tiers below one folder, made when they are first named."""
 
     folder: Path
+    exact_limit: int = EXACT_LIMIT
     tiers: dict[str, Tier[Any]] = field(default_factory=dict)
 
     def tier(self, name: str) -> Tier[Any]:
         if name not in self.tiers:
-            store = LocalVectorStore(self.folder / name, "owner")
+            store = LocalVectorStore(self.folder / name, "owner", exact_limit=self.exact_limit)
             self.tiers[name] = Tier(name, RANKS[name], store, policy_of(name), store.audit)
         return self.tiers[name]
 
@@ -128,8 +131,8 @@ class Shelf:
         return HybridSearchHandler(list(self.tiers.values()), **settings)
 
     async def search(self, text: str, *, limit: int = 10, alpha: float | None = None, **options: Any) -> SearchReply:
-        half_life = options.pop("half_life_days", None)
-        query = SearchQuery(text, "all", limit=limit, alpha=alpha, half_life_days=half_life)
+        asked = {f.name: options.pop(f.name) for f in fields(SearchQuery) if f.name in options}
+        query = SearchQuery(text, "all", limit=limit, alpha=alpha, **asked)
         return await self.handler(**options).search(query)
 
     async def close(self) -> None:

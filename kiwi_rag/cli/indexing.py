@@ -13,6 +13,7 @@ from kiwi_rag import present
 from kiwi_rag.app import App
 from kiwi_rag.cli.author import acknowledge, report_rejections
 from kiwi_rag.cli.session import DONE, PARTLY, Session
+from kiwi_rag.cli.tuning import keep_tuned, tune_if_due
 from kiwi_rag.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ async def _index(session: Session, app: App, switch: bool) -> int:
         else:
             done.append(str(outcome))
             told(f"indexed  {outcome}")
+    await tune_if_due(session, app, model)  # before searches move to it
     progress = await registry.store.finish_model(model, insist=switch)
     if session.as_json:
         refused = [{"ref": one.ref, **one.error.as_dict()} for one in failed]
@@ -104,7 +106,7 @@ async def _watch(session: Session, app: App, every: float) -> int:
         app.judge_anew()
         return app.writer
 
-    async with aclosing(watch(app.registry(), anew, stop, every=every)) as outcomes:
+    async with keep_tuned(session, app), aclosing(watch(app.registry(), anew, stop, every=every)) as outcomes:
         async for outcome in outcomes:
             if isinstance(outcome, Unreachable):
                 session.say(f"{outcome.error.message}; again in {outcome.pause:g} s")

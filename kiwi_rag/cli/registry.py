@@ -11,6 +11,7 @@ from kiwi_rag import present
 from kiwi_rag.app import App
 from kiwi_rag.cli.indexing import index, verify
 from kiwi_rag.cli.session import DONE, PARTLY, Session
+from kiwi_rag.cli.tuning import tune
 from kiwi_rag.cli.withdraw import accept, retire, revoke
 from kiwi_rag.errors import RegistryError, RegistryRefused, RegistryUnreachable, UsageError
 from kiwi_rag.signing.trust import SignerStatus
@@ -61,7 +62,7 @@ def status(session: Session) -> int:
     return session.run(lambda app: _status(session, app))
 
 
-for command in (index, verify, retire, revoke, accept):
+for command in (index, tune, verify, retire, revoke, accept):
     registry.add_command(command)
 
 

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import get_args
 
 import click
 
 from kiwi_rag import present
 from kiwi_rag.app import App
 from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
-from kiwi_rag.model import Filters, SearchQuery, SearchReply
+from kiwi_rag.config import Settings
+from kiwi_rag.model import Filters, FusionMethod, FusionWeights, SearchQuery, SearchReply
 from kiwi_rag.refs import ItemType
 from kiwi_rag.tiers import SOURCES
 
 SOURCE = click.option("--source", type=click.Choice(list(SOURCES)), help="Tiers to ask; default: local.")
 FORMATS = ["text", "json", "jsonl", "md", "paths"]
+
+
+def _cap(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
+    """Read ``N`` or ``off``."""
+    if value is None or value == "off":
+        return None if value is None else 0
+    if not value.isascii() or not value.isdecimal() or not 1 <= len(value) <= 4 or int(value) < 1:
+        raise click.BadParameter(f"{value[:20]!r} is neither a number from 1 up nor off")
+    return int(value)
+
+
+def _weights(_context: click.Context, _parameter: click.Parameter, value: str | None) -> FusionWeights | None:
+    """Read a file of weights, or shares by name."""
+    from kiwi_rag.search.weights import read_weights
+
+    return read_weights(value) if value else None
+
+
+WEIGHTS = click.option(
+    "--weights", callback=_weights, metavar="FILE|NAME=SHARE,…", help="Weights of the fusion; default: the tuned ones."
+)
 
 
 @click.command(epilog='Example: kiwi search "undo a bad release" --source all --type directive --limit 5')
@@ -29,6 +53,11 @@ FORMATS = ["text", "json", "jsonl", "md", "paths"]
 @click.option("--since", type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"]), help="Only signed since, UTC.")
 @click.option("--limit", "-n", type=int, help="Hits to show; default 10.")
 @click.option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
+@WEIGHTS
+@click.option(
+    "--fusion", type=click.Choice(get_args(FusionMethod)), default="convex", help="By scores, or by ranks alone."
+)
+@click.option("--per-signer", callback=_cap, metavar="N|off", help="Hits that one signer may have.")
 @click.option("--explain", is_flag=True, help="Show how each score came about.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.pass_obj
@@ -45,6 +74,9 @@ def search(
     since: datetime | None,
     limit: int | None,
     alpha: float | None,
+    weights: FusionWeights | None,
+    fusion: FusionMethod,
+    per_signer: int | None,
     explain: bool,
     form: str,
 ) -> int:
@@ -58,17 +90,28 @@ def search(
         signer,
         since.replace(tzinfo=UTC) if since else None,
     )
-    flags = {"source": source, "limit": limit, "alpha": alpha}
-    reply = session.run(lambda app: _search(app, " ".join(query), filters), **flags)
+    asked = SearchQuery(" ".join(query), filters=filters, weights=weights, fusion=fusion)
+    flags = {"source": source, "limit": limit, "alpha": alpha, "per_signer": per_signer}
+    reply = session.run(lambda app: _search(app, asked), **flags)
     _show(session, reply, form, explain)
     return exit_code_of(reply)
 
 
-async def _search(app: App, text: str, filters: Filters) -> SearchReply:
-    s = app.settings
-    alpha = None if s.alpha < 0 else s.alpha
-    query = SearchQuery(text, s.source, filters, s.limit, alpha, s.half_life_days or None)
-    return await app.searcher(s.source).search(query)
+async def _search(app: App, asked: SearchQuery) -> SearchReply:
+    query = as_set(asked, app.settings)
+    return await app.searcher(query.source).search(query)
+
+
+def as_set(query: SearchQuery, settings: Settings) -> SearchQuery:
+    """Return a query with what the settings, and the flags that stand for them, say of every search."""
+    return replace(
+        query,
+        source=settings.source,
+        limit=settings.limit,
+        alpha=None if settings.alpha < 0 else settings.alpha,
+        half_life_days=settings.half_life_days or None,
+        per_signer=None if settings.per_signer < 0 else settings.per_signer,
+    )
 
 
 def exit_code_of(reply: SearchReply) -> int:
@@ -80,7 +123,7 @@ def exit_code_of(reply: SearchReply) -> int:
 
 def _show(session: Session, reply: SearchReply, form: str, explain: bool) -> None:
     if session.as_json:
-        session.data(present.reply_json(reply))
+        session.data(present.reply_json(reply, explain))
     elif form == "json":
         session.data(present.reply_json(reply)["hits"])
     elif form == "jsonl":
@@ -90,5 +133,7 @@ def _show(session: Session, reply: SearchReply, form: str, explain: bool) -> Non
         texts = {"md": present.hits_markdown, "paths": present.hits_paths}
         show = texts.get(form) or (lambda r: present.hits_text(r, session.style, explain))
         session.out(show(reply))
+        if explain and form == "text":
+            session.out(f"\n{present.explanation_text(reply, session.style)}")
     for line in present.notices(reply):
         session.say(line)

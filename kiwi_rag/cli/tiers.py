@@ -12,14 +12,24 @@ from kiwi_rag.cli.freshness import learn_who_lost_trust
 from kiwi_rag.cli.session import Session
 from kiwi_rag.errors import Rejected
 
+JOBS = 2  # as in kiwi_rag.ingest.encoding, which help need not import
+
 
 @click.command(epilog="Example: kiwi index, or kiwi index --tier user")
 @TIER
 @click.option("--rebuild", is_flag=True, help="Empty the index first; versions seen and the audit log stay.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=JOBS,
+    show_default=True,
+    help="Groups of 64 passages encoded at once. The local model uses every core as it is, and more jobs gain nothing;"
+    " a server that embeds may answer several at once.",
+)
 @click.pass_obj
-def index(session: Session, tier: str, rebuild: bool) -> int:
+def index(session: Session, tier: str, rebuild: bool, jobs: int) -> int:
     """Admit, embed and store what changed; forget what is gone. Safe to stop and to run again."""
-    return session.run(lambda app: _index(session, app, tier, rebuild))
+    return session.run(lambda app: _index(session, app, tier, rebuild, jobs))
 
 
 @click.command(epilog="Example: kiwi sync --to user, or kiwi sync .ai/knowledge --to user")
@@ -32,15 +42,15 @@ def sync(session: Session, paths: tuple[Path, ...], target: str, force: bool) ->
     return session.run(lambda app: _sync(session, app, paths, target, force))
 
 
-async def _index(session: Session, app: App, tier: str, rebuild: bool) -> int:
+async def _index(session: Session, app: App, tier: str, rebuild: bool, jobs: int) -> int:
     from kiwi_rag import ingest
 
     if rebuild:
         await app.local(tier).store.clear()
-    with session.bar(f"index {tier}", "passages") as planned:
+    with session.bar(f"index {tier}", "files") as planned:
         acknowledged = acknowledge(session) if not session.draws_bars else lambda _: None
         report = await ingest.index(
-            app.local(tier), app.writer, planned, lambda admission: acknowledged(f"stored  {admission.ref}")
+            app.local(tier), app.writer, planned, lambda admission: acknowledged(f"stored  {admission.ref}"), jobs
         )
     encoded = getattr(app.embed, "encoded", None)
     if session.as_json:

@@ -39,7 +39,7 @@ class EmbeddingProvider(ABC):
     """Turns texts into L2-normalised ``float32`` vectors of one fixed dimension."""
 
     batch_size = 4
-    """Texts a call of ``encode``; on a CPU 2–4 beat larger ones, which pay for padding and leave the caches."""
+    """Texts a call of ``encode``."""
 
     @property
     @abstractmethod

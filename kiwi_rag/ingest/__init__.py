@@ -1,16 +1,14 @@
 """The write path: read → admit → split → embed → store.
 
-Of a tier of files it is all in `files`; of a registry it has two halves, `publishing` and `indexing`, which two roles
-may run, and `reverify` looks at what came of them.
+Of a tier of files it is in `files`, and `refresh` brings a whole tier up to date; of a registry it has two halves,
+`publishing` and `indexing`, which two roles may run, and `reverify` looks at what came of them.
 """
 
 from kiwi_rag.ingest.files import (
     GATE_VERSION,
-    IndexReport,
     Writer,
     admit,
     embed,
-    index,
     ingest,
     publish,
     read,
@@ -18,6 +16,7 @@ from kiwi_rag.ingest.files import (
     side_path,
     store,
 )
+from kiwi_rag.ingest.refresh import IndexReport, index
 
 __all__ = [
     "GATE_VERSION",

@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from kiwi_rag.embedding.base import EmbeddingProvider
-from kiwi_rag.errors import Rejected, SourceUnreadable
-from kiwi_rag.formats import SourceFile, read_source, walk
+from kiwi_rag.errors import SourceUnreadable
+from kiwi_rag.formats import SourceFile, read_source
 from kiwi_rag.model import Admission, EmbeddingRecord, Finding, Passage, Visibility, sha256_hex
-from kiwi_rag.passages import split
-from kiwi_rag.refs import ItemRef
+from kiwi_rag.passages import embedded_text, split
 from kiwi_rag.stores.base import FileStore, PublishingStore, Receipt, SourceStamp, VectorStore
 from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.manager import ValidationManager, ref_of
 from kiwi_rag.validation.signature import Candidate
 
-GATE_VERSION = 1
-"""Raise it when the gate or the parsers judge differently: every file is then judged again."""
+GATE_VERSION = 2
+"""Raise it when the gate or the parsers judge differently, or files are split anew: every file is then judged again."""
 
 Progress = Callable[[int], None]
 
@@ -31,35 +30,6 @@ class Writer:
 
     gate: ValidationManager
     embed: EmbeddingProvider
-
-
-@dataclass(frozen=True, slots=True)
-class IndexReport:
-    """What an index run did: references in order, rejections with their findings, and passages stored."""
-
-    admitted: tuple[ItemRef, ...] = ()
-    unchanged: int = 0
-    removed: tuple[ItemRef, ...] = ()
-    rejected: tuple[Rejected, ...] = ()
-    passages: int = 0
-
-
-@dataclass(slots=True)
-class _Work:
-    """One changed file on its way in."""
-
-    admission: Admission
-    passages: tuple[Passage, ...]
-    stamp: SourceStamp
-
-
-@dataclass(slots=True)
-class _Survey:
-    """What a walk found."""
-
-    work: list[_Work] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
-    unchanged: int = 0
 
 
 async def ingest(source: SourceFile, to: Tier[FileStore], writer: Writer) -> Admission:
@@ -82,40 +52,6 @@ async def store(
     """Split, embed and store what was admitted, with the stamp of the file that it was read from."""
     records = await embed(admission, split(admission.item), writer)
     await to.store.upsert(records, stamp(source, candidate, admission, rules(to, writer)))
-
-
-async def index(
-    to: Tier[FileStore],
-    writer: Writer,
-    planned: Callable[[int], Progress] = lambda _: lambda _: None,
-    stored: Callable[[Admission], None] = lambda _: None,
-) -> IndexReport:
-    """Bring a tier's index up to its files: only what changed is judged and embedded again.
-
-    A file that is refused keeps what was last admitted of it; a file that is gone takes its item with it; one that
-    cannot be read is reported and changes nothing. May be interrupted anywhere and run again.
-
-    Parameters
-    ----------
-    planned
-        Called once with the number of passages to store; returns what to call as they are.
-    stored
-        Called with each item as soon as it is durable.
-    """
-    root = _root(to)
-    async with to.store.writing():
-        await _clear_other_model(to.store, writer)
-        known = await to.store.sources()
-        sources = await asyncio.to_thread(lambda: list(walk(root)))
-        removed = await _remove_vanished(to, known, sources)
-        survey = await _survey(sources, known, to, writer)
-        progress = planned(sum(len(w.passages) for w in survey.work))
-        for work in survey.work:
-            await to.store.upsert(await embed(work.admission, work.passages, writer, progress), work.stamp)
-            stored(work.admission)
-    admitted = tuple(w.admission.ref for w in survey.work)
-    passages = sum(len(w.passages) for w in survey.work)
-    return IndexReport(admitted, survey.unchanged, removed, tuple(survey.rejected), passages)
 
 
 async def publish(
@@ -151,8 +87,8 @@ def read(source: SourceFile, to: Tier[VectorStore], gate: ValidationManager) -> 
         finding = source.problem or Finding("source.item-id", "the file has no item id", path=str(source.path))
         raise gate.reject(str(source.path), [finding], to.policy, to.audit)
     try:
-        data = read_source(source.path, _root(to))
-        side = _side(source.path, _root(to))
+        data = read_source(source.path, root_of(to))
+        side = _side(source.path, root_of(to))
     except SourceUnreadable as error:
         finding = Finding("source.unreadable", error.message, path=str(source.path), hint=error.hint)
         raise gate.reject(f"{source.item_type}:{source.item_id}", [finding], to.policy, to.audit) from error
@@ -181,7 +117,7 @@ async def embed(
     admission: Admission, passages: Sequence[Passage], writer: Writer, progress: Progress | None = None
 ) -> list[EmbeddingRecord]:
     """Return an admitted item's passages with their vectors."""
-    vectors = await writer.embed.documents([p.embedded_text for p in passages], progress)
+    vectors = await writer.embed.documents([embedded_text(p) for p in passages], progress)
     fingerprint = str(writer.embed.fingerprint)
     return [
         EmbeddingRecord(admission, passage, vector, fingerprint)
@@ -191,9 +127,9 @@ async def embed(
 
 def stamp(source: SourceFile, candidate: Candidate, admission: Admission, gate_stamp: str) -> SourceStamp:
     """Return what a file was, for the next run to compare with."""
-    digests = _digests(candidate.data, candidate.side)
     size, ref = len(candidate.data), admission.ref
-    return SourceStamp(str(source.path), size, 0, *digests, gate_stamp, ref.item_type, ref.item_id, admission.digest)
+    both = digests(candidate.data, candidate.side)
+    return SourceStamp(str(source.path), size, 0, *both, gate_stamp, ref.item_type, ref.item_id, admission.digest)
 
 
 def rules(to: Tier[VectorStore], writer: Writer) -> str:
@@ -218,62 +154,9 @@ def shown(path: Path) -> str:
         return str(path)
 
 
-async def _survey(
-    sources: Sequence[SourceFile], known: Mapping[str, SourceStamp], to: Tier[VectorStore], writer: Writer
-) -> _Survey:
-    survey, gate_stamp = _Survey(), rules(to, writer)
-    for source in sources:
-        try:
-            candidate = read(source, to, writer.gate)
-            if _is_unchanged(known.get(str(source.path)), candidate, gate_stamp):
-                survey.unchanged += 1
-                continue
-            admission = await admit(candidate, to, writer.gate)
-        except Rejected as rejection:
-            survey.rejected.append(rejection)
-        else:
-            passages = await asyncio.to_thread(split, admission.item)
-            survey.work.append(_Work(admission, passages, stamp(source, candidate, admission, gate_stamp)))
-    return survey
-
-
-def _is_unchanged(before: SourceStamp | None, candidate: Candidate, gate_stamp: str) -> bool:
-    if before is None or before.gate_stamp != gate_stamp:
-        return False
-    return (before.sha256, before.sig_sha256) == _digests(candidate.data, candidate.side)
-
-
-def _digests(data: bytes, side: bytes | None) -> tuple[str, str]:
+def digests(data: bytes, side: bytes | None) -> tuple[str, str]:
+    """Return the hex SHA-256 of a file and of its signature, which is empty where there is none."""
     return sha256_hex(data), sha256_hex(side) if side is not None else ""
-
-
-async def _remove_vanished(
-    to: Tier[FileStore], known: Mapping[str, SourceStamp], sources: Sequence[SourceFile]
-) -> tuple[ItemRef, ...]:
-    there = {str(source.path) for source in sources}
-    vanished = [s for path, s in known.items() if path not in there and _is_gone(Path(path))]
-    for gone in vanished:
-        await to.store.delete(ItemRef(gone.item_type, gone.item_id))
-        await to.store.delete_source(gone.path)
-        to.audit.append("removed", f"{gone.item_type}:{gone.item_id}", gone.digest, "", {"path": gone.path})
-    return tuple(ItemRef(gone.item_type, gone.item_id) for gone in vanished)
-
-
-def _is_gone(path: Path) -> bool:
-    """Whether a file is really not there; one that cannot be looked at is not gone."""
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
-    return False
-
-
-async def _clear_other_model(store: FileStore, writer: Writer) -> None:
-    held = (await store.status()).fingerprint
-    if held and held != str(writer.embed.fingerprint):
-        await store.clear()
 
 
 def _side(path: Path, root: Path) -> bytes | None:
@@ -286,7 +169,14 @@ def side_path(path: Path) -> Path:
     return path.with_name(path.name + ".sig")
 
 
-def _root(to: Tier[VectorStore]) -> Path:
+def root_of(to: Tier[VectorStore]) -> Path:
+    """Return the folder that a tier's files stand in.
+
+    Raises
+    ------
+    SourceUnreadable
+        When it is a tier without files.
+    """
     if to.root is None:
         raise SourceUnreadable(f"the {to.name} tier has no files")
     return to.root

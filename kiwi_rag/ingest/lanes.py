@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 _In = TypeVar("_In")
@@ -13,7 +13,9 @@ LANES = 3
 """Items under way at once: while one is embedded, another is stored and a third is judged."""
 
 
-async def in_order(work: Callable[[_In], Awaitable[_Out]], items: Iterable[_In], lanes: int) -> AsyncGenerator[_Out]:
+async def in_order(
+    work: Callable[[_In], Awaitable[_Out]], items: Iterable[_In] | AsyncIterable[_In], lanes: int
+) -> AsyncGenerator[_Out]:
     """Yield ``work(item)`` for each of `items` in their order, up to `lanes` of them under way at once.
 
     When the caller stops early, or one raises, the others are cancelled and waited for.
@@ -26,7 +28,7 @@ async def in_order(work: Callable[[_In], Awaitable[_Out]], items: Iterable[_In],
             return await work(item)
 
     try:
-        for item in items:
+        async for item in _each(items):
             under_way.append(asyncio.create_task(placed(item)))
             if len(under_way) > 2 * lanes:
                 yield await under_way.popleft()
@@ -34,6 +36,15 @@ async def in_order(work: Callable[[_In], Awaitable[_Out]], items: Iterable[_In],
             yield await under_way.popleft()
     finally:
         await give_up(under_way)
+
+
+async def _each(items: Iterable[_In] | AsyncIterable[_In]) -> AsyncGenerator[_In]:
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item
 
 
 async def give_up(tasks: Iterable[asyncio.Future[Any]]) -> None:

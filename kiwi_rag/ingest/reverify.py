@@ -104,7 +104,7 @@ def _what_differs(record: EmbeddingRecord, found: StoredPassage) -> Iterator[str
     for field in ("text", "context", "heading", "start_line", "end_line"):
         if getattr(record.passage, field) != getattr(found.passage, field):
             yield f"has another {field.replace('_', ' ')} than what was signed gives"
-    frequencies = term_frequencies(record.passage.embedded_text)
+    frequencies = term_frequencies(record.passage.indexed_text)
     if dict(frequencies) != found.terms or frequencies.total() != found.length:
         yield "is found by other words than its own"
     cosine = float(record.vector @ found.vector) if record.vector.shape == found.vector.shape else 0.0

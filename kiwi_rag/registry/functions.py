@@ -70,6 +70,12 @@ async def collection_statistics(caller: Caller, terms: Sequence[str], fingerprin
     return rows.statistics(await caller.value("collection_statistics", arguments))
 
 
+async def similar_terms(caller: Caller, terms: Sequence[str], fingerprint: str = "") -> Mapping[str, Sequence[str]]:
+    """Return for each term those of the vocabulary that share a half with it, the most frequent first."""
+    arguments = {"terms": list(terms), "model_fingerprint": fingerprint or None}
+    return rows.vocabulary(await caller.value("similar_terms", arguments))
+
+
 async def search_hybrid(caller: Caller, query: StoreQuery) -> Candidates:
     """Return both legs' best passages with both scores, BM25 by the query's own statistics."""
     terms, weights = rows.bm25_inputs(bm25_weights(query.statistics, query.terms))
@@ -78,13 +84,14 @@ async def search_hybrid(caller: Caller, query: StoreQuery) -> Candidates:
         "terms": terms,
         "weights": weights,
         "average_length": query.statistics.average_length,
+        "average_item_length": query.statistics.average_item_length,
         "depth": query.depth,
         "filter": rows.filter_object(query.filters),
         "model_fingerprint": query.fingerprint,
     }
     found = await caller.rows("search_hybrid", arguments)
     read, refused = rows.candidates(found[: 2 * query.depth])  # two legs, and never more
-    return Candidates(tuple(read), "exact", tuple(refused))
+    return Candidates(tuple(read), rows.plan_of(found[:1]), tuple(refused))
 
 
 async def get_item(caller: Caller, ref: ItemRef, *, yanked_too: bool = False) -> StoredItem | None:

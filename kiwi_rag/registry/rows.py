@@ -16,6 +16,7 @@ from kiwi_rag.model import (
     EmbeddingRecord,
     Envelope,
     Filters,
+    ItemScores,
     Passage,
     RefusedHit,
     StoredItem,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from kiwi_rag.model import Vector
 
 MAX_REASON = 300
+MAX_PLAN = 60
 MAX_VERSION = 256
 MAX_NEWS = 10_000
 _PASSAGE_COLUMNS: dict[type, tuple[str, ...]] = {
@@ -64,7 +66,7 @@ def unit_vector_text(vector: Vector) -> str:
 def passage_object(record: EmbeddingRecord) -> dict[str, Any]:
     """Return what ``store_passages`` takes for one passage: its terms are made here, as in every tier."""
     passage = record.passage
-    frequencies = term_frequencies(passage.embedded_text)
+    frequencies = term_frequencies(passage.indexed_text)
     return {
         "ordinal": passage.ordinal,
         "text": passage.text,
@@ -181,6 +183,13 @@ def candidates(found: Sequence[Mapping[str, Any]]) -> tuple[list[Candidate], lis
     return read, refused
 
 
+@readable("plan")
+def plan_of(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return how the registry says that it searched its vectors; "exact" where it found nothing, or had no vector."""
+    plan = next((row["plan"] for row in found if row["plan"]), "exact")
+    return text(plan)[:MAX_PLAN]
+
+
 @readable("passage")
 def candidate(row: Mapping[str, Any]) -> Candidate:
     """Return a row of ``search_hybrid`` as a candidate.
@@ -205,6 +214,9 @@ def candidate(row: Mapping[str, Any]) -> Candidate:
         metadata=row["metadata"],
         key_id=row["key_id"],
         signed_at=moment(row["signed_at"]) or _NEVER,
+        item=ItemScores(
+            row["best_cosine"], row["first_cosine"], row["centroid_cosine"], row["best_bm25"], row["item_bm25"]
+        ),
     )
 
 
@@ -275,9 +287,19 @@ def _named(row: Mapping[str, Any]) -> ItemRef:
 @readable("count of passages and terms")
 def statistics(answer: Mapping[str, Any]) -> CollectionStatistics:
     """Return the object of ``collection_statistics``."""
-    typed(answer, int, "passages", "total_length")
+    typed(answer, int, "passages", "items", "total_length")
     typed(answer["document_frequency"], int, *answer["document_frequency"])
-    return CollectionStatistics(answer["passages"], answer["total_length"], dict(answer["document_frequency"]))
+    frequencies = dict(answer["document_frequency"])
+    return CollectionStatistics(answer["passages"], answer["total_length"], frequencies, answer["items"])
+
+
+@readable("list of similar terms")
+def vocabulary(answer: Mapping[str, Any]) -> Mapping[str, list[str]]:
+    """Return the object of ``similar_terms``."""
+    typed(answer, list, *answer)
+    if not all(isinstance(term, str) for found in answer.values() for term in found):
+        raise TypeError("a term is no text")
+    return dict(answer)
 
 
 @readable("status of a registry")
@@ -287,6 +309,9 @@ def registry_status(answer: object) -> dict[str, Any]:
     typed(status, int, "items", "versions", "signers")
     typed(status["collections"], int, *status["collections"])
     typed(status, str | None, "audience", "active_model")
+    for plan in status.setdefault("vectors", []):  # a registry of before has none
+        typed(plan, str, "model", "plan")
+        typed(plan, bool, "due")
     return status
 
 

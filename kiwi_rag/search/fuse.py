@@ -1,21 +1,34 @@
-"""Two legs into one score. Pure, and independent of the order and the tier in which candidates arrive.
+"""Two legs into one score an item. Pure, and independent of the order and the tier in which candidates arrive.
 
-A convex combination of scores normalised between their theoretical minimum and the observed maximum ("TM2C2" in
-Bruch, Gai, Ingber: "An Analysis of Fusion Functions for Hybrid Retrieval", ACM TOIS 2023): a cosine starts at -1, a
-BM25 score at 0. Every candidate carries both scores, so nothing has to be guessed for a leg that did not find it.
+A convex combination of normalised scores (Bruch, Gai, Ingber: "An Analysis of Fusion Functions for Hybrid Retrieval",
+ACM TOIS 2023), each normalised by itself and not by what else was found: an item's score is the same whoever stands
+beside it, and nobody's hit can push another's down by being there. A cosine goes from -1 to 1. BM25 has no end, so it
+is saturated by what one word is worth that stands in a single passage of the collection.
+
+Every candidate carries the scores of both legs, of its passage and of its whole item, so nothing has to be guessed for
+a leg that did not find it. Reciprocal rank fusion (Cormack, Clarke, Büttcher, SIGIR 2009) is for where scores cannot
+be compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from kiwi_rag.model import Candidate
+from kiwi_rag.model import Candidate, FusionMethod, FusionWeights, ItemScores
 
-DEFAULT_ALPHA = 0.84
-"""Weight of the vector leg; how it was obtained stands in docs/search.md."""
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_Numbers = TypeVar("_Numbers", "float", "NDArray[np.float64]")
+
+RRF_K = 60
+"""The constant of RRF, as its authors have it."""
+SATURATION = 3
+"""How many of the rarest words make half of the highest score in the words leg."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +43,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """A found passage with its fused score in [0, 1] and the parts it is made of."""
+    """An item of a tier by its best passage, with the item's fused score in [0, 1] and the parts it is made of."""
 
     found: Found
     score: float
@@ -50,36 +63,133 @@ class Recency:
         return float(0.5 ** (age / self.half_life_days))
 
 
-def fuse(found: Sequence[Found], alpha: float, depth: int, recency: Recency | None = None) -> list[Scored]:
-    """Return the shortlist of both legs, scored, best first.
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """How to fuse.
 
-    Only passages among the best `depth` of a leg over *all* tiers count, as they would in one index holding everything.
+    ``rarest`` is what one word can be worth in BM25: `kiwi_rag.lexical.max_term_score` of the statistics that scored
+    the candidates. Without a ``recency`` age does not count.
     """
-    vector_ranks = _ranks(found, depth, lambda c: c.cosine)
-    lexical_ranks = _ranks([f for f in found if f.candidate.bm25 > 0], depth, lambda c: c.bm25)
-    shortlist = [f for f in found if id(f) in vector_ranks or id(f) in lexical_ranks]
-    top_cosine = max((f.candidate.cosine for f in shortlist), default=0.0)
-    top_bm25 = max((f.candidate.bm25 for f in shortlist), default=0.0)
-    scored = []
-    for f in shortlist:
-        prior = recency.factor(f.candidate.signed_at) if recency else 1.0
-        vector = _normalised(f.candidate.cosine + 1, top_cosine + 1)
-        score = prior * (alpha * vector + (1 - alpha) * _normalised(f.candidate.bm25, top_bm25))
-        ranks = {"vector_rank": vector_ranks.get(id(f)), "lexical_rank": lexical_ranks.get(id(f))}
-        scores = {"cosine": f.candidate.cosine, "bm25": f.candidate.bm25}
-        scored.append(Scored(f, score, {**scores, **ranks, "alpha": alpha, "prior": prior, "plan": f.plan}))
+
+    weights: FusionWeights
+    rarest: float
+    method: FusionMethod = "convex"
+    recency: Recency | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Legs:
+    """An item's score in each leg, each in [0, 1], and its rank there."""
+
+    vectors: float
+    words: float
+    vector_rank: int
+    lexical_rank: int | None
+
+    def convex(self, alpha: float) -> float:
+        return alpha * self.vectors + (1 - alpha) * self.words
+
+    def reciprocal(self) -> float:
+        """Return the RRF score, scaled so that the first of both legs has 1."""
+        ranks = [rank for rank in (self.vector_rank, self.lexical_rank) if rank is not None]
+        return sum((RRF_K + 1) / (RRF_K + rank) for rank in ranks) / 2
+
+
+def fuse(found: Sequence[Found], depth: int, fusion: Fusion) -> list[Scored]:
+    """Return the items of the shortlist of both legs, scored, best first: one entry for each tier that has an item.
+
+    Only items with a passage among the best `depth` of a leg over *all* tiers count, as in one index of everything.
+    """
+    shown = [_best_passage(passages, fusion) for passages in _items(_shortlist(found, depth))]
+    scored = [_scored(f, legs, fusion) for f, legs in zip(shown, _legs(shown, fusion), strict=True)]
     return sorted(scored, key=lambda s: (-s.score, *_identity(s.found)))
 
 
-def _ranks(found: Sequence[Found], depth: int, leg: Callable[[Candidate], float]) -> dict[int, int]:
-    ordered = sorted(found, key=lambda f: (-leg(f.candidate), *_identity(f)))
-    return {id(f): rank for rank, f in enumerate(ordered[:depth], start=1)}
+def _shortlist(found: Sequence[Found], depth: int) -> list[Found]:
+    near = _ordered(found, lambda c: c.cosine)[:depth]
+    worded = _ordered([f for f in found if f.candidate.bm25 > 0], lambda c: c.bm25)[:depth]
+    return list({id(f): f for f in [*near, *worded]}.values())
+
+
+def _items(shortlist: Iterable[Found]) -> list[list[Found]]:
+    """Group passages by item and tier."""
+    entries: dict[object, list[Found]] = {}
+    for f in shortlist:
+        entries.setdefault((f.rank, f.candidate.ref.key), []).append(f)
+    return list(entries.values())
+
+
+def _best_passage(passages: Sequence[Found], fusion: Fusion) -> Found:
+    """Return the passage that an item is shown by: the one that the legs like best, the first one on a tie."""
+    alpha = fusion.weights.alpha
+
+    def key(f: Found) -> tuple[float, int]:
+        score = alpha * near(f.candidate.cosine) + (1 - alpha) * saturated(f.candidate.bm25, fusion.rarest)
+        return -score, f.candidate.passage.ordinal
+
+    return min(passages, key=key)
+
+
+def near(cosine: _Numbers) -> _Numbers:
+    """Return a cosine, or an array of them, as a share of 1."""
+    return (cosine + 1) / 2
+
+
+def saturated(bm25: float, rarest: float) -> float:
+    """Return a BM25 score as a share of 1: half of it at the worth of `SATURATION` of the rarest words."""
+    return bm25 / (bm25 + SATURATION * rarest) if bm25 > 0 else 0.0
+
+
+def _legs(shown: Sequence[Found], fusion: Fusion) -> list[_Legs]:
+    items, weights = [f.candidate.item for f in shown], fusion.weights
+    vectors = [near(_nearness(item, weights)) for item in items]
+    words = [saturated((1 - weights.whole) * i.best_words + weights.whole * i.words, fusion.rarest) for i in items]
+    vector_ranks, lexical_ranks = _ranks(shown, vectors), _ranks(shown, words)
+    return [
+        _Legs(v, w, vector_ranks[n], lexical_ranks[n] if w > 0 else None)
+        for n, (v, w) in enumerate(zip(vectors, words, strict=True))
+    ]
+
+
+def _nearness(item: ItemScores, weights: FusionWeights) -> float:
+    first, centroid = weights.first, weights.centroid
+    return (1 - first - centroid) * item.best + first * item.first + centroid * item.centroid
+
+
+def _scored(f: Found, legs: _Legs, fusion: Fusion) -> Scored:
+    prior = fusion.recency.factor(f.candidate.signed_at) if fusion.recency else 1.0
+    score = legs.reciprocal() if fusion.method == "rrf" else legs.convex(fusion.weights.alpha)
+    item = f.candidate.item
+    parts = {
+        "cosine": f.candidate.cosine,
+        "bm25": f.candidate.bm25,
+        "best_cosine": item.best,
+        "first_cosine": item.first,
+        "centroid_cosine": item.centroid,
+        "best_bm25": item.best_words,
+        "item_bm25": item.words,
+        "vectors": legs.vectors,
+        "words": legs.words,
+        "vector_rank": legs.vector_rank,
+        "lexical_rank": legs.lexical_rank,
+        "alpha": fusion.weights.alpha,
+        "fusion": fusion.method,
+        "prior": prior,
+        "plan": f.plan,
+    }
+    return Scored(f, prior * score, parts)
+
+
+def _ordered(found: Sequence[Found], leg: Callable[[Candidate], float]) -> list[Found]:
+    return sorted(found, key=lambda f: (-leg(f.candidate), *_identity(f)))
+
+
+def _ranks(shown: Sequence[Found], scores: Sequence[float]) -> dict[int, int]:
+    """Return position → rank, from 1."""
+    ordered = sorted(range(len(shown)), key=lambda n: (-scores[n], *_identity(shown[n])))
+    return {n: rank for rank, n in enumerate(ordered, start=1)}
 
 
 def _identity(found: Found) -> tuple[Any, ...]:
     candidate = found.candidate
     return candidate.ref.item_type, candidate.ref.item_id, candidate.passage.ordinal, found.rank
-
-
-def _normalised(value: float, top: float) -> float:
-    return value / top if top > 0 else 0.0

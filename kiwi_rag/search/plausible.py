@@ -13,6 +13,10 @@ from kiwi_rag.lexical import K1, bm25_weights
 from kiwi_rag.model import Candidate, Candidates, CollectionStatistics, Passage, StoreQuery
 
 _SLACK = 1e-3
+MAX_COUNT = 1 << 53
+"""Larger whole numbers are none that a double holds, and no collection has as many passages."""
+MAX_CANDIDATES = 20_000
+"""Twice the greatest depth, and as many private passages as one owner may reasonably have."""
 _WHOLLY = ": nothing of this tier is shown"
 
 
@@ -22,14 +26,16 @@ def check_statistics(told: CollectionStatistics) -> CollectionStatistics:
     Raises
     ------
     StoreCorrupt
-        When a number is negative or none, or a term is in more passages than there are.
+        When a number is negative, huge or none, or a term is in more passages than there are.
     """
     frequencies = told.document_frequency.values()
-    numbers = (told.passages, told.total_length, *frequencies)
-    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+    numbers = (told.passages, told.items, told.total_length, *frequencies)
+    if not all(isinstance(number, int) and 0 <= number <= MAX_COUNT for number in numbers):
         raise StoreCorrupt(f"the tier's statistics hold what is no count{_WHOLLY}")
     if any(frequency > told.passages for frequency in frequencies):
         raise StoreCorrupt(f"the tier's statistics count a term in more passages than there are{_WHOLLY}")
+    if told.items > told.passages or bool(told.items) != bool(told.passages):
+        raise StoreCorrupt(f"the tier's statistics count {told.items} items in {told.passages} passages{_WHOLLY}")
     return told
 
 
@@ -39,15 +45,28 @@ def check_candidates(told: Candidates, question: StoreQuery) -> Candidates:
     Raises
     ------
     StoreCorrupt
-        When a score is none that its leg can give, or a candidate does not have the shape of one.
+        When there are far more than were asked for, a score is none that its leg can give, or a candidate does not
+        have the shape of one.
     """
+    if len(told.items) > MAX_CANDIDATES:
+        raise StoreCorrupt(
+            f"the tier gave {len(told.items)} passages where {question.depth} a leg were asked for{_WHOLLY}"
+        )
     ceiling = (K1 + 1) * sum(bm25_weights(question.statistics, question.terms).values())
     for candidate in told.items:
-        if not _is_score(candidate.cosine, -1, 1) or not _is_score(candidate.bm25, 0, ceiling):
+        if not _are_scores(candidate, ceiling):
             raise StoreCorrupt(f"the tier gave {candidate.ref} a score that no passage can have{_WHOLLY}")
         if not _is_formed(candidate, candidate.passage):
             raise StoreCorrupt(f"the tier gave a malformed passage of {candidate.ref}{_WHOLLY}")
     return told
+
+
+def _are_scores(candidate: Candidate, ceiling: float) -> bool:
+    item = candidate.item
+    cosines = (candidate.cosine, item.best, item.first, item.centroid)
+    words = (candidate.bm25, item.best_words, item.words)
+    ranged = all(_is_score(c, -1, 1) for c in cosines) and all(_is_score(w, 0, ceiling) for w in words)
+    return ranged and candidate.cosine <= item.best + _SLACK and candidate.bm25 <= item.best_words + _SLACK
 
 
 def _is_score(score: object, low: float, high: float) -> bool:

@@ -1,4 +1,4 @@
-"""Passages into items, and items into an order: best passage, then precedence of tiers. Pure."""
+"""The entries of all tiers into one hit an item, and an order of them: precedence of tiers. Pure."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ class Group:
 
 
 def groups(scored: Sequence[Scored]) -> list[Group]:
-    """Group scored passages (best first) by item: one entry a tier, its best passage, tiers in their order."""
-    best: dict[object, dict[str, Scored]] = {}
+    """Group scored entries, one a tier, by item; tiers in their order."""
+    found: dict[object, list[Scored]] = {}
     for entry in scored:
-        key = entry.found.candidate.ref.key
-        best.setdefault(key, {}).setdefault(entry.found.tier, entry)
-    return [Group(tuple(sorted(tiers.values(), key=lambda s: s.found.rank))) for tiers in best.values()]
+        found.setdefault(entry.found.candidate.ref.key, []).append(entry)
+    return [Group(tuple(sorted(tiers, key=lambda s: s.found.rank))) for tiers in found.values()]
 
 
 def order(entry: Scored) -> tuple[float, str, str]:

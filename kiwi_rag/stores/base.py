@@ -32,11 +32,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a store can do, declared: never discovered by an exception."""
+    """What a store can do, declared: never discovered by an exception.
+
+    ``scores`` tells that its scores are what the protocol says, and not just an order: cosines, and BM25 under the
+    statistics that it was given. A search that asks a store without them fuses by ranks.
+    """
 
     kind: str
     keeps_versions: bool
     durable: bool
+    scores: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,16 @@ class VectorStore(Protocol):
 
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
         """Return what BM25 needs to know of this collection for these terms."""
+        ...
+
+    async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return what each term that can be a slip may be one for, the most frequent first.
+
+        The first `kiwi_rag.spelling.MAX_TERMS` of those are looked up.
+
+        As `kiwi_rag.spelling.near` has it, over the terms of what everybody may see. The cost is bounded: of a very
+        large vocabulary rare terms may be left out.
+        """
         ...
 
     async def search(self, query: StoreQuery) -> Candidates:

@@ -23,6 +23,7 @@ from kiwi_rag.registry import administration, functions, indexing
 from kiwi_rag.registry.calls import Caller, Listening, Transport
 from kiwi_rag.registry.indexing import IndexedItem, Progress, StoredPassage
 from kiwi_rag.registry.retry import READING, WRITING, persistently
+from kiwi_rag.spelling import MAX_TERMS, max_edits, near
 from kiwi_rag.stores.base import Capabilities, Claim, Receipt, StoreStatus
 from kiwi_rag.stores.postgres_claim import RegistryClaim, require_one_item
 from kiwi_rag.validation.seal import require_sealed
@@ -194,6 +195,12 @@ class RegistryVectorStore:
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
         """Return what BM25 needs to know of the searchable passages."""
         return await self._ask(lambda caller: functions.collection_statistics(caller, terms, self._fingerprint))
+
+    async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return what each term may be a slip for, the most frequent first."""
+        slips = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
+        told = await self._ask(lambda caller: functions.similar_terms(caller, slips, self._fingerprint))
+        return {term: tuple(near(term, told.get(term, ()))) for term in slips}
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best `query.depth` passages, each with both scores.

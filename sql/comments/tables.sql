@@ -5,6 +5,7 @@ comment on table kiwi.signers is 'Whose signatures count, for which items and si
 comment on table kiwi.item_versions is 'Every version that was ever taken, as it was signed. Rows are never changed; only publish_item() adds one.';
 comment on table kiwi.collections is 'One embedding model''s vectors: those of two models never meet.';
 comment on table kiwi.item_embeddings is 'Passages and their vectors, made by kiwi_indexer alone.';
+comment on table kiwi.vector_indexes is 'How each model''s vectors are searched, as kiwi registry tune measured it.';
 comment on table kiwi.postings is 'Word by word, the searchable passages: the lexical index.';
 comment on table kiwi.term_statistics is 'In how many searchable passages a word stands, for BM25.';
 comment on table kiwi.index_queue is 'What indexers lock while they work, and what went wrong before.';

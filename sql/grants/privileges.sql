@@ -29,9 +29,10 @@ grant select on kiwi.item_versions, kiwi.settings, kiwi.stored_versions, kiwi.al
 grant select on kiwi.audit to service_role, kiwi_admin;
 grant execute on function
     public.search_hybrid, kiwi.search_hybrid, public.search_lexical, kiwi.search_lexical, public.search_embeddings,
-    kiwi.search_embeddings, public.collection_statistics, kiwi.collection_statistics, kiwi.with_type, public.get_item,
+    kiwi.search_embeddings, public.collection_statistics, kiwi.collection_statistics,
+    public.similar_terms, kiwi.similar_terms, kiwi.with_type, public.get_item,
     public.list_items, public.list_versions, public.item_status, public.list_signers, public.registry_status,
-    kiwi.registry_status, kiwi.fold_item_id, kiwi.check_filter, kiwi.filtered_versions, kiwi.envelope_of,
+    kiwi.registry_status, kiwi.fold_item_id, kiwi.check_filter, kiwi.filter_condition, kiwi.filtered_versions, kiwi.envelope_of,
     kiwi.passage_count, kiwi.passage_counts, kiwi.audit_head, kiwi.caller, kiwi.is_mine, kiwi.user_id, public.registry_news, kiwi.registry_news
     to anon, authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;
 

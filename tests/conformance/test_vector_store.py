@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -120,13 +121,40 @@ async def test_both_scores_are_true_for_every_candidate(store: VectorStore) -> N
     found = (await store.search(asked)).items
     weights = bm25_weights(merged, asked.terms)
     for candidate in found:
-        frequencies = term_frequencies(candidate.passage.embedded_text)
+        frequencies = term_frequencies(candidate.passage.indexed_text)
         expected = bm25(frequencies, frequencies.total(), weights, merged.average_length)
         assert candidate.bm25 == pytest.approx(expected, abs=1e-9)
         number = int(candidate.ref.item_id[-2:])
         vector = unit_vector(1000 + 2 * number + candidate.passage.ordinal)
         assert candidate.cosine == pytest.approx(float(vector @ asked.vector), abs=1e-5)
     assert max(found, key=lambda c: c.cosine).ref.item_id == "acme/item-02"
+
+
+async def test_items_are_scored_by_all_their_passages(store: VectorStore) -> None:
+    """The scores of an item as a whole, by what the passages of each hold, found by a leg or not."""
+    texts = ["canary restore restore", "pager latency", "database canary deploy queue", "retry"]
+    for n, size in enumerate((4, 1, 3)):
+        await store.upsert(records(admission(f"acme/item-{n:02d}", f"item {n}"), texts[:size], seed=100 * (n + 1)))
+    own = await store.statistics(query_terms("canary database restore"))
+    assert (own.items, own.passages) == (3, 8)
+    merged = own + CollectionStatistics(1000, 9000, {"databas": 400, "canari": 3}, 90)
+    asked = query("canary database restore", merged, seed=101, depth=3)
+    weights = bm25_weights(merged, asked.terms)
+    found = (await store.search(asked)).items
+    assert {c.ref.item_id for c in found} == {f"acme/item-{n:02d}" for n in range(3)}
+    for candidate in found:
+        number = int(candidate.ref.item_id[-2:])
+        vectors = [unit_vector(100 * (number + 1) + i) for i in range((4, 1, 3)[number])]
+        counts = [term_frequencies(f"{candidate.passage.context}\n{text}") for text in texts[: len(vectors)]]
+        whole = sum(counts, Counter())
+        mean = np.mean(vectors, axis=0)
+        item = candidate.item
+        assert item.best == pytest.approx(max(float(v @ asked.vector) for v in vectors), abs=1e-5)
+        assert item.first == pytest.approx(float(vectors[0] @ asked.vector), abs=1e-5)
+        assert item.centroid == pytest.approx(float(mean @ asked.vector / np.linalg.norm(mean)), abs=1e-5)
+        words = [bm25(c, c.total(), weights, merged.average_length) for c in counts]
+        assert item.best_words == pytest.approx(max(words), abs=1e-9)
+        assert item.words == pytest.approx(bm25(whole, whole.total(), weights, merged.average_item_length), abs=1e-9)
 
 
 async def test_the_union_holds_the_best_of_each_leg(store: VectorStore) -> None:

@@ -60,14 +60,15 @@ def url_of(database: str) -> str:
 
 
 @cache
-def template() -> str:
-    """Make the migrated database that tests clone: named `REGISTRY`, with `ADA` enrolled for everything."""
-    name = f"{_run}_template"
+def template(audience: str = REGISTRY, signers: tuple[Signer, ...] = (ADA,)) -> str:
+    """Make the migrated database that tests clone, with `signers` enrolled for everything."""
+    name = f"{_run}_template_{next(_numbers)}"
     _admin("create database {}", name)
     atexit.register(_drop, name)
-    migrate(url_of(name), audience=REGISTRY)
+    migrate(url_of(name), audience=audience)
     with psycopg.connect(url_of(name)) as connection:
-        connection.execute("select public.enrol_signer(%s, %s, '{*}')", [ADA.public_key.hex(), ADA.principal])
+        for signer in signers:
+            connection.execute("select public.enrol_signer(%s, %s, '{*}')", [signer.public_key.hex(), signer.principal])
     return name
 
 

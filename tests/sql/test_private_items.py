@@ -257,3 +257,17 @@ def test_a_draft_hides_the_public_item_of_its_name_whatever_the_filter(hers: psy
     log_in(hers, "authenticated", ANN)  # her draft is newer, and not by Ben
     for query in (searched, listed):
         assert hers.execute(query, [by_ben]).fetchall() == []
+
+
+def test_many_private_passages_compete_for_the_places_there_are(hers: psycopg.Connection) -> None:
+    long = admission("acme/long", version="1.0.1")
+    log_in(hers, "authenticated", ANN)
+    publish(hers, long, "private")
+    index(hers, long, ["filler"] * 9 + ["zebra zebra"])
+    log_in(hers, "authenticated", ANN)
+    search = "select bm25, cosine from public.search_hybrid(%s::extensions.vector, '{zebra}', '{1}', 3, %s)"
+    every, got = (hers.execute(search, [rows.vector_text(unit_vector(1)), depth]).fetchall() for depth in (100, 2))
+    assert len(every) == 12
+    assert len(got) <= 4
+    for leg in (0, 1):
+        assert sorted(row[leg] for row in got)[-2:] == sorted(row[leg] for row in every)[-2:]

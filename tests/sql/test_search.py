@@ -33,7 +33,7 @@ async def test_bm25_equals_the_python_one(filled: RegistryVectorStore) -> None:
     weights = bm25_weights(statistics, asked.terms)
     scores = {}
     for hit in (await filled.search(asked)).items:
-        frequencies = term_frequencies(hit.passage.embedded_text)
+        frequencies = term_frequencies(hit.passage.indexed_text)
         scores[hit.ref.item_id] = hit.bm25
         assert hit.bm25 == pytest.approx(
             bm25(frequencies, frequencies.total(), weights, statistics.average_length), abs=1e-9

@@ -109,6 +109,27 @@ def test_a_variable_is_typed_and_an_empty_one_does_not_count(home: Path, value: 
         assert resolve(environ).settings.threads == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("deadline", ["nan", "-1", "0", "inf"]),
+        ("half_life_days", ["nan", "-1", "inf"]),
+        ("alpha", ["nan", "-0.5", "-2", "1.5", "inf"]),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_an_error(home: Path, name: str, values: list[str]) -> None:
+    for value in values:
+        with pytest.raises(ConfigError, match=name):
+            resolve({"KIWI_HOME": str(home), f"KIWI_{name.upper()}": value})
+
+
+def test_minus_one_stands_for_the_tuned_alpha_in_a_setting_and_for_nothing_as_a_flag(home: Path) -> None:
+    assert resolve({"KIWI_HOME": str(home), "KIWI_ALPHA": "-1"}).settings.alpha == -1
+    assert resolve({"KIWI_HOME": str(home)}, None, {"alpha": 0.0}).settings.alpha == 0
+    with pytest.raises(ConfigError, match="alpha -1 is not between 0 and 1"):
+        resolve({"KIWI_HOME": str(home)}, None, {"alpha": -1.0})
+
+
 def test_supabases_usual_variables_are_understood_and_kiwis_own_go_first(home: Path) -> None:
     environ = {"KIWI_HOME": str(home), "SUPABASE_URL": "https://a.example", "SUPABASE_KEY": "usual"}
     resolved = resolve(environ)
@@ -136,7 +157,7 @@ def test_a_secret_is_never_shown(home: Path, name: str) -> None:
     assert origin(resolve({"KIWI_HOME": str(home)}), name).shown == ""
 
 
-PROJECTS = {"registry_name", "source", "limit", "alpha", "half_life_days", "deadline"}
+PROJECTS = {"registry_name", "source", "limit", "alpha", "half_life_days", "per_signer", "deadline"}
 
 
 @pytest.mark.parametrize("name", [f.name for f in fields(Settings)])

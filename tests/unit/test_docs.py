@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from kiwi_rag import errors
+from kiwi_rag.config import Settings
 from kiwi_rag.formats import locate
 from kiwi_rag.refs import ItemType
 from kiwi_rag.signing import trust_file
@@ -89,6 +91,17 @@ def test_the_list_holds_every_finding_code_and_no_other():
     listed = re.findall(r"^\| `([a-z]+\.[a-z-]+)` \|", ITEMS, re.MULTILINE)
     assert len(listed) == len(set(listed))
     assert set(listed) == literal_codes().union(*composed_codes().values())
+
+
+def test_the_table_of_settings_is_that_of_the_code():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    _, _, table = readme.partition("| variable | default | what |\n| --- | --- | --- |\n")
+    listed = table.partition("\n\n")[0].splitlines()
+    assert listed == [
+        f"| `{f.metadata['also'] or f'KIWI_{f.name.upper()}'}`{' *' if f.metadata['project'] else ''} "
+        f"| {f'`{f.default}`' if f.default != '' else '–'} | {f.metadata['what']} |"
+        for f in fields(Settings)
+    ]
 
 
 def test_the_trust_file_of_the_docs_can_be_read(tmp_path):

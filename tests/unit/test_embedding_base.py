@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, batches, unit_vectors, well_formed
-from kiwi_rag.embedding.onnx import alike
+from kiwi_rag.embedding.onnx import BATCH_TOKENS, alike
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch
 
 Vector = NDArray[np.float32]
@@ -92,13 +92,20 @@ def test_unit_vectors_are_float32_of_length_one() -> None:
     assert vector.tolist() == pytest.approx([0.6, 0.8])
 
 
-@given(st.lists(st.text(max_size=40), max_size=30), st.integers(1, 5))
-def test_alike_texts_share_a_batch_and_none_is_lost_or_moved(texts: list[str], size: int) -> None:
-    runs = list(alike(texts, size))
-    assert [text for run in runs for text in run] == texts
-    assert all(1 <= len(run) <= size for run in runs)
-    assert all(min(map(len, run)) >= 0.75 * max(map(len, run)) for run in runs)
+@given(st.lists(st.integers(1, 256), max_size=60))
+def test_batches_hold_every_text_once_and_stay_small_and_alike(lengths: list[int]) -> None:
+    found = alike(lengths)
+    assert sorted(place for batch in found for place in batch) == list(range(len(lengths)))
+    for batch in found:
+        sizes = [lengths[place] for place in batch]
+        assert len(batch) == 1 or max(sizes) * len(batch) <= BATCH_TOKENS
+        assert len(batch) <= 16
+        assert min(sizes) >= 0.75 * max(sizes)
 
 
-def test_a_short_text_does_not_wait_in_a_long_ones_batch() -> None:
-    assert [len(run) for run in alike(["x" * 100, "x" * 90, "x" * 40, "x" * 39], 4)] == [2, 2]
+def test_the_longest_texts_go_first_and_a_short_one_does_not_wait_in_a_long_ones_batch() -> None:
+    assert alike([39, 100, 250, 90, 40]) == [[2], [1, 3], [4, 0]]
+
+
+def test_many_short_texts_share_a_batch() -> None:
+    assert [len(batch) for batch in alike([12] * 40)] == [16, 16, 8]

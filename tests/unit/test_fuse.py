@@ -8,24 +8,34 @@ from typing import Any
 
 import pytest
 
-from kiwi_rag.model import Candidate, Passage
+from kiwi_rag.lexical import max_term_score
+from kiwi_rag.model import Candidate, CollectionStatistics, FusionWeights, ItemScores, Passage
 from kiwi_rag.refs import ItemRef, ItemType
-from kiwi_rag.search.fuse import DEFAULT_ALPHA, Found, Recency, Scored, fuse
+from kiwi_rag.search.fuse import SATURATION, Found, Fusion, Recency, Scored, fuse
 from kiwi_rag.search.rank import Group, groups, order
+from kiwi_rag.search.weights import default_weights
 from kiwi_rag.tiers import RANKS
 
+RAREST = 4.0
+HALF = SATURATION * RAREST
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def found(item_id: str, cosine: float, bm25: float, tier: str = "project", **changes: Any) -> Found:
     ordinal, age = changes.pop("ordinal", 0), changes.pop("age", 0)
     kind = changes.pop("item_type", ItemType.DIRECTIVE)
+    item = changes.pop("item", None) or ItemScores(cosine, cosine, cosine, bm25, bm25)
     passage = Passage(ordinal, "text", "", (), 1, 1)
     candidate = Candidate(
-        ItemRef(kind, item_id, "1.0.0"), "d", "c", passage, cosine, bm25, {}, "k", NOW - timedelta(days=age)
+        ItemRef(kind, item_id, "1.0.0"), "d", "c", passage, cosine, bm25, {}, "k", NOW - timedelta(days=age), item
     )
     assert not changes, changes
     return Found(tier, RANKS[tier], "exact", candidate)
+
+
+def fused(candidates: list[Found], alpha: float = 0.5, depth: int = 100, **how: Any) -> list[Scored]:
+    weights = how.pop("weights", FusionWeights(alpha))
+    return fuse(candidates, depth, Fusion(weights, RAREST, **how))
 
 
 def ids(scored: list[Scored]) -> list[str]:
@@ -33,46 +43,70 @@ def ids(scored: list[Scored]) -> list[str]:
 
 
 def test_scores_by_hand() -> None:
-    a, b, c = found("a", 0.6, 0.0), found("b", 0.2, 4.0), found("c", -1.0, 1.0)
-    scored = {s.found.candidate.ref.item_id: s for s in fuse([a, b, c], 0.75, 100)}
-    # cosines over [-1, 0.6] and BM25 over [0, 4]
-    assert scored["a"].score == pytest.approx(0.75 * 1.0 + 0.25 * 0.0)
-    assert scored["b"].score == pytest.approx(0.75 * (1.2 / 1.6) + 0.25 * 1.0)
-    assert scored["c"].score == pytest.approx(0.75 * 0.0 + 0.25 * 0.25)
-    assert scored["b"].parts == {
-        "cosine": 0.2, "bm25": 4.0, "vector_rank": 2, "lexical_rank": 1, "alpha": 0.75, "prior": 1.0, "plan": "exact",
-    }  # fmt: skip
+    a, b, c = found("a", 0.6, 0.0), found("b", 0.2, HALF), found("c", -1.0, HALF / 3)
+    scored = {s.found.candidate.ref.item_id: s for s in fused([a, b, c], 0.75)}
+    assert scored["a"].score == pytest.approx(0.75 * 0.8)
+    assert scored["b"].score == pytest.approx(0.75 * 0.6 + 0.25 * 0.5)
+    assert scored["c"].score == pytest.approx(0.25 * 0.25)
     assert scored["a"].parts["lexical_rank"] is None
+    parts = scored["b"].parts
+    assert (parts["cosine"], parts["bm25"], parts["vector_rank"], parts["lexical_rank"]) == (0.2, HALF, 2, 1)
+    assert (parts["vectors"], parts["words"]) == (pytest.approx(0.6), pytest.approx(0.5))
+    assert (parts["alpha"], parts["fusion"], parts["prior"], parts["plan"]) == (0.75, "convex", 1.0, "exact")
+
+
+def test_an_items_whole_counts_by_its_shares() -> None:
+    item = ItemScores(best=0.8, first=0.4, centroid=0.2, best_words=HALF, words=HALF / 3)
+    weights = FusionWeights(0.6, first=0.25, centroid=0.5, whole=0.75)
+    (scored,) = fused([found("a", 0.1, 1.0, item=item)], weights=weights)
+    cosine, bm25 = 0.25 * 0.8 + 0.25 * 0.4 + 0.5 * 0.2, 0.25 * HALF + 0.75 * HALF / 3
+    assert scored.score == pytest.approx(0.6 * (cosine + 1) / 2 + 0.4 * bm25 / (bm25 + HALF))
+
+
+def test_a_score_does_not_depend_on_what_else_was_found() -> None:
+    one = found("a", 0.4, 3.0)
+    alone = fused([one])[0].score
+    crowd = [found(f"n{n}", 0.9, 90.0, "registry") for n in range(50)]
+    assert {s.found.candidate.ref.item_id: s.score for s in fused([one, *crowd])}["a"] == alone
+
+
+def test_scores_stay_within_one_whatever_bm25_says() -> None:
+    assert fused([found("a", 1.0, 1e9)])[0].score <= 1.0
+    assert fused([found("a", -1.0, 0.0)])[0].score == 0.0
+    assert fused([]) == []
+
+
+def test_a_rare_word_is_worth_more_in_a_larger_collection() -> None:
+    small, large = (max_term_score(CollectionStatistics(n, n)) for n in (50, 5_000))
+    assert 0 < small < large
+    assert max_term_score(CollectionStatistics()) > 0  # nothing divides by nothing
 
 
 def test_alpha_decides_between_the_legs() -> None:
     near, worded = found("near", 0.9, 0.1), found("worded", 0.1, 5.0)
-    assert ids(fuse([near, worded], 1.0, 100)) == ["near", "worded"]
-    assert ids(fuse([near, worded], 0.0, 100)) == ["worded", "near"]
-    assert 0 < DEFAULT_ALPHA < 1
-
-
-def test_no_words_found_leaves_the_vectors() -> None:
-    scored = fuse([found("a", 0.5, 0.0), found("b", 0.4, 0.0)], 0.5, 100)
-    assert [s.score for s in scored] == pytest.approx([0.5, 0.5 * 1.4 / 1.5])
-
-
-def test_cosines_of_minus_one_divide_by_nothing() -> None:
-    assert [s.score for s in fuse([found("a", -1.0, 0.0)], 0.5, 100)] == [0.0]
-    assert fuse([], 0.5, 100) == []
+    assert ids(fused([near, worded], 1.0)) == ["near", "worded"]
+    assert ids(fused([near, worded], 0.0)) == ["worded", "near"]
+    assert 0 < default_weights().alpha < 1
 
 
 def test_only_the_best_of_a_leg_over_all_tiers_count() -> None:
     many = [found(f"p{n}", 0.9 - n / 100, 0.0, "project") for n in range(3)]
     worse = [found(f"r{n}", 0.5 - n / 100, float(n), "registry") for n in range(3)]
-    assert set(ids(fuse(many + worse, 0.5, 2))) == {"p0", "p1", "r2", "r1"}
+    assert set(ids(fused(many + worse, 0.5, 2))) == {"p0", "p1", "r2", "r1"}
 
 
-def test_the_top_of_a_leg_is_taken_after_the_cut() -> None:
-    """What the cut leaves out does not stretch the scale either."""
-    scored = fuse([found("a", 0.5, 1.0), found("b", 0.4, 9.0), found("c", 0.3, 2.0)], 0.5, 1)
-    assert set(ids(scored)) == {"a", "b"}
-    assert scored[0].score == pytest.approx(0.5 * (1.4 / 1.5) + 0.5)
+def test_rrf_counts_ranks_alone() -> None:
+    a, b, c = found("a", 0.9, 0.0), found("b", 0.8, 9.0), found("c", 0.1, 8.0)
+    scored = {s.found.candidate.ref.item_id: s.score for s in fused([a, b, c], method="rrf")}
+    assert scored["b"] == pytest.approx((61 / 62 + 61 / 61) / 2)
+    assert scored["c"] == pytest.approx((61 / 63 + 61 / 62) / 2)
+    assert scored["a"] == pytest.approx(61 / 61 / 2)  # no word of the query stands in it
+
+
+def test_an_item_is_shown_by_the_passage_that_both_legs_like_best() -> None:
+    passages = [found("a", 0.5, 1.0, ordinal=2), found("a", 0.5, 1.0, ordinal=1), found("a", 0.2, 1.5, ordinal=0)]
+    (scored,) = fused(passages)
+    assert scored.found.candidate.passage.ordinal == 1
 
 
 def test_the_order_of_arrival_does_not_matter() -> None:
@@ -84,9 +118,9 @@ def test_the_order_of_arrival_does_not_matter() -> None:
     ]
 
     def answer(candidates: list[Found]) -> list[tuple[Any, ...]]:
-        fused = fuse(candidates, 0.5, 15)
-        ranked = sorted((order(g.winner), [(e.found.tier, e.score) for e in g.entries]) for g in groups(fused))
-        return [*ranked, *((s.found.candidate.passage.ordinal, s.found.tier, s.score) for s in fused)]
+        scored = fused(candidates, 0.5, 15)
+        ranked = sorted((order(g.winner), [(e.found.tier, e.score) for e in g.entries]) for g in groups(scored))
+        return [*ranked, *((s.found.candidate.passage.ordinal, s.found.tier, s.score) for s in scored)]
 
     wanted = answer(everything)
     for _ in range(20):
@@ -96,7 +130,7 @@ def test_the_order_of_arrival_does_not_matter() -> None:
 
 def test_equal_scores_are_ordered_by_type_id_and_tier() -> None:
     ties = [found("b", 0.5, 1.0), found("a", 0.5, 1.0, item_type=ItemType.SCRIPT), found("a", 0.5, 1.0, "user")]
-    listed = [(s.found.candidate.ref.item_type.value, s.found.candidate.ref.item_id) for s in fuse(ties, 0.5, 10)]
+    listed = [(s.found.candidate.ref.item_type.value, s.found.candidate.ref.item_id) for s in fused(ties, 0.5, 10)]
     assert listed == [("directive", "a"), ("directive", "b"), ("script", "a")]
 
 
@@ -110,15 +144,15 @@ def test_recency_halves_with_every_half_life() -> None:
 
 def test_recency_is_a_prior_on_the_whole_score() -> None:
     old, new = found("old", 0.9, 2.0, age=60), found("new", 0.8, 2.0)
-    assert ids(fuse([old, new], 0.5, 10)) == ["old", "new"]
-    scored = fuse([old, new], 0.5, 10, Recency(30, NOW))
+    assert ids(fused([old, new], 0.5, 10)) == ["old", "new"]
+    scored = fused([old, new], 0.5, 10, recency=Recency(30, NOW))
     assert ids(scored) == ["new", "old"]
-    assert scored[1].score == pytest.approx(0.25 * (0.5 + 0.5))
+    assert scored[1].score == pytest.approx(0.25 * (0.5 * 0.95 + 0.5 * 2 / (2 + HALF)))
     assert scored[1].parts["prior"] == pytest.approx(0.25)
 
 
 def test_a_group_holds_one_entry_a_tier_its_best_passage() -> None:
-    scored = fuse(
+    scored = fused(
         [
             found("a", 0.9, 0.0, "registry"),
             found("a", 0.5, 0.0, "project", ordinal=1),
@@ -138,7 +172,7 @@ def test_a_group_holds_one_entry_a_tier_its_best_passage() -> None:
 
 
 def test_ids_are_grouped_as_they_fold_and_types_stay_apart() -> None:
-    scored = fuse(
+    scored = fused(
         [
             found("acme/roll-out", 0.9, 0.0),
             found("acme/roll_out", 0.8, 0.0, "user"),

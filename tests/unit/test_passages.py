@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from kiwi_rag.formats import parse, read_source, walk
-from kiwi_rag.model import Item
-from kiwi_rag.passages import estimate_tokens, split
+from kiwi_rag.model import Item, Passage
+from kiwi_rag.passages import embedded_text, estimate_tokens, split
 from kiwi_rag.refs import ItemType
 from tests.shared import CORPUS
 
@@ -24,10 +24,33 @@ def test_the_summary_comes_first() -> None:
     assert (second.ordinal, second.text, second.start_line) == (1, "Text.", 5)
 
 
-def test_context_names_type_title_and_headings() -> None:
+def test_context_names_the_id_the_title_and_headings() -> None:
     passages = split(knowledge("# Note\n\n## Cost\n\n" + "word " * 300))
-    assert passages[-1].context == "knowledge: Note > Cost"
-    assert passages[-1].embedded_text.startswith("knowledge: Note > Cost\n")
+    assert passages[-1].context == "a note > Cost"  # the id says the title already
+    assert embedded_text(passages[-1]).startswith("a note > Cost\nword word")
+    titled = parse(
+        ItemType.KNOWLEDGE, "acme/adr/0015-roll_out", "---\ntitle: Progressive delivery\n---\n# Why\n\nText."
+    ).item
+    assert titled is not None
+    assert split(titled)[-1].context == "acme adr 0015 roll out > Progressive delivery > Why"
+
+
+def test_the_model_sees_no_markup_and_the_words_leg_does() -> None:
+    text = "\n".join([
+        "<process>", '  <step name="check_health">Ask **`svc-check-in`**, #1 of 3.</step>', "</process>",
+        "| a | b |", "|---|---|", "| 1 < 2 | x > 0 |", "```python", "f(a, *b)  # twice", "```",
+    ])  # fmt: skip
+    passage = Passage(1, text, "acme health", (), 1, 9)
+    assert passage.indexed_text == f"acme health\n{text}"
+    lines = [line.strip() for line in embedded_text(passage).split("\n") if line.strip()]
+    assert lines[0] == "acme health"
+    assert lines[1] == "check health: Ask svc-check-in , 1 of 3."
+    assert {"a b", "1 < 2 x > 0", "f(a, b) twice"} <= set(lines)
+    assert not any(mark in "".join(lines) for mark in ("<process", "**", "```", "---"))
+
+
+def test_nothing_but_markup_is_embedded_as_it_stands() -> None:
+    assert embedded_text(Passage(1, "|---|---|", "", (), 1, 1)) == "|---|---|"
 
 
 def test_tiny_neighbours_share_a_passage() -> None:
@@ -71,7 +94,7 @@ def test_real_items_make_a_moderate_number_of_passages() -> None:
     ]
     passages = [p for item in items if item for p in split(item)]
     assert 900 <= len(passages) <= 1_400
-    assert max(estimate_tokens(p.embedded_text) for p in passages) <= 250
+    assert max(estimate_tokens(embedded_text(p)) for p in passages) <= 250
 
 
 def test_blank_lines_between_long_ones_make_no_passage() -> None:

@@ -10,7 +10,18 @@ import pytest
 
 from kiwi_rag import present
 from kiwi_rag.errors import RegistryUnreachable, Rejected
-from kiwi_rag.model import Finding, Passage, RefusedHit, SearchQuery, SearchReply, SearchResult, TierOutcome
+from kiwi_rag.model import (
+    CollectionStatistics,
+    Explanation,
+    Finding,
+    FusionWeights,
+    Passage,
+    RefusedHit,
+    SearchQuery,
+    SearchReply,
+    SearchResult,
+    TierOutcome,
+)
 from kiwi_rag.refs import ItemRef, ItemType
 
 REF = ItemRef(ItemType.DIRECTIVE, "acme/deploy", "1.2.0")
@@ -23,8 +34,9 @@ HIT = SearchResult(
     metadata={"title": "Deploy"},
     score=0.87654321,
     parts={
-        "cosine": 0.123456789, "bm25": 3.5, "vector_rank": 1, "lexical_rank": None, "alpha": 0.84, "prior": 1.0,
-        "plan": "exact",
+        "cosine": 0.123456789, "bm25": 3.5, "best_cosine": 0.25, "first_cosine": 0.125, "centroid_cosine": 0.0625,
+        "best_bm25": 3.5, "item_bm25": 4.25, "vectors": 0.75, "words": 0.5, "vector_rank": 1, "lexical_rank": None,
+        "alpha": 0.84, "fusion": "convex", "prior": 1.0, "plan": "exact",
     },
     digest="ab" * 32,
     key_id="cd" * 32,
@@ -62,6 +74,7 @@ def test_no_door_passes_a_command_on() -> None:
     dead = replace(DEAD, error={"message": HOSTILE, "hint": HOSTILE})
     answer = reply(hostile, tiers=(OK, dead), refused=(refused,))
     assert not obeyed(present.hits_text(answer, explain=True))
+    assert not obeyed(present.explanation_text(replace(answer, explanation=replace(TOLD, terms=(HOSTILE,)))))
     assert not obeyed(present.hits_markdown(answer))
     assert not obeyed(present.hits_paths(answer))
     assert not any(obeyed(line) for line in present.notices(answer))
@@ -80,10 +93,102 @@ def test_text_says_rank_id_tier_signer_score_snippet_and_place() -> None:
     assert place.strip() == ".ai/directives/acme/deploy.md:12"
 
 
-def test_an_explanation_shows_both_legs_digest_and_key() -> None:
-    text = present.hits_text(reply(HIT), explain=True)
-    assert "vectors 0.1235 (rank 1)  words 3.500 (rank -)  alpha 0.84  prior 1.000  plan exact" in text
-    assert f"digest {HIT.digest}  key {HIT.key_id}" in text
+STATISTICS = CollectionStatistics(200, 24_000, {"deploy": 12}, 20)
+TOLD = Explanation(
+    terms=("deploy", "deplyo"),
+    statistics=STATISTICS,
+    fusion="convex",
+    weights=FusionWeights(0.86, 0.2, 0.3, 0.5),
+    seconds={"embedding": 0.0125, "fusion": 0.001, "whole": 0.06},
+    rounds=2,
+    depth=500,
+    signers=3,
+    cap=5,
+    held_back=1,
+)
+TIMINGS = {"statistics": 0.002, "candidates": 0.005, "verification": 0.003}
+
+
+def explained(*hits: SearchResult) -> SearchReply:
+    tier = TierOutcome("project", "ok", 0.01, 3, "exact", None, TIMINGS, STATISTICS)
+    return replace(reply(*hits, tiers=(tier, DEAD)), explanation=TOLD)
+
+
+def columns(text: str, heading: str) -> list[list[str]]:
+    """The cells of the table whose heading starts so."""
+    lines = text.splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith(heading))
+    return [line.split() for line in lines[start : lines.index("", start)]]
+
+
+def test_an_explanation_shows_every_hits_digest_and_key() -> None:
+    text = present.hits_text(explained(HIT), explain=True)
+    assert f"    digest {HIT.digest}" in text.splitlines()
+    assert f"    key    {HIT.key_id}" in text.splitlines()
+
+
+def test_an_explanation_shows_legs_tiers_terms_and_settings() -> None:
+    text = present.explanation_text(explained(HIT))
+    heading, row, *_ = columns(text, "#")
+    assert heading == ["#", "item", "score", "|", "vectors", "best", "first", "mean", "|", "words", "best", "item"]
+    assert row[:6] == ["1", "acme/deploy@1.2.0", "0.877", "|", "0.750", "#1"]
+    assert row[6:] == ["0.250", "0.125", "0.062", "|", "0.500", "-", "3.50", "4.25"]
+    _, project, registry = columns(text, "tier")
+    assert project == ["project", "ok", "exact", "20", "200", "3", "2.0", "5.0", "3.0", "10.0"]
+    assert registry[:3] == ["registry", "error", "-"]
+    _, deploy, typo, *_ = columns(text, "term")
+    assert deploy == ["deploy", "12", "2.778"]
+    assert typo == ["deplyo", "0", "0.000"]
+    for told in (
+        "200 passages of 20 items, 120.0 terms each on average",
+        "convex: alpha 0.86, first 0.2, centroid 0.3, whole 0.5",
+        "3 among what was found, up to 5 hits each, 1 held back",
+        "2 times, at last for 500 passages a leg",
+        "embedding 12.5, fusion 1.0, whole 60.0",
+    ):
+        assert told in text
+
+
+def test_an_explanation_fits_a_hundred_columns_and_its_columns_stand_below_each_other() -> None:
+    long = replace(HIT, ref=ItemRef(ItemType.DIRECTIVE, "acme/" + "very-long-name/" * 8 + "x", "10.20.30"))
+    aged = replace(
+        HIT, parts={**HIT.parts, "prior": 0.25, "lexical_rank": 812, "vector_rank": 1045, "item_bm25": 123.4}
+    )
+    answer = explained(*[HIT] * 9, long, aged)
+    lines = present.explanation_text(answer).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "prior" in lines[0]
+    assert len({line.rindex("|") for line in lines[:12]}) == 1
+
+
+def test_the_json_of_a_reply_carries_the_explanation_where_it_is_wanted() -> None:
+    assert "explain" not in present.reply_json(explained(HIT))
+    document = json.loads(present.json_text(present.reply_json(explained(HIT), explain=True)))
+    told = document["explain"]
+    assert told["weights"] == {"alpha": 0.86, "first": 0.2, "centroid": 0.3, "whole": 0.5}
+    assert told["terms"][0] == {"term": "deploy", "df": 12, "idf": pytest.approx(2.7776, abs=1e-4)}
+    assert told["statistics"]["passages"] == 200
+    assert told["seconds"]["embedding"] == 0.0125
+    assert told["per_signer"] == {"signers": 3, "cap": 5, "held_back": 1}
+    assert (told["rounds"], told["depth"], told["fusion"]) == (2, 500, "convex")
+    tier = document["tiers"][0]
+    assert tier["timings"] == TIMINGS
+    assert (tier["items"], tier["passages"], tier["rows"], tier["plan"]) == (20, 200, 3, "exact")
+    hit = document["hits"][0]
+    assert (hit["signer"], hit["digest"], hit["parts"]["vector_rank"]) == ("ada@acme", HIT.digest, 1)
+
+
+def test_words_that_were_read_as_others_are_told() -> None:
+    answer = replace(reply(HIT), read_as={"deplyo": "deploy"})
+    assert present.notices(answer) == ['read "deplyo" as "deploy"']
+    assert present.reply_json(answer)["read_as"] == {"deplyo": "deploy"}
+
+
+def test_a_hit_names_the_items_that_it_stands_for() -> None:
+    copy = "directive:acme/copy@1.0.0@user"
+    answer = reply(replace(HIT, duplicates=(copy,)))
+    assert f"    the same as {copy}" in present.hits_text(answer).splitlines()
+    assert present.reply_json(answer)["hits"][0]["duplicates"] == [copy]
 
 
 def test_a_long_passage_is_cut_with_a_mark() -> None:

@@ -14,6 +14,7 @@ import pytest
 from kiwi_rag.errors import EmbeddingError, RegistryUnreachable, StoreCorrupt, UsageError
 from kiwi_rag.model import Filters, RefusedHit, SearchQuery, SearchReply
 from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.search.asked import FETCHED_AT_ONCE
 from kiwi_rag.search.federate import MAX_LIMIT, MAX_QUERY_CHARACTERS
 from kiwi_rag.signing.trust import SignerStatus, TrustPolicy
 from tests.search_tiers import ADA, BOB, EMBED, NOW, TRUST, Shelf, WordsProvider, note
@@ -88,7 +89,7 @@ async def test_a_hit_says_who_signed_what_and_why_it_stands_there(shelf: Shelf) 
     (hit,) = (await shelf.search(QUERY)).hits
     assert (hit.principal, hit.key_id, hit.digest) == ("ada@acme", ADA.key_id, admission.digest)
     assert hit.signed_at == NOW
-    assert hit.parts.keys() == {"cosine", "bm25", "vector_rank", "lexical_rank", "alpha", "prior", "plan"}
+    assert hit.parts.keys() >= {"cosine", "bm25", "vector_rank", "lexical_rank", "alpha", "prior", "plan"}
     assert hit.metadata["title"] == "Deploy to staging"
 
 
@@ -301,9 +302,9 @@ async def test_hits_that_take_long_each_share_one_deadline(shelf: Shelf) -> None
     for number in range(8):
         await shelf.put("registry", f"acme/rollback-{number}", note(f"Staging {number}", "Deploy the cluster."))
     await shelf.search(QUERY)
-    shelf.wrap("registry", Faulty(shelf.tier("registry").store, seconds=0.4, only="get"))
+    shelf.wrap("registry", Faulty(shelf.tier("registry").store, seconds=0.6, only="get"))
     reply = await shelf.search(QUERY, deadline=1.0)
-    assert 1 <= len(reply.hits) <= 2
+    assert len(reply.hits) == FETCHED_AT_ONCE
     assert states(reply) == {"registry": "timeout"}
     assert 1.0 <= reply.tiers[0].seconds < 2
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kiwi_rag.formats import parse
-from kiwi_rag.model import Candidate, Passage, StoredItem
+from kiwi_rag.model import Candidate, ItemScores, Passage, StoredItem
 from kiwi_rag.passages import split
 from kiwi_rag.refs import ItemType
 from kiwi_rag.search.verify import HitChanged, VerifiedItem, verified_passage
@@ -34,7 +34,8 @@ def signed() -> VerifiedItem:
 
 def candidate(item: VerifiedItem, passage: Passage) -> Candidate:
     ref, digest = item.stored.ref, item.stored.digest
-    return Candidate(ref, digest, ITEM.content_sha256, passage, 0.5, 1.0, ITEM.metadata, KEY.key_id, NOW)
+    scores = ItemScores(0.5, 0.5, 0.5, 1.0, 1.0)
+    return Candidate(ref, digest, ITEM.content_sha256, passage, 0.5, 1.0, ITEM.metadata, KEY.key_id, NOW, scores)
 
 
 def composed() -> list[Passage]:

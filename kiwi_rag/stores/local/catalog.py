@@ -134,7 +134,7 @@ def _insert(
 
 
 def _insert_passage(connection: sqlite3.Connection, item_key: int, record: EmbeddingRecord) -> None:
-    found = terms(record.passage.embedded_text)
+    found = terms(record.passage.indexed_text)
     key = connection.execute(_INSERT_PASSAGE, passage_row(item_key, record.passage, len(found))).lastrowid
     connection.execute("INSERT INTO postings (rowid, terms) VALUES (?, ?)", (key, " ".join(found)))
     connection.execute("INSERT INTO vectors (passage_key, vector) VALUES (?, ?)", (key, vector_bytes(record)))

@@ -149,7 +149,7 @@ def _remake_postings(connection: sqlite3.Connection) -> None:
     for create in CREATE_POSTINGS:
         connection.execute(create)
     for key, text, context in connection.execute("SELECT passage_key, text, context FROM passages").fetchall():
-        found = terms(Passage(0, text, context, (), 0, 0).embedded_text)
+        found = terms(Passage(0, text, context, (), 0, 0).indexed_text)
         connection.execute("INSERT INTO postings (rowid, terms) VALUES (?, ?)", (key, " ".join(found)))
         connection.execute("UPDATE passages SET length = ? WHERE passage_key = ?", (len(found), key))
 

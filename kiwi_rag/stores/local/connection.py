@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull
+from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, UsageError
 
 REPAIR_HINT = "kiwi doctor --repair"
 BUSY_SECONDS = 5.0
@@ -65,11 +65,15 @@ def sqlite_door(path: Path) -> Iterator[None]:
     ------
     StoreFull, StoreCorrupt, StoreBusy, StoreError
         By SQLite's result code, not by its words.
+    UsageError
+        When it was asked for something that is no text.
     """
     try:
         yield
     except sqlite3.Error as error:
         raise _translate(error, path) from error
+    except UnicodeEncodeError as error:
+        raise UsageError("what was asked for is no text: it holds half a character") from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StoreFull(f"no space left for {path}; nothing was half-written", hint="free some space") from error

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -13,15 +12,17 @@ import numpy as np
 
 from kiwi_rag.errors import FingerprintMismatch
 from kiwi_rag.lexical import bm25_weights
-from kiwi_rag.model import Candidate, Candidates, StoreQuery
+from kiwi_rag.model import Candidates, StoreQuery
+from kiwi_rag.stores.local.item_scores import score_items
 from kiwi_rag.stores.local.postings import add_scores
 from kiwi_rag.stores.local.records import item_ref, passage
-from kiwi_rag.stores.local.vectors import Snapshot, best, products
+from kiwi_rag.stores.local.vectors import Cosines, Details, Snapshot, best
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kiwi_rag.model import Vector
+    from kiwi_rag.stores.local.postings import Posting
     from kiwi_rag.stores.local.vectors import Rows
 
 EXACT_LIMIT = 50_000
@@ -51,13 +52,18 @@ def answer(
         return Candidates((), "exact")
     _check_fingerprint(snapshot, query)
     allowed = snapshot.matching(connection, query.filters)
-    lexical, word_rows = _words_leg(connection, snapshot, query, allowed)
-    near_rows, plan = _vector_leg(connection, snapshot, query, allowed, nearest, exact_limit)
+    weighted = _weighted(connection, snapshot, query)
+    lexical, word_rows = _words_leg(snapshot, query, weighted, allowed)
+    cosines = Cosines(snapshot, query.vector)
+    near_rows, plan = _vector_leg(connection, snapshot, query, allowed, cosines, nearest, exact_limit)
     rows = np.union1d(near_rows, word_rows)
-    cosines = np.clip(products(snapshot.vectors(connection, rows), query.vector), -1.0, 1.0)
+    if not len(rows):
+        return Candidates((), plan)
+    items = score_items(connection, snapshot, query, rows, cosines, lexical, weighted)
     found = _details(connection, snapshot, snapshot.keys[rows].tolist())
-    scored = zip(found, cosines.tolist(), lexical[rows].tolist(), strict=True)
-    return Candidates(tuple(dataclasses.replace(c, cosine=cos, bm25=words) for c, cos, words in scored), plan)
+    scores = cosines.of(connection, rows).tolist(), lexical[rows].tolist(), snapshot.item_keys[rows].tolist()
+    scored = zip(found, *scores, strict=True)
+    return Candidates(tuple(details.scored(near, words, items[key]) for details, near, words, key in scored), plan)
 
 
 def _check_fingerprint(snapshot: Snapshot, query: StoreQuery) -> None:
@@ -68,13 +74,21 @@ def _check_fingerprint(snapshot: Snapshot, query: StoreQuery) -> None:
         )
 
 
-def _words_leg(
-    connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery, allowed: NDArray[np.bool_] | None
-) -> tuple[NDArray[np.float64], Rows]:
+def _weighted(
+    connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery
+) -> dict[str, tuple[float, Posting]]:
     weights = bm25_weights(query.statistics, query.terms)
+    return {term: (weight, snapshot.posting(connection, term)) for term, weight in weights.items()}
+
+
+def _words_leg(
+    snapshot: Snapshot,
+    query: StoreQuery,
+    weighted: Mapping[str, tuple[float, Posting]],
+    allowed: NDArray[np.bool_] | None,
+) -> tuple[NDArray[np.float64], Rows]:
     scores = np.zeros(len(snapshot))
-    postings = {term: snapshot.posting(connection, term) for term in weights}
-    add_scores(scores, snapshot.lengths, postings, weights, query.statistics.average_length)
+    add_scores(scores, snapshot.lengths, weighted, query.statistics.average_length)
     hit = scores > 0 if allowed is None else (scores > 0) & allowed
     rows = np.flatnonzero(hit)
     return scores, rows[best(scores[rows], query.depth)]
@@ -85,6 +99,7 @@ def _vector_leg(  # noqa: PLR0913, PLR0917  # what a plan depends on
     snapshot: Snapshot,
     query: StoreQuery,
     allowed: NDArray[np.bool_] | None,
+    cosines: Cosines,
     nearest: Nearest,
     exact_limit: int,
 ) -> tuple[Rows, str]:
@@ -94,16 +109,10 @@ def _vector_leg(  # noqa: PLR0913, PLR0917  # what a plan depends on
             return _rows_of(snapshot, keys), "chroma"
     if allowed is None or len(snapshot) <= exact_limit:
         snapshot.matrix(connection)
-    return _exact(connection, snapshot, query, allowed), "exact"
-
-
-def _exact(
-    connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery, allowed: NDArray[np.bool_] | None
-) -> Rows:
     if allowed is None:
-        return best(products(snapshot.matrix(connection), query.vector), query.depth)
+        return best(cosines.all(connection), query.depth), "exact"
     rows = np.flatnonzero(allowed)
-    return rows[best(products(snapshot.vectors(connection, rows), query.vector), query.depth)]
+    return rows[best(cosines.of(connection, rows), query.depth)], "exact"
 
 
 def _rows_of(snapshot: Snapshot, keys: list[int]) -> Rows:
@@ -113,27 +122,25 @@ def _rows_of(snapshot: Snapshot, keys: list[int]) -> Rows:
     return found
 
 
-def _details(connection: sqlite3.Connection, snapshot: Snapshot, keys: list[int]) -> list[Candidate]:
-    known = {key: snapshot.candidates[key] for key in keys if key in snapshot.candidates}
+def _details(connection: sqlite3.Connection, snapshot: Snapshot, keys: list[int]) -> list[Details]:
+    known = {key: snapshot.details[key] for key in keys if key in snapshot.details}
     missing = [key for key in keys if key not in known]
     fresh = dict(_read_details(connection, missing)) if missing else {}
     snapshot.remember(fresh)
     return [known.get(key) or fresh[key] for key in keys]
 
 
-def _read_details(connection: sqlite3.Connection, keys: list[int]) -> Iterable[tuple[int, Candidate]]:
+def _read_details(connection: sqlite3.Connection, keys: list[int]) -> Iterable[tuple[int, Details]]:
     for row in connection.execute(_DETAILS, (json.dumps(keys),)):
         yield (
             row["passage_key"],
-            Candidate(
-                ref=item_ref(row),
-                digest=row["digest"],
-                content_sha256=row["content_sha256"],
-                passage=passage(row),
-                cosine=0.0,
-                bm25=0.0,
-                metadata=json.loads(row["metadata"]),
-                key_id=row["key_id"],
-                signed_at=datetime.fromisoformat(row["signed_at"]),
+            Details(
+                item_ref(row),
+                row["digest"],
+                row["content_sha256"],
+                passage(row),
+                json.loads(row["metadata"]),
+                row["key_id"],
+                datetime.fromisoformat(row["signed_at"]),
             ),
         )

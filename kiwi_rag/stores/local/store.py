@@ -22,6 +22,7 @@ from kiwi_rag.stores.local.lock import WAIT_SECONDS, WriterLock
 from kiwi_rag.stores.local.maintenance import Maintenance
 from kiwi_rag.stores.local.ownership import Ownership, make_folder
 from kiwi_rag.stores.local.planner import EXACT_LIMIT, answer
+from kiwi_rag.stores.local.postings import similar_terms
 from kiwi_rag.stores.local.records import SourceStamp
 from kiwi_rag.stores.local.session import CatalogSession
 from kiwi_rag.stores.local.vectors import Snapshot
@@ -109,6 +110,10 @@ class LocalVectorStore:
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
         """Return what BM25 needs to know of this collection for these terms."""
         return await asyncio.to_thread(self._statistics, terms)
+
+    async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return what each of up to `kiwi_rag.spelling.MAX_TERMS` terms may be a slip for, the most frequent first."""
+        return await asyncio.to_thread(self._read, similar_terms, terms)
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best passages, each with both scores, and the plan."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kiwi_rag.model import Candidate, CollectionStatistics, Filters
+from kiwi_rag.model import Candidate, CollectionStatistics, Filters, ItemScores, Passage
+from kiwi_rag.refs import ItemRef
 from kiwi_rag.stores.local.catalog import matching_items, meta
 from kiwi_rag.stores.local.postings import posting
 
@@ -31,6 +33,23 @@ SELECT vector FROM vectors WHERE passage_key IN (SELECT value FROM json_each(?))
 """
 
 
+class Details(NamedTuple):
+    """A candidate without its scores."""
+
+    ref: ItemRef
+    digest: str
+    content_sha256: str
+    passage: Passage
+    metadata: Mapping[str, Any]
+    key_id: str
+    signed_at: datetime
+
+    def scored(self, cosine: float, bm25: float, item: ItemScores) -> Candidate:
+        """Return the candidate."""
+        ref, digest, content, passage, metadata, key_id, signed_at = self
+        return Candidate(ref, digest, content, passage, cosine, bm25, metadata, key_id, signed_at, item)
+
+
 class Snapshot:
     """One generation of a catalog. Row *r* everywhere means the passage with key ``keys[r]``; keys ascend.
 
@@ -43,11 +62,16 @@ class Snapshot:
         self.dimension = int(meta(connection, "dimension"))
         # The covering index alone answers this; the passages' texts are not read.
         shape = _plain(connection, "SELECT passage_key, item_key, length FROM passages INDEXED BY passages_by_item")
-        table = np.array(shape.fetchall(), dtype=np.int64).reshape(-1, 3)
-        table = table[np.argsort(table[:, 0])]
+        table = np.array(shape.fetchall(), dtype=np.int64).reshape(-1, 3)  # in the index's order: by item, then ordinal
+        order = np.argsort(table[:, 0])
+        self._by_item = np.argsort(order)
+        self._item_order = table[:, 1]
+        self._items = np.unique(self._item_order)
+        self._norms = np.full(len(self._items), np.nan)
+        table = table[order]
         self.keys, self.item_keys = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
         self.lengths: NDArray[np.float64] = table[:, 2].astype(np.float64)
-        self.candidates: dict[int, Candidate] = {}
+        self.details: dict[int, Details] = {}
         self._matrix: Matrix | None = None
         self._postings: dict[str, Posting] = {}
 
@@ -66,10 +90,17 @@ class Snapshot:
         return self._matrix
 
     def vectors(self, connection: sqlite3.Connection, rows: Rows) -> Matrix:
-        """Return the vectors of some ascending rows, from memory when the matrix is there."""
+        """Return the vectors of some distinct rows, in their order, from memory when the matrix is there."""
         if self._matrix is not None:
             return self._matrix[rows]
-        return _stack(_plain(connection, _SOME_VECTORS, json.dumps(self.keys[rows].tolist())), self.dimension)
+        stored = _plain(connection, _SOME_VECTORS, json.dumps(self.keys[rows].tolist()))
+        return _stack(stored, self.dimension)[np.argsort(np.argsort(rows))]
+
+    def passages_of(self, items: Rows) -> tuple[Rows, Rows]:
+        """Return the rows of all passages of some ascending items, item by item, and where each item begins."""
+        begin, end = (np.searchsorted(self._item_order, items, side) for side in ("left", "right"))
+        rows = np.concatenate([self._by_item[a:b] for a, b in zip(begin, end, strict=True)])
+        return rows, np.cumsum(end - begin) - (end - begin)
 
     def posting(self, connection: sqlite3.Connection, term: str) -> Posting:
         """Return the rows that have `term`, and how often each has it."""
@@ -89,7 +120,12 @@ class Snapshot:
         """
         frequency = {term: len(self.posting(connection, term)[0]) for term in terms}
         occurring = {term: count for term, count in frequency.items() if count}
-        return CollectionStatistics(len(self), int(self.lengths.sum()), occurring)
+        return CollectionStatistics(len(self), int(self.lengths.sum()), occurring, self.items)
+
+    @property
+    def items(self) -> int:
+        """How many items the passages are of."""
+        return len(self._items)
 
     def matching(self, connection: sqlite3.Connection, filters: Filters) -> NDArray[np.bool_] | None:
         """Return which rows pass the filters; None when nothing is narrowed."""
@@ -97,11 +133,42 @@ class Snapshot:
             return None
         return np.isin(self.item_keys, np.array(matching_items(connection, filters), dtype=np.int64))
 
-    def remember(self, found: dict[int, Candidate]) -> None:
+    def centroid_norms(self, connection: sqlite3.Connection, items: Rows) -> NDArray[np.float64]:
+        """Return the length of the sum of each item's vectors; items ascend. Kept once it is known."""
+        unknown = items[np.isnan(self._norms[np.searchsorted(self._items, items)])]
+        if len(unknown):
+            rows, starts = self.passages_of(unknown)
+            sums = np.add.reduceat(self.vectors(connection, rows), starts).astype(np.float64)
+            self._norms[np.searchsorted(self._items, unknown)] = np.linalg.norm(sums, axis=1)
+        norms: NDArray[np.float64] = self._norms[np.searchsorted(self._items, items)]
+        return norms
+
+    def remember(self, found: dict[int, Details]) -> None:
         """Keep what candidates say of themselves, scores aside."""
-        if len(self.candidates) + len(found) > MAX_CACHED_CANDIDATES:
-            self.candidates.clear()
-        self.candidates.update(found)
+        if len(self.details) + len(found) > MAX_CACHED_CANDIDATES:
+            self.details.clear()
+        self.details.update(found)
+
+
+class Cosines:
+    """The cosines of one query's vector with the passages of a snapshot, each computed once."""
+
+    def __init__(self, snapshot: Snapshot, vector: Vector) -> None:
+        self._snapshot, self._vector = snapshot, vector
+        self._known = np.full(len(snapshot), np.nan, dtype=np.float32)
+
+    def all(self, connection: sqlite3.Connection) -> NDArray[np.float32]:
+        """Return the cosine of every row."""
+        self._known = np.clip(products(self._snapshot.matrix(connection), self._vector), -1.0, 1.0)
+        return self._known
+
+    def of(self, connection: sqlite3.Connection, rows: Rows) -> NDArray[np.float32]:
+        """Return the cosines of some distinct rows."""
+        unknown = rows[np.isnan(self._known[rows])]
+        if len(unknown):
+            vectors = self._snapshot.vectors(connection, unknown)
+            self._known[unknown] = np.clip(products(vectors, self._vector), -1.0, 1.0)
+        return self._known[rows]
 
 
 def products(matrix: Matrix, vector: Vector) -> NDArray[np.float32]:

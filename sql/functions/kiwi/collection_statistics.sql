@@ -1,4 +1,4 @@
--- What BM25 needs to know: passages, their total length in terms, and how many passages hold each given term.
+-- What BM25 needs to know: passages, their items, their total length in terms, and how many passages hold each given term.
 create or replace function kiwi.collection_statistics(terms text[], model_fingerprint text default null) returns jsonb
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
@@ -7,6 +7,7 @@ create or replace function kiwi.collection_statistics(terms text[], model_finger
             (
                 select jsonb_build_object(
                     'passages', c.passages,
+                    'items', c.items,
                     'total_length', c.total_length,
                     'document_frequency', coalesce(
                         (
@@ -18,6 +19,6 @@ create or replace function kiwi.collection_statistics(terms text[], model_finger
                 )
                 from kiwi.collections as c where c.collection_id = kiwi.collection_of(model_fingerprint)
             ),
-            '{"passages": 0, "total_length": 0, "document_frequency": {}}'
+            '{"passages": 0, "items": 0, "total_length": 0, "document_frequency": {}}'
         )
     $$;

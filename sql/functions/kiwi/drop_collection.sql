@@ -24,6 +24,7 @@ begin
     perform kiwi.withdraw_passages(ids);
     delete from kiwi.item_embeddings where passage_id in (select unnest(ids));
     if most is null or cardinality(ids) < most then
+        perform kiwi.drop_vector_indexes(dropped.collection_id);
         delete from kiwi.collections where collection_id = dropped.collection_id;
         perform kiwi.append_audit('model-dropped', model_fingerprint, '', '');
     else

@@ -1,19 +1,79 @@
--- The words leg: the `depth` passages that score highest under the caller's weights.
+-- The words leg: the `depth` passages that score highest under the caller's weights, and whether that is certain.
+-- What it costs is bounded, however common the terms are. A filter that lets few passages through: those are scored. Few
+-- postings: all are summed up. Else the strongest postings of each term often prove the answer (strongest_passages);
+-- where they do not they give the score to beat, and if the search for what beats it (contending_passages) has to stop
+-- early the answer is not certain: that takes several terms, each in a large part of a large registry.
 create or replace function kiwi.matching_passages(
     collection integer, terms text[], weights float8[], average_length float8, depth integer, filter jsonb
-) returns table (passage_id bigint)
+) returns table (passage_id bigint, score float8, exact boolean)
     language plpgsql stable
     set search_path = pg_catalog, pg_temp
+    set work_mem = '64MB'
     as $$
+declare
+    versions text[] := case when filter <> '{}' then array(select f.digest from kiwi.filtered_versions(filter) as f) end;
+    few bigint[];
+    ids bigint[];
+    scores float8[];
+    certain boolean;
+    frequencies bigint[];
+    postings bigint;
 begin
-    return query
-        select s.passage_id
-        from kiwi.score_passages(collection, terms, weights, average_length) as s
-        where filter = '{}' or exists (
-            select from kiwi.item_embeddings as e
-            where e.passage_id = s.passage_id and e.digest in (select f.digest from kiwi.filtered_versions(filter) as f)
-        )
-        order by s.score desc, s.passage_id
-        limit depth;
+    select array_agg(k.term), array_agg(k.weight), array_agg(k.passages), coalesce(sum(k.passages), 0)
+    into terms, weights, frequencies, postings
+    from (
+        select t.term, t.weight, s.passages
+        from unnest(terms, weights) as t (term, weight)
+        join kiwi.term_statistics as s on s.collection_id = collection and s.term = t.term
+        order by s.passages, t.term
+    ) as k;
+    if versions is not null and postings > 0 then
+        few := kiwi.few_passages(collection, versions, least(2000 + postings / cardinality(terms) / 4, 20000)::integer);
+    end if;
+    if few is not null then
+        return query
+            select s.passage_id, s.score, true
+            from kiwi.score_passages(collection, terms, weights, average_length, few) as s
+            order by s.score desc, s.passage_id
+            limit depth;
+    elsif postings <= 50000 then
+        return query
+            select l.passage_id, l.score, true
+            from (
+                select * from kiwi.score_passages(collection, terms, weights, average_length) as s
+                order by s.score desc, s.passage_id
+                limit case when versions is null then depth end
+            ) as l
+            where versions is null or (select e.digest from kiwi.item_embeddings as e where e.passage_id = l.passage_id) in (select unnest(versions))
+            limit depth;
+    elsif cardinality(terms) > 50 then
+        return query
+            select * from kiwi.passages_of_many_terms(collection, terms, weights, frequencies, average_length, depth, versions);
+    else
+        select array_agg(s.passage_id), array_agg(s.score), bool_and(s.exact) into ids, scores, certain
+        from kiwi.strongest_passages(
+            collection, terms, weights, average_length, depth, versions, greatest(least(10000 / cardinality(terms), 2000), 2)
+        ) as s;
+        if certain then
+            return query select s.passage_id, s.score, true from unnest(ids, scores) as s (passage_id, score);
+        else
+            return query
+                with contending as (
+                    select * from kiwi.contending_passages(
+                        collection, terms, weights, frequencies, average_length, depth, versions,
+                        coalesce(scores[depth], 0) * (1 - 1e-9::float8)
+                    )
+                )
+                select u.passage_id, max(u.score), coalesce((select bool_and(c.exact) from contending as c), false)
+                from (
+                    select c.passage_id, c.score from contending as c
+                    union all
+                    select s.passage_id, s.score from unnest(ids, scores) as s (passage_id, score)
+                ) as u
+                group by u.passage_id
+                order by max(u.score) desc, u.passage_id
+                limit depth;
+        end if;
+    end if;
 end
 $$;

@@ -6,7 +6,7 @@ create or replace function kiwi.offer_passages(ids bigint[]) returns void
         with shown as (
             update kiwi.item_embeddings set searchable = true
             where passage_id in (select unnest(ids)) and not searchable
-            returning collection_id, passage_id, length, terms, frequencies
+            returning collection_id, passage_id, ordinal, length, terms, frequencies
         ),
         fresh as (
             insert into kiwi.postings (collection_id, term, passage_id, frequency, length)
@@ -20,7 +20,10 @@ create or replace function kiwi.offer_passages(ids bigint[]) returns void
             on conflict (collection_id, term) do update set passages = t.passages + excluded.passages
         )
         update kiwi.collections as c
-        set passages = c.passages + sums.passages, total_length = c.total_length + sums.total_length
-        from (select collection_id, count(*) as passages, sum(length) as total_length from shown group by 1) as sums
+        set passages = c.passages + sums.passages, total_length = c.total_length + sums.total_length, items = c.items + sums.items
+        from (
+            select collection_id, count(*) as passages, sum(length) as total_length, count(*) filter (where ordinal = 0) as items
+            from shown group by collection_id
+        ) as sums
         where c.collection_id = sums.collection_id
     $$;

@@ -16,6 +16,18 @@ create or replace function kiwi.registry_status() returns jsonb
             'collections', coalesce(
                 (select jsonb_object_agg(fingerprint, passages) from kiwi.collections), '{}'
             ),
+            'vectors', coalesce(
+                (
+                    select jsonb_agg(
+                        jsonb_build_object(
+                            'model', p.fingerprint, 'plan', p.plan, 'lists', p.lists, 'effort', p.effort,
+                            'recall', p.recall, 'tuned_passages', p.tuned_passages, 'tuned_at', p.tuned_at, 'due', p.due
+                        )
+                    )
+                    from kiwi.vector_plans() as p
+                ),
+                '[]'
+            ),
             'active_model', (kiwi.active_collection()).fingerprint,
             'audit_head', kiwi.audit_head(),
             'server', current_setting('server_version'),

@@ -21,6 +21,11 @@ begin
         terms text[], frequencies integer[], embedding text
     );
     get diagnostics stored = row_count;
+    if stored > 0 and not exists (
+        select from kiwi.item_embeddings where digest = which_digest and collection_id = collection and ordinal = 0
+    ) then
+        raise data_exception using message = 'the first passage has the ordinal 0, and there is none'; -- items are counted by it
+    end if;
     return stored;
 exception when data_exception or integrity_constraint_violation then
     raise exception using

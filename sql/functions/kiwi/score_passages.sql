@@ -1,5 +1,6 @@
 -- Okapi BM25 with k1 = 1.2 and b = 0.75 (Robertson & Zaragoza 2009, §3.2), term by term as kiwi_rag.lexical has it:
--- of every passage that holds a term, or of the given ones alone.
+-- of every passage that holds a term, or of the given ones alone, which their places in the index give. For more terms
+-- than those have, the passages' own terms are quicker: what both cost never depends on how common a term is.
 create or replace function kiwi.score_passages(
     collection integer, terms text[], weights float8[], average_length float8, only_these bigint[] default null
 ) returns table (passage_id bigint, score float8)
@@ -7,16 +8,45 @@ create or replace function kiwi.score_passages(
     set search_path = pg_catalog, pg_temp
     as $$
 begin
-    return query
-        select
-            p.passage_id,
-            sum(
-                t.weight * p.frequency * 2.2::float8
-                / (p.frequency + 1.2::float8 * (0.25::float8 + 0.75::float8 * p.length / average_length))
-            )
-        from unnest(terms, weights) as t (term, weight)
-        join kiwi.postings as p on p.collection_id = collection and p.term = t.term
-        where only_these is null or p.passage_id = any (only_these)
-        group by p.passage_id;
+    if only_these is null then
+        return query
+            select
+                p.passage_id,
+                sum(
+                    t.weight * p.frequency * 2.2::float8
+                    / (p.frequency + 1.2::float8 * (0.25::float8 + 0.75::float8 * p.length / average_length))
+                )
+            from unnest(terms, weights) as t (term, weight)
+            join kiwi.postings as p on p.collection_id = collection and p.term = t.term
+            group by p.passage_id;
+    elsif cardinality(terms) <= 50 then
+        return query
+            select
+                p.passage_id,
+                sum(
+                    t.weight * p.frequency * 2.2::float8
+                    / (p.frequency + 1.2::float8 * (0.25::float8 + 0.75::float8 * p.length / average_length))
+                )
+            from unnest(terms, weights) as t (term, weight)
+            cross join lateral (
+                select q.passage_id, q.frequency, q.length from kiwi.postings as q
+                where q.collection_id = collection and q.term = t.term and q.passage_id = any (only_these)
+                offset 0
+            ) as p
+            group by p.passage_id;
+    else
+        return query
+            select
+                e.passage_id,
+                sum(
+                    t.weight * own.frequency * 2.2::float8
+                    / (own.frequency + 1.2::float8 * (0.25::float8 + 0.75::float8 * e.length / average_length))
+                )
+            from kiwi.item_embeddings as e
+            cross join lateral unnest(e.terms, e.frequencies) as own (term, frequency)
+            join unnest(score_passages.terms, score_passages.weights) as t (term, weight) on t.term = own.term
+            where e.passage_id = any (only_these)
+            group by e.passage_id;
+    end if;
 end
 $$;

@@ -20,7 +20,7 @@ create or replace function kiwi.search_lexical(query text, match_count integer, 
         )
         select h.item_type, h.item_id, h.version, h.digest, h.principal, h.text, h.start_line, h.end_line, h.bm25
         from inputs as i,
-            kiwi.search_hybrid(null, i.terms, i.weights, greatest(i.average, 1), match_count, filter, null) as h
+            kiwi.search_hybrid(null, i.terms, i.weights, greatest(i.average, 1), match_count, filter, null, null) as h
         order by h.bm25 desc, h.passage_id
         limit match_count
     $$;

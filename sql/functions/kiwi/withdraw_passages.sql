@@ -21,10 +21,13 @@ create or replace function kiwi.withdraw_passages(ids bigint[]) returns void
         hidden as (
             update kiwi.item_embeddings set searchable = false
             where passage_id in (select unnest(ids)) and searchable
-            returning collection_id, length
+            returning collection_id, ordinal, length
         )
         update kiwi.collections as c
-        set passages = c.passages - sums.passages, total_length = c.total_length - sums.total_length
-        from (select collection_id, count(*) as passages, sum(length) as total_length from hidden group by 1) as sums
+        set passages = c.passages - sums.passages, total_length = c.total_length - sums.total_length, items = c.items - sums.items
+        from (
+            select collection_id, count(*) as passages, sum(length) as total_length, count(*) filter (where ordinal = 0) as items
+            from hidden group by collection_id
+        ) as sums
         where c.collection_id = sums.collection_id
     $$;

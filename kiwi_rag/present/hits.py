@@ -1,30 +1,15 @@
-"""Hits, items and findings → text, Markdown, JSON. Every door shows results through here."""
+"""Hits and replies → text, Markdown, JSON."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from kiwi_rag.errors import Rejected
-from kiwi_rag.model import Finding, SearchReply, SearchResult, StoredItem
+from kiwi_rag.model import SearchReply, SearchResult
+from kiwi_rag.present.explain import explanation_json, hit_explanation
+from kiwi_rag.present.text import Style, plain, safe
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 SNIPPET_CHARACTERS = 160
-
-Style = Callable[[str, str], str]
-"""Called with a text and what it is (``id``, ``ok``, ``dim``, ``bad``); returns what a terminal should show."""
-
-
-def plain(text: str, _role: str) -> str:
-    """Style nothing."""
-    return text
-
-
-def safe(text: str) -> str:
-    """Return `text` with control and direction-changing characters replaced, so that no terminal obeys it."""
-    return _CONTROL.sub("�", text)
 
 
 def snippet(result: SearchResult, width: int = SNIPPET_CHARACTERS) -> str:
@@ -55,14 +40,17 @@ def hits_paths(reply: SearchReply) -> str:
     return "\n".join(map(place, reply.hits))
 
 
-def reply_json(reply: SearchReply) -> dict[str, Any]:
-    """Return the whole reply, JSON-ready."""
+def reply_json(reply: SearchReply, explain: bool = False) -> dict[str, Any]:
+    """Return the whole reply, JSON-ready; `explain` adds how it came about."""
+    explanation = {"explain": explanation_json(reply)} if explain else {}
     return {
         "query": reply.query.text,
         "complete": reply.complete,
         "hits": [hit_json(rank, hit) for rank, hit in enumerate(reply.hits, start=1)],
         "tiers": [tier_json(reply, index) for index in range(len(reply.tiers))],
         "refused": [{"ref": str(r.ref), "tier": r.tier, "code": r.code, "reason": r.reason} for r in reply.refused],
+        "read_as": dict(reply.read_as),
+        **explanation,
     }
 
 
@@ -76,6 +64,8 @@ def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
         "tier": hit.tier,
         "tiers": list(hit.tiers),
         "shadows": list(hit.shadows),
+        "duplicates": list(hit.duplicates),
+        "more_duplicates": hit.more_duplicates,
         "private": hit.private,
         "signer": hit.principal,
         "key_id": hit.key_id,
@@ -93,12 +83,6 @@ def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
     }
 
 
-def json_text(value: Any, indent: int | None = 2) -> str:
-    """Return `value` as JSON, with the characters that a terminal would obey escaped; None indents nothing."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
-    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
 def tier_json(reply: SearchReply, index: int) -> dict[str, Any]:
     """Return how one tier answered, JSON-ready."""
     tier = reply.tiers[index]
@@ -106,6 +90,9 @@ def tier_json(reply: SearchReply, index: int) -> dict[str, Any]:
         "tier": tier.tier,
         "state": tier.state,
         "seconds": round(tier.seconds, 4),
+        "timings": {step: round(taken, 6) for step, taken in tier.timings.items()},
+        "items": tier.statistics.items,
+        "passages": tier.statistics.passages,
         "rows": tier.rows,
         "plan": tier.plan,
         "error": dict(tier.error) if tier.error else None,
@@ -120,6 +107,7 @@ def notices(reply: SearchReply) -> list[str]:
         if t.state not in ("ok", "refused") or (t.state == "refused" and t.error)
     ]
     lines += [safe(str((t.error or {}).get("hint"))) for t in reply.tiers if t.error and t.error.get("hint")]
+    lines += [f'read "{word}" as "{meant}"' for word, meant in reply.read_as.items()]
     if reply.refused:
         lines.append(f"refused: {len(reply.refused)}")
         lines += [f"  {r.ref} in {r.tier}: {r.code}: {r.reason}" for r in reply.refused]
@@ -129,48 +117,6 @@ def notices(reply: SearchReply) -> list[str]:
     return [safe(line) for line in lines]
 
 
-def item_json(stored: StoredItem, signed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored item, JSON-ready; `signed` adds what was verified."""
-    return {
-        "item_type": stored.ref.item_type.value,
-        "item_id": stored.ref.item_id,
-        "version": stored.ref.version,
-        "digest": stored.digest,
-        "content_sha256": stored.content_sha256,
-        "path": stored.path,
-        "passages": stored.passages,
-        "private": stored.private,
-        "admitted_at": stored.admitted_at.isoformat(),
-        **yank_json(stored),
-        **signed,
-    }
-
-
-def yank_json(stored: StoredItem) -> dict[str, Any]:
-    """Return when and why an item was taken back, JSON-ready; nothing for one that was not."""
-    if stored.yanked_at is None:
-        return {}
-    return {"yanked_at": stored.yanked_at.isoformat(), "yank_reason": stored.yank_reason}
-
-
-def finding_text(finding: Finding, style: Style = plain) -> str:
-    """Return a finding as ``where: severity code: message`` and, on a second line, what mends it."""
-    role = "bad" if finding.is_error else "dim"
-    where = f"{finding.where}: " if finding.where else ""
-    head = f"{safe(where)}{style(f'{finding.severity} {finding.code}', role)}: {safe(finding.message)}"
-    return f"{head}\n    → {safe(finding.hint)}" if finding.hint else head
-
-
-def rejection_text(rejection: Rejected, style: Style = plain) -> str:
-    """Return a rejection with all its findings."""
-    return "\n".join([safe(rejection.message), *("  " + finding_text(f, style) for f in rejection.findings)])
-
-
-def findings_text(findings: Iterable[Finding], style: Style = plain) -> str:
-    """Return findings, one under the other."""
-    return "\n".join(finding_text(f, style) for f in findings)
-
-
 def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> list[str]:
     address = style(f"{hit.ref.item_id}@{hit.ref.version}", "id")
     tiers = "+".join(hit.tiers) + (" (private)" if hit.private else "")
@@ -178,18 +124,11 @@ def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> lis
     lines = [f"{rank:>2}. {address}  {hit.ref.item_type}  {tiers}  {signer}  {hit.score:.3f}"]
     if hit.shadows:
         lines.append(f"    {style('shadows ' + safe(', '.join(hit.shadows)), 'bad')}")
+    if hit.duplicates:
+        more = f" and {hit.more_duplicates} more" if hit.more_duplicates else ""
+        lines.append(f"    {style('the same as ' + safe(', '.join(hit.duplicates)) + more, 'dim')}")
     lines += [f"    {snippet(hit)}", f"    {style(place(hit), 'dim')}"]
-    return [*lines, *_explanation(hit, style)] if explain else lines
-
-
-def _explanation(hit: SearchResult, style: Style) -> list[str]:
-    parts = hit.parts
-    legs = (
-        f"vectors {parts['cosine']:.4f} (rank {parts['vector_rank'] or '-'})  "
-        f"words {parts['bm25']:.3f} (rank {parts['lexical_rank'] or '-'})  "
-        f"alpha {parts['alpha']:g}  prior {parts['prior']:.3f}  plan {parts['plan']}"
-    )
-    return [f"    {style(legs, 'dim')}", f"    {style(f'digest {hit.digest}  key {hit.key_id}', 'dim')}"]
+    return [*lines, *(f"    {style(line, 'dim')}" for line in hit_explanation(hit))] if explain else lines
 
 
 def _hit_markdown(rank: int, hit: SearchResult) -> str:

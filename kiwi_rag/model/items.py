@@ -1,8 +1,4 @@
-"""The records that travel through the house: frozen values without behaviour of their own.
-
-Imports nothing of Kiwi but the errors. Arrays are ``numpy.ndarray`` of ``float32``; numpy itself is only
-named in annotations here, so that importing this module stays cheap.
-"""
+"""Items on their way from file to store: parsed, admitted, embedded, stored."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.refs import ItemRef
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,7 +103,7 @@ class Item:
 class Passage:
     """The piece of an item that is embedded and found.
 
-    ``context`` (title and heading path) is embedded in front of ``text`` but is not part of the lines.
+    ``context`` (what item it is of, and its headings) goes in front of ``text``, but is not part of the lines.
     ``ordinal`` counts from 0 within the item.
     """
 
@@ -119,8 +115,8 @@ class Passage:
     end_line: int
 
     @property
-    def embedded_text(self) -> str:
-        """What the model and the words leg see."""
+    def indexed_text(self) -> str:
+        """What the words leg sees; `kiwi_rag.passages.embedded_text` is what the model sees."""
         return f"{self.context}\n{self.text}" if self.context else self.text
 
 
@@ -194,166 +190,7 @@ class StoredItem:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """What a search is narrowed to; empty fields do not narrow. All are pushed into both legs.
-
-    ``tags``: all of them must be there. ``since``: signed at or after. ``signer``: principal or key id.
-    """
-
-    item_type: ItemType | None = None
-    category: str = ""
-    author: str = ""
-    tags: tuple[str, ...] = ()
-    namespace: str = ""
-    signer: str = ""
-    since: datetime | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is narrowed."""
-        return self == Filters()
-
-
-@dataclass(frozen=True, slots=True)
-class CollectionStatistics:
-    """What BM25 needs to know of a collection: passages, their total length in terms, and df per query term."""
-
-    passages: int = 0
-    total_length: int = 0
-    document_frequency: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def average_length(self) -> float:
-        """Mean passage length in terms; 1.0 for an empty collection."""
-        return self.total_length / self.passages if self.passages else 1.0
-
-    def __add__(self, other: CollectionStatistics) -> CollectionStatistics:
-        terms = {*self.document_frequency, *other.document_frequency}
-        merged = {t: self.document_frequency.get(t, 0) + other.document_frequency.get(t, 0) for t in terms}
-        return CollectionStatistics(self.passages + other.passages, self.total_length + other.total_length, merged)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StoreQuery:
-    """What a store is asked: both legs' inputs, the merged statistics, filters and how many candidates a leg."""
-
-    vector: Vector
-    terms: tuple[str, ...]
-    statistics: CollectionStatistics
-    filters: Filters
-    fingerprint: str
-    depth: int = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A passage that at least one leg of one tier found, with *both* legs' raw scores.
-
-    ``cosine`` is in [-1, 1]; ``bm25`` ≥ 0 and 0 when no query term occurs. ``digest`` names the payload.
-    """
-
-    ref: ItemRef
-    digest: str
-    content_sha256: str
-    passage: Passage
-    cosine: float
-    bm25: float
-    metadata: Mapping[str, Any]
-    key_id: str
-    signed_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedHit:
-    """A hit that did not verify when it was about to be shown, or that cannot even be read."""
-
-    ref: ItemRef
-    tier: str
-    code: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """A store's answer: candidates in no particular order, and the plan it chose (``exact``, ``chroma``, …).
-
-    ``refused`` holds what the store had to leave out because it cannot be read.
-    """
-
-    items: tuple[Candidate, ...]
-    plan: str
-    refused: tuple[RefusedHit, ...] = ()
-
-
 Visibility = Literal["public", "private"]
-TierName = Literal["project", "user", "registry"]
-TierState = Literal["ok", "timeout", "error", "stale", "refused"]
-
-
-@dataclass(frozen=True, slots=True)
-class TierOutcome:
-    """How one tier answered: state, seconds taken, candidates given, and what went wrong if it did."""
-
-    tier: str
-    state: TierState
-    seconds: float
-    rows: int
-    plan: str = ""
-    error: Mapping[str, object] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SearchQuery:
-    """What a person or an agent asks. ``alpha`` is the vector leg's weight, ``None`` for the tuned one."""
-
-    text: str
-    source: str = "local"
-    filters: Filters = Filters()
-    limit: int = 10
-    alpha: float | None = None
-    half_life_days: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """A hit: one item, shown by its best passage, verified again a moment ago.
-
-    ``score`` is the fused score in [0, 1]; ``parts`` explains it (``cosine``, ``bm25``, ``vector_rank``,
-    ``lexical_rank``, ``alpha``, ``prior``, ``plan``). ``shadows`` lists tiers whose item of the same id this one
-    hides, as ``tier`` or ``tier!principal`` where another principal signed the hidden one; ``tiers`` every tier
-    that holds the same content. ``private`` tells that only its owner sees it.
-    """
-
-    ref: ItemRef
-    tier: str
-    tiers: tuple[str, ...]
-    shadows: tuple[str, ...]
-    passage: Passage
-    metadata: Mapping[str, Any]
-    score: float
-    parts: Mapping[str, Any]
-    digest: str
-    key_id: str
-    principal: str
-    signed_at: datetime
-    path: str = ""
-    private: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SearchReply:
-    """Hits, best first, with what each tier did and what was dropped."""
-
-    query: SearchQuery
-    hits: tuple[SearchResult, ...]
-    tiers: tuple[TierOutcome, ...]
-    refused: tuple[RefusedHit, ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        """Whether every asked tier answered and nothing was refused."""
-        return not self.refused and all(t.state == "ok" for t in self.tiers)
 
 
 def sha256_hex(data: bytes) -> str:

@@ -1,0 +1,225 @@
+"""Judged queries from files: JSON lines of our own, or the two files of a BEIR or TREC collection.
+
+Own form, one object a line: ``{"query": "…", "relevant": {"type:id": grade}, "kind": "…", "id": "…"}``; the last two
+are optional. BEIR (Thakur et al. 2021): ``queries.jsonl`` with ``_id`` and ``text``, and judgements as tab-separated
+``query-id corpus-id score`` under a header; TREC: ``query-id 0 document-id grade`` without one. An id without a type
+names a knowledge entry.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kiwi_rag.errors import InvalidItemId, SourceUnreadable, UsageError
+from kiwi_rag.model import sha256_hex
+from kiwi_rag.refs import ItemRef, ItemType, fold_item_id
+
+_OWN = '{"query": "…", "relevant": {"directive:acme/x": 2}}'
+_BEIR = '{"_id": "q1", "text": "…"}'
+MAX_GRADE = 1000
+"""No collection grades as finely, and two to the power of it still is a number."""
+SHOWN = 80
+"""Characters of a wrong value that an error repeats."""
+_QRELS = "query-id, corpus-id and score, with a tab between; or TREC's query-id 0 document-id grade"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedQuery:
+    """A query and the grades (0, 1, 2, …) of the items that were judged for it, by `item_key`."""
+
+    id: str
+    text: str
+    kind: str
+    grades: Mapping[str, int]
+
+    @property
+    def is_even(self) -> bool:
+        """Whether the SHA-256 of the text is an even number: the half that weights are tuned on."""
+        return int(sha256_hex(self.text.encode()), 16) % 2 == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Judged queries, where they came from, and the hex SHA-256 of the files' bytes.
+
+    ``unanswerable`` counts queries that were left out because nothing was judged relevant for them.
+    """
+
+    name: str
+    sha256: str
+    queries: tuple[JudgedQuery, ...]
+    unanswerable: int = 0
+
+
+def item_key(ref: ItemRef) -> str:
+    """Return ``type:id`` with the id folded: one text for all spellings of the same item."""
+    return f"{ref.item_type}:{fold_item_id(ref.item_id)}"
+
+
+def ref_of(text: str) -> ItemRef:
+    """Return the item that ``type:id``, or a bare id of a knowledge entry, names.
+
+    The id need not be a legal one: a collection may judge a file that the gate never lets in.
+
+    Raises
+    ------
+    InvalidItemId
+        When the type is none, or there is no id.
+    """
+    before, colon, after = text.partition(":")
+    kind, item_id = (before, after) if colon else (ItemType.KNOWLEDGE.value, text)
+    if kind not in {t.value for t in ItemType} or not item_id.strip():
+        raise InvalidItemId(f"{text!r} names no item", hint="directive:…, script:… or knowledge:…")
+    return ItemRef(ItemType(kind), item_id)
+
+
+def load(paths: Sequence[Path]) -> Dataset:
+    """Read a dataset: one JSON-lines file, a folder in BEIR's form, or queries and judgements as two files.
+
+    Raises
+    ------
+    SourceUnreadable
+        When a file cannot be read.
+    UsageError
+        When the files are none of these, or a line is not what it should be; the message has ``file:line``.
+    """
+    files = files_of(paths)
+    texts = [_read(path) for path in files]
+    found = list(_own(files[0], texts[0]) if len(files) == 1 else _judged(files, texts))
+    _check_unique(found, files[0])
+    judged = tuple(query for _, query in found if any(grade > 0 for grade in query.grades.values()))
+    if not judged:
+        raise UsageError(f"{files[0]} holds no judged queries")
+    digest = sha256_hex("\0".join(texts).encode())
+    return Dataset(" ".join(map(str, paths)), digest, judged, len(found) - len(judged))
+
+
+def files_of(paths: Sequence[Path]) -> list[Path]:
+    """Return the files that a dataset is read from: one of JSON lines, or queries and judgements.
+
+    Raises
+    ------
+    UsageError
+        When there are too many, or a folder leaves a choice.
+    """
+    if len(paths) > 2:
+        raise UsageError(f"{len(paths)} files are too many", hint="give one of JSON lines, or queries and judgements")
+    if len(paths) == 2 or not paths[0].is_dir():
+        return list(paths)
+    folder = paths[0]
+    judgements = sorted([*folder.glob("qrels/*.tsv"), *folder.glob("*.tsv"), *folder.glob("*.qrels")])
+    chosen = [path for path in judgements if path.stem == "test"] or judgements
+    if len(chosen) > 1:
+        names = ", ".join(str(path.relative_to(folder)) for path in chosen)
+        raise UsageError(f"{folder} holds several files of judgements: {names}", hint="name the two files")
+    return [folder / "queries.jsonl", *chosen]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceUnreadable(f"cannot read {path}: {error}") from error
+
+
+def _lines(path: Path, text: str) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield f"{path}:{number}", line
+
+
+def _own(path: Path, text: str) -> Iterator[tuple[str, JudgedQuery]]:
+    for where, line in _lines(path, text):
+        document = _object(line, where, _OWN)
+        query, relevant = _text(document, "query", where, _OWN), document.get("relevant")
+        if not isinstance(relevant, dict):
+            raise _wrong(where, "'relevant' is not an object of item and grade", _OWN)
+        grades = {_key(ref, where): _grade(grade, where) for ref, grade in relevant.items()}
+        name = _label(document, "id", where, _OWN) or sha256_hex(query.encode())[:12]
+        yield where, JudgedQuery(name, query, _label(document, "kind", where, _OWN), grades)
+
+
+def _judged(files: Sequence[Path], texts: Sequence[str]) -> Iterator[tuple[str, JudgedQuery]]:
+    grades: dict[str, dict[str, int]] = {}
+    wheres: dict[str, str] = {}
+    for where, name, ref, grade in _qrels(files[1], texts[1]):
+        grades.setdefault(name, {})[_key(ref, where)] = _grade(grade, where)
+        wheres.setdefault(name, where)
+    for where, line in _lines(files[0], texts[0]):
+        document = _object(line, where, _BEIR)
+        name = _text(document, "_id", where, _BEIR)
+        query, kind = _text(document, "text", where, _BEIR), _label(document, "kind", where, _BEIR)
+        yield where, JudgedQuery(name, query, kind, grades.get(name, {}))
+        wheres.pop(name, None)
+    for name, where in wheres.items():
+        raise UsageError(f"{where} judges query {name!r}, which {files[0]} does not hold")
+
+
+def _qrels(path: Path, text: str) -> Iterator[tuple[str, str, str, str]]:
+    for number, (where, line) in enumerate(_lines(path, text)):
+        fields = line.split("\t") if "\t" in line else line.split()
+        if number == 0 and fields[0].lower().replace("_", "-") in ("query-id", "qid", "query"):
+            continue
+        if len(fields) not in (3, 4):
+            raise _wrong(where, f"{len(fields)} fields", _QRELS)
+        yield where, fields[0].strip(), fields[-2].strip(), fields[-1].strip()
+
+
+def _object(line: str, where: str, hint: str) -> dict[str, Any]:
+    try:
+        document = json.loads(line)
+        json.dumps(document, ensure_ascii=False).encode()  # an escaped half of a surrogate pair is no text
+    except (ValueError, RecursionError) as error:
+        raise _wrong(where, f"not JSON: {error}", hint) from error
+    if not isinstance(document, dict):
+        raise _wrong(where, "not an object", hint)
+    return document
+
+
+def _text(document: Mapping[str, Any], name: str, where: str, hint: str) -> str:
+    value = document.get(name)
+    if isinstance(value, str) and value.strip():
+        return value
+    raise _wrong(where, f"{name!r} is missing or not a text", hint)
+
+
+def _label(document: Mapping[str, Any], name: str, where: str, hint: str) -> str:
+    """Return an optional text, empty where there is none; a number will do."""
+    value = document.get(name)
+    if value is None or (isinstance(value, str | int) and not isinstance(value, bool)):
+        return "" if value is None else str(value)
+    raise _wrong(where, f"{name!r} is neither a text nor a number", hint)
+
+
+def _key(text: str, where: str) -> str:
+    try:
+        return item_key(ref_of(text))
+    except InvalidItemId as error:
+        raise UsageError(f"{where}: {error.message}", hint=error.hint) from error
+
+
+def _grade(value: object, where: str) -> int:
+    try:
+        grade = int(value) if isinstance(value, str) else value
+    except ValueError:
+        grade = None
+    if isinstance(grade, int) and not isinstance(grade, bool) and grade <= MAX_GRADE:
+        return max(grade, 0)  # TREC has -1 and -2 for junk, which is worth nothing either
+    shown = type(value).__name__ if isinstance(value, list | dict) else repr(value)[:SHOWN]
+    raise _wrong(where, f"the grade {shown} is not a whole number up to {MAX_GRADE}", "0 for not relevant, 1, 2, …")
+
+
+def _check_unique(found: Iterable[tuple[str, JudgedQuery]], path: Path) -> None:
+    first: dict[str, str] = {}
+    for where, query in found:
+        if query.id in first:
+            raise UsageError(f"{where} repeats the query of {first[query.id]}", hint=f"keep one of them in {path}")
+        first[query.id] = where
+
+
+def _wrong(where: str, what: str, hint: str) -> UsageError:
+    return UsageError(f"{where} is not a judged query: {what}", hint=hint)

@@ -1,0 +1,74 @@
+"""The records that travel through the house: frozen values without behaviour of their own.
+
+Imports nothing of Kiwi but the errors and refs. Arrays are ``numpy.ndarray`` of ``float32``; numpy itself is only
+named in annotations here, so that importing this package stays cheap.
+"""
+
+from typing import TYPE_CHECKING
+
+from kiwi_rag.model.items import (
+    Admission,
+    EmbeddingRecord,
+    Envelope,
+    Finding,
+    Item,
+    Passage,
+    Section,
+    Severity,
+    StoredItem,
+    Visibility,
+    has_errors,
+    sha256_hex,
+)
+from kiwi_rag.model.search import (
+    Candidate,
+    Candidates,
+    CollectionStatistics,
+    Explanation,
+    Filters,
+    FusionMethod,
+    FusionWeights,
+    ItemScores,
+    RefusedHit,
+    SearchQuery,
+    SearchReply,
+    SearchResult,
+    StoreQuery,
+    TierName,
+    TierOutcome,
+    TierState,
+)
+
+if TYPE_CHECKING:
+    from kiwi_rag.model.items import Vector as Vector
+
+__all__ = [
+    "Admission",
+    "Candidate",
+    "Candidates",
+    "CollectionStatistics",
+    "EmbeddingRecord",
+    "Envelope",
+    "Explanation",
+    "Filters",
+    "Finding",
+    "FusionMethod",
+    "FusionWeights",
+    "Item",
+    "ItemScores",
+    "Passage",
+    "RefusedHit",
+    "SearchQuery",
+    "SearchReply",
+    "SearchResult",
+    "Section",
+    "Severity",
+    "StoreQuery",
+    "StoredItem",
+    "TierName",
+    "TierOutcome",
+    "TierState",
+    "Visibility",
+    "has_errors",
+    "sha256_hex",
+]

@@ -1,0 +1,40 @@
+"""Hits, items and findings → text, Markdown, JSON. Every door shows results through here."""
+
+from kiwi_rag.present.explain import explanation_text
+from kiwi_rag.present.hits import (
+    SNIPPET_CHARACTERS,
+    hit_json,
+    hits_markdown,
+    hits_paths,
+    hits_text,
+    notices,
+    place,
+    reply_json,
+    snippet,
+    tier_json,
+)
+from kiwi_rag.present.items import finding_text, findings_text, item_json, rejection_text, yank_json
+from kiwi_rag.present.text import Style, json_text, plain, safe
+
+__all__ = [
+    "SNIPPET_CHARACTERS",
+    "Style",
+    "explanation_text",
+    "finding_text",
+    "findings_text",
+    "hit_json",
+    "hits_markdown",
+    "hits_paths",
+    "hits_text",
+    "item_json",
+    "json_text",
+    "notices",
+    "place",
+    "plain",
+    "rejection_text",
+    "reply_json",
+    "safe",
+    "snippet",
+    "tier_json",
+    "yank_json",
+]

@@ -1,0 +1,82 @@
+-- Every passage of the given versions with its scores in both legs, and beside it what the passages of its item say
+-- together: the best and the first cosine, that of the mean vector, the best BM25, and BM25 of the item as one document
+-- (frequencies and lengths added up). Terms of what is searchable stand in the inverted index; the passages' own terms
+-- count for what is not, the caller's private items, and for long questions, for which they are quicker.
+create or replace function kiwi.score_items(
+    collection integer, digests text[], query_embedding extensions.vector, terms text[], weights float8[],
+    average_length float8, average_item_length float8
+) returns table (
+    passage_id bigint, cosine float8, bm25 float8, best_cosine float8, first_cosine float8, centroid_cosine float8,
+    best_bm25 float8, item_bm25 float8
+)
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+    set jit = off
+    as $$
+begin
+    return query
+        with mates as materialized (
+            select e.passage_id, e.digest, e.ordinal, e.length, e.searchable, e.embedding, e.terms, e.frequencies,
+                coalesce(1 - (e.embedding operator(extensions.<=>) query_embedding), 0) as cosine
+            from kiwi.item_embeddings as e
+            where e.digest = any (digests) and e.collection_id = collection
+        ),
+        items as (
+            select m.digest, sum(m.length) as length, max(m.cosine) as best,
+                (array_agg(m.cosine order by m.ordinal))[1] as first,
+                sum(m.cosine) / nullif(extensions.vector_norm(extensions.sum(m.embedding)), 0) as centroid
+            from mates as m
+            group by m.digest
+        ),
+        -- Each place in the index is looked up by its whole key: a plan made from stale statistics would read whole lists.
+        held as (
+            select m.passage_id, t.term, t.weight, p.frequency
+            from unnest(score_items.terms, score_items.weights) as t (term, weight)
+            cross join mates as m
+            cross join lateral (
+                select q.frequency from kiwi.postings as q
+                where q.collection_id = collection and q.term = t.term and q.passage_id = m.passage_id
+                offset 0
+            ) as p
+            where m.searchable and cardinality(score_items.terms) <= 50
+            union all
+            select m.passage_id, t.term, t.weight, own.frequency
+            from mates as m
+            cross join lateral unnest(m.terms, m.frequencies) as own (term, frequency)
+            join unnest(score_items.terms, score_items.weights) as t (term, weight) on t.term = own.term
+            where not m.searchable or cardinality(score_items.terms) > 50
+        ),
+        passages as (
+            select h.passage_id,
+                sum(
+                    h.weight * h.frequency * 2.2::float8
+                    / (h.frequency + 1.2::float8 * (0.25::float8 + 0.75::float8 * m.length / average_length))
+                ) as score
+            from held as h
+            join mates as m on m.passage_id = h.passage_id
+            group by h.passage_id
+        ),
+        frequencies as (
+            select m.digest, h.term, min(h.weight) as weight, sum(h.frequency)::float8 as frequency
+            from held as h
+            join mates as m on m.passage_id = h.passage_id
+            group by m.digest, h.term
+        ),
+        documents as (
+            select i.digest,
+                sum(
+                    f.weight * f.frequency * 2.2::float8
+                    / (f.frequency + 1.2::float8 * (0.25::float8 + 0.75::float8 * i.length / average_item_length))
+                ) as score
+            from frequencies as f
+            join items as i on i.digest = f.digest
+            group by i.digest
+        )
+        select m.passage_id, m.cosine, coalesce(p.score, 0), i.best, i.first, coalesce(i.centroid, 0),
+            coalesce(max(p.score) over (partition by m.digest), 0), coalesce(d.score, 0)
+        from mates as m
+        join items as i on i.digest = m.digest
+        left join passages as p on p.passage_id = m.passage_id
+        left join documents as d on d.digest = m.digest;
+end
+$$;

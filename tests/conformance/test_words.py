@@ -1,0 +1,75 @@
+"""What every store's words leg promises: identifiers whole and by their parts, and what slips may have meant."""
+
+from __future__ import annotations
+
+from kiwi_rag.lexical import query_terms
+from kiwi_rag.spelling import MAX_TERMS
+from kiwi_rag.stores.base import VectorStore
+from tests.conformance.items import admission, query, records
+
+IDENTIFIERS = {
+    "deploy_staging": "deploy staging",
+    "getUserById": "get user by id",
+    "svc-check-in": "svc check in",
+    "POST /check-ins": "post check ins",
+    "parseHTML5Page": "parse html 5 page",
+}
+
+
+async def ranked(store: VectorStore, text: str) -> list[str]:
+    """The ids that the words of `text` find, best first."""
+    found = await store.search(query(text, await store.statistics(query_terms(text))))
+    hits = sorted((c for c in found.items if c.bm25 > 0), key=lambda c: -c.bm25)
+    return [c.ref.item_id for c in hits]
+
+
+async def test_identifiers_are_found_whole_and_by_their_parts(store: VectorStore) -> None:
+    for number, identifier in enumerate(IDENTIFIERS):
+        text = f"restart with {identifier} and wait a while for it"
+        await store.upsert(records(admission(f"acme/whole-{number}", text), seed=number))
+    await store.upsert(records(admission("acme/other", "the pager rings at night, and nobody hears it"), seed=90))
+    for number, (identifier, parts) in enumerate(IDENTIFIERS.items()):
+        for asked in (identifier, parts, f"how does `{identifier}` work?"):
+            assert (await ranked(store, asked))[0] == f"acme/whole-{number}"
+
+
+async def test_a_whole_identifier_outranks_its_scattered_parts(store: VectorStore) -> None:
+    for number, identifier in enumerate(("deploy_staging", "getUserById")):
+        parts = IDENTIFIERS[identifier].split()
+        scattered = f"{parts[0]} something, and later {' or '.join(parts[1:])}, {parts[0]} again"
+        whole = f"call {identifier} when something is to happen again"
+        names = [f"acme/whole-{number}", f"acme/scattered-{number}"]
+        for name, text in zip(names, (whole, scattered), strict=True):
+            await store.upsert(records(admission(name, text)))
+        assert await ranked(store, identifier) == names
+        assert set(await ranked(store, IDENTIFIERS[identifier])) == set(names)
+
+
+SLIPS = {"depoly": "deploy", "databse": "database", "databasse": "database", "canray": "canary", "lsit": "list"}
+
+
+async def test_slips_lead_to_the_vocabulary(store: VectorStore) -> None:
+    await store.upsert(records(admission("acme/one", "deploy the canary database by the word list")))
+    meant = {query_terms(slip)[0]: query_terms(word)[0] for slip, word in SLIPS.items()}
+    found = await store.similar_terms(list(meant))
+    assert found == {asked: (word,) for asked, word in meant.items()}
+
+
+async def test_the_most_frequent_comes_first(store: VectorStore) -> None:
+    for number, text in enumerate(["quotas", "quotes quotas", "quotas quoted"]):
+        await store.upsert(records(admission(f"acme/item-{number}", text), seed=number))
+    assert (await store.similar_terms(["quotx"]))["quotx"] == ("quota", "quot")
+
+
+async def test_nothing_is_like_what_is_short_or_numbered(store: VectorStore) -> None:
+    await store.upsert(records(admission("acme/one", "abc KW011 release24 v2")))
+    found = await store.similar_terms(["abd", "kw012", "release25", "", "x" * 65])
+    assert not any(found.values())
+
+
+async def test_at_most_so_many_are_looked_up(store: VectorStore) -> None:
+    assert not any((await store.similar_terms(["deploy"])).values())
+    await store.upsert(records(admission("acme/one", "deploy the canary")))
+    found = await store.similar_terms([f"deplo{letter}" for letter in "abcdefghijkl"])
+    assert len(found) == MAX_TERMS
+    assert all(tuple(similar) == ("deploy",) for similar in found.values())
