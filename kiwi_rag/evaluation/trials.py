@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kiwi_rag.evaluation import metrics
 from kiwi_rag.evaluation.datasets import JudgedQuery, item_key
 from kiwi_rag.model import FusionWeights
-from kiwi_rag.search.fuse import SATURATION, Found, Fusion, Scored, fuse, near
+from kiwi_rag.search.fuse import SATURATION, Found, Fusion, Scored, fuse, mixed_bm25, mixed_cosine, near
 from kiwi_rag.search.rank import Group, groups, order
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ class Trials:
 
     def _fused(self, weights: FusionWeights) -> NDArray[np.float64]:
         best, first, centroid, best_words, whole = self._scores.T
-        cosine = (1 - weights.first - weights.centroid) * best + weights.first * first + weights.centroid * centroid
-        bm25 = (1 - weights.whole) * best_words + weights.whole * whole
+        cosine = mixed_cosine(best, first, centroid, weights)
+        bm25 = mixed_bm25(best_words, whole, weights)
         half = SATURATION * self._captured.rarest
         words = bm25 / (bm25 + half) if half > 0 else (bm25 > 0) * 1.0  # `saturated`, which asks of one number
         fused: NDArray[np.float64] = weights.alpha * near(cosine) + (1 - weights.alpha) * words

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kiwi_rag.model import Candidate, FusionMethod, FusionWeights, ItemScores
+from kiwi_rag.model import Candidate, FusionMethod, FusionWeights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -142,8 +142,8 @@ def saturated(bm25: float, rarest: float) -> float:
 
 def _legs(shown: Sequence[Found], fusion: Fusion) -> list[_Legs]:
     items, weights = [f.candidate.item for f in shown], fusion.weights
-    vectors = [near(_nearness(item, weights)) for item in items]
-    words = [saturated((1 - weights.whole) * i.best_words + weights.whole * i.words, fusion.rarest) for i in items]
+    vectors = [near(mixed_cosine(i.best, i.first, i.centroid, weights)) for i in items]
+    words = [saturated(mixed_bm25(i.best_words, i.words, weights), fusion.rarest) for i in items]
     vector_ranks, lexical_ranks = _ranks(shown, vectors), _ranks(shown, words)
     return [
         _Legs(v, w, vector_ranks[n], lexical_ranks[n] if w > 0 else None)
@@ -151,9 +151,14 @@ def _legs(shown: Sequence[Found], fusion: Fusion) -> list[_Legs]:
     ]
 
 
-def _nearness(item: ItemScores, weights: FusionWeights) -> float:
-    first, centroid = weights.first, weights.centroid
-    return (1 - first - centroid) * item.best + first * item.first + centroid * item.centroid
+def mixed_cosine(best: _Numbers, first: _Numbers, centroid: _Numbers, weights: FusionWeights) -> _Numbers:
+    """Return an item's cosine by the shares of its best and first passage and of its centroid; of arrays alike."""
+    return (1 - weights.first - weights.centroid) * best + weights.first * first + weights.centroid * centroid
+
+
+def mixed_bm25(best: _Numbers, whole: _Numbers, weights: FusionWeights) -> _Numbers:
+    """Return an item's BM25 by the shares of its best passage and of its whole; of arrays alike."""
+    return (1 - weights.whole) * best + weights.whole * whole
 
 
 def _scored(f: Found, legs: _Legs, fusion: Fusion) -> Scored:
