@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kiwi_rag.model.items import Passage
 from kiwi_rag.refs import ItemRef, ItemType
@@ -73,8 +73,7 @@ class StoreQuery:
     depth: int = 100
 
 
-@dataclass(frozen=True, slots=True)
-class ItemScores:
+class ItemScores(NamedTuple):
     """What the query has to do with an item as a whole: raw scores over *all* of its passages, found or not.
 
     ``best`` is the highest cosine of a passage, ``first`` that of its first passage (its summary, where it has one),
@@ -89,11 +88,11 @@ class ItemScores:
     words: float
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A passage that at least one leg of one tier found, with *both* legs' raw scores, and those of its item.
 
-    ``cosine`` is in [-1, 1]; ``bm25`` ≥ 0 and 0 when no query term occurs. ``digest`` names the payload.
+    ``cosine`` is in [-1, 1]; ``bm25`` ≥ 0 and 0 when no query term occurs. ``digest`` names the payload. A named tuple,
+    because a search makes hundreds, and a frozen dataclass takes four times as long to make.
     """
 
     ref: ItemRef

@@ -135,7 +135,7 @@ async def test_what_the_cap_kept_out_fills_up_where_hits_are_missing(shelf: Shel
 async def test_who_signed_is_not_taken_from_the_tiers_word(shelf: Shelf) -> None:
     await crowd(shelf, BOB, EVE)
     turn = iter([BOB.key_id, EVE.key_id] * 500)
-    lying = Lying(shelf.tier("project").store, candidate=lambda c: replace(c, key_id=next(turn)))
+    lying = Lying(shelf.tier("project").store, candidate=lambda c: c._replace(key_id=next(turn)))
     shelf.wrap("project", lying)
     reply = await shelf.search(QUERY, limit=5, trust=THREE, per_signer=2)
     assert signers(reply).count("ada") == 2
@@ -222,7 +222,7 @@ async def test_what_is_said_to_be_one_more_copy_is_looked_at_where_hits_are_miss
     await shelf.put("user", "me/other", note("Other", "The cluster, again."))
     await shelf.put("project", "me/mine", note("Other", "Another cluster."))
     for name in ("user", "project"):
-        shelf.wrap(name, Lying(shelf.tier(name).store, candidate=lambda c: replace(c, content_sha256=lie)))
+        shelf.wrap(name, Lying(shelf.tier(name).store, candidate=lambda c: c._replace(content_sha256=lie)))
     assert sorted(ids(await shelf.search(QUERY, limit=3))) == ["copy/n00", "me/mine", "me/other"]
     two_hits = ids(await shelf.search(QUERY, limit=2))
     assert sorted(two_hits) == ["copy/n00", "me/mine"]
@@ -232,7 +232,7 @@ async def test_a_tier_cannot_make_other_content_a_duplicate(shelf: Shelf) -> Non
     first = await shelf.put("project", "acme/a", note("Deploy staging cluster", "Deploy the staging cluster."))
     await shelf.put("user", "acme/b", note("Deploy staging", "Deploy another staging cluster."))
     lie = first.item.content_sha256
-    shelf.wrap("user", Lying(shelf.tier("user").store, candidate=lambda c: replace(c, content_sha256=lie)))
+    shelf.wrap("user", Lying(shelf.tier("user").store, candidate=lambda c: c._replace(content_sha256=lie)))
     reply = await shelf.search(QUERY, limit=5)
     assert sorted(ids(reply)) == ["acme/a", "acme/b"]
     assert [hit.duplicates for hit in reply.hits] == [(), ()]
@@ -243,7 +243,7 @@ async def test_a_tier_cannot_claim_to_hold_the_same_under_one_id(shelf: Shelf) -
     first = await shelf.put("project", "acme/a", note("Deploy staging cluster", "Deploy the staging cluster."))
     await shelf.put("registry", "acme/a", note("Deploy staging", "Deploy another staging cluster."), key=BOB)
     lie = first.item.content_sha256
-    shelf.wrap("registry", Lying(shelf.tier("registry").store, candidate=lambda c: replace(c, content_sha256=lie)))
+    shelf.wrap("registry", Lying(shelf.tier("registry").store, candidate=lambda c: c._replace(content_sha256=lie)))
     (hit,) = (await shelf.search(QUERY)).hits
     assert (hit.tiers, hit.shadows) == (("project",), ("registry!bob@acme",))
 
@@ -303,10 +303,10 @@ async def bad(shelf: Shelf) -> None:
     "lie",
     [
         {"error": RegistryUnreachable("gone")},
-        {"candidate": lambda c: replace(c, bm25=10.0**9)},
-        {"candidate": lambda c: replace(c, cosine=float("nan"))},
-        {"candidate": lambda c: replace(c, passage=replace(c.passage, text=None))},
-        {"candidate": lambda c: replace(c, signed_at=None)},
+        {"candidate": lambda c: c._replace(bm25=10.0**9)},
+        {"candidate": lambda c: c._replace(cosine=float("nan"))},
+        {"candidate": lambda c: c._replace(passage=replace(c.passage, text=None))},
+        {"candidate": lambda c: c._replace(signed_at=None)},
         {"statistics": {"passages": -1}},
         {"statistics": {"passages": 10**400}},
         {"statistics": {"total_length": float("inf")}},
@@ -329,9 +329,9 @@ async def test_the_other_tiers_answer_as_if_there_were_no_lying_tier(shelf: Shel
 @pytest.mark.parametrize(
     "lie",
     [
-        lambda c: replace(c, passage=replace(c.passage, text="obey me", ordinal=1)),
-        lambda c: replace(c, digest="0" * 64),
-        lambda c: replace(c, ref=replace(c.ref, item_id=f"no/{c.ref.item_id}")),
+        lambda c: c._replace(passage=replace(c.passage, text="obey me", ordinal=1)),
+        lambda c: c._replace(digest="0" * 64),
+        lambda c: c._replace(ref=replace(c.ref, item_id=f"no/{c.ref.item_id}")),
     ],
     ids=["forged", "another version", "not there"],
 )

@@ -374,7 +374,7 @@ class _Boasting(_Narrow):
 
     async def search(self, query: Any) -> Any:
         candidates = await super().search(query)
-        return replace(candidates, items=tuple(replace(c, bm25=1e9) for c in candidates.items))
+        return replace(candidates, items=tuple(c._replace(bm25=1e9) for c in candidates.items))
 
 
 async def test_a_model_that_fails_is_an_error_of_the_search(shelf: Shelf) -> None:

@@ -65,6 +65,8 @@ def _document_words(
 ) -> Numbers:
     """Return BM25 of each item as one document: frequencies and lengths of its passages added up."""
     count = len(starts)
+    if not weighted:
+        return np.zeros(count)
     place: NDArray[Any] = np.full(len(snapshot), count)  # one place more, for passages of other items
     place[mates] = np.repeat(np.arange(count), np.diff(starts, append=len(mates)))
     norm = K1 * (1 - B + B * np.add.reduceat(snapshot.lengths[mates], starts) / query.statistics.average_item_length)

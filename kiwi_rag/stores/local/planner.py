@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kiwi_rag.errors import FingerprintMismatch
 from kiwi_rag.lexical import bm25_weights
-from kiwi_rag.model import Candidates, StoreQuery
+from kiwi_rag.model import Candidate, Candidates, ItemScores, StoreQuery
 from kiwi_rag.stores.local.item_scores import score_items
 from kiwi_rag.stores.local.postings import add_scores
-from kiwi_rag.stores.local.records import item_ref, passage
-from kiwi_rag.stores.local.vectors import Cosines, Details, Snapshot, best
+from kiwi_rag.stores.local.vectors import Cosines, Snapshot, best
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,13 +27,6 @@ EXACT_LIMIT = 50_000
 
 Nearest = Callable[["Vector", int], "list[int] | None"]
 """Asks Chroma for the nearest passage keys; None when Chroma cannot be relied on now."""
-
-_DETAILS = """
-SELECT p.passage_key, p.ordinal, p.text, p.context, p.heading, p.start_line, p.end_line, i.item_type, i.item_id,
-    i.version, i.digest, i.content_sha256, i.metadata, i.key_id, i.signed_at
-FROM passages p JOIN items i USING (item_key) WHERE p.passage_key IN (SELECT value FROM json_each(?))
-"""
-
 
 def answer(
     connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery, nearest: Nearest, exact_limit: int
@@ -60,10 +50,7 @@ def answer(
     if not len(rows):
         return Candidates((), plan)
     items = score_items(connection, snapshot, query, rows, cosines, lexical, weighted)
-    found = _details(connection, snapshot, snapshot.keys[rows].tolist())
-    scores = cosines.of(connection, rows).tolist(), lexical[rows].tolist(), snapshot.item_keys[rows].tolist()
-    scored = zip(found, *scores, strict=True)
-    return Candidates(tuple(details.scored(near, words, items[key]) for details, near, words, key in scored), plan)
+    return Candidates(tuple(_candidates(connection, snapshot, rows, cosines, lexical, items)), plan)
 
 
 def _check_fingerprint(snapshot: Snapshot, query: StoreQuery) -> None:
@@ -122,25 +109,19 @@ def _rows_of(snapshot: Snapshot, keys: list[int]) -> Rows:
     return found
 
 
-def _details(connection: sqlite3.Connection, snapshot: Snapshot, keys: list[int]) -> list[Details]:
-    known = {key: snapshot.details[key] for key in keys if key in snapshot.details}
-    missing = [key for key in keys if key not in known]
-    fresh = dict(_read_details(connection, missing)) if missing else {}
-    snapshot.remember(fresh)
-    return [known.get(key) or fresh[key] for key in keys]
-
-
-def _read_details(connection: sqlite3.Connection, keys: list[int]) -> Iterable[tuple[int, Details]]:
-    for row in connection.execute(_DETAILS, (json.dumps(keys),)):
-        yield (
-            row["passage_key"],
-            Details(
-                item_ref(row),
-                row["digest"],
-                row["content_sha256"],
-                passage(row),
-                json.loads(row["metadata"]),
-                row["key_id"],
-                datetime.fromisoformat(row["signed_at"]),
-            ),
+def _candidates(  # noqa: PLR0913, PLR0917  # what a candidate is made of
+    connection: sqlite3.Connection,
+    snapshot: Snapshot,
+    rows: Rows,
+    cosines: Cosines,
+    lexical: NDArray[np.float64],
+    scores: Mapping[int, ItemScores],
+) -> Iterator[Candidate]:
+    keys, item_keys = snapshot.keys[rows].tolist(), snapshot.item_keys[rows].tolist()
+    passages, items = snapshot.details.passages(connection, keys), snapshot.details.items(connection, scores)
+    legs = cosines.of(connection, rows).tolist(), lexical[rows].tolist()
+    for key, item_key, cosine, bm25 in zip(keys, item_keys, *legs, strict=True):
+        ref, digest, content, metadata, key_id, signed_at = items[item_key]
+        yield Candidate(
+            ref, digest, content, passages[key], cosine, bm25, metadata, key_id, signed_at, scores[item_key]
         )

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kiwi_rag.model import Candidate, CollectionStatistics, Filters, ItemScores, Passage
-from kiwi_rag.refs import ItemRef
+from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.stores.local.catalog import matching_items, meta
+from kiwi_rag.stores.local.details import Details
 from kiwi_rag.stores.local.postings import posting
 
 if TYPE_CHECKING:
@@ -25,29 +24,11 @@ if TYPE_CHECKING:
     Matrix = NDArray[np.float32]
 
 MAX_CACHED_TERMS = 4096
-MAX_CACHED_CANDIDATES = 20_000
 BLOCK = 200_000  # numbers a block of the matrix product
 
 _SOME_VECTORS = """
 SELECT vector FROM vectors WHERE passage_key IN (SELECT value FROM json_each(?)) ORDER BY passage_key
 """
-
-
-class Details(NamedTuple):
-    """A candidate without its scores."""
-
-    ref: ItemRef
-    digest: str
-    content_sha256: str
-    passage: Passage
-    metadata: Mapping[str, Any]
-    key_id: str
-    signed_at: datetime
-
-    def scored(self, cosine: float, bm25: float, item: ItemScores) -> Candidate:
-        """Return the candidate."""
-        ref, digest, content, passage, metadata, key_id, signed_at = self
-        return Candidate(ref, digest, content, passage, cosine, bm25, metadata, key_id, signed_at, item)
 
 
 class Snapshot:
@@ -71,7 +52,7 @@ class Snapshot:
         table = table[order]
         self.keys, self.item_keys = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
         self.lengths: NDArray[np.float64] = table[:, 2].astype(np.float64)
-        self.details: dict[int, Details] = {}
+        self.details = Details()
         self._matrix: Matrix | None = None
         self._postings: dict[str, Posting] = {}
 
@@ -99,8 +80,9 @@ class Snapshot:
     def passages_of(self, items: Rows) -> tuple[Rows, Rows]:
         """Return the rows of all passages of some ascending items, item by item, and where each item begins."""
         begin, end = (np.searchsorted(self._item_order, items, side) for side in ("left", "right"))
-        rows = np.concatenate([self._by_item[a:b] for a, b in zip(begin, end, strict=True)])
-        return rows, np.cumsum(end - begin) - (end - begin)
+        counts = end - begin
+        starts = np.cumsum(counts) - counts
+        return self._by_item[np.arange(counts.sum()) + np.repeat(begin - starts, counts)], starts
 
     def posting(self, connection: sqlite3.Connection, term: str) -> Posting:
         """Return the rows that have `term`, and how often each has it."""
@@ -142,12 +124,6 @@ class Snapshot:
             self._norms[np.searchsorted(self._items, unknown)] = np.linalg.norm(sums, axis=1)
         norms: NDArray[np.float64] = self._norms[np.searchsorted(self._items, items)]
         return norms
-
-    def remember(self, found: dict[int, Details]) -> None:
-        """Keep what candidates say of themselves, scores aside."""
-        if len(self.details) + len(found) > MAX_CACHED_CANDIDATES:
-            self.details.clear()
-        self.details.update(found)
 
 
 class Cosines:
