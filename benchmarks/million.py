@@ -28,7 +28,7 @@ from benchmarks.million_words import words
 from kiwi_rag.registry import server, tuning
 from kiwi_rag.registry.migrate import migrate
 
-QUERIES = 100
+QUERIES = 300
 SOME = 30  # where the cell is slow and only its p50 is looked at
 FEW = 12
 

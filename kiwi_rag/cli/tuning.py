@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,13 @@ from kiwi_rag.registry.tuning.choice import METHODS
 _LOOK_SECONDS = 60.0
 
 
+def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+    """Refuse what no bound refuses: nan is neither below nor above anything."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is not a number from 0.5 to 1")
+    return value
+
+
 @click.command(epilog="Example: kiwi registry tune, or kiwi registry tune --method hnsw --recall 0.99")
 @click.option(
     "--method",
@@ -30,6 +38,7 @@ _LOOK_SECONDS = 60.0
     "--recall",
     "wanted",
     type=click.FloatRange(0.5, 1.0),
+    callback=_number,
     help="Share of the ten nearest passages that a search is to find.  [default: what was asked for last, or 0.98]",
 )
 @click.option("--model", default="", help="Whose vectors; the active model's when left out.")

@@ -6,12 +6,13 @@ is what keeps metadata the same text for everyone who signs it or verifies it.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kiwi_rag.formats.outcome import MalformedSource
 
 if TYPE_CHECKING:
-    from yaml import Event, MappingNode, Node
+    from yaml import BaseLoader, Event, MappingNode, Node
 
 MAX_BYTES = 16 * 1024
 MAX_DEPTH = 6
@@ -33,8 +34,7 @@ def parse_yaml(text: str) -> dict[str, Any]:
     if len(text.encode()) > MAX_BYTES:
         _refuse("size", f"the metadata block has over {MAX_BYTES} bytes", 1, "move text into the body")
     try:
-        _check_events(text)
-        node = yaml.compose(text, Loader=yaml.BaseLoader)
+        node = yaml.compose(text, Loader=_strict_loader())
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         _refuse(
@@ -55,18 +55,26 @@ def _root(node: Node | None) -> dict[str, Any]:
     return _mapping(node)
 
 
-def _check_events(text: str) -> None:
-    """Refuse while parsing, before anything is built: the parser is a generator and keeps no tree."""
+@lru_cache(maxsize=1)
+def _strict_loader() -> type[BaseLoader]:
+    """Return a loader that refuses each event as it is parsed, before anything is built of it."""
     import yaml
 
-    depth = nodes = 0
-    for event in yaml.parse(text, Loader=yaml.BaseLoader):
-        _check_event(event)
-        opens = isinstance(event, yaml.CollectionStartEvent)
-        depth += opens - isinstance(event, yaml.CollectionEndEvent)
-        nodes += opens or isinstance(event, yaml.ScalarEvent)
-        if depth > MAX_DEPTH or nodes > MAX_NODES:
-            _refuse("size", f"the metadata nests deeper than {MAX_DEPTH} or has over {MAX_NODES} values", _line(event))
+    class StrictLoader(yaml.BaseLoader):
+        depth = nodes = 0
+
+        def get_event(self) -> Event:
+            event: Event = super().get_event()  # type: ignore[no-untyped-call]
+            _check_event(event)
+            opens = isinstance(event, yaml.CollectionStartEvent)
+            self.depth += opens - isinstance(event, yaml.CollectionEndEvent)
+            self.nodes += opens or isinstance(event, yaml.ScalarEvent)
+            if self.depth > MAX_DEPTH or self.nodes > MAX_NODES:
+                message = f"the metadata nests deeper than {MAX_DEPTH} or has over {MAX_NODES} values"
+                _refuse("size", message, _line(event))
+            return event
+
+    return StrictLoader
 
 
 def _check_event(event: Event) -> None:

@@ -46,13 +46,13 @@ class CollectionStatistics:
 
     @property
     def average_length(self) -> float:
-        """Mean passage length in terms; 1.0 for an empty collection."""
-        return self.total_length / self.passages if self.passages else 1.0
+        """Mean passage length in terms; 1.0 where there are none."""
+        return self.total_length / self.passages if self.total_length and self.passages else 1.0
 
     @property
     def average_item_length(self) -> float:
-        """Mean length of an item's passages together, in terms; 1.0 for an empty collection."""
-        return self.total_length / self.items if self.items else 1.0
+        """Mean length of an item's passages together, in terms; 1.0 where there are none."""
+        return self.total_length / self.items if self.total_length and self.items else 1.0
 
     def __add__(self, other: CollectionStatistics) -> CollectionStatistics:
         terms = {*self.document_frequency, *other.document_frequency}

@@ -73,3 +73,11 @@ async def test_at_most_so_many_are_looked_up(store: VectorStore) -> None:
     found = await store.similar_terms([f"deplo{letter}" for letter in "abcdefghijkl"])
     assert len(found) == MAX_TERMS
     assert all(tuple(similar) == ("deploy",) for similar in found.values())
+
+
+async def test_passages_of_stop_words_alone_have_no_length_and_are_found_all_the_same(store: VectorStore) -> None:
+    await store.upsert(records(admission("acme/the", "it is of them")))
+    statistics = await store.statistics(("deploy",))
+    assert (statistics.passages, statistics.total_length, statistics.average_length) == (1, 0, 1.0)
+    (hit,) = (await store.search(query("deploy", statistics))).items
+    assert (hit.ref.item_id, hit.bm25, hit.item.words) == ("acme/the", 0.0, 0.0)

@@ -191,6 +191,40 @@ async def test_an_api_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) ->
         server.server_close()
 
 
+IMPOSSIBLE_WORDS = {
+    "no weight": ("{zebra}", "{}", 1, None),
+    "a weight too many": ("{zebra}", "{1,1}", 1, None),
+    "no term": ("{NULL}", "{1}", 1, None),
+    "a weight that is nothing": ("{zebra}", "{NULL}", 1, None),
+    "a weight that is no number": ("{zebra}", "{NaN}", 1, None),
+    "a weight below 0": ("{zebra}", "{-1}", 1, None),
+    "a weight without end": ("{zebra}", "{1e308}", 1, None),
+    "no average": ("{zebra}", "{1}", None, None),
+    "an average of 0": ("{zebra}", "{1}", 0, None),
+    "an average that is no number": ("{zebra}", "{1}", float("nan"), None),
+    "an average without end": ("{zebra}", "{1}", float("inf"), None),
+    "items of no length": ("{zebra}", "{1}", 1, 0),
+    "items of a length that is no number": ("{zebra}", "{1}", 1, float("nan")),
+}
+
+
+@pytest.mark.parametrize("given", IMPOSSIBLE_WORDS.values(), ids=IMPOSSIBLE_WORDS)
+def test_what_bm25_cannot_score_with_is_refused(url: str, given: tuple[str, str, float | None, float | None]) -> None:
+    with someone(url, "anon") as eve, pytest.raises(psycopg.DatabaseError) as error:
+        eve.execute(
+            "select * from public.search_hybrid(null, %s::text[], %s::float8[], %s::float8, 10, '{}', null, %s::float8)",
+            given,
+        )
+    assert error.value.sqlstate == "KW013"
+    assert error.value.diag.message_hint
+
+
+def test_no_more_terms_are_counted_than_a_search_can_have(url: str) -> None:
+    with someone(url, "anon") as eve, pytest.raises(psycopg.DatabaseError) as error:
+        eve.execute("select public.collection_statistics(array_fill('zebra'::text, array[10001]))")
+    assert error.value.sqlstate == "KW013"
+
+
 def test_a_search_that_asks_for_too_much_is_refused_at_once(url: str) -> None:
     with someone(url, "anon") as eve:
         eve.execute("set statement_timeout = '2s'")

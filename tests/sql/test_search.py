@@ -64,9 +64,20 @@ async def test_the_seeds_rpc_takes_its_three_arguments(
 
 
 @pytest.mark.parametrize(
-    "filter", [{"colour": "red"}, {"tags": "deploy"}, {"tags": [1]}, {"since": "soon"}, {"author": 3}]
+    "filter",
+    [
+        {"colour": "red"},
+        {"tags": "deploy"},
+        {"tags": [1]},
+        {"since": "soon"},
+        {"author": 3},
+        ["deploy"],
+        "script",
+        3,
+        None,
+    ],
 )
-def test_a_filter_is_never_ignored(connection: psycopg.Connection, filter: dict[str, object]) -> None:
+def test_a_filter_is_never_ignored(connection: psycopg.Connection, filter: object) -> None:
     vector = rows.vector_text(unit_vector(1))
     for call in (
         "select * from public.search_embeddings(%s::extensions.vector, filter => %s)",

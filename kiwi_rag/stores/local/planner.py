@@ -28,6 +28,7 @@ EXACT_LIMIT = 50_000
 Nearest = Callable[["Vector", int], "list[int] | None"]
 """Asks Chroma for the nearest passage keys; None when Chroma cannot be relied on now."""
 
+
 def answer(
     connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery, nearest: Nearest, exact_limit: int
 ) -> Candidates:

@@ -6,6 +6,12 @@ create or replace function kiwi.check_filter(filter jsonb) returns jsonb
 declare
     wrong text;
 begin
+    if jsonb_typeof(filter) <> 'object' then
+        raise exception using
+            errcode = 'KW009',
+            message = format('a filter is an object, not %s', jsonb_typeof(filter)),
+            hint = '{"category": "operations"}; {} narrows nothing';
+    end if;
     select string_agg(key, ', ') into wrong
     from jsonb_each(coalesce(filter, '{}'))
     where case

@@ -10,6 +10,9 @@ create or replace function kiwi.private_passages(collection integer, filter json
 declare
     mine text[] := kiwi.owner_keys();
 begin
+    if not exists (select from kiwi.item_versions as v where v.visibility = 'private' and v.owner_key = any (mine)) then
+        return; -- nearly everybody: the query below takes a millisecond to plan
+    end if;
     return query
         with newest as (
             select distinct on (v.item_type, v.folded_id, v.owner_key) v.digest, v.item_type, v.folded_id

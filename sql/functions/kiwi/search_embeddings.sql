@@ -7,6 +7,7 @@ create or replace function kiwi.search_embeddings(query_embedding extensions.vec
     )
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
+    set jit = off
     as $$
 declare
     collection integer := (kiwi.active_collection()).collection_id;

@@ -26,6 +26,7 @@ declare
     way text;
 begin
     perform kiwi.check_size(coalesce(cardinality(terms), 0), depth);
+    perform kiwi.check_words(terms, weights, average_length, average_item_length);
     with own as materialized (
         select * from kiwi.private_passages(collection, checked)
     ),
