@@ -212,7 +212,8 @@ IMPOSSIBLE_WORDS = {
 def test_what_bm25_cannot_score_with_is_refused(url: str, given: tuple[str, str, float | None, float | None]) -> None:
     with someone(url, "anon") as eve, pytest.raises(psycopg.DatabaseError) as error:
         eve.execute(
-            "select * from public.search_hybrid(null, %s::text[], %s::float8[], %s::float8, 10, '{}', null, %s::float8)",
+            "select * from public.search_hybrid("
+            "null, %s::text[], %s::float8[], %s::float8, 10, '{}', null, %s::float8)",
             given,
         )
     assert error.value.sqlstate == "KW013"

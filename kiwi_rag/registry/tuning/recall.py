@@ -101,7 +101,8 @@ def recalls(
     connection: psycopg.Connection[Any], collection: int, asked: Sequence[Probe], effort: int
 ) -> tuple[list[float], list[float]]:
     """Return the recall@10 and the recall@100 of each vector at an effort."""
-    near, wide = [], []
+    near: list[float] = []
+    wide: list[float] = []
     for one in asked:
         got = {row[0] for row in connection.execute(_BY_INDEX, [collection, one.vector, _WIDE, effort, effort])}
         for true, found in ((one.neighbours[:TOP], near), (one.neighbours, wide)):
