@@ -33,7 +33,7 @@ MAX_TERM_LENGTH = 64
 
 def terms(text: str) -> list[str]:
     """Return the terms of `text` in order, repeats kept; stop words left out."""
-    return [term for word in _WORD.findall(text) for piece in _pieces(word) if (term := _term(piece))]
+    return [term for word in _WORD.findall(text) for term in _terms_of(word)]
 
 
 def query_terms(text: str) -> tuple[str, ...]:
@@ -73,6 +73,11 @@ def bm25(frequencies: Mapping[str, int], length: int, weights: Mapping[str, floa
     return sum(
         weight * tf * (K1 + 1) / (tf + norm) for term, weight in weights.items() if (tf := frequencies.get(term, 0))
     )
+
+
+@lru_cache(maxsize=65_536)
+def _terms_of(word: str) -> tuple[str, ...]:
+    return tuple(term for piece in _pieces(word) if (term := _term(piece)))
 
 
 def _pieces(word: str) -> Iterator[str]:

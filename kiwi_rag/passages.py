@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 from kiwi_rag.model import Item, Passage, Section
@@ -52,7 +53,7 @@ def estimate_tokens(text: str) -> int:
 
     A word of up to 7 letters counts 1 and each 5 more another, 3 digits count 1, any other sign counts 1.
     """
-    return sum(_piece_tokens(piece) for piece in _PIECE.findall(text))
+    return sum(map(_piece_tokens, _PIECE.findall(text)))
 
 
 def split(
@@ -81,6 +82,7 @@ def _without_markup(text: str) -> str:
     return _SPACES.sub(" ", bare).strip() or text
 
 
+@lru_cache(maxsize=65_536)
 def _piece_tokens(piece: str) -> int:
     if piece.isdigit():
         return (len(piece) + 2) // 3

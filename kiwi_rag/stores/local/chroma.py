@@ -52,12 +52,19 @@ class ChromaIndex:
         self._client: Any = None
         self._generation = -1
         self._distrusted = -1
+        self._warming = False
         self._mutex = threading.RLock()
 
     @property
     def folder(self) -> Path:
         """Where Chroma keeps its files."""
         return self._ownership.chroma_folder
+
+    def warm(self) -> None:
+        """Begin to import Chroma, which takes a second, beside whatever is done until it is needed."""
+        if not self._warming:
+            self._warming = True
+            threading.Thread(target=_import_quietly, name="import chromadb", daemon=True).start()
 
     def close(self) -> None:
         """Close the client, when one is open; what a broken one says about that does not matter."""
@@ -229,6 +236,11 @@ def is_behind(connection: sqlite3.Connection) -> bool:
 def catalog_id(connection: sqlite3.Connection) -> str:
     """Return the random id that this catalog was given when it was made."""
     return str(meta(connection, "catalog_id"))
+
+
+def _import_quietly() -> None:
+    with suppress(Exception):  # told where it is opened
+        import chromadb  # noqa: F401
 
 
 def _open_client(folder: Path) -> Any:

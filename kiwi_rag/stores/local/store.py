@@ -89,6 +89,7 @@ class LocalVectorStore:
             When the catalog cannot be written; nothing was half-written.
         """
         admission = catalog.check_records(records)
+        self._chroma.warm()
         await asyncio.to_thread(self._write, lambda c: catalog.put_item(c, admission, records, source))
 
     async def delete(self, ref: ItemRef) -> bool:
