@@ -202,7 +202,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> Non
     state: dict[str, str] = {}
     written = 0
     for round_number in range(20):
-        lines = _write_and_kill(folder, 1000 * round_number, chance.uniform(0.0, 0.15))
+        lines = _write_and_kill(folder, 1000 * round_number, chance.uniform(0.0, 0.4))
         written += len(lines)
         state |= dict(lines)
         store = LocalVectorStore(folder, "owner")
