@@ -44,12 +44,15 @@ def near(term: str, vocabulary: Iterable[str]) -> Mapping[str, int]:
 
     The distance is optimal string alignment: letters that are missing, too many, wrong, or swapped with the next.
     """
-    from rapidfuzz.distance import OSA
-
     most, (begin, end), middle = max_edits(term), halves(term), swapped(term)
-    found = {
-        other: OSA.distance(term, other, score_cutoff=most)
+    alike = [
+        other
         for other in vocabulary
         if other[:1] == term[:1] and (other.startswith(begin) or other.endswith(end) or other == middle)
-    }
+    ]
+    if not alike:
+        return {}  # without the library's import, which takes longer than most searches
+    from rapidfuzz.distance import OSA
+
+    found = {other: OSA.distance(term, other, score_cutoff=most) for other in alike}
     return {other: edits for other, edits in found.items() if 0 < edits <= most}

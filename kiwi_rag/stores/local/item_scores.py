@@ -9,6 +9,7 @@ import numpy as np
 
 from kiwi_rag.lexical import K1, B
 from kiwi_rag.model import ItemScores, StoreQuery
+from kiwi_rag.stores.local.vectors import distinct
 
 if TYPE_CHECKING:
     import sqlite3
@@ -41,7 +42,7 @@ def score_items(  # noqa: PLR0913, PLR0917  # both legs' inputs
     weighted
         Each query term's inverse document frequency, and its postings in rows.
     """
-    items = np.unique(snapshot.item_keys[rows])
+    items = distinct(np.sort(snapshot.item_keys[rows]))
     mates, starts = snapshot.passages_of(items)
     near = cosines.of(connection, mates).astype(np.float64)
     columns = (

@@ -13,7 +13,7 @@ from kiwi_rag.lexical import bm25_weights
 from kiwi_rag.model import Candidate, Candidates, ItemScores, StoreQuery
 from kiwi_rag.stores.local.item_scores import score_items
 from kiwi_rag.stores.local.postings import add_scores
-from kiwi_rag.stores.local.vectors import Cosines, Snapshot, best
+from kiwi_rag.stores.local.vectors import Cosines, Snapshot, best, distinct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,7 +47,7 @@ def answer(
     lexical, word_rows = _words_leg(snapshot, query, weighted, allowed)
     cosines = Cosines(snapshot, query.vector)
     near_rows, plan = _vector_leg(connection, snapshot, query, allowed, cosines, nearest, exact_limit)
-    rows = np.union1d(near_rows, word_rows)
+    rows = distinct(np.sort(np.concatenate([near_rows, word_rows])))
     if not len(rows):
         return Candidates((), plan)
     items = score_items(connection, snapshot, query, rows, cosines, lexical, weighted)

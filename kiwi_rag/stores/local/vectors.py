@@ -47,7 +47,7 @@ class Snapshot:
         order = np.argsort(table[:, 0])
         self._by_item = np.argsort(order)
         self._item_order = table[:, 1]
-        self._items = np.unique(self._item_order)
+        self._items = distinct(self._item_order)
         self._norms = np.full(len(self._items), np.nan)
         table = table[order]
         self.keys, self.item_keys = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
@@ -165,6 +165,13 @@ def best(scores: NDArray[Any], depth: int) -> Rows:
     if depth >= len(scores):
         return np.arange(len(scores))
     return np.argpartition(scores, len(scores) - depth)[len(scores) - depth :]
+
+
+def distinct(ordered: Rows) -> Rows:
+    """Return each number of an ascending array once: `numpy.unique`, without its import of masked arrays (20 ms)."""
+    if not len(ordered):
+        return ordered
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
 
 
 def _plain(connection: sqlite3.Connection, statement: str, *parameters: str) -> sqlite3.Cursor:
