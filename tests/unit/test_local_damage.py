@@ -202,7 +202,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> Non
     state: dict[str, str] = {}
     written = 0
     for round_number in range(20):
-        lines = _write_and_kill(folder, 1000 * round_number, chance.uniform(0.0, 0.4))
+        lines = _write_and_kill(folder, 1000 * round_number, chance.randrange(14), chance.uniform(0.0, 0.03))
         written += len(lines)
         state |= dict(lines)
         store = LocalVectorStore(folder, "owner")
@@ -222,16 +222,17 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> Non
     await store.close()
 
 
-def _write_and_kill(folder: Path, start: int, after: float) -> list[tuple[str, str]]:
-    """Let a writer run, kill it `after` seconds past its start, and return what it acknowledged."""
+def _write_and_kill(folder: Path, start: int, writes: int, after: float) -> list[tuple[str, str]]:
+    """Let a writer run, kill it `after` seconds past so many `writes`, and return what it acknowledged."""
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(folder), str(start)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
+    done = "".join(process.stdout.readline() for _ in range(writes))
     time.sleep(after)
     process.kill()
-    rest = process.stdout.read()
+    rest = done + process.stdout.read()
     process.wait()
     whole = rest[: rest.rfind("\n") + 1]
     return [(item_id, version) for item_id, version in (line.split() for line in whole.splitlines())]
