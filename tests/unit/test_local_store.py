@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -47,6 +48,24 @@ async def test_what_was_written_is_there_after_reopening(tmp_path: Path) -> None
     assert await again.check() == ()
     assert (tmp_path / "vectors" / ".gitignore").read_text() == "*\n"
     await again.close()
+
+
+async def test_a_store_sees_that_its_catalog_was_deleted_and_made_anew(tmp_path: Path) -> None:
+    store = opened(tmp_path, exact_limit=0)
+    await fill(store, 2, "alpha")
+    asked = query("alpha beta", CollectionStatistics())
+    assert len((await store.search(asked)).items) == 2
+    shutil.rmtree(tmp_path / "vectors")
+    other = opened(tmp_path, exact_limit=0)
+    await fill(other, 2, "beta")  # as many writes: by its number alone it is the same generation
+    assert [row.passage.text for row in (await store.search(asked)).items] == [
+        row.passage.text for row in (await other.search(asked)).items
+    ]
+    assert [one.digest for one in await store.list(EVERYTHING)] == [one.digest for one in await other.list(EVERYTHING)]
+    shutil.rmtree(tmp_path / "vectors")
+    assert await store.list(EVERYTHING) == []
+    await store.close()
+    await other.close()
 
 
 async def test_a_source_stamp_is_written_with_its_item(tmp_path: Path) -> None:

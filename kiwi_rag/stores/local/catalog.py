@@ -62,6 +62,11 @@ def meta(connection: sqlite3.Connection, name: str) -> Any:
     return row[0] if row else None
 
 
+def state(connection: sqlite3.Connection) -> str:
+    """Name what the catalog holds: another name after every write, and for a catalog that took this one's place."""
+    return f"{meta(connection, 'catalog_id')}/{meta(connection, 'generation')}"
+
+
 def set_meta(connection: sqlite3.Connection, name: str, value: str | int) -> None:
     """Set one value of the catalog's meta table."""
     connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kiwi_rag.stores.local.catalog import meta, set_meta
+from kiwi_rag.stores.local.catalog import meta, set_meta, state
 from kiwi_rag.stores.local.connection import transaction
 from kiwi_rag.stores.local.ownership import Ownership
 
@@ -50,8 +50,8 @@ class ChromaIndex:
     def __init__(self, ownership: Ownership) -> None:
         self._ownership = ownership
         self._client: Any = None
-        self._generation = -1
-        self._distrusted = -1
+        self._opened_at = ""
+        self._distrusted = ""
         self._warming = False
         self._mutex = threading.RLock()
 
@@ -75,20 +75,20 @@ class ChromaIndex:
 
     def nearest(self, connection: sqlite3.Connection, vector: Vector, depth: int) -> list[int] | None:
         """Return the nearest passage keys, or None when Chroma is behind, foreign or broken."""
-        generation = int(meta(connection, "generation"))
-        if self._distrusted == generation or is_behind(connection) or not self._mutex.acquire(blocking=False):
+        now = state(connection)
+        if self._distrusted == now or is_behind(connection) or not self._mutex.acquire(blocking=False):
             return None
         try:
-            return self._query(self._open_for_reading(connection, generation), vector, depth)
+            return self._query(self._open_for_reading(connection, now), vector, depth)
         except ChromaFailed:
-            self._distrusted = generation
+            self._distrusted = now
             self.close()
             return None
         finally:
             self._mutex.release()
 
-    def _open_for_reading(self, connection: sqlite3.Connection, generation: int) -> Any:
-        if self._client is None or self._generation != generation:
+    def _open_for_reading(self, connection: sqlite3.Connection, now: str) -> Any:
+        if self._client is None or self._opened_at != now:
             # Another process may have written: what this client has in memory is then old.
             self.close()
             if not self._ownership.owns_chroma(catalog_id(connection)):
@@ -96,7 +96,7 @@ class ChromaIndex:
             problem = self.problem(connection)
             if problem:
                 raise ChromaFailed(problem)
-            self._generation = generation
+            self._opened_at = now
         return self._collection(create=False)
 
     def _query(self, collection: Any, vector: Vector, depth: int) -> list[int]:
@@ -180,7 +180,7 @@ class ChromaIndex:
             connection.execute("DELETE FROM chroma_journal")
             set_meta(connection, "chroma_generation", generation)
             set_meta(connection, "chroma_deletes", deletes)
-        self._generation, self._distrusted = generation, -1
+        self._opened_at, self._distrusted = f"{catalog_id(connection)}/{generation}", ""
 
     def _collection(self, *, create: bool) -> Any:
         with _strangers_code():

@@ -17,6 +17,7 @@ from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, make_folder
 from kiwi_rag.stores.local.schema import SCHEMA_VERSION, migrate, schema_version
 
 Lane = Literal["read", "write", "audit"]
+_File = tuple[int, int] | None
 
 
 class CatalogSession:
@@ -32,6 +33,7 @@ class CatalogSession:
         self._ownership = ownership
         self._lock = lock
         self._connections: dict[Lane, sqlite3.Connection] = {}
+        self._files: dict[Lane, _File] = {}
         self._opening = threading.Lock()
         self._mutexes: dict[Lane, threading.Lock] = {
             "read": threading.Lock(),
@@ -66,8 +68,11 @@ class CatalogSession:
 
     def _connection(self, lane: Lane) -> sqlite3.Connection:
         with self._opening:
+            if lane in self._connections and self._files[lane] != _file_at(self.path):
+                self._connections.pop(lane).close()  # it was deleted, or made anew: this one would never say so
             if lane not in self._connections:
                 self._connections[lane] = self._open(lane)
+                self._files[lane] = _file_at(self.path)
             return self._connections[lane]
 
     def _open(self, lane: Lane) -> sqlite3.Connection:
@@ -160,3 +165,12 @@ def is_damaged(session: CatalogSession) -> str:
     except StoreCorrupt as error:
         return error.message
     return "" if words == ["ok"] else "the catalog is damaged: " + "; ".join(words)
+
+
+def _file_at(path: Path) -> _File:
+    """Return which file lies there; it is never opened, as closing it would drop SQLite's locks."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kiwi_rag.model import CollectionStatistics, Filters
-from kiwi_rag.stores.local.catalog import matching_items, meta
+from kiwi_rag.stores.local.catalog import matching_items, meta, state
 from kiwi_rag.stores.local.details import Details
 from kiwi_rag.stores.local.postings import posting
 
@@ -38,7 +38,7 @@ class Snapshot:
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self.generation = int(meta(connection, "generation"))
+        self.state = state(connection)
         self.fingerprint = str(meta(connection, "fingerprint"))
         self.dimension = int(meta(connection, "dimension"))
         # The covering index alone answers this; the passages' texts are not read.
@@ -61,7 +61,7 @@ class Snapshot:
 
     def is_current(self, connection: sqlite3.Connection) -> bool:
         """Whether `connection` still sees this generation."""
-        return self.generation == int(meta(connection, "generation"))
+        return self.state == state(connection)
 
     def matrix(self, connection: sqlite3.Connection) -> Matrix:
         """Return all vectors, shape ``(rows, dimension)``, read once."""
