@@ -75,11 +75,12 @@ $(VENV)/bench: $(VENV)/test requirements/bench.txt
 	$(PIP) --require-hashes --no-deps -r requirements/bench.txt
 	touch $@
 
-# The Supabase CLI is a package of Node's. Without Node, or out of its registry's reach, its tests are skipped and say so.
+# The Supabase CLI, and MCP's conformance suite and inspector, are packages of Node's. Without npm, or out of its registry's reach,
+# their tests are skipped and say so.
 # Not `npm ci`: that wants the CLI for every platform in the lock file, whatever platform this is.
 $(VENV)/supabase: $(VENV)/made package.json package-lock.json
 	@if command -v npm > /dev/null && npm install --no-save --ignore-scripts --no-fund --no-audit --loglevel=error; \
-	    then touch $@; else echo "the Supabase CLI could not be installed: its tests will be skipped"; fi
+	    then touch $@; else echo "packages of Node's could not be installed: the tests that run them will be skipped"; fi
 
 clean:
 	rm -rf $(VENV) node_modules .cache .mypy_cache .ruff_cache .pytest_cache

@@ -27,6 +27,7 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
     "encode": (),
     "index_throughput": (),
     "federated": (),
+    "agents": (),
     "registry_search": (),
     "words": ("10000",),
     "quality": ("acme", "corpus", "fitz-gov", "fitz-gov-untitled"),

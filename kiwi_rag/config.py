@@ -53,6 +53,7 @@ class Settings:
         -1, "hits of one signer; 0: any number; -1: half, once three signers are found", project=True
     )
     deadline: float = _setting(10.0, "seconds that a tier may take to answer", project=True)
+    log_level: str = _setting("info", "what is logged from where up: debug, info, warning or error")
 
     @property
     def user_dir(self) -> Path:
@@ -187,11 +188,12 @@ def _typed(name: str, value: Any, source: str) -> Any:
         raise ConfigError(f"{source}: {name} = {shown} is not valid: {error}") from error
 
 
-# What a number may be, beside a number, and how that is said. A NaN is in no range.
-_RANGES: Mapping[str, tuple[Callable[[float], bool], str]] = {
+# What a value may be, beside one of its type, and how that is said. A NaN is in no range.
+_RANGES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "deadline": (lambda seconds: 0 < seconds < math.inf, "a number above 0"),
     "half_life_days": (lambda days: 0 <= days < math.inf, "a number from 0 up"),
     "alpha": (lambda share: 0 <= share <= 1 or share == Settings().alpha, "between 0 and 1"),
+    "log_level": (lambda level: level in ("debug", "info", "warning", "error"), "debug, info, warning or error"),
 }
 
 
@@ -199,7 +201,8 @@ def _check_range(name: str, value: Any, source: str) -> None:
     is_within, wanted = _RANGES.get(name, (lambda _: True, ""))
     left_out = name == "alpha" and source == "flag" and value < 0  # a flag is left out where none is wanted
     if left_out or not is_within(value):
-        raise ValueError(f"{name} {value:g} is not {wanted}")
+        shown = f"{value:g}" if isinstance(value, float) else value
+        raise ValueError(f"{name} {shown} is not {wanted}")
 
 
 def _from_project(path: Path) -> dict[str, Any]:

@@ -66,11 +66,18 @@ class KiwiError(Exception):
     """
 
     code = "error"
+    quoted = ""
+    """What of the message a server said that was sent a text to work on: it may repeat it."""
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
         self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
         self.hint = hint
         super().__init__(self.message)
+
+    @property
+    def own_words(self) -> str:
+        """The message without what it quotes: what may be logged."""
+        return self.message.replace(self.quoted, "…") if self.quoted else self.message
 
     def as_dict(self) -> dict[str, object]:
         """Return ``code``, ``message`` and ``hint``, as every door shows them."""

@@ -9,12 +9,14 @@ from typing import Any
 import click
 
 from kiwi_rag import __version__
-from kiwi_rag.cli.session import Session
+from kiwi_rag.cli.session import Session, Surroundings
+from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError
+from kiwi_rag.telemetry import tracing
 
 # Name → (module, attribute, one line for the list).
 _COMMANDS = {
-    "init": ("setup", "init", "Make a project's .ai folder."),
+    "init": ("project", "init", "Make a project's .ai folder."),
     "keys": ("keys", "keys", "Make, list, show, export, import and retire signing keys."),
     "trust": ("trust", "trust", "Decide whose signatures count here."),
     "validate": ("author", "validate", "Check items as the gate would, without signing or storing."),
@@ -35,8 +37,11 @@ _COMMANDS = {
     "audit": ("health", "audit", "Show or verify the hash-chained audit log."),
     "registry": ("registry", "registry", "Start, stop, migrate and inspect the registry."),
     "eval": ("evaluate", "evaluate", "Measure search quality on judged queries."),
-    "config": ("setup", "show_config", "Show settings and where each came from."),
-    "completion": ("setup", "completion", "Print shell completion for bash, zsh or fish."),
+    "mcp": ("mcp", "mcp", "Serve agents: the Model Context Protocol, by stdio or HTTP."),
+    "serve": ("serve", "serve", "Keep model and tiers open, so that searches start warm."),
+    "setup": ("clients", "setup", "Make an agent's client start Kiwi, and ask it first."),
+    "config": ("project", "show_config", "Show settings and where each came from."),
+    "completion": ("project", "completion", "Print shell completion for bash, zsh or fish."),
 }
 
 
@@ -76,14 +81,15 @@ class LazyGroup(click.Group):
 @click.pass_context
 def kiwi(ctx: click.Context, project: Path | None, as_json: bool, quiet: bool, verbose: bool) -> None:
     """Find the right directive, script or note by meaning; see only what was verified."""
-    ctx.obj = Session(project=project, as_json=as_json, quiet=quiet, verbose=verbose)
+    ctx.obj = Session(project, as_json, quiet, verbose, around=ctx.obj or Surroundings())
 
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; errors become messages and exit codes here and nowhere else."""
-    session = Session.early(arguments)
+    session = Session.early(arguments, _COMMANDS)
     try:
-        result = kiwi.main(arguments, prog_name="kiwi", standalone_mode=False)
+        with tracing(process_environment()):
+            result = kiwi.main(arguments, prog_name="kiwi", standalone_mode=False)
     except click.exceptions.Abort:
         raise SystemExit(session.stopped()) from None
     except click.ClickException as error:

@@ -1,5 +1,5 @@
 """``python -m kiwi_rag.cli``."""
 
-from kiwi_rag.cli import main
+from kiwi_rag.entry import main
 
 main()

@@ -12,10 +12,11 @@ import click
 
 from kiwi_rag import __version__
 from kiwi_rag.app import App
-from kiwi_rag.cli.search import SOURCE, WEIGHTS, as_set
+from kiwi_rag.cli.search import SOURCE, WEIGHTS
 from kiwi_rag.cli.session import DONE, PARTLY, Session
 from kiwi_rag.errors import UsageError
 from kiwi_rag.model import FusionWeights, SearchQuery
+from kiwi_rag.services import as_set
 
 if TYPE_CHECKING:
     from kiwi_rag.evaluation.datasets import Dataset

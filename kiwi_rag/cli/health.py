@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import Any
 
 import click
 
@@ -12,14 +11,14 @@ from kiwi_rag import present
 from kiwi_rag.app import App
 from kiwi_rag.cli.session import DONE, PARTLY, Session
 from kiwi_rag.errors import KiwiError, StoreCorrupt
-
-PROBE_SECONDS = 2.0
+from kiwi_rag.service import calls, place
+from kiwi_rag.services import standing
 
 
 @click.command(epilog="Example: kiwi status")
 @click.pass_obj
 def status(session: Session) -> int:
-    """Show what each tier holds, and whether it is well; starts nothing."""
+    """Show tiers, model, cache, the last errors and the resident service; starts nothing."""
     return session.run(lambda app: _status(session, app))
 
 
@@ -52,52 +51,15 @@ def audit(session: Session, action: str, tier: str, since: int, limit: int) -> i
 
 
 async def _status(session: Session, app: App) -> int:
-    rows = [await _tier_row(app, name) for name in app.source_names("local")]
-    rows.append(await _registry_row(app))
+    service = await asyncio.to_thread(calls.state, place.run_folder(session.around.environment()))
+    data = await standing(app, service)
     if session.as_json:
-        session.data({"tiers": rows, "project": str(app.project_dir or ""), "keys": len(app.trust.signers)})
+        session.data(data)
     else:
-        for row in rows:
-            session.out(present.safe("  ".join(str(value) for value in row.values() if value != "")))
-        session.say(f"trusted signers: {len(app.trust.signers)}; project: {app.project_dir or 'none here'}")
-    return PARTLY if any(row["problems"] for row in rows) else DONE
-
-
-async def _tier_row(app: App, name: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"tier": name, "items": "", "passages": "", "model": "", "problems": ""}
-    try:
-        state = await app.local(name).store.status()
-    except KiwiError as error:
-        return {**row, "problems": error.message}
-    counts = {"items": f"{state.items} items", "passages": f"{state.passages} passages", "model": state.fingerprint}
-    return {**row, **counts, "problems": "; ".join(state.problems)}
-
-
-async def _registry_row(app: App) -> dict[str, Any]:
-    from kiwi_rag.registry import server
-
-    if not app.registry_is_embedded:
-        where = {"tier": "registry", "where": present.safe(app.registry_place)}
-        return {**where, **await _probe(app)}
-    state = server.server_state(app.registry_dir)
-    return {
-        "tier": "registry",
-        "where": f"embedded, {present.safe(str(app.registry_dir))}",
-        "state": "running" if state.running else "not running",
-        "problems": "",
-    }
-
-
-async def _probe(app: App) -> dict[str, str]:
-    """Say whether a registry elsewhere answers, having waited for it no longer than a person does."""
-    try:
-        async with asyncio.timeout(PROBE_SECONDS):
-            held = await app.registry().store.status()
-    except TimeoutError:
-        return {"state": "silent", "problems": f"the registry gave no answer within {PROBE_SECONDS:g} s"}
-    except KiwiError as error:
-        return {"state": "failed", "problems": present.safe(error.message)}
-    return {"state": "answers", "items": f"{held.items} items", "problems": "; ".join(held.problems)}
+        for line in present.standing_lines(data):
+            session.out(line)
+        session.say(present.standing_notice(data))
+    return PARTLY if any(row["problems"] for row in data["tiers"]) else DONE
 
 
 async def _doctor(session: Session, app: App, repair: bool) -> int:

@@ -17,9 +17,9 @@ from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, SourceUnreadable, UsageError, Yanked
 from kiwi_rag.model import Filters, StoredItem, sha256_hex
 from kiwi_rag.refs import ItemType
+from kiwi_rag.services import find_item
 
 if TYPE_CHECKING:
-    from kiwi_rag.search.lookup import Address
     from kiwi_rag.search.verify import VerifiedItem
     from kiwi_rag.stores.base import VectorStore
     from kiwi_rag.tiers import Look, Tier
@@ -83,7 +83,7 @@ async def _get(session: Session, app: App, text: str, target: str, force: bool) 
 
     address = parse_address(text)
     names = [address.tier] if address.tier else [n for n in ("user", "registry") if n != target]
-    tier, item = await _find(app, address, names)
+    tier, item = await find_item(app, address, names)
     app.judge_anew()
     _warn_of_yank(session, item)
     to = app.local(target)
@@ -104,7 +104,7 @@ async def _show(session: Session, app: App, text: str, source: str) -> int:
     from kiwi_rag.search.lookup import parse_address
 
     address = parse_address(text)
-    tier, item = await _find(app, address, [address.tier] if address.tier else app.source_names(source))
+    tier, item = await find_item(app, address, [address.tier] if address.tier else app.source_names(source))
     _warn_of_yank(session, item)
     signed, signer = item.verified.statement, item.verified.signer
     if session.as_json:
@@ -120,27 +120,6 @@ def _warn_of_yank(session: Session, item: VerifiedItem) -> None:
     if stored.yanked_at:
         reason = f": {stored.yank_reason}" if stored.yank_reason else ""
         session.say(f"warning: {stored.ref} was yanked on {stored.yanked_at:%Y-%m-%d}{reason}")
-
-
-async def _find(app: App, address: Address, names: Sequence[str]) -> tuple[Tier[VectorStore], VerifiedItem]:
-    from kiwi_rag.search.lookup import find
-
-    unreachable: KiwiError | None = None
-    yanked: Yanked | None = None
-    for name in names:
-        try:
-            return await find(address, [app.tier(name)], app.trust, app.settings.registry_name)
-        except Yanked as error:
-            yanked = error
-        except NotFound:
-            continue
-        except (Refused, UsageError):
-            raise
-        except KiwiError as error:
-            unreachable = error
-    if told := unreachable or yanked:
-        raise told
-    raise NotFound(f"no item {address.item_id} in {', '.join(names)}", hint=f"kiwi search {address.item_id!r}")
 
 
 async def _list(session: Session, app: App, source: str, filters: Filters) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import get_args
 
@@ -11,9 +10,9 @@ import click
 from kiwi_rag import present
 from kiwi_rag.app import App
 from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
-from kiwi_rag.config import Settings
 from kiwi_rag.model import Filters, FusionMethod, FusionWeights, SearchQuery, SearchReply
 from kiwi_rag.refs import ItemType
+from kiwi_rag.services import as_set
 from kiwi_rag.tiers import SOURCES
 
 SOURCE = click.option("--source", type=click.Choice(list(SOURCES)), help="Tiers to ask; default: local.")
@@ -93,6 +92,9 @@ def search(
     asked = SearchQuery(" ".join(query), filters=filters, weights=weights, fusion=fusion)
     flags = {"source": source, "limit": limit, "alpha": alpha, "per_signer": per_signer}
     reply = session.run(lambda app: _search(app, asked), **flags)
+    for tier in reply.tiers:
+        if tier.error:
+            session.remember("search", str(tier.error["code"]), f"{tier.tier}: {tier.error['message']}")
     _show(session, reply, form, explain)
     return exit_code_of(reply)
 
@@ -100,18 +102,6 @@ def search(
 async def _search(app: App, asked: SearchQuery) -> SearchReply:
     query = as_set(asked, app.settings)
     return await app.searcher(query.source).search(query)
-
-
-def as_set(query: SearchQuery, settings: Settings) -> SearchQuery:
-    """Return a query with what the settings, and the flags that stand for them, say of every search."""
-    return replace(
-        query,
-        source=settings.source,
-        limit=settings.limit,
-        alpha=None if settings.alpha < 0 else settings.alpha,
-        half_life_days=settings.half_life_days or None,
-        per_signer=None if settings.per_signer < 0 else settings.per_signer,
-    )
 
 
 def exit_code_of(reply: SearchReply) -> int:

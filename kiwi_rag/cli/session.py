@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,8 +17,9 @@ import click
 
 from kiwi_rag import present
 from kiwi_rag.app import App
-from kiwi_rag.config import process_environment
-from kiwi_rag.errors import KiwiError, Refused, RegistryRefused, Rejected, UsageError
+from kiwi_rag.config import process_environment, resolve
+from kiwi_rag.errors import ConfigError, KiwiError, Refused, RegistryRefused, Rejected, UsageError
+from kiwi_rag.telemetry import logs
 
 DONE, FAILED, USAGE, PARTLY, REFUSED = range(5)
 INTERRUPTED = 130
@@ -30,6 +32,31 @@ _STYLES: dict[str, dict[str, Any]] = {
 _Result = TypeVar("_Result")
 
 
+class Surroundings:
+    """What a run of the command line has around it: its process's own. The service has one for each caller."""
+
+    stdout: Any = None
+    """Where data go; None: this process's stdout."""
+    stderr: Any = None
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the environment variables."""
+        return process_environment()
+
+    def open(self, project: Path | None, flags: Mapping[str, Any]) -> App:
+        """Return the app for this run."""
+        return App.open(self.environment(), Path.cwd(), project, flags)
+
+    def run(self, app: App, work: Callable[[App], Awaitable[_Result]]) -> _Result:
+        """Run `work` with `app`, which is closed afterwards."""
+
+        async def opened() -> _Result:
+            async with app:
+                return await work(app)
+
+        return asyncio.run(opened())
+
+
 @dataclass(slots=True)
 class Session:
     """One run of the command line: its global flags, and how it talks."""
@@ -38,38 +65,40 @@ class Session:
     as_json: bool = False
     quiet: bool = False
     verbose: bool = False
+    around: Surroundings = field(default_factory=Surroundings)
+    command: str = ""
 
     @classmethod
-    def early(cls, arguments: list[str] | None) -> Session:
-        """Return what can be told before parsing, for errors of the parser itself."""
+    def early(cls, arguments: list[str] | None, commands: Collection[str] = ()) -> Session:
+        """Return what can be told before parsing, for errors of the parser itself and for the log."""
         given = sys.argv[1:] if arguments is None else arguments
-        return cls(as_json="--json" in given, verbose="--verbose" in given or "-v" in given)
+        command = next((word for word in given if word in commands), "")
+        return cls(as_json="--json" in given, verbose="--verbose" in given or "-v" in given, command=command)
 
     def app(self, **flags: Any) -> App:
         """Return the app for this run."""
-        return App.open(process_environment(), Path.cwd(), self.project, flags)
+        return self.around.open(self.project, flags)
 
     def run(self, work: Callable[[App], Awaitable[_Result]], **flags: Any) -> _Result:
         """Run `work` with an app that is closed afterwards."""
-
-        async def opened() -> _Result:
-            async with self.app(**flags) as app:
-                return await work(app)
-
-        return asyncio.run(opened())
+        return self.around.run(self.app(**flags), work)
 
     def out(self, text: str) -> None:
         """Write data to stdout."""
-        click.echo(text, color=False if os.environ.get("NO_COLOR") else None)
+        click.echo(text, file=self.around.stdout, color=self._color)
 
     def data(self, value: Any) -> None:
         """Write data to stdout as JSON."""
-        click.echo(present.json_text(value))
+        click.echo(present.json_text(value), file=self.around.stdout)
 
     def say(self, text: str) -> None:
         """Write a notice to stderr."""
         if not self.quiet:
-            click.echo(present.safe(text), err=True, color=False if os.environ.get("NO_COLOR") else None)
+            click.echo(present.safe(text), file=self.around.stderr, err=True, color=self._color)
+
+    @property
+    def _color(self) -> bool | None:
+        return False if self.around.environment().get("NO_COLOR") else None
 
     def style(self, text: str, role: str) -> str:
         """Colour `text` for a terminal; `out` strips it anywhere else."""
@@ -112,7 +141,22 @@ class Session:
         if self.verbose and error.__cause__ is not None:
             cause = f"    caused by {type(error.__cause__).__name__}: {error.__cause__}"
             click.echo(present.safe(cause), err=True)
+        if exit_code(error) == FAILED:
+            self.remember(self.command, error.code, error.own_words)
         return exit_code(error)
+
+    def remember(self, command: str, code: str, message: str) -> None:
+        """Log a failure, for ``kiwi status``; where that cannot be done the command goes on as if it had been."""
+        with contextlib.suppress(ConfigError):
+            logs.append_error(resolve(self.around.environment()).settings.user_dir, command, code, message)
+
+    def log(self, app: App) -> None:
+        """Begin to log what happens, for a command that stays."""
+        logs.begin(app.user_dir, app.settings.log_level, verbose=self.verbose)
+
+    def end_in_order(self) -> None:
+        """Let SIGTERM end a command that stays as Ctrl-C does: what is open is closed, what was traced is sent."""
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(DONE))
 
     def usage(self, error: click.ClickException) -> int:
         """Report a mistake in the command line itself."""

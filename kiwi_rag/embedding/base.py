@@ -46,6 +46,11 @@ class EmbeddingProvider(ABC):
     def fingerprint(self) -> Fingerprint:
         """Identity of the model; cheap, does not load it."""
 
+    @property
+    def place(self) -> str:
+        """Where the model is: a folder, or a server's address; empty where its files are not here. Loads nothing."""
+        return ""
+
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> Sequence[Vector]:
         """Return one vector of shape ``(dimension,)`` a text, in order. Blocking; called in a worker thread.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, Progress, batches, well_formed
 from kiwi_rag.embedding.vector_file import MAX_BYTES, VectorFile
+from kiwi_rag.telemetry import span
 
 if TYPE_CHECKING:
     from kiwi_rag.model import Vector
@@ -51,6 +52,11 @@ class CachedEmbeddingProvider(EmbeddingProvider):
         """The inner provider's."""
         return self.inner.fingerprint
 
+    @property
+    def place(self) -> str:
+        """The inner provider's."""
+        return self.inner.place
+
     def encode(self, texts: Sequence[str]) -> Sequence[Vector]:
         """Return one vector a text, in order; only what the cache lacks goes to the inner provider.
 
@@ -60,9 +66,11 @@ class CachedEmbeddingProvider(EmbeddingProvider):
             As the inner provider does.
         """
         texts = [well_formed(text) for text in texts]
-        known = self._look_up(texts)
-        for batch in batches(self._missing(texts, known), _SAVED_TOGETHER):
-            self._save(known, batch, self.inner.encode(batch))
+        with span("kiwi.embed", texts=len(texts)) as note:
+            known = self._look_up(texts)
+            note(encoded=len(missing := self._missing(texts, known)))
+            for batch in batches(missing, _SAVED_TOGETHER):
+                self._save(known, batch, self.inner.encode(batch))
         return [known[text] for text in texts]
 
     async def documents(self, texts: Sequence[str], progress: Progress | None = None) -> Sequence[Vector]:
@@ -74,13 +82,14 @@ class CachedEmbeddingProvider(EmbeddingProvider):
             As the inner provider does; what was encoded before that is kept.
         """
         texts = [well_formed(text) for text in texts]
-        known = await asyncio.to_thread(self._look_up, texts)
-        missing = self._missing(texts, known)
-        if progress and len(texts) > len(missing):
-            progress(len(texts) - len(missing))
-        for batch in batches(missing, _SAVED_TOGETHER):
-            vectors = await self.inner.documents(batch, progress)
-            await asyncio.to_thread(self._save, known, batch, vectors)
+        with span("kiwi.embed", texts=len(texts)) as note:
+            known = await asyncio.to_thread(self._look_up, texts)
+            note(encoded=len(missing := self._missing(texts, known)))
+            if progress and len(texts) > len(missing):
+                progress(len(texts) - len(missing))
+            for batch in batches(missing, _SAVED_TOGETHER):
+                vectors = await self.inner.documents(batch, progress)
+                await asyncio.to_thread(self._save, known, batch, vectors)
         return [known[text] for text in texts]
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, unit_vectors, well_formed
-from kiwi_rag.embedding.weights import MODEL, WEIGHTS_SHA256, ModelFiles, ModelSource, onnx_files
+from kiwi_rag.embedding.weights import MODEL, WEIGHTS_SHA256, ModelFiles, ModelSource, found_folder, onnx_files
 from kiwi_rag.errors import EmbeddingError, ModelUnavailable
 
 if TYPE_CHECKING:
@@ -70,6 +70,11 @@ class OnnxEmbeddingProvider(EmbeddingProvider):
     def fingerprint(self) -> Fingerprint:
         """Identity of the pinned model; loads nothing."""
         return FINGERPRINT
+
+    @property
+    def place(self) -> str:
+        """The folder with the weights; empty where they would be downloaded."""
+        return str(found_folder(self._source, as_onnx=True) or "")
 
     def encode(self, texts: Sequence[str]) -> Sequence[Vector]:
         """Return one vector of shape ``(384,)`` a text, in order; see the base class.

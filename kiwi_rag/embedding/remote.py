@@ -105,6 +105,11 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
             self.model, sha256_hex(place.encode()), self._known_dimension(), self.provider, self.max_tokens
         )
 
+    @property
+    def place(self) -> str:
+        """The server's address."""
+        return self.endpoint.base_url
+
     def encode(self, texts: Sequence[str]) -> Sequence[Vector]:
         """Return one vector a text, in order; see the base class.
 
@@ -130,7 +135,7 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
         try:
             reply = self.ask(texts)
         except EmbeddingError as error:
-            self._record(len(texts), None, started, error.message)
+            self._record(len(texts), None, started, error.own_words)
             raise
         self._record(len(texts), reply.tokens, started, "ok")
         return reply
@@ -210,11 +215,10 @@ def _refusal(endpoint: Endpoint, url: str, error: urllib.error.HTTPError) -> Exc
     if endpoint.api_key:
         detail = detail.replace(endpoint.api_key, "…")
     message = f"{url} answered {error.code} {error.reason}: {detail}".rstrip(": ")
-    if error.code in _RETRIED:
-        return _Transient(EmbeddingError(message), error.headers.get("Retry-After", ""))
-    if error.code in {401, 403}:
-        return EmbeddingError(message, hint="set KIWI_EMBEDDING_API_KEY to a key that this server accepts")
-    return ModelUnavailable(message) if error.code == 404 else EmbeddingError(message)
+    hint = "set KIWI_EMBEDDING_API_KEY to a key that this server accepts" if error.code in {401, 403} else ""
+    failure = (ModelUnavailable if error.code == 404 else EmbeddingError)(message, hint=hint)
+    failure.quoted = detail
+    return _Transient(failure, error.headers.get("Retry-After", "")) if error.code in _RETRIED else failure
 
 
 def _detail(error: urllib.error.HTTPError) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, unit_vectors, well_formed
 from kiwi_rag.embedding.onnx import DIMENSION, FINGERPRINT, MAX_TOKENS
-from kiwi_rag.embedding.weights import ModelSource, source_folder
+from kiwi_rag.embedding.weights import ModelSource, found_folder, source_folder
 from kiwi_rag.errors import EmbeddingError, MissingExtra
 
 if TYPE_CHECKING:
@@ -41,6 +41,11 @@ class SentenceTransformersEmbeddingProvider(EmbeddingProvider):
     def fingerprint(self) -> Fingerprint:
         """Identity of the pinned model; loads nothing."""
         return FINGERPRINT
+
+    @property
+    def place(self) -> str:
+        """The folder with the weights; empty where they would be downloaded."""
+        return str(found_folder(self._source, as_onnx=False) or "")
 
     def encode(self, texts: Sequence[str]) -> Sequence[Vector]:
         """Return one vector of shape ``(384,)`` a text, in order; see the base class.

@@ -107,6 +107,18 @@ def source_folder(source: ModelSource) -> Path:
     return folder
 
 
+def found_folder(source: ModelSource, *, as_onnx: bool) -> Path | None:
+    """Return where the weights would be taken from, by the names of files alone; None where they are not here."""
+    root = source.root
+    kept = [root / f"onnx-{ONNX_SHA256[:12]}", root / f"hub-{REVISION[:12]}", package_folder()]
+    folders = [source.model_dir] if source.model_dir else kept
+
+    def serves(folder: Path) -> bool:
+        return all((folder / name).is_file() for name in _NEEDED) or (as_onnx and _complete(folder))
+
+    return next((folder for folder in folders if folder and serves(folder)), None)
+
+
 def _ready_made(folder: Path) -> bool:
     return (folder / "model.onnx").is_file() and not (folder / "model.safetensors").is_file()
 

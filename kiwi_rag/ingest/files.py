@@ -14,6 +14,7 @@ from kiwi_rag.formats import SourceFile, read_source
 from kiwi_rag.model import Admission, EmbeddingRecord, Finding, Passage, Visibility, sha256_hex
 from kiwi_rag.passages import embedded_text, split
 from kiwi_rag.stores.base import FileStore, PublishingStore, Receipt, SourceStamp, VectorStore
+from kiwi_rag.telemetry import span
 from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.manager import ValidationManager, ref_of
 from kiwi_rag.validation.signature import Candidate
@@ -51,7 +52,8 @@ async def store(
 ) -> None:
     """Split, embed and store what was admitted, with the stamp of the file that it was read from."""
     records = await embed(admission, split(admission.item), writer)
-    await to.store.upsert(records, stamp(source, candidate, admission, rules(to, writer)))
+    with span("kiwi.store", tier=to.name, step="upsert", passages=len(records)):
+        await to.store.upsert(records, stamp(source, candidate, admission, rules(to, writer)))
 
 
 async def publish(
@@ -69,7 +71,8 @@ async def publish(
         When the registry cannot be reached, or refuses; running it again is safe.
     """
     admission = await admit(candidate, to, gate)
-    receipt = await to.store.publish(admission, visibility)
+    with span("kiwi.store", tier=to.name, step="publish"):
+        receipt = await to.store.publish(admission, visibility)
     if to.witness and not receipt.private:
         to.witness.note(admission.ref, admission.digest, admission.key_id, receipt.audit_head)
     return admission, receipt

@@ -33,6 +33,7 @@ from kiwi_rag.refs import ItemRef
 from kiwi_rag.registry.retry import ANSWER_SECONDS, persistently
 from kiwi_rag.signing import statement
 from kiwi_rag.stores.base import Claim, PublishingStore
+from kiwi_rag.telemetry import span
 from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.manager import ValidationManager, candidate_of, ref_of
 
@@ -234,7 +235,8 @@ async def _embed(admission: Admission, claim: Claim, writer: Writer) -> None:
     except TimeoutError as error:
         hint = "a shorter item, a smaller model or a faster machine helps"
         raise EmbeddingError(f"the model took over {EMBEDDING_SECONDS:g} s for one item", hint=hint) from error
-    await claim.store(records)
+    with span("kiwi.store", tier="registry", step="upsert", passages=len(records)):
+        await claim.store(records)
 
 
 async def _until(stop: asyncio.Event, outcomes: AsyncGenerator[Outcome]) -> AsyncGenerator[Outcome]:

@@ -16,6 +16,7 @@ from kiwi_rag.model import Admission
 from kiwi_rag.passages import split
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.stores.base import FileStore, SourceStamp
+from kiwi_rag.telemetry import span
 from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.signature import Candidate
 
@@ -66,7 +67,8 @@ async def index(
         admitted, passages = [], 0
         async with aclosing(encoded(run.admitted(changed), writer.embed, jobs)) as ready:
             async for work, records in ready:
-                await to.store.upsert(records, work.stamp)
+                with span("kiwi.store", tier=to.name, step="upsert", passages=len(records)):
+                    await to.store.upsert(records, work.stamp)
                 admitted.append(work.admission.ref)
                 passages += len(records)
                 stored(work.admission)

@@ -1,6 +1,7 @@
 """Hits, items and findings → text, Markdown, JSON. Every door shows results through here."""
 
-from kiwi_rag.present.explain import explanation_text
+from kiwi_rag.present.agents import content_page, delimited, hits_page
+from kiwi_rag.present.explain import explanation_json, explanation_text
 from kiwi_rag.present.hits import (
     SNIPPET_CHARACTERS,
     hit_json,
@@ -14,16 +15,21 @@ from kiwi_rag.present.hits import (
     tier_json,
 )
 from kiwi_rag.present.items import finding_text, findings_text, item_json, rejection_text, yank_json
+from kiwi_rag.present.standing import standing_lines, standing_notice
 from kiwi_rag.present.text import Style, json_text, plain, safe
 
 __all__ = [
     "SNIPPET_CHARACTERS",
     "Style",
+    "content_page",
+    "delimited",
+    "explanation_json",
     "explanation_text",
     "finding_text",
     "findings_text",
     "hit_json",
     "hits_markdown",
+    "hits_page",
     "hits_paths",
     "hits_text",
     "item_json",
@@ -35,6 +41,8 @@ __all__ = [
     "reply_json",
     "safe",
     "snippet",
+    "standing_lines",
+    "standing_notice",
     "tier_json",
     "yank_json",
 ]

@@ -20,6 +20,7 @@ from kiwi_rag.errors import (
 from kiwi_rag.model import Candidates, CollectionStatistics, RefusedHit, TierOutcome, TierState
 from kiwi_rag.refs import ItemType
 from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.telemetry import span
 from kiwi_rag.tiers import Look, Tier
 
 _T = TypeVar("_T")
@@ -120,16 +121,19 @@ class Asked:
         )
 
     async def _limited(self, step: Step, call: Coroutine[Any, Any, _T]) -> _T:
-        task = asyncio.ensure_future(call)
-        try:
-            with self._clock(step):
-                await asyncio.wait({task}, timeout=self._left())
-                if task.done():
-                    return task.result()
-                await _stop(task)
-        finally:
-            task.cancel()
-        raise TimeoutError
+        with span("kiwi.store", tier=self.tier.name, step=step) as note:
+            task = asyncio.ensure_future(call)
+            try:
+                with self._clock(step):
+                    await asyncio.wait({task}, timeout=self._left())
+                    if task.done():
+                        result = task.result()
+                        note(**_told(result))
+                        return result
+                    await _stop(task)
+            finally:
+                task.cancel()
+            raise TimeoutError
 
     def _left(self) -> float:
         running = time.monotonic() - self._since if self._running else 0.0
@@ -151,6 +155,11 @@ class Asked:
             self._running -= 1
             if not self._running:
                 self.seconds[step] = self.seconds.get(step, 0.0) + time.monotonic() - self._since
+
+
+def _told(result: object) -> dict[str, str | int]:
+    """Return what a span may tell of an answer."""
+    return {"plan": result.plan, "rows": len(result.items)} if isinstance(result, Candidates) else {}
 
 
 async def _stop(task: asyncio.Task[Any]) -> None:

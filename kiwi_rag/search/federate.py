@@ -30,6 +30,7 @@ from kiwi_rag.search.rank import Group, groups, order
 from kiwi_rag.search.weights import check_weights, default_weights
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.telemetry import span
 from kiwi_rag.tiers import Tier
 
 DEEPER = 5
@@ -94,6 +95,12 @@ class HybridSearchHandler:
         sense, `EmbeddingError` when the model fails.
         """
         check(query)
+        with span("kiwi.search", source=query.source, limit=query.limit) as note:
+            reply = await self._search(query)
+            note(hits=len(reply.hits), refused=len(reply.refused), complete=reply.complete)
+            return reply
+
+    async def _search(self, query: SearchQuery) -> SearchReply:
         started = time.monotonic()
         run = await self._begin(query, [Asked(tier, self._deadline) for tier in self._tiers])
         chosen = await self._choose(run)

@@ -13,6 +13,7 @@ from kiwi_rag.refs import ItemRef, ItemType, check_item_id
 from kiwi_rag.search.verify import VerifiedItem, verify_stored
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.telemetry import span
 from kiwi_rag.tiers import RANKS, Tier
 
 _ADDRESS = re.compile(r"(?:(?P<type>\w+):)?(?P<id>[^@:]+)(?:@(?P<version>\d[^@:]*))?(?:@(?P<tier>[a-z]+))?(?::\d+)?")
@@ -87,7 +88,8 @@ async def find(
 
 async def _held(address: Address, tier: Tier[VectorStore]) -> AsyncIterator[tuple[ItemRef, StoredItem]]:
     for ref in address.refs():
-        stored = await tier.store.get(ref)
+        with span("kiwi.store", tier=tier.name, step="get"):
+            stored = await tier.store.get(ref)
         if stored is None and tier.witness:
             stored = await tier.witness.yanked(ref)
         if stored is not None:

@@ -69,12 +69,12 @@ def load(path: Path) -> TrustFile:
 
 def save(path: Path, content: TrustFile) -> None:
     """Write a trust file, wholly or not at all."""
-    import tomli_w
+    import tomlkit
 
     document: dict[str, Any] = {"signer": [_signer_table(s) for s in content.signers]}
     if content.pins:
         document["project"] = [{"path": p, "sha256": d} for p, d in sorted(content.pins.items())]
-    write_atomically(path, tomli_w.dumps(document).encode())
+    write_atomically(path, tomlkit.dumps(document).encode())
 
 
 def policy(user: Path, project: Path | None) -> TrustPolicy:

@@ -24,6 +24,7 @@ from kiwi_rag.model import Admission, Envelope, Finding, Item, has_errors
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.trust import TrustPolicy
+from kiwi_rag.telemetry import span
 from kiwi_rag.validation import signature, time, versions
 from kiwi_rag.validation.audit import AuditLog
 from kiwi_rag.validation.content import inspect
@@ -65,11 +66,13 @@ class ValidationManager:
         self.audience = audience
         self._now = now
 
+    @span("kiwi.gate", step="inspect")
     def inspect(self, candidate: Candidate, policy: Policy) -> ValidationResult:
         """Run steps 0–6, which need no signature."""
         item, findings = inspect(candidate.item_type, candidate.item_id, candidate.data, candidate.path, policy.hidden)
         return ValidationResult(item, tuple(findings))
 
+    @span("kiwi.gate", step="admit")
     def admit(self, candidate: Candidate, policy: Policy, history: Mapping[str, str], audit: AuditLog) -> Admission:
         """Run the whole procedure and write one audit record, whichever way it ends.
 

@@ -42,9 +42,13 @@ class Kiwi:
     def start(self, *arguments: str, **options) -> subprocess.Popen:
         return subprocess.Popen(
             [sys.executable, "-m", "kiwi_rag.cli", *arguments],
-            cwd=self.cwd, env=self.environment(), stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+            cwd=self.cwd, env=self.environment(), stdin=options.pop("stdin", subprocess.DEVNULL),
+            stdout=subprocess.PIPE, stderr=options.pop("stderr", subprocess.PIPE), text=True, **options,
         )  # fmt: skip
+
+    def talk(self, *arguments: str) -> subprocess.Popen:
+        """Start it with a stdin to write to."""
+        return self.start(*arguments, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def run(self, *arguments: str, expect: int | None = 0) -> subprocess.CompletedProcess:
         process = self.start(*arguments)
@@ -96,6 +100,22 @@ def ready(kiwi: Kiwi) -> Kiwi:
     kiwi.run("init")
     kiwi.run("keys", "new", "--principal", "ada@acme.example")
     return kiwi
+
+
+@pytest.fixture(scope="module")
+def acme(tmp_path_factory: pytest.TempPathFactory) -> Kiwi:
+    """A user with the example items, signed and indexed."""
+    folder = tmp_path_factory.mktemp("acme")
+    folder.chmod(0o755)
+    for name in ("home", "project"):
+        (folder / name).mkdir()
+    user = Kiwi(folder / "home", folder / "project")
+    user.run("init")
+    user.run("keys", "new", "--principal", "ada@acme.example")
+    user.copy(ROOT / "examples/acme/.ai")
+    user.run("sign", ".ai")
+    user.run("index")
+    return user
 
 
 NOTE = """---

@@ -17,22 +17,6 @@ QUERIES = str(ACME / "queries.jsonl")
 
 
 @pytest.fixture(scope="module")
-def acme(tmp_path_factory: pytest.TempPathFactory) -> Kiwi:
-    """A user with the example items, signed and indexed."""
-    folder = tmp_path_factory.mktemp("evaluate")
-    folder.chmod(0o755)
-    for name in ("home", "project"):
-        (folder / name).mkdir()
-    user = Kiwi(folder / "home", folder / "project")
-    user.run("init")
-    user.run("keys", "new", "--principal", "ada@acme.example")
-    user.copy(ACME / ".ai")
-    user.run("sign", ".ai")
-    user.run("index")
-    return user
-
-
-@pytest.fixture(scope="module")
 def run(acme: Kiwi) -> Path:
     """A run over all of them, written to a file, and drawn."""
     out, plot = acme.cwd / "run.json", acme.cwd / "run.png"

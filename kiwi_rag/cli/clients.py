@@ -1,0 +1,98 @@
+"""``kiwi setup``: makes an agent's client start Kiwi, and tells the agent to ask it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from kiwi_rag import present
+from kiwi_rag.cli.session import Session
+from kiwi_rag.clients.files import Backups
+from kiwi_rag.clients.marked import PARAGRAPH
+from kiwi_rag.clients.places import Surroundings
+from kiwi_rag.clients.plan import Change, carry_out, make_plan
+from kiwi_rag.clients.table import CLIENTS, Client
+from kiwi_rag.config import PROJECT_FOLDER, find_project, home_of, process_environment
+from kiwi_rag.errors import UsageError
+
+_EXAMPLES = """\b
+Example: kiwi setup claude --project     .mcp.json and CLAUDE.md of this project, for the whole team
+         kiwi setup codex --dry-run      what would change in ~/.codex, as a diff
+         kiwi setup cursor --remove      take Kiwi out again
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("client", type=click.Choice(list(CLIENTS)))
+@click.option("--project", is_flag=True, help="This project's files, for everybody who works on it, in place of yours.")
+@click.option("--remove", is_flag=True, help="Take Kiwi's part out again.")
+@click.option("--dry-run", is_flag=True, help="Print the changes as a unified diff; write nothing.")
+@click.pass_obj
+def setup(session: Session, client: str, project: bool, remove: bool, dry_run: bool) -> None:
+    """Make a client start Kiwi as its MCP server, and tell its agent to ask Kiwi before it reads files."""
+    known, around = CLIENTS[client], _surroundings(session)
+    _refuse_wrong_level(known, around, project)
+    backups = Backups(home_of(process_environment()) / "clients")
+    if dry_run:
+        plan = make_plan(known, around, backups, project=project, remove=remove)
+    else:
+        with backups.locked():
+            plan = make_plan(known, around, backups, project=project, remove=remove)
+            carry_out(plan, backups, project=project)
+    _report(session, plan, backups, dry_run)
+    if plan and not (dry_run or remove):
+        _advise(session, known, project)
+
+
+def _surroundings(session: Session) -> Surroundings:
+    environ = process_environment()
+    found = session.project / PROJECT_FOLDER if session.project else find_project(Path.cwd(), home_of(environ))
+    return Surroundings(Path.home(), found.absolute().parent if found else None, sys.platform, environ)
+
+
+def _refuse_wrong_level(client: Client, around: Surroundings, project: bool) -> None:
+    if project and client.project is None:
+        raise UsageError(f"{client.title} keeps nothing in projects", hint="run it without --project")
+    if project and around.project is None:
+        raise UsageError("there is no project here", hint="kiwi init makes one; or run it in a project's folder")
+
+
+def _report(session: Session, plan: Sequence[Change], backups: Backups, dry_run: bool) -> None:
+    if session.as_json:
+        session.data({"dry_run": dry_run, "changes": [_as_dict(change, backups) for change in plan]})
+    elif dry_run:
+        for line in [line for change in plan for line in change.diff().splitlines()]:
+            session.out(present.safe(line))
+    if not plan:
+        session.say("nothing to change")
+    for change in () if dry_run else plan:
+        kept = _kept(change, backups)
+        verb = "removed" if change.after is None else "wrote"
+        session.say(f"{verb} {change.file.path}{f'; as it was: {kept}' if kept else ''}")
+
+
+def _as_dict(change: Change, backups: Backups) -> dict[str, object]:
+    action = "remove" if change.after is None else "write"
+    return {
+        "path": str(change.file.path),
+        "action": action,
+        "backup": _kept(change, backups),
+        "diff": change.diff(),
+    }
+
+
+def _kept(change: Change, backups: Backups) -> str | None:
+    has_old = change.is_first and change.file.data is not None
+    return str(backups.place(change.file.path)) if has_old else None
+
+
+def _advise(session: Session, client: Client, project: bool) -> None:
+    if project and shutil.which("kiwi") is None:
+        session.say("kiwi is not on your PATH, where the client will look for it: uv tool install kiwi-rag, or pipx")
+    if client.without_rules and not project:
+        session.say(f"{client.without_rules}:\n    {PARAGRAPH}")
+    session.say(f"next: {client.then}")

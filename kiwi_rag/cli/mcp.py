@@ -1,0 +1,56 @@
+"""``kiwi mcp``: the agents' door."""
+
+from __future__ import annotations
+
+import click
+
+from kiwi_rag.app import App
+from kiwi_rag.cli.session import DONE, Session
+
+_EXAMPLES = """\b
+Example: kiwi mcp                            serve the client that starts it, over stdio
+         kiwi mcp --http --port 8765         serve many, on 127.0.0.1
+         KIWI_MCP_TOKEN=… kiwi mcp --http --host 10.0.0.5    beyond this machine, for those who have the token
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.option("--toolsets", default="items", show_default=True, help="What to offer, separated by commas.")
+@click.option("--allow-write", is_flag=True, help="Offer tools that change something, too.")
+@click.option("--http", is_flag=True, help="Serve streamable HTTP in place of stdio.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen, with --http.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8765, show_default=True, help="0: any free one.")
+@click.option("--token", envvar="KIWI_MCP_TOKEN", help="What clients must send: Authorization: Bearer TOKEN.")
+@click.pass_obj
+def mcp(session: Session, toolsets: str, allow_write: bool, http: bool, host: str, port: int, token: str | None) -> int:
+    """Serve the Model Context Protocol: search, read and check items, for agents."""
+    from kiwi_rag.mcp.toolsets import load
+    from kiwi_rag.mcp.wire import Wire
+
+    offered = load([name.strip() for name in toolsets.split(",") if name.strip()], allow_write=allow_write)
+
+    wire = None if http else Wire()
+    if wire:
+        wire.greet()
+
+    async def serve(app: App) -> int:
+        from kiwi_rag.mcp.house import House
+
+        session.log(app)
+        house = House(app, allow_write=allow_write)
+        try:
+            if wire:
+                from kiwi_rag.mcp.stdio import serve_lines
+                from kiwi_rag.mcp.wire import AsyncLines
+
+                await serve_lines(house, offered, AsyncLines(wire))
+            else:
+                from kiwi_rag.mcp.http import Endpoint, serve_http
+
+                session.end_in_order()
+                await serve_http(house, offered, Endpoint(host, port, token or ""), session.say)
+        finally:
+            await house.close()
+        return DONE
+
+    return session.run(serve)

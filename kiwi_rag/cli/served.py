@@ -1,0 +1,165 @@
+"""What the resident service does for its callers: it runs their command lines, and serves their MCP sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import click
+
+from kiwi_rag.app import App
+from kiwi_rag.cli.session import DONE, Surroundings
+from kiwi_rag.errors import KiwiError
+from kiwi_rag.service.apps import Apps
+from kiwi_rag.service.protocol import OTHER_NETWORK, NotServed
+from kiwi_rag.service.request import Request
+from kiwi_rag.service.server import Message, Wire
+
+AT_ONCE = 8
+"""Command lines that run at once; more wait."""
+LONGEST_SECONDS = 60.0
+"""After it the caller does the work itself: something hangs here."""
+_Result = TypeVar("_Result")
+
+
+class Served:
+    """Runs requests with the apps that the service holds."""
+
+    def __init__(self, apps: Apps) -> None:
+        self._apps = apps
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kiwi-command")
+
+    async def command(self, request: Request) -> Message:
+        """Run a command line as the caller's own process would; an error is left to that process."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, _run, _Callers(request, self._apps, loop))
+
+    async def session(self, request: Request, accept: Callable[[], Awaitable[Wire]]) -> None:
+        """Serve an MCP session with the apps that are held."""
+        if not request.may_connect:
+            raise NotServed(OTHER_NETWORK)
+        try:
+            await asyncio.to_thread(importlib.import_module, "kiwi_rag.mcp.server")
+            app = await asyncio.to_thread(request.open, {})
+            async with self._apps.lend(app) as lent:
+                await _speak(lent, request.toolsets or "items", accept)
+        except (ImportError, KiwiError) as error:
+            raise NotServed(f"the session cannot begin: {error}") from error
+
+    async def warm(self, app: App) -> None:
+        """Load what the first request would wait for. What fails is told to whoever needs it."""
+        for module in ("kiwi_rag.cli.search", "kiwi_rag.cli.items", "kiwi_rag.search", "kiwi_rag.mcp.server"):
+            with contextlib.suppress(ImportError):  # mcp's library may not be there
+                await asyncio.to_thread(importlib.import_module, module)
+        with contextlib.suppress(KiwiError):
+            async with self._apps.lend(app) as lent:
+                await lent.embed.query("ready")
+                for name in lent.source_names("local"):
+                    await lent.local(name).store.statistics(["ready"])
+
+    def close(self) -> None:
+        """Take nothing more on; what still runs ends with the event loop."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _Callers(Surroundings):
+    """What a command line would have around it in its caller's process; what it writes is kept."""
+
+    def __init__(self, request: Request, apps: Apps, loop: asyncio.AbstractEventLoop) -> None:
+        self.request = request
+        self.output: list[tuple[int, str]] = []
+        self.stdout = _Kept(1, self.output, request.terminals[0])
+        self.stderr = _Kept(2, self.output, request.terminals[1])
+        self._apps = apps
+        self._loop = loop
+
+    def environment(self) -> Mapping[str, str]:
+        return self.request.environment
+
+    def open(self, project: Any, flags: Mapping[str, Any]) -> App:
+        return self.request.open(flags)
+
+    def run(self, app: App, work: Callable[[App], Awaitable[_Result]]) -> _Result:
+        async def lent() -> _Result:
+            async with self._apps.lend(app, may_connect=self.request.may_connect) as one:
+                return await work(one)
+
+        running = asyncio.run_coroutine_threadsafe(lent(), self._loop)
+        try:
+            return running.result(LONGEST_SECONDS)
+        except TimeoutError:
+            running.cancel()
+            raise NotServed(f"the command takes over {LONGEST_SECONDS:.0f} s") from None
+
+
+class _Kept:
+    """A stream whose text is kept; a terminal where the caller's is one."""
+
+    def __init__(self, number: int, output: list[tuple[int, str]], terminal: bool) -> None:
+        self._number = number
+        self._output = output
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def write(self, text: str) -> int:
+        self._output.append((self._number, text))
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+
+def _run(around: _Callers) -> Message:
+    from kiwi_rag.cli import kiwi
+
+    try:
+        # Not `main`, which ends the process on a broken pipe.
+        with kiwi.make_context("kiwi", around.request.command_line, obj=around) as context:
+            code = kiwi.invoke(context)
+    except (KiwiError, click.ClickException, click.Abort, click.exceptions.Exit) as error:
+        raise NotServed(f"it ends in an error ({type(error).__name__}), which the command line tells itself") from None
+    return {"exit": code if isinstance(code, int) else DONE, "output": around.output}
+
+
+async def _speak(app: App, toolsets: str, accept: Callable[[], Awaitable[Wire]]) -> None:
+    from kiwi_rag.mcp.house import House
+    from kiwi_rag.mcp.stdio import serve_lines
+    from kiwi_rag.mcp.toolsets import load
+
+    offered = load([name.strip() for name in toolsets.split(",") if name.strip()])
+    house = House(app)
+    try:
+        await serve_lines(house, offered, _Lines(await accept()))
+    finally:
+        await house.close()
+
+
+class _Lines:
+    """A wire as `stdio.Lines`."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._reader, self._writer = wire
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        from kiwi_rag.mcp.wire import refusal
+
+        with contextlib.suppress(ConnectionError, ValueError):  # it broke, or a line is over the limit: no more lines
+            while line := await self._reader.readline():
+                if refused := refusal(line):
+                    await self.write(refused)
+                else:
+                    yield line.decode()
+
+    async def write(self, text: str) -> None:
+        with contextlib.suppress(ConnectionError):  # reading tells that the client has gone
+            self._writer.write(text.encode())
+            await self._writer.drain()
+
+    async def flush(self) -> None:
+        pass

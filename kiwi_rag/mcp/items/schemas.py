@@ -1,0 +1,155 @@
+"""JSON Schemas of what the items' tools take and give."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from kiwi_rag.model import TierName
+from kiwi_rag.refs import ItemType
+from kiwi_rag.tiers import SOURCES
+
+Schema = dict[str, Any]
+
+_TYPES = [item_type.value for item_type in ItemType]
+
+
+def _text(description: str, **more: Any) -> Schema:
+    return {"type": "string", "description": description, **more}
+
+
+def _texts(description: str) -> Schema:
+    return {"type": "array", "items": {"type": "string", "maxLength": 200}, "maxItems": 50, "description": description}
+
+
+def _record(**properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _maybe(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+STRING: Schema = {"type": "string"}
+NUMBER: Schema = {"type": "number"}
+INTEGER: Schema = {"type": "integer"}
+BOOLEAN: Schema = {"type": "boolean"}
+OBJECT: Schema = {"type": "object"}
+STRINGS: Schema = {"type": "array", "items": STRING}
+OBJECTS: Schema = {"type": "array", "items": OBJECT}
+TIER: Schema = {"type": "string", "enum": list(get_args(TierName))}
+
+_SOURCE = _text(
+    "Tiers to ask: project, user, registry, local (project and user) or all; what is set here when left out.",
+    enum=list(SOURCES),
+)
+_BUDGET: Schema = {
+    "type": "integer",
+    "minimum": 50,
+    "maximum": 100_000,
+    "description": "About how many tokens of content the answer may have; the rest comes by its continuation.",
+}
+_CONTINUATION = _text("From the answer before, to go on where it ended.", default="", maxLength=200)
+_REF = _text(
+    "[type:]item_id[@version][@tier], for instance directive:acme/deploy/staging or acme/slo@1.2.0@registry.",
+    minLength=1,
+    maxLength=500,
+)
+
+SEARCH: dict[str, Schema] = {
+    "query": _text("What is to be found or done, in plain words; identifiers too.", minLength=1, maxLength=10_000),
+    "source": _SOURCE,
+    "item_type": _text("Only this type.", enum=_TYPES),
+    "category": _text("Only this category.", maxLength=200),
+    "author": _text("Only this author.", maxLength=200),
+    "tags": _texts("Only items that have all these tags."),
+    "namespace": _text("Only ids whose first segment this is.", maxLength=200),
+    "signer": _text("Only items signed by this principal or key id.", maxLength=200),
+    "since": _text("Only what was signed since this date, ISO 8601, UTC.", maxLength=40),
+    "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 5, "description": "Hits to show."},
+    "max_tokens": {**_BUDGET, "default": 4_000},
+    "continuation": _CONTINUATION,
+    "explain": {"type": "boolean", "default": False, "description": "Tell how the scores came about."},
+}
+SEARCH_ALIASES = {
+    "q": "query", "text": "query", "top_k": "limit", "k": "limit", "n_results": "limit", "max_results": "limit",
+    "type": "item_type", "tier": "source", "cursor": "continuation",
+}  # fmt: skip
+GET: dict[str, Schema] = {
+    "ref": _REF,
+    "source": {**_SOURCE, "default": "all", "description": "Tiers to look in, where the ref names none."},
+    "max_tokens": {**_BUDGET, "default": 8_000},
+    "continuation": _CONTINUATION,
+}
+GET_ALIASES = {
+    "id": "ref", "item_id": "ref", "name": "ref", "address": "ref", "tier": "source", "cursor": "continuation",
+}  # fmt: skip
+VALIDATE: dict[str, Schema] = {
+    "item_type": _text("What it is.", enum=_TYPES),
+    "item_id": _text("Its id: its path below the type's folder, without the extension.", minLength=1, maxLength=255),
+    "content": _text("The whole file.", maxLength=2_000_000),
+}
+VALIDATE_ALIASES = {"type": "item_type", "id": "item_id", "text": "content"}
+PUBLISH: dict[str, Schema] = {
+    "refs": {**_texts("Items of this project, signed already: [type:]item_id each."), "minItems": 1},
+}
+PUBLISH_ALIASES = {"items": "refs", "ids": "refs"}
+
+HIT = _record(
+    rank=INTEGER,
+    ref=STRING,
+    item_type=STRING,
+    item_id=STRING,
+    version=_maybe(STRING),
+    tier=TIER,
+    signer=STRING,
+    key_id=STRING,
+    verified=BOOLEAN,
+    digest=STRING,
+    score=NUMBER,
+    parts=OBJECT,
+    path=STRING,
+    start_line=INTEGER,
+    end_line=INTEGER,
+    heading=STRINGS,
+    text=STRING,
+    cut=BOOLEAN,
+)
+HITS = _record(
+    query=STRING,
+    complete=BOOLEAN,
+    hits={"type": "array", "items": HIT},
+    tiers=OBJECTS,
+    refused=INTEGER,
+    notices=STRINGS,
+    continuation=_maybe(STRING),
+)
+CONTENT = _record(
+    ref=STRING,
+    item_type=STRING,
+    item_id=STRING,
+    version=_maybe(STRING),
+    tier=TIER,
+    signer=STRING,
+    key_id=STRING,
+    verified=BOOLEAN,
+    digest=STRING,
+    signed_at=STRING,
+    private=BOOLEAN,
+    permissions=OBJECTS,
+    inputs=OBJECTS,
+    metadata=OBJECT,
+    content=STRING,
+    continuation=_maybe(STRING),
+)
+FINDINGS = _record(valid=BOOLEAN, findings=OBJECTS)
+STATUS = _record(
+    tiers=OBJECTS,
+    model=OBJECT,
+    cache=OBJECT,
+    errors=OBJECTS,
+    service=OBJECT,
+    project=STRING,
+    trusted_signers=INTEGER,
+    writable=BOOLEAN,
+)
+PUBLISHED = _record(published=OBJECTS, refused=OBJECTS, searchable=BOOLEAN)

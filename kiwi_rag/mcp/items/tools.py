@@ -1,0 +1,177 @@
+"""The tools that read: ``kiwi_search``, ``kiwi_get``, ``kiwi_validate``, ``kiwi_status``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from kiwi_rag import present
+from kiwi_rag.config import process_environment
+from kiwi_rag.errors import UsageError
+from kiwi_rag.mcp.house import House
+from kiwi_rag.mcp.items import schemas
+from kiwi_rag.mcp.pages import continuation, position
+from kiwi_rag.mcp.tool import Answer, Tell, Tool
+from kiwi_rag.model import Filters, SearchQuery
+from kiwi_rag.passages import estimate_tokens
+from kiwi_rag.refs import ItemType, check_item_id
+from kiwi_rag.service import calls, place
+from kiwi_rag.services import as_set, find_item, standing
+
+if TYPE_CHECKING:
+    from kiwi_rag.search.verify import VerifiedItem
+
+MAX_HITS = 200
+
+
+async def _search(house: House, given: Mapping[str, Any], tell: Tell) -> Answer:
+    await house.ready(tell)
+    app = house.app
+    asked = {name: value for name, value in given.items() if name not in {"continuation", "max_tokens"}}
+    begin, limit = position(given["continuation"], asked), given["limit"]
+    if begin + limit >= MAX_HITS:
+        raise UsageError(f"a search goes {MAX_HITS} hits deep", hint="narrow it with item_type, category or tags")
+    query = as_set(SearchQuery(given["query"], filters=_filters(given)), app.settings)
+    # One hit more than is shown tells whether there are more.
+    query = replace(query, source=given.get("source", query.source), limit=begin + limit + 1)
+    reply = await app.searcher(query.source).search(query)
+    page = present.hits_page(reply, begin, limit, given["max_tokens"], estimate_tokens)
+    on = continuation(page.end, asked) if page.end is not None else None
+    more = "\n\nThere are more: call again with the same arguments and this continuation: " + on if on else ""
+    explained = {"explain": present.explanation_json(reply)} if given["explain"] else {}
+    return Answer(page.text + more, {**page.data, "continuation": on, **explained})
+
+
+def _filters(given: Mapping[str, Any]) -> Filters:
+    since: str = given.get("since", "")
+    try:
+        moment = datetime.fromisoformat(since) if since else None
+    except ValueError as error:
+        raise UsageError(f"since is not a date: {since[:40]!r}", hint="2026-01-31, or 2026-01-31T12:00:00Z") from error
+    return Filters(
+        ItemType(given["item_type"]) if "item_type" in given else None,
+        given.get("category", ""),
+        given.get("author", ""),
+        tuple(given.get("tags", ())),
+        given.get("namespace", ""),
+        given.get("signer", ""),
+        moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None,
+    )
+
+
+async def _get(house: House, given: Mapping[str, Any], _tell: Tell) -> Answer:
+    from kiwi_rag.search.lookup import parse_address
+
+    app, address = house.app, parse_address(given["ref"])
+    names = [address.tier] if address.tier else app.source_names(given["source"])
+    tier, item = await find_item(app, address, names)
+    digest = {"digest": item.stored.digest}
+    content = item.verified.statement.content
+    begin = position(given["continuation"], digest)
+    text, end = present.content_page(content, begin, given["max_tokens"], estimate_tokens)
+    on = continuation(end, digest) if end is not None else None
+    data = {**_described(tier.name, item), "content": text, "continuation": on}
+    return Answer(_item_text(data, begin), data)
+
+
+def _described(tier: str, item: VerifiedItem) -> dict[str, Any]:
+    signed, signer = item.verified.statement, item.verified.signer
+    metadata = dict(signed.metadata)
+    return {
+        "ref": str(signed.ref),
+        "item_type": signed.ref.item_type.value,
+        "item_id": signed.ref.item_id,
+        "version": signed.ref.version,
+        "tier": tier,
+        "signer": signer.principal,
+        "key_id": signer.key_id,
+        "verified": True,
+        "digest": item.stored.digest,
+        "signed_at": signed.signed_at.isoformat(),
+        "private": item.stored.private,
+        "permissions": metadata.pop("permissions", []),
+        "inputs": metadata.pop("inputs", []),
+        "metadata": metadata,
+        **present.yank_json(item.stored),
+    }
+
+
+def _item_text(data: Mapping[str, Any], begin: int) -> str:
+    lines = [f"{data['ref']} · {data['tier']} · signed by {present.safe(data['signer'])} ✓ · digest {data['digest']}"]
+    if "yanked_at" in data:
+        lines.append(present.safe(f"Taken back on {data['yanked_at']}: {data['yank_reason']}"))
+    lines += [] if begin else [*_declared("Input", data["inputs"]), *_declared("Permission", data["permissions"])]
+    lines.append(present.delimited(data["content"]))
+    if data["continuation"]:
+        lines.append(f"There is more: call again with this continuation: {data['continuation']}")
+    return "\n".join(lines)
+
+
+def _declared(what: str, rows: list[dict[str, Any]]) -> list[str]:
+    return [present.safe(f"{what}: " + ", ".join(f"{key} {value}" for key, value in row.items())) for row in rows]
+
+
+async def _validate(house: House, given: Mapping[str, Any], _tell: Tell) -> Answer:
+    from kiwi_rag.validation.policy import policy_of
+    from kiwi_rag.validation.signature import Candidate
+
+    item_type, item_id = ItemType(given["item_type"]), check_item_id(given["item_id"])
+    candidate = Candidate(item_type, item_id, given["content"].encode(), path=given["item_id"])
+    found = house.app.gate.inspect(candidate, policy_of("project"))
+    told = present.findings_text(found.findings)
+    verdict = "would be admitted, once signed by a trusted key" if found.valid else "would be refused"
+    data = {"valid": found.valid, "findings": [finding.as_dict() for finding in found.findings]}
+    return Answer(f"{item_type}:{item_id} {verdict}.\n{told}".rstrip(), data)
+
+
+async def _status(house: House, _given: Mapping[str, Any], _tell: Tell) -> Answer:
+    service = await asyncio.to_thread(calls.state, place.run_folder(process_environment()))
+    data = {**await standing(house.app, service), "writable": house.allow_write}
+    return Answer("\n".join([*present.standing_lines(data), present.standing_notice(data)]), data)
+
+
+SEARCH = Tool(
+    "kiwi_search",
+    "Search playbooks, scripts and notes",
+    "Find the team's directives (playbooks), scripts and knowledge by meaning, before you write your own or read "
+    "files. Ask in plain words what you are about to do. Every hit was verified; cite it by its ref. "
+    "kiwi_get gives the whole item.",
+    schemas.SEARCH,
+    schemas.HITS,
+    _search,
+    ("query",),
+    schemas.SEARCH_ALIASES,
+)
+GET = Tool(
+    "kiwi_get",
+    "Read one item",
+    "Get one verified item whole: its content, and of a directive the inputs and permissions that it declares. "
+    "Take ref from a hit of kiwi_search.",
+    schemas.GET,
+    schemas.CONTENT,
+    _get,
+    ("ref",),
+    schemas.GET_ALIASES,
+)
+VALIDATE = Tool(
+    "kiwi_validate",
+    "Check a draft",
+    "Check the text of a directive, script or knowledge entry as the gate would, before it is signed. "
+    "Nothing is stored; each finding says what mends it.",
+    schemas.VALIDATE,
+    schemas.FINDINGS,
+    _validate,
+    ("item_type", "item_id", "content"),
+    schemas.VALIDATE_ALIASES,
+)
+STATUS = Tool(
+    "kiwi_status",
+    "How things stand",
+    "Say what each tier holds, which model is used, what is wrong where something is, and what failed lately.",
+    {},
+    schemas.STATUS,
+    _status,
+)

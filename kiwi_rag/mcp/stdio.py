@@ -1,0 +1,39 @@
+"""The server for one client that sends lines: over stdin and stdout, or over the resident service's socket."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kiwi_rag.mcp.house import House
+    from kiwi_rag.mcp.toolsets import Toolset
+
+
+class Lines(Protocol):
+    """What the SDK's transport reads and writes: an asynchronous text file, a message a line."""
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        """Yield the client's messages until it ends."""
+        ...
+
+    async def write(self, line: str) -> None:
+        """Write a message."""
+        ...
+
+    async def flush(self) -> None:
+        """See that it is sent."""
+        ...
+
+
+async def serve_lines(house: House, offered: Toolset, lines: Lines) -> None:
+    """Serve one client until it sends no more."""
+    from mcp.server.stdio import stdio_server
+
+    from kiwi_rag.mcp.server import build
+
+    server = build(house, offered)
+    both: Any = lines
+    async with stdio_server(both, both) as (read, write):
+        await server.run(read, write, server.create_initialization_options())

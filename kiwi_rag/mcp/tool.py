@@ -1,0 +1,110 @@
+"""What a tool is: its schemas, what a client may know of its effects, and how its arguments are read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kiwi_rag.errors import UsageError
+from kiwi_rag.mcp.house import House
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+
+Schema = Mapping[str, Any]
+Tell = Callable[[str], Awaitable[None]]
+"""Called with what is being done, in words; reaches a client that asked to be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a tool gives back: the same for people and models (``text``) and for programs (``data``)."""
+
+    text: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """The four hints of the protocol: what a client may tell its user before a call."""
+
+    read_only: bool = True
+    destructive: bool = False
+    idempotent: bool = True
+    open_world: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool.
+
+    ``inputs`` are the JSON Schemas of its arguments by name, ``required`` those that must be there, ``aliases`` names
+    that other servers have taught agents. ``output`` is the JSON Schema of `Answer.data`.
+    """
+
+    name: str
+    title: str
+    description: str
+    inputs: Mapping[str, Schema]
+    output: Schema
+    run: Callable[[House, Mapping[str, Any], Tell], Awaitable[Answer]]
+    required: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    effects: Effects = field(default_factory=Effects)
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments: what it does not name is refused."""
+        return {
+            "type": "object",
+            "properties": {name: dict(schema) for name, schema in self.inputs.items()},
+            "required": list(self.required),
+            "additionalProperties": False,
+        }
+
+    def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments by their own names, defaults filled in.
+
+        Raises
+        ------
+        UsageError
+            When one is unknown, missing, given twice or not what its schema says, with a hint that names what is meant.
+        """
+        named: dict[str, Any] = {}
+        for name, value in given.items():
+            own = self.aliases.get(name, name)
+            if own not in self.inputs:
+                raise UsageError(f"{self.name} has no argument {name[:64]!r}", hint=self._meant(name))
+            if own in named:
+                raise UsageError(f"{self.name}: {own} is given twice, once as an alias", hint=f"name it {own}")
+            if value is not None:  # absent, as some clients write it
+                named[own] = value
+        self._check(named)
+        defaults = {name: schema["default"] for name, schema in self.inputs.items() if "default" in schema}
+        return {**defaults, **named}
+
+    def _check(self, named: Mapping[str, Any]) -> None:
+        from jsonschema import Draft202012Validator
+
+        missing = [name for name in self.required if name not in named]
+        if missing:
+            raise UsageError(f"{self.name} wants {', '.join(missing)}", hint=self._usage())
+        for error in Draft202012Validator(self.input_schema).iter_errors(dict(named)):
+            where = ".".join(str(step) for step in error.absolute_path) or self.name
+            raise UsageError(f"{self.name}: {where}: {_said(error)}", hint=self._usage())
+
+    def _meant(self, name: str) -> str:
+        near = difflib.get_close_matches(name[:64], self.inputs, n=1)
+        return f"did you mean {near[0]}? {self._usage()}" if near else self._usage()
+
+    def _usage(self) -> str:
+        return f"its arguments are {', '.join(self.inputs)}"
+
+
+def _said(error: ValidationError) -> str:
+    """Return what is wrong; the library repeats the value first, however long it is."""
+    told: str = error.message
+    shown = repr(error.instance)
+    return told.replace(shown, f"{shown[:40]}…") if len(shown) > 80 else told[:200]

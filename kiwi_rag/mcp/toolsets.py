@@ -1,0 +1,84 @@
+"""The toolsets: modules with a function ``toolset`` that returns one. The server knows them by this table alone."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from kiwi_rag.errors import UsageError
+
+if TYPE_CHECKING:
+    from kiwi_rag.mcp.house import House
+    from kiwi_rag.mcp.tool import Tool
+
+TOOLSETS = {"items": "kiwi_rag.mcp.items"}
+"""Name → module."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A resource that there is."""
+
+    uri: str
+    name: str
+    mime_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceTemplate:
+    """A family of resources: ``uri`` is an RFC 6570 template.
+
+    `read` gets what stands for its variables, and returns a resource's text and media type; `listed` returns those
+    worth listing.
+    """
+
+    uri: str
+    name: str
+    title: str
+    description: str
+    read: Callable[[House, Mapping[str, str]], Awaitable[tuple[str, str]]]
+    listed: Callable[[House], Awaitable[Sequence[Listed]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt: ``arguments`` are name → description; those in ``required`` must be given."""
+
+    name: str
+    title: str
+    description: str
+    arguments: Mapping[str, str]
+    required: tuple[str, ...]
+    render: Callable[[House, Mapping[str, str]], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Toolset:
+    """What a room offers to agents."""
+
+    tools: Sequence[Tool]
+    resources: Sequence[ResourceTemplate] = ()
+    prompts: Sequence[Prompt] = ()
+
+    def __add__(self, other: Toolset) -> Toolset:
+        return Toolset(
+            (*self.tools, *other.tools), (*self.resources, *other.resources), (*self.prompts, *other.prompts)
+        )
+
+
+def load(names: Sequence[str], *, allow_write: bool = False) -> Toolset:
+    """Return the named toolsets as one; tools that change something only with `allow_write`.
+
+    Raises
+    ------
+    UsageError
+        When there is none of a name.
+    """
+    unknown = [name for name in names if name not in TOOLSETS]
+    if unknown or not names:
+        raise UsageError(f"there is no toolset {', '.join(unknown) or 'named'}", hint=", ".join(TOOLSETS))
+    offered: Any = sum((import_module(TOOLSETS[name]).toolset() for name in dict.fromkeys(names)), Toolset(()))
+    tools = [tool for tool in offered.tools if allow_write or tool.effects.read_only]
+    return Toolset(tools, offered.resources, offered.prompts)

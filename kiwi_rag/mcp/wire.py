@@ -1,0 +1,126 @@
+"""Standard input and output as the wire to one client, answered before the SDK is loaded.
+
+Loading it takes longer than a client likes to wait. So the first line is read at once and, when it is a plain
+``initialize``, answered from constants. The SDK then gets the same line, so that its state is what it would be, and its
+own answer, which is the same, is dropped. A line that is no message is answered too, where the SDK would be silent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import BinaryIO
+
+from kiwi_rag.mcp.greeting import greeting
+
+MAX_LINE = 4 * 1024 * 1024
+_PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
+
+
+class Wire:
+    """The process's own stdin and stdout, of which nobody else reads or writes any more.
+
+    What stray code prints goes to stderr, and what it reads is empty.
+    """
+
+    def __init__(self) -> None:
+        self._reader: BinaryIO = os.fdopen(os.dup(0), "rb")
+        self._writer: BinaryIO = os.fdopen(os.dup(1), "wb")
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(2, 1)
+        self._writing = threading.Lock()
+        self._first = b""
+        self._answered: str | int | None = None
+        self._greeting = threading.Thread(target=self._greet, name="greeting", daemon=True)
+
+    def greet(self) -> None:
+        """Begin to wait for the first line; it is answered while the caller goes on."""
+        self._greeting.start()
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines that are messages, the first among them; answer the others. Blocks."""
+        self._greeting.join()
+        line = self._first
+        while line:
+            refused = refusal(line)
+            if refused:
+                self._skip(line)
+                self._send(refused)
+            else:
+                yield line.decode()
+            line = self._reader.readline(MAX_LINE + 1)
+
+    def write(self, line: str) -> None:
+        """Write a line of the SDK's, unless it answers what was answered already."""
+        if self._answered is not None and json.loads(line).get("id") == self._answered:
+            self._answered = None
+            return
+        self._send(line)
+
+    def _greet(self) -> None:
+        self._first = self._reader.readline(MAX_LINE + 1)
+        answer = greeting(self._first)
+        if answer is not None:
+            self._send(json.dumps(answer) + "\n")
+            self._answered = answer["id"]
+
+    def _send(self, line: str) -> None:
+        with self._writing:
+            self._writer.write(line.encode())
+            self._writer.flush()
+
+    def _skip(self, line: bytes) -> None:
+        while line and not line.endswith(b"\n"):
+            line = self._reader.readline(MAX_LINE)
+
+
+def refusal(line: bytes) -> str | None:
+    """Return the line that answers one which is no message; None for one that is."""
+    from mcp_types import jsonrpc_message_adapter
+    from pydantic import ValidationError
+
+    if len(line) > MAX_LINE:
+        return _error(None, _INVALID_REQUEST, f"the message is over {MAX_LINE // 1024**2} MB", "send less at once")
+    try:
+        message = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return _error(None, _PARSE_ERROR, "the line is not JSON", "one JSON-RPC message a line, in UTF-8")
+    try:
+        jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValidationError:
+        number = message.get("id") if isinstance(message, dict) else None
+        known = number if isinstance(number, str | int) else None
+        return _error(known, _INVALID_REQUEST, "the line is no JSON-RPC 2.0 message", "jsonrpc, id, method, params")
+    return None
+
+
+class AsyncLines:
+    """A wire as `stdio.Lines`."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        import anyio
+
+        lines = self._wire.lines()
+        while line := await anyio.to_thread.run_sync(next, lines, "", abandon_on_cancel=True):
+            yield line
+
+    async def write(self, line: str) -> None:
+        """Write a line; a client that does not read holds up itself alone."""
+        import anyio
+
+        await anyio.to_thread.run_sync(self._wire.write, line)
+
+    async def flush(self) -> None:
+        """Do nothing: each line is flushed."""
+
+
+def _error(number: str | int | None, code: int, message: str, hint: str) -> str:
+    error = {"code": code, "message": message, "data": {"hint": hint}}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "error": error}) + "\n"

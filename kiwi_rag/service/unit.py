@@ -1,0 +1,93 @@
+"""The systemd user unit that starts the service at login."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kiwi_rag.errors import KiwiError
+
+NAME = "kiwi.service"
+_SECONDS = 30
+_TEXT = """\
+[Unit]
+Description=Kiwi's resident service: keeps model, tiers and connections open for the command line
+
+[Service]
+ExecStart={command}
+Restart=on-failure
+# An embedded registry that it started stays for others who use it; the last of them stops it.
+KillMode=process
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def install(arguments: Sequence[str], environ: Mapping[str, str]) -> Path:
+    """Write the unit, which runs ``kiwi`` with `arguments`, and start it now and at each login; return its path.
+
+    Raises
+    ------
+    KiwiError
+        When it cannot be written, or systemd does not take it.
+    """
+    path = path_of(environ)
+    # -P: a folder kiwi_rag that happens to lie in the home is not what runs.
+    command = [sys.executable, "-P", "-m", "kiwi_rag.cli", *arguments]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_TEXT.format(command=" ".join(map(_quoted, command))), encoding="utf-8")
+    except OSError as error:
+        raise KiwiError(f"cannot write {path}: {error.strerror}") from error
+    try:
+        _systemctl("daemon-reload")
+        _systemctl("enable", NAME)
+        _systemctl("restart", NAME)
+    except KiwiError:
+        path.unlink()  # what systemd does not take would look as if it were installed
+        raise
+    return path
+
+
+def uninstall(environ: Mapping[str, str]) -> Path | None:
+    """Stop the unit and remove it; return its path, None when there was none.
+
+    Raises
+    ------
+    KiwiError
+        When systemd does not let go of it.
+    """
+    path = path_of(environ)
+    if not path.exists():
+        return None
+    _systemctl("disable", "--now", NAME)
+    path.unlink()
+    _systemctl("daemon-reload")
+    return path
+
+
+def path_of(environ: Mapping[str, str]) -> Path:
+    """Return where systemd looks for a user's own units."""
+    given = environ.get("XDG_CONFIG_HOME", "")
+    return (Path(given) if os.path.isabs(given) else Path("~/.config").expanduser()) / "systemd/user" / NAME  # noqa: PTH117
+
+
+def _quoted(word: str) -> str:
+    """Return a word as a unit's command line wants it (systemd.service(5), "Command lines")."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"'
+
+
+def _systemctl(*arguments: str) -> None:
+    hint = "kiwi serve starts the service without systemd"
+    command = ["systemctl", "--user", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise KiwiError(f"systemctl: {error}", hint=hint) from error
+    if done.returncode:
+        raise KiwiError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}", hint=hint)

@@ -1,0 +1,160 @@
+"""What every door does alike: asking as the settings say, finding one item, saying how things stand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kiwi_rag import present
+from kiwi_rag.config import Settings
+from kiwi_rag.errors import KiwiError, NotFound, Refused, UsageError, Yanked
+from kiwi_rag.model import SearchQuery
+from kiwi_rag.telemetry import logs
+
+if TYPE_CHECKING:
+    from kiwi_rag.app import App
+    from kiwi_rag.search.lookup import Address
+    from kiwi_rag.search.verify import VerifiedItem
+    from kiwi_rag.stores.base import VectorStore
+    from kiwi_rag.tiers import Tier
+
+PROBE_SECONDS = 2.0
+ERRORS_TOLD = 10
+
+
+def as_set(query: SearchQuery, settings: Settings) -> SearchQuery:
+    """Return a query with what the settings, and the flags that stand for them, say of every search."""
+    return replace(
+        query,
+        source=settings.source,
+        limit=settings.limit,
+        alpha=None if settings.alpha < 0 else settings.alpha,
+        half_life_days=settings.half_life_days or None,
+        per_signer=None if settings.per_signer < 0 else settings.per_signer,
+    )
+
+
+async def find_item(app: App, address: Address, names: Sequence[str]) -> tuple[Tier[VectorStore], VerifiedItem]:
+    """Return the item an address means, verified, from the first of the named tiers that holds it.
+
+    Raises
+    ------
+    NotFound
+        When none of them does; `Yanked` when a registry took it back.
+    UsageError
+        When it means several items.
+    Refused
+        When it does not verify.
+    KiwiError
+        What a tier failed with that might have held it: unreachable is not absent.
+    """
+    from kiwi_rag.search.lookup import find
+
+    unreachable: KiwiError | None = None
+    yanked: Yanked | None = None
+    for name in names:
+        try:
+            return await find(address, [app.tier(name)], app.trust, app.settings.registry_name)
+        except Yanked as error:
+            yanked = error
+        except NotFound:
+            continue
+        except (Refused, UsageError):
+            raise
+        except KiwiError as error:
+            unreachable = error
+    if told := unreachable or yanked:
+        raise told
+    raise NotFound(f"no item {address.item_id} in {', '.join(names)}", hint=f"kiwi search {address.item_id!r}")
+
+
+async def standing(app: App, service: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how things stand, JSON-ready: tiers, model, cache, last errors, service. Starts and loads nothing.
+
+    `service` is how the resident service does, as `kiwi_rag.service.calls.state` tells it.
+    """
+    return {
+        "tiers": await tier_rows(app),
+        "model": model_state(app),
+        "cache": await asyncio.to_thread(cache_state, app),
+        "errors": [
+            _error_row(record) for record in await asyncio.to_thread(logs.last_errors, app.user_dir, ERRORS_TOLD)
+        ],
+        "service": dict(service),
+        "project": str(app.project_dir or ""),
+        "trusted_signers": len(app.trust.signers),
+    }
+
+
+def model_state(app: App) -> dict[str, Any]:
+    """Return which model is used and where it is; nothing is loaded, and no server is asked."""
+    name = app.settings.embedding_provider
+    state = {"provider": name, "name": app.settings.embedding_model, "fingerprint": "", "place": "", "problem": ""}
+    try:
+        embed = app.embed
+    except KiwiError as error:
+        return {**state, "problem": error.message}
+    if app.settings.embedding_dimension:  # where that is 0, a remote provider would ask its server
+        state |= {"name": embed.fingerprint.model, "fingerprint": str(embed.fingerprint)}
+    return {**state, "place": embed.place, "problem": "" if embed.place else "its files are not on this machine"}
+
+
+def cache_state(app: App) -> dict[str, Any]:
+    """Return where the cache is and how large; what is not Kiwi's in that folder does not count."""
+    folder = app.settings.cache_path
+    size = 0
+    for path in (p for pattern in ("models/**/*", "embeddings.sqlite*", "usage.jsonl") for p in folder.glob(pattern)):
+        with contextlib.suppress(OSError):  # gone a moment ago, or not ours to look at
+            size += path.lstat().st_size if path.is_file() else 0
+    return {"path": str(folder), "bytes": size}
+
+
+def _error_row(record: dict[str, Any]) -> dict[str, Any]:
+    what = record.get("command") or record.get("tool") or record.get("logger", "")
+    told = {"at": record["at"], "what": what, "code": record.get("code") or record.get("exception", "")}
+    return {**told, "message": record.get("message", "")}
+
+
+async def tier_rows(app: App) -> list[dict[str, Any]]:
+    """Return what each tier holds and what is wrong with it, JSON-ready; starts nothing."""
+    return [*[await _local_row(app, name) for name in app.source_names("local")], await _registry_row(app)]
+
+
+async def _local_row(app: App, name: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"tier": name, "items": "", "passages": "", "model": "", "problems": ""}
+    try:
+        state = await app.local(name).store.status()
+    except KiwiError as error:
+        return {**row, "problems": error.message}
+    counts = {"items": f"{state.items} items", "passages": f"{state.passages} passages", "model": state.fingerprint}
+    return {**row, **counts, "problems": "; ".join(state.problems)}
+
+
+async def _registry_row(app: App) -> dict[str, Any]:
+    from kiwi_rag.registry import server
+
+    if not app.registry_is_embedded:
+        where = {"tier": "registry", "where": present.safe(app.registry_place)}
+        return {**where, **await _probe(app)}
+    state = server.server_state(app.registry_dir)
+    return {
+        "tier": "registry",
+        "where": f"embedded, {present.safe(str(app.registry_dir))}",
+        "state": "running" if state.running else "not running",
+        "problems": "",
+    }
+
+
+async def _probe(app: App) -> dict[str, str]:
+    """Say whether a registry elsewhere answers, having waited for it no longer than a person does."""
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            held = await app.registry().store.status()
+    except TimeoutError:
+        return {"state": "silent", "problems": f"the registry gave no answer within {PROBE_SECONDS:g} s"}
+    except KiwiError as error:
+        return {"state": "failed", "problems": present.safe(error.message)}
+    return {"state": "answers", "items": f"{held.items} items", "problems": "; ".join(held.problems)}

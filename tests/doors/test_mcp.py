@@ -1,0 +1,269 @@
+"""`kiwi mcp` over stdio, driven by the SDK's own client as a separate process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
+
+from tests.doors.conftest import Kiwi
+from tests.doors.mcp_server import post, read_answer, serving
+
+TOOLS = {"kiwi_search", "kiwi_get", "kiwi_validate", "kiwi_status"}
+
+
+@asynccontextmanager
+async def connected(kiwi: Kiwi, *arguments: str):
+    """A client of a `kiwi mcp` of its own."""
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "kiwi_rag.cli", "mcp", *arguments], env=kiwi.environment(), cwd=kiwi.cwd
+    )
+    async with Client(command, read_timeout_seconds=60) as client:
+        yield client
+
+
+async def test_from_initialise_to_a_verified_hit(acme: Kiwi) -> None:
+    async with connected(acme) as client:
+        assert client.server_info.name == "kiwi"
+        assert "kiwi_search" in (client.instructions or "")
+        tools = (await client.list_tools()).tools
+        assert {tool.name for tool in tools} == TOOLS
+
+        told = []
+
+        async def progress(step: float, total: float | None, message: str | None) -> None:
+            told.append(message)
+
+        found = await client.call_tool("kiwi_search", {"q": "undo a bad release"}, progress_callback=progress)
+        assert not found.is_error
+        assert any("loading the embedding model" in message for message in told)
+        hits = found.structured_content["hits"]
+        first = next(hit for hit in hits if hit["item_id"] == "acme/deploy/rollback")
+        assert first["ref"].startswith("directive:acme/deploy/rollback@")
+        assert (first["tier"], first["signer"], first["verified"]) == ("project", "ada@acme.example", True)
+        assert len(first["digest"]) == 64
+        assert first["path"].endswith("directives/acme/deploy/rollback.md")
+        assert first["start_line"] >= 1
+        assert first["ref"] in found.content[0].text
+
+        item = await client.call_tool("kiwi_get", {"ref": first["ref"]})
+        assert item.structured_content["content"] == (acme.cwd / first["path"]).read_text()
+        assert item.structured_content["inputs"]
+        assert item.structured_content["permissions"]
+
+        read = await client.read_resource("kiwi://project/directive/acme/deploy/rollback")
+        assert read.contents[0].text == item.structured_content["content"]
+        listed = (await client.list_resources()).resources
+        assert "kiwi://project/directive/acme/deploy/rollback" in {str(one.uri) for one in listed}
+
+
+async def test_an_answer_keeps_to_its_budget_and_goes_on(acme: Kiwi) -> None:
+    async with connected(acme) as client:
+        asked = {"query": "deploy", "limit": 5, "max_tokens": 120}
+        first = (await client.call_tool("kiwi_search", asked)).structured_content
+        assert 1 <= len(first["hits"]) < 5
+        second = (
+            await client.call_tool("kiwi_search", {**asked, "continuation": first["continuation"]})
+        ).structured_content
+        assert second["hits"][0]["rank"] == len(first["hits"]) + 1
+        whole = (await client.call_tool("kiwi_search", {**asked, "max_tokens": 50_000})).structured_content["hits"]
+        both = [hit["ref"] for hit in first["hits"] + second["hits"]]
+        assert both[:5] == [hit["ref"] for hit in whole][: len(both)]
+        with_another = {"query": "rollback", "continuation": first["continuation"]}
+        refused = await client.call_tool("kiwi_search", with_another)
+        assert refused.is_error
+        assert "another question" in refused.content[0].text
+
+        pages, given = [], {"ref": "directive:acme/deploy/rollback", "max_tokens": 100}
+        while True:
+            page = (await client.call_tool("kiwi_get", given)).structured_content
+            pages.append(page["content"])
+            if not page["continuation"]:
+                break
+            given["continuation"] = page["continuation"]
+        assert len(pages) > 1
+        assert "".join(pages) == (acme.cwd / ".ai/directives/acme/deploy/rollback.md").read_text()
+
+
+async def test_retrieved_text_cannot_end_its_own_quotation(acme: Kiwi) -> None:
+    async with connected(acme) as client:
+        texts = [
+            (await client.call_tool("kiwi_get", {"ref": "directive:acme/deploy/rollback"})).content[0].text
+            for _ in "ab"
+        ]
+    marks = [text.split("<data-", 1)[1].split(">", 1)[0] for text in texts]
+    assert marks[0] != marks[1]
+    assert all(text.count(f"</data-{mark}>") == 1 for text, mark in zip(texts, marks, strict=True))
+
+
+async def test_a_draft_is_checked_and_nothing_is_stored(acme: Kiwi) -> None:
+    async with connected(acme) as client:
+        draft = {"item_type": "directive", "item_id": "acme/draft", "content": "# no block\n"}
+        checked = await client.call_tool("kiwi_validate", draft)
+        assert checked.structured_content["valid"] is False
+        assert checked.structured_content["findings"][0]["code"] == "form.no-directive"
+        assert not (await client.call_tool("kiwi_validate", {**draft, "item_id": "../x"})).structured_content.get(
+            "valid"
+        )
+        good = (acme.cwd / ".ai/directives/acme/deploy/rollback.md").read_text()
+        again = await client.call_tool("kiwi_validate", {**draft, "item_id": "acme/deploy/rollback", "content": good})
+        assert again.structured_content["valid"] is True
+        assert (await client.call_tool("kiwi_get", {"ref": "directive:acme/draft", "source": "local"})).is_error
+
+
+async def test_a_directive_becomes_a_prompt_that_is_ready_to_run(acme: Kiwi) -> None:
+    async with connected(acme) as client:
+        (prompt,) = (await client.list_prompts()).prompts
+        assert prompt.name == "run_directive"
+        item = (await client.call_tool("kiwi_get", {"ref": "directive:acme/deploy/rollback"})).structured_content
+        values = {one["name"]: f"value of {one['name']}" for one in item["inputs"]}
+        given = {"ref": "directive:acme/deploy/rollback", "inputs": json.dumps(values)}
+        ready = (await client.get_prompt("run_directive", given)).messages[0].content.text
+        assert all(f"- {name} = {value}" in ready for name, value in values.items())
+        assert item["content"].strip() in ready
+        with pytest.raises(MCPError, match="has no input colour"):
+            await client.get_prompt("run_directive", {**given, "inputs": '{"colour": "red"}'})
+        with pytest.raises(MCPError, match="not JSON"):
+            await client.get_prompt("run_directive", {**given, "inputs": "{"})
+
+
+BAD = {
+    "unknown tool": ("kiwi_delete", {}, "there is no tool"),
+    "no argument": ("kiwi_search", {}, "wants query"),
+    "unknown argument": ("kiwi_search", {"query": "x", "colour": "red"}, "no argument 'colour'"),
+    "misspelled argument": ("kiwi_search", {"query": "x", "limits": 3}, "did you mean limit"),
+    "wrong type": ("kiwi_search", {"query": 7}, "not of type 'string'"),
+    "limit below one": ("kiwi_search", {"query": "x", "limit": -1}, "minimum"),
+    "a query of a megabyte": ("kiwi_search", {"query": "x" * 1_000_000}, "too long"),
+    "an empty query": ("kiwi_search", {"query": ""}, "too short|non-empty"),
+    "twice": ("kiwi_search", {"query": "x", "q": "y"}, "given twice"),
+    "no such source": ("kiwi_search", {"query": "x", "source": "moon"}, "is not one of"),
+}
+
+
+async def test_bad_input_is_a_protocol_error_with_a_hint_and_the_server_lives(acme: Kiwi) -> None:
+    async with connected(acme) as client:
+        for name, (tool, given, message) in BAD.items():
+            with pytest.raises(MCPError, match=message) as error:
+                await client.call_tool(tool, given)
+            assert error.value.code == -32602, name
+            assert error.value.data["hint"], name
+        assert not (await client.call_tool("kiwi_status", {})).is_error
+
+
+async def test_tools_that_write_are_offered_only_when_that_is_allowed(acme: Kiwi) -> None:
+    async with connected(acme, "--allow-write") as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(tools) == TOOLS | {"kiwi_publish"}
+        assert tools["kiwi_publish"].annotations.read_only_hint is False
+        for tool in tools.values():
+            hints = tool.annotations
+            assert None not in (
+                hints.read_only_hint,
+                hints.destructive_hint,
+                hints.idempotent_hint,
+                hints.open_world_hint,
+            )
+            assert tool.title
+            assert tool.output_schema["type"] == "object"
+            assert tool.input_schema["additionalProperties"] is False
+
+
+async def test_descriptions_hold_nothing_of_what_items_say(acme: Kiwi) -> None:
+    async with connected(acme, "--allow-write") as client:
+        described = json.dumps(
+            [tool.model_dump() for tool in (await client.list_tools()).tools]
+            + [prompt.model_dump() for prompt in (await client.list_prompts()).prompts]
+            + [client.instructions],
+            default=str,
+        )
+    sentences = [
+        line.strip(" #*-|<>`")
+        for path in (acme.cwd / ".ai").rglob("*.md")
+        for line in path.read_text().splitlines()
+        if len(line.strip(" #*-|<>`")) > 24
+    ]
+    assert len(sentences) > 200
+    assert [sentence for sentence in sentences if sentence in described] == []
+
+
+def initialize(version: object = "2025-11-25", number: object = 1) -> str:
+    """The first message of a client."""
+    asked = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "initialize", "params": asked}) + "\n"
+
+
+@pytest.fixture
+def talking(acme: Kiwi):
+    """A `kiwi mcp` to write lines to; it must end in order when its input ends."""
+    process = acme.talk("mcp")
+    yield process
+    process.stdin.close()
+    assert process.wait(timeout=20) == 0
+
+
+def answers(process, *lines: str) -> list[dict]:
+    """Send lines and return as many answers."""
+    process.stdin.write("".join(lines))
+    process.stdin.flush()
+    return [json.loads(process.stdout.readline()) for _ in lines]
+
+
+def test_initialise_is_answered_before_the_sdk_is_there_and_once(talking) -> None:
+    (greeted,) = answers(talking, initialize())
+    loaded = Path(f"/proc/{talking.pid}/maps").read_text()
+    assert "pydantic_core" not in loaded, "the answer waited for the SDK"
+    assert greeted["result"]["serverInfo"]["name"] == "kiwi"
+    talking.stdin.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}) + "\n")
+    (listed,) = answers(talking, json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}) + "\n")
+    assert (listed["id"], len(listed["result"]["tools"])) == (2, 4)
+
+
+def test_the_early_answer_is_the_one_that_the_sdk_gives(acme: Kiwi) -> None:
+    from kiwi_rag.mcp.greeting import VERSIONS, greeting
+
+    assert VERSIONS == HANDSHAKE_PROTOCOL_VERSIONS
+    with serving(acme) as url:
+        for version in (*VERSIONS, "1999-01-01", LATEST_MODERN_VERSION):
+            status, _, text = post(url, json.loads(initialize(version)))
+            assert status == 200, text
+            assert read_answer(text) == greeting(initialize(version).encode())
+
+
+def test_what_is_no_message_is_answered_and_the_server_lives(talking) -> None:
+    deep = "[" * 100_000
+    lines = ["no json\n", "[]\n", '{"jsonrpc": "2.0", "id": 7}\n', '{"id": 8, "method": "ping"}\n', deep + "\n"]
+    given = answers(talking, *lines)
+    assert [(one["id"], one["error"]["code"]) for one in given] == [
+        (None, -32700), (None, -32600), (7, -32600), (8, -32600), (None, -32700),
+    ]  # fmt: skip
+    assert all(one["error"]["data"]["hint"] for one in given)
+    (greeted,) = answers(talking, initialize("2025-06-18", "a"))
+    assert (greeted["id"], greeted["result"]["protocolVersion"]) == ("a", "2025-06-18")
+    (refused,) = answers(talking, '{"x": "' + "x" * 5_000_000 + '"}\n')
+    assert "over 4 MB" in refused["error"]["message"]
+    (pong,) = answers(talking, '{"jsonrpc": "2.0", "id": 3, "method": "ping"}\n')
+    assert pong == {"jsonrpc": "2.0", "id": 3, "result": {}}
+
+
+def test_a_cancelled_search_is_not_answered_and_the_next_one_is(talking) -> None:
+    answers(talking, initialize())
+
+    def call(number: int) -> str:
+        called = {"name": "kiwi_search", "arguments": {"query": "undo a bad release"}}
+        return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": called}) + "\n"
+
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5, "reason": "enough"}}
+    talking.stdin.write('{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
+    talking.stdin.write(call(5) + json.dumps(cancelled) + "\n")  # while the model is being loaded
+    (answer,) = answers(talking, call(6))
+    while answer.get("id") != 6:
+        assert "result" not in answer
+        answer = json.loads(talking.stdout.readline())
+    assert answer["result"]["structuredContent"]["hits"]

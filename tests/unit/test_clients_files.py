@@ -1,0 +1,383 @@
+"""Setting clients up in real folders: where each keeps its files, what is kept, and what is refused untouched."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import threading
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from kiwi_rag.clients import files
+from kiwi_rag.clients.files import Backups, ClientFile
+from kiwi_rag.clients.marked import BEGIN, PARAGRAPH
+from kiwi_rag.clients.places import Surroundings
+from kiwi_rag.clients.plan import Change, carry_out, make_plan
+from kiwi_rag.clients.refusals import ClientFileError, MalformedClientFile, NameTaken
+from kiwi_rag.clients.table import CLIENTS
+from tests.shared import ROOT
+
+
+class Desk:
+    """A user with a home and a project, whose clients are set up."""
+
+    def __init__(self, folder: Path, **environ: str) -> None:
+        self.home, self.project = folder / "home", folder / "project"
+        self.bin = folder / "bin"
+        for made in (self.home, self.project, self.bin):
+            made.mkdir()
+        (self.bin / "kiwi").write_text("#!/bin/sh\n")
+        (self.bin / "kiwi").chmod(0o755)
+        self.around = Surroundings(self.home, self.project, "linux", {"PATH": str(self.bin), **environ})
+        self.backups = Backups(self.home / ".ai/clients")
+
+    def plan(self, client: str, *, project: bool = True, remove: bool = False) -> list[Change]:
+        return list(make_plan(CLIENTS[client], self.around, self.backups, project=project, remove=remove))
+
+    def run(self, client: str, *, project: bool = True, remove: bool = False) -> list[Path]:
+        with self.backups.locked():
+            plan = self.plan(client, project=project, remove=remove)
+            carry_out(plan, self.backups, project=project)
+        return [change.file.path for change in plan]
+
+    def write(self, path: str, data: str | bytes, mode: int = 0o644) -> Path:
+        file = self.project / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data.encode() if isinstance(data, str) else data)
+        file.chmod(mode)
+        return file
+
+    def snapshot(self) -> dict[str, bytes]:
+        folders = (self.home, self.project)
+        found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+        return {str(path): path.read_bytes() for path in found if ".ai/clients" not in str(path)}
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+PROJECT_FILES = {
+    "claude": (".mcp.json", "CLAUDE.md"),
+    "cursor": (".cursor/mcp.json", ".cursor/rules/kiwi.mdc"),
+    "vscode": (".vscode/mcp.json", ".github/copilot-instructions.md"),
+    "roo": (".roo/mcp.json", ".roo/rules/kiwi.md"),
+    "continue": (".continue/mcpServers/kiwi.json", ".continue/rules/kiwi.md"),
+    "codex": (".codex/config.toml", "AGENTS.md"),
+}
+USER_FILES = {
+    "claude": (".claude.json", ".claude/CLAUDE.md"),
+    "claude-desktop": (".config/Claude/claude_desktop_config.json",),
+    "cursor": (".cursor/mcp.json",),
+    "vscode": (".config/Code/User/mcp.json", ".copilot/instructions/kiwi.instructions.md"),
+    "roo": (
+        ".config/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+        ".roo/rules/kiwi.md",
+    ),
+    "continue": (".continue/mcpServers/kiwi.json", ".continue/rules/kiwi.md"),
+    "codex": (".codex/config.toml", ".codex/AGENTS.md"),
+}
+EXPECTED = {
+    "cursor": {"type": "stdio", "command": "kiwi", "args": ["--project", "${workspaceFolder}", "mcp"]},
+    "vscode": {"type": "stdio", "cwd": "${workspaceFolder}", "command": "kiwi", "args": ["mcp"]},
+    "codex": {"command": "kiwi", "args": ["mcp"]},
+}
+
+
+def entry(file: Path) -> dict:
+    root = tomllib.loads(file.read_text()) if file.suffix == ".toml" else json.loads(file.read_text())
+    return next(servers["kiwi"] for key, servers in root.items() if key in ("mcpServers", "servers", "mcp_servers"))
+
+
+@pytest.mark.parametrize("client", PROJECT_FILES)
+def test_a_project_gets_the_files_that_its_client_reads_and_loses_them_again(desk: Desk, client: str) -> None:
+    written = desk.run(client)
+    assert written == [desk.project / path for path in PROJECT_FILES[client]]
+    assert entry(written[0]) == EXPECTED.get(client, {"type": "stdio", "command": "kiwi", "args": ["mcp"]})
+    assert PARAGRAPH in written[1].read_text()
+    assert {path.stat().st_mode & 0o777 for path in written} == {0o644}
+    assert desk.plan(client) == []
+    assert desk.run(client, remove=True) == written
+    assert desk.snapshot() == {}
+    assert desk.plan(client, remove=True) == []
+
+
+def test_what_a_project_says_does_not_depend_on_who_set_it_up(desk: Desk) -> None:
+    (desk.bin / "kiwi").unlink()
+    assert entry(desk.run("claude")[0])["command"] == "kiwi"
+    assert entry(desk.run("claude", project=False)[0])["command"] == sys.executable
+
+
+@pytest.mark.parametrize("client", USER_FILES)
+def test_a_user_gets_the_files_that_the_client_reads_and_loses_them_again(desk: Desk, client: str) -> None:
+    written = desk.run(client, project=False)
+    assert written == [desk.home / path for path in USER_FILES[client]]
+    assert entry(written[0])["args"] == ["mcp"]
+    assert entry(written[0])["command"] == (str(desk.bin / "kiwi") if client == "claude-desktop" else "kiwi")
+    assert {path.stat().st_mode & 0o777 for path in written} == {0o600}
+    assert desk.plan(client, project=False) == []
+    desk.run(client, project=False, remove=True)
+    assert desk.snapshot() == {}
+
+
+@pytest.mark.parametrize(
+    ("platform", "environ", "client", "file"),
+    [
+        ("darwin", {}, "claude-desktop", "Library/Application Support/Claude/claude_desktop_config.json"),
+        ("win32", {"APPDATA": "{home}/Roaming"}, "claude-desktop", "Roaming/Claude/claude_desktop_config.json"),
+        ("linux", {"XDG_CONFIG_HOME": "{home}/cfg"}, "vscode", "cfg/Code/User/mcp.json"),
+        ("linux", {"CLAUDE_CONFIG_DIR": "{home}/cc"}, "claude", "cc/.claude.json"),
+        ("linux", {"CODEX_HOME": "{home}/cx"}, "codex", "cx/config.toml"),
+        ("linux", {"CONTINUE_GLOBAL_DIR": "{home}/ct"}, "continue", "ct/mcpServers/kiwi.json"),
+    ],
+)
+def test_systems_and_variables_move_the_files(desk: Desk, platform: str, environ: dict, client: str, file: str) -> None:
+    environ = {name: value.format(home=desk.home) for name, value in environ.items()}
+    desk.around = Surroundings(desk.home, None, platform, environ)
+    assert desk.plan(client, project=False)[0].file.path == desk.home / file
+
+
+def test_a_clients_own_folder_may_lie_outside_of_the_home(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, CODEX_HOME=str(tmp_path / "elsewhere"))
+    assert desk.run("codex", project=False)[0] == tmp_path / "elsewhere/config.toml"
+
+
+def test_of_several_places_the_one_that_the_client_looks_at_is_taken(desk: Desk) -> None:
+    desk.write("AGENTS.override.md", "# Now\n")
+    desk.write(".zoo/rules/style.md", "# Style\n")
+    desk.write(".roo/mcp.json", '{"mcpServers": {"x": {"command": "x"}}}\n')
+    assert desk.run("codex")[1] == desk.project / "AGENTS.override.md"
+    assert desk.run("roo") == [desk.project / ".roo/mcp.json", desk.project / ".zoo/rules/kiwi.md"]
+
+
+EXISTING = {
+    "plain": b'{\n  "mcpServers": {\n    "x": {\n      "command": "x"\n    }\n  }\n}\n',
+    "no end of line": b'{"mcpServers": {"x": {"command": "x"}}}',
+    "crlf": b'{\r\n  "mcpServers": {\r\n    "x": {"command": "x"}\r\n  }\r\n}\r\n',
+    "bom": b'\xef\xbb\xbf{\n  "theme": "dark"\n}\n',
+    "mixed ends of lines": b'{\r\n  "a": 1,\n  "b": 2\r\n}\n',
+    "empty": b"",
+    "empty servers": b'{ "mcpServers": {} }',
+}
+
+
+@pytest.mark.parametrize("data", EXISTING.values(), ids=EXISTING)
+def test_remove_gives_back_every_byte_and_the_rights_of_what_was_there(desk: Desk, data: bytes) -> None:
+    file = desk.write(".mcp.json", data, mode=0o640)
+    rules = desk.write("CLAUDE.md", data)
+    desk.run("claude")
+    after = file.read_bytes()
+    assert after.startswith(b"\xef\xbb\xbf") == data.startswith(b"\xef\xbb\xbf")
+    if b"\r\n" in data and data.count(b"\n") == data.count(b"\r\n"):
+        assert after.count(b"\n") == after.count(b"\r\n")
+    assert json.loads(after.decode("utf-8-sig"))["mcpServers"]["kiwi"]["command"] == "kiwi"
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert desk.plan("claude") == []
+    desk.run("claude", remove=True)
+    assert file.read_bytes() == data
+    assert rules.read_bytes() == data
+    assert file.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_came_later_stays_when_kiwi_goes(desk: Desk) -> None:
+    file = desk.write(".vscode/mcp.json", '{\n  // ours\n  "servers": {}\n}\n')
+    desk.run("vscode")
+    file.write_text(file.read_text().replace("// ours", "// ours, all of them"))
+    rules = desk.project / ".github/copilot-instructions.md"
+    rules.write_text("# Be kind\n\n" + rules.read_text())
+    desk.run("vscode", remove=True)
+    assert file.read_text() == '{\n  // ours, all of them\n  "servers": {\n  }\n}\n'
+    assert rules.read_text() == "# Be kind\n"
+
+
+def test_the_backup_is_what_was_there_before_the_first_change_and_is_the_users_alone(desk: Desk) -> None:
+    file = desk.write(".mcp.json", '{"token": "secret"}')
+    desk.run("claude")
+    backup = desk.backups.place(file)
+    assert backup.read_text() == '{"token": "secret"}'
+    assert backup.stat().st_mode & 0o777 == 0o600
+    assert backup.parent.stat().st_mode & 0o777 == 0o700
+    file.write_text(file.read_text().replace('"command": "kiwi"', '"command": "/old/kiwi"'))
+    desk.run("claude")
+    assert backup.read_text() == '{"token": "secret"}', "renewing an entry is not the first change"
+
+
+def test_a_backup_of_long_ago_does_not_come_back(desk: Desk) -> None:
+    file = desk.write(".mcp.json", '{"old": 1}')
+    desk.run("claude")
+    file.unlink()
+    desk.run("claude")
+    desk.run("claude", remove=True)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "what"),
+    [
+        (".mcp.json", b'{"mcpServers": {', ".mcp.json:1: "),
+        (".mcp.json", b'{\n"a": "\xe9"}', ".mcp.json:2: it is not UTF-8 text"),
+        (".mcp.json", '{"a": 1}'.encode("utf-16"), ".mcp.json:1: it is not UTF-8 text"),
+        ("CLAUDE.md", b"# caf\xe9\n", "CLAUDE.md:1: it is not UTF-8 text"),
+        ("CLAUDE.md", f"{BEGIN}\n".encode(), "CLAUDE.md:1: its lines marked by kiwi"),
+    ],
+)
+@pytest.mark.parametrize("remove", [False, True])
+def test_one_malformed_file_and_none_is_written(desk: Desk, path: str, data: bytes, what: str, remove: bool) -> None:
+    desk.write(path, data)
+    before = desk.snapshot()
+    with pytest.raises(MalformedClientFile) as refused:
+        desk.run("claude", remove=remove)
+    assert what in refused.value.message
+    assert "nothing was written" in refused.value.hint
+    assert desk.snapshot() == before
+
+
+def test_another_server_named_kiwi_is_refused_with_its_file(desk: Desk) -> None:
+    file = desk.write(".mcp.json", '{"mcpServers": {"kiwi": {"command": "fruit", "args": []}}}')
+    with pytest.raises(NameTaken) as refused:
+        desk.run("claude")
+    assert str(file) in refused.value.message
+    assert "rename" in refused.value.hint
+
+
+def test_links_within_a_project_are_followed_and_stay_links(desk: Desk) -> None:
+    desk.write("AGENTS.md", "# Ours\n")
+    (desk.project / "CLAUDE.md").symlink_to("AGENTS.md")
+    desk.run("claude")
+    desk.run("codex")
+    assert (desk.project / "CLAUDE.md").is_symlink()
+    assert (desk.project / "AGENTS.md").read_text().count(PARAGRAPH) == 1
+
+
+def test_links_out_of_a_project_are_refused_even_into_the_home(desk: Desk) -> None:
+    for link, target in ((".cursor", desk.home / ".cursor"), ("CLAUDE.md", desk.home / ".bashrc")):
+        target.parent.mkdir(exist_ok=True)
+        (desk.project / link).symlink_to(target)
+    (desk.home / ".cursor").mkdir()
+    (desk.home / ".bashrc").write_text("alias x=y\n")
+    before = desk.snapshot()
+    for client in ("cursor", "claude"):
+        with pytest.raises(ClientFileError, match="leads out of"):
+            desk.run(client)
+    assert desk.snapshot() == before
+
+
+def test_a_users_file_may_be_a_link_into_the_home_and_no_further(desk: Desk, tmp_path: Path) -> None:
+    dotfile = desk.home / "dotfiles/codex.toml"
+    dotfile.parent.mkdir()
+    dotfile.write_text("a = 1\n")
+    (desk.home / ".codex").mkdir()
+    (desk.home / ".codex/config.toml").symlink_to(dotfile)
+    desk.run("codex", project=False)
+    assert "[mcp_servers.kiwi]" in dotfile.read_text()
+    (desk.home / ".claude.json").symlink_to(tmp_path / "claude.json")
+    with pytest.raises(ClientFileError, match="leads out of"):
+        desk.run("claude", project=False)
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, loop])
+def test_what_is_no_file_is_refused_and_not_waited_for(desk: Desk, make) -> None:
+    make(desk.project / ".mcp.json")
+    with pytest.raises(ClientFileError, match=r"\.mcp\.json"):
+        desk.run("claude")
+
+
+def test_a_file_in_a_folders_place_is_refused(desk: Desk) -> None:
+    desk.write(".cursor", "not a folder")
+    with pytest.raises(ClientFileError, match="cannot write"):
+        desk.run("cursor")
+
+
+def test_a_read_only_file_is_left_alone_by_root_too(desk: Desk) -> None:
+    file = desk.write(".mcp.json", "{}", mode=0o444)
+    with pytest.raises(ClientFileError, match="read-only") as refused:
+        desk.run("claude")
+    assert f"chmod u+w {file}" in refused.value.hint
+    assert file.read_bytes() == b"{}"
+    assert not [path for path in desk.project.iterdir() if path.name != ".mcp.json"], "something was left lying"
+
+
+def test_a_file_that_its_client_changed_meanwhile_is_not_overwritten(desk: Desk) -> None:
+    file = desk.write(".mcp.json", "{}")
+    plan = desk.plan("claude")
+    file.write_text('{"new": 1}')
+    with pytest.raises(ClientFileError, match="changed just now"):
+        carry_out(plan, desk.backups, project=True)
+    assert file.read_text() == '{"new": 1}'
+
+
+def test_a_write_that_breaks_off_leaves_the_old_file_and_nothing_else(desk: Desk, monkeypatch) -> None:
+    file = desk.write(".mcp.json", "{}")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    change = desk.plan("claude")[0]
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ClientFileError, match="No space left"):
+        change.file.write(change.after, 0o644)
+    assert [path.name for path in desk.project.iterdir()] == [".mcp.json"]
+    assert file.read_bytes() == b"{}"
+
+
+def test_a_second_setup_waits_for_the_first_and_then_gives_up(desk: Desk, monkeypatch) -> None:
+    monkeypatch.setattr(files, "_WAIT_SECONDS", 0.2)
+    with desk.backups.locked(), pytest.raises(ClientFileError, match="another setup"), desk.backups.locked():
+        pass
+    with desk.backups.locked():
+        pass
+
+
+def test_many_setups_at_once_lose_nothing(desk: Desk) -> None:
+    desk.write("AGENTS.md", "# Ours\n")
+    (desk.project / "CLAUDE.md").symlink_to("AGENTS.md")
+    at_once = [threading.Thread(target=desk.run, args=[client]) for client in [*PROJECT_FILES] * 3]
+    for thread in at_once:
+        thread.start()
+    for thread in at_once:
+        thread.join()
+    assert (desk.project / "AGENTS.md").read_text().count(PARAGRAPH) == 1
+    for client, (config, _) in PROJECT_FILES.items():
+        assert entry(desk.project / config)["command"] == "kiwi", client
+        assert desk.plan(client) == []
+
+
+def test_a_diff_says_what_would_change_and_changes_nothing(desk: Desk) -> None:
+    desk.write(".codex/config.toml", "a = 1\r\n")
+    before = desk.snapshot()
+    config, rules = (change.diff() for change in desk.plan("codex"))
+    assert config.splitlines()[2:] == [
+        "@@ -1 +1,5 @@",
+        " a = 1",
+        "+",
+        "+[mcp_servers.kiwi]",
+        '+command = "kiwi"',
+        '+args = ["mcp"]',
+    ]
+    assert rules.startswith(f"--- /dev/null\n+++ {desk.project}/AGENTS.md\n")
+    assert desk.snapshot() == before
+
+
+def test_a_missing_file_reads_as_empty(tmp_path: Path) -> None:
+    assert ClientFile.read(tmp_path / "none", [tmp_path]).text() == ""
+
+
+def test_the_docs_name_every_file_and_quote_the_paragraph() -> None:
+    docs = (ROOT / "docs/clients.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\S+)` \| (.*) \|$", docs, re.MULTILINE))
+    assert rows.keys() == CLIENTS.keys()
+    for client, paths in PROJECT_FILES.items():
+        assert all(f"`{path}`" in rows[client].partition(" | ")[0] for path in paths), client
+    for client, paths in USER_FILES.items():
+        shown = rows[client].partition(" | ")[2]
+        assert all(f"{path.replace('.config/', '')}`" in shown for path in paths), client
+    assert PARAGRAPH in docs.replace("\n> ", " ")

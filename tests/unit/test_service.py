@@ -1,0 +1,354 @@
+"""The service's parts that need no process of their own: who may call, what is sent, when it ends, what stays open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from kiwi_rag.app import App
+from kiwi_rag.errors import KiwiError
+from kiwi_rag.service import calls, place, protocol, unit
+from kiwi_rag.service.apps import Apps
+from kiwi_rag.service.listening import is_running, listening
+from kiwi_rag.service.protocol import NotServed
+from kiwi_rag.service.request import Request
+from kiwi_rag.service.server import Service
+
+
+class Echo:
+    """Does nothing but tell what it was asked."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        self.free.set()
+
+    async def command(self, request: Request):
+        await asyncio.to_thread(self.free.wait, 10)
+        return {"exit": 0, "output": [[1, " ".join(request.arguments)]]}
+
+    async def session(self, request: Request, accept):
+        reader, writer = await accept()
+        while line := await reader.readline():
+            writer.write(line.upper())
+
+
+@contextmanager
+def running(folder: Path, idle_seconds: float = math.inf, work: Echo | None = None):
+    """A service in a thread, which is told to stop at the end."""
+    with listening(folder) as line:
+        service = Service(work or Echo(), idle_seconds)
+        thread = threading.Thread(target=lambda: asyncio.run(service.serve(line)))
+        thread.start()
+        try:
+            yield thread
+        finally:
+            with suppress(NotServed):  # it is ending, or has ended
+                calls.call(str(folder), {"ask": "stop"})
+            thread.join(15)
+            assert not thread.is_alive()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # Signals are the main thread's alone, and these services run in others.
+    monkeypatch.setattr(asyncio.unix_events._UnixSelectorEventLoop, "add_signal_handler", lambda *_: None)
+    return tmp_path / "kiwi"
+
+
+def message(**changes) -> dict:
+    return {
+        "ask": "command", "code": protocol.code_fingerprint(), "flags": [], "project": "", "cwd": "/",
+        "environment": protocol.sent_environment(os.environ), "network": protocol.network_fingerprint(os.environ),
+        "arguments": ["search", "x"], "terminals": [False, False], **changes,
+    }  # fmt: skip
+
+
+def test_the_socket_is_closed_to_others(folder: Path):
+    with running(folder):
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert Path(place.socket_in(str(folder))).stat().st_mode & 0o777 == 0o600
+        assert calls.call(str(folder), message())["output"] == [[1, "search x"]]
+    assert not Path(place.socket_in(str(folder))).exists()
+    assert not is_running(folder)
+
+
+def test_a_folder_that_others_reach_is_used_by_neither_side(folder: Path, tmp_path: Path):
+    folder.mkdir()
+    folder.chmod(0o755)
+    with pytest.raises(KiwiError, match="open to others"), listening(folder):
+        pass
+    (tmp_path / "link").symlink_to(folder)
+    with pytest.raises(KiwiError, match="or a link"), listening(tmp_path / "link"):
+        pass
+    folder.chmod(0o700)
+    with running(folder):
+        folder.chmod(0o750)
+        with pytest.raises(NotServed, match="open to others"):
+            calls.call(str(folder), message())
+        folder.chmod(0o700)
+
+
+def test_the_peer_must_be_this_user(monkeypatch: pytest.MonkeyPatch):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert place.is_own(ours)
+        uid = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
+        assert not place.is_own(ours)
+
+
+def test_a_second_service_is_refused(folder: Path):
+    with (
+        running(folder),
+        pytest.raises(KiwiError, match=f"runs already \\(process {os.getpid()}\\)"),
+        listening(folder),
+    ):
+        pass
+
+
+def test_a_path_too_long_for_a_socket_is_an_error_with_a_hint(tmp_path: Path):
+    with pytest.raises(KiwiError, match="too long") as told, listening(tmp_path / ("x" * 100)):
+        pass
+    assert "XDG_RUNTIME_DIR" in told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"code": "0.0.1"}, "another version"),
+        ({"ask": "dance"}, "does not know"),
+        ({"cwd": "here"}, "relative"),
+        ({"project": "here"}, "relative"),
+        ({"cwd": "/a\0b"}, "not readable"),
+        ({"environment": {"HOME": "/another"}}, "another HOME"),
+        ({"environment": [1]}, "not readable"),
+        ({"arguments": 5}, "not readable"),
+        ({"arguments": [5]}, "not readable"),
+        ({"terminals": []}, "not readable"),
+        ({"network": "x"}, "not readable"),
+    ],
+)
+def test_what_it_would_do_otherwise_than_the_caller_it_declines(folder: Path, changes: dict, why: str):
+    with running(folder):
+        with pytest.raises(NotServed, match=why):
+            calls.call(str(folder), message(**changes))
+        assert calls.call(str(folder), message())["exit"] == 0
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\n\r\n", b"x" * 10_000_000, protocol.head(10) + b"{", protocol.head(2) + b"{}",
+        protocol.head(4) + b"null", protocol.head(3) + b"\xff\xff\xff", protocol.head(100_000) + b"[" * 100_000, b"\0",
+    ],
+    ids=["http", "10-mb", "half", "empty", "null", "bytes", "nested", "one-byte"],
+)  # fmt: skip
+def test_garbage_harms_nobody(folder: Path, sent: bytes):
+    with running(folder):
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(place.socket_in(str(folder)))
+            line.settimeout(10)
+            try:
+                line.sendall(sent)
+                line.shutdown(socket.SHUT_WR)
+                answer = line.recv(1000)
+            except OSError:  # it hung up before all was sent
+                answer = b""
+            assert not answer or b"declined" in answer
+        assert calls.call(str(folder), message())["exit"] == 0
+
+
+def test_callers_that_hang_up_or_say_nothing_harm_nobody(folder: Path):
+    lines = []
+    with running(folder):
+        request = json.dumps(message()).encode()
+        for number in range(100):
+            line = socket.socket(socket.AF_UNIX)
+            line.connect(place.socket_in(str(folder)))
+            if number % 2:
+                line.sendall(protocol.head(len(request)) + request)
+                line.close()
+            else:
+                lines.append(line)
+        assert calls.call(str(folder), message())["exit"] == 0
+        for line in lines:
+            line.close()
+
+
+def test_what_was_begun_is_finished_when_it_is_told_to_stop(folder: Path):
+    work, answers = Echo(), []
+    work.free.clear()
+    with running(folder, work=work) as thread:
+        callers = [
+            threading.Thread(target=lambda: answers.append(calls.call(str(folder), message()))) for _ in range(5)
+        ]
+        for caller in callers:
+            caller.start()
+        while calls.state(str(folder))["requests"] < 5:
+            pass
+        calls.call(str(folder), {"ask": "stop"})
+        work.free.set()
+        for caller in callers:
+            caller.join()
+        thread.join(10)
+        assert [answer["exit"] for answer in answers] == [0] * 5
+        assert not thread.is_alive()
+
+
+def test_a_session_carries_lines_until_the_service_ends(folder: Path):
+    with running(folder), calls.connected(str(folder)) as line:
+        assert calls.exchange(line, message(ask="mcp", toolsets=""))["accepted"]
+        line.sendall(b"one\n")
+        assert line.recv(100) == b"ONE\n"
+        assert calls.state(str(folder))["sessions"] == 1
+        calls.call(str(folder), {"ask": "stop"})
+        line.settimeout(5)
+        assert line.recv(100) == b""
+
+
+def test_it_ends_when_nobody_came_for_long(folder: Path):
+    with running(folder, idle_seconds=0.4) as thread:
+        with calls.connected(str(folder)):  # a caller is there, if a silent one
+            thread.join(0.8)
+            assert thread.is_alive()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_what_signs_or_unlocks_is_not_sent():
+    secret = {
+        "KIWI_SIGNING_KEY": "k",
+        "KIWI_KEY_PASSPHRASE": "p",
+        "KIWI_MCP_TOKEN": "t",
+        "AWS_SECRET": "a",
+        "PGPASSWORD": "w",
+    }
+    assert protocol.sent_environment({**secret, "HOME": "/h", "KIWI_LIMIT": "3"}) == {"HOME": "/h", "KIWI_LIMIT": "3"}
+
+
+def test_other_variables_for_connections_are_told_apart():
+    usual = protocol.network_fingerprint({"HOME": "/h", "https_proxy": "http://a"})
+    assert usual == protocol.network_fingerprint({"https_proxy": "http://a", "PATH": "/bin"})
+    for other in ({"https_proxy": "http://b"}, {}, {"https_proxy": "http://a", "PGSSLMODE": "require"}):
+        assert usual != protocol.network_fingerprint(other)
+
+
+def opened(home: Path, project: Path, **flags) -> App:
+    environment = {"KIWI_HOME": str(home), "KIWI_CACHE_DIR": str(home / "cache"), "HOME": str(home)}
+    (project / ".ai").mkdir(parents=True, exist_ok=True)
+    return App.open(environment, project, None, flags)
+
+
+async def test_stores_are_shared_by_those_whose_settings_are_the_same(tmp_path: Path):
+    apps, home = Apps(), tmp_path / "home"
+    async with apps.lend(opened(home, tmp_path / "a", limit=3)) as one, apps.lend(opened(home, tmp_path / "a")) as two:
+        assert one.local("project").store is two.local("project").store
+        assert (one.settings.limit, two.settings.limit) == (3, 10)
+        assert one.trust is not two.trust
+    async with apps.lend(opened(home, tmp_path / "b")) as three:
+        assert three.local("project").store is not one.local("project").store
+        assert three.embed is one.embed
+    assert len(apps) == 2
+    await apps.close()
+
+
+async def test_the_one_used_longest_ago_is_closed_once_nobody_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from kiwi_rag.service.apps import HeldApp
+
+    closed: list[str] = []
+
+    async def close(self) -> None:
+        closed.append(self.project_dir.parent.name)
+
+    monkeypatch.setattr(HeldApp, "close", close)
+    apps, home = Apps(limit=1), tmp_path / "home"
+    async with apps.lend(opened(home, tmp_path / "a")):
+        async with apps.lend(opened(home, tmp_path / "b")):
+            assert len(apps) == 1
+            assert closed == []
+        assert closed == []
+    assert closed == ["a"]
+
+
+async def test_without_the_callers_variables_no_registry_is_asked(tmp_path: Path):
+    apps = Apps()
+    async with apps.lend(opened(tmp_path / "home", tmp_path / "a"), may_connect=False) as app:
+        assert app.local("user").name == "user"
+        with pytest.raises(NotServed, match="variables for connections"):
+            app.tier("registry")
+    await apps.close()
+
+
+def test_asking_imports_nothing_heavy(tmp_path: Path):
+    code = (
+        "import sys\nfrom kiwi_rag.entry import _answered\n"
+        "assert _answered(['--verbose', 'search', 'x']) is None\nprint(' '.join(sys.modules))"
+    )
+    (tmp_path / "kiwi").mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(place.socket_in(str(tmp_path / "kiwi")))
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert "not used: Connection refused" in done.stderr
+    loaded = set(done.stdout.split())
+    assert "kiwi_rag.service.calls" in loaded
+    assert not loaded & {
+        "click",
+        "numpy",
+        "pathlib",
+        "asyncio",
+        "yaml",
+        "dataclasses",
+        "kiwi_rag.app",
+        "kiwi_rag.errors",
+    }
+
+
+def systemctl(folder: Path, code: int = 0) -> dict[str, str]:
+    """An environment whose systemctl only writes down what it was called with."""
+    (folder / "bin").mkdir(exist_ok=True)
+    program = folder / "bin/systemctl"
+    program.write_text(f'#!/bin/sh\necho "$*" >> {folder}/called\necho "no bus" >&2\nexit {code}\n')
+    program.chmod(0o755)
+    return {"PATH": f"{folder}/bin:/bin:/usr/bin", "XDG_CONFIG_HOME": str(folder / "config")}
+
+
+def test_the_unit_is_installed_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    environment = systemctl(tmp_path)
+    monkeypatch.setenv("PATH", environment["PATH"])
+    path = unit.install(["serve", "--idle-exit", "0"], environment)
+    assert path == tmp_path / "config/systemd/user/kiwi.service"
+    assert f'ExecStart="{sys.executable}" "-P" "-m" "kiwi_rag.cli" "serve" "--idle-exit" "0"\n' in path.read_text()
+    assert unit.install(["serve"], environment) == path
+    assert unit.uninstall(environment) == path
+    assert not path.exists()
+    assert unit.uninstall(environment) is None
+    start = ["--user daemon-reload", "--user enable kiwi.service", "--user restart kiwi.service"]
+    end = ["--user disable --now kiwi.service", "--user daemon-reload"]
+    assert (tmp_path / "called").read_text().splitlines() == [*start, *start, *end]
+
+
+def test_what_systemd_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    environment = systemctl(tmp_path, code=1)
+    monkeypatch.setenv("PATH", environment["PATH"])
+    with pytest.raises(KiwiError, match="no bus") as told:
+        unit.install(["serve"], environment)
+    assert told.value.hint == "kiwi serve starts the service without systemd"
+    assert not unit.path_of(environment).exists()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(KiwiError, match="systemctl"):
+        unit.install(["serve"], environment)
+
+
+def test_a_units_command_is_quoted():
+    assert unit._quoted('a "b" 100% $HOME \\') == '"a \\"b\\" 100%% $$HOME \\\\"'
