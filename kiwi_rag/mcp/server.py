@@ -100,13 +100,18 @@ class _Door:
     async def list_resources(
         self, _context: Context[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        listed = [one for template in self._templates.values() for one in await template.listed(self._house)]
-        begin = _cursor(params)
-        resources = [
-            types.Resource(uri=one.uri, name=one.name, mime_type=one.mime_type) for one in listed[begin : begin + _PAGE]
-        ]
-        more = str(begin + _PAGE) if begin + _PAGE < len(listed) else None
-        return types.ListResourcesResult(resources=resources, next_cursor=more)
+        templates = list(self._templates.values())
+        number, begin = _cursor(params)
+        if number >= len(templates):
+            return types.ListResourcesResult(resources=[])
+        try:
+            listed, more = await templates[number].listed(self._house, begin, _PAGE)
+        except KiwiError as error:
+            raise _refused(error) from error
+        following = (number, begin + _PAGE) if more else (number + 1, 0)
+        cursor = "{}.{}".format(*following) if following[0] < len(templates) else None
+        resources = [types.Resource(uri=one.uri, name=one.name, mime_type=one.mime_type) for one in listed]
+        return types.ListResourcesResult(resources=resources, next_cursor=cursor)
 
     async def list_templates(self, _context: Context[Any], _params: Any) -> types.ListResourceTemplatesResult:
         templates = [
@@ -209,8 +214,9 @@ def _message(error: KiwiError) -> str:
     return present.safe(f"{error.message}: {error.hint}" if error.hint else error.message)
 
 
-def _cursor(params: types.PaginatedRequestParams | None) -> int:
-    given = params.cursor if params and params.cursor else "0"
-    if not re.fullmatch(r"\d{1,9}", given):
+def _cursor(params: types.PaginatedRequestParams | None) -> tuple[int, int]:
+    """Return which template's resources are listed, and from which on."""
+    found = re.fullmatch(r"([0-9]{1,3})\.([0-9]{1,9})", (params and params.cursor) or "0.0")
+    if not found:
         raise _refused(UsageError("the cursor is not one that this server gave", hint="list again from the start"))
-    return int(given)
+    return int(found[1]), int(found[2])

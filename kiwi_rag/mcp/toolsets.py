@@ -30,8 +30,8 @@ class Listed:
 class ResourceTemplate:
     """A family of resources: ``uri`` is an RFC 6570 template.
 
-    `read` gets what stands for its variables, and returns a resource's text and media type; `listed` returns those
-    worth listing.
+    `read` gets what stands for its variables, and returns a resource's text and media type. `listed` gets where to
+    begin and how many to look at, and returns those of them that are worth listing, and whether there are more.
     """
 
     uri: str
@@ -39,7 +39,7 @@ class ResourceTemplate:
     title: str
     description: str
     read: Callable[[House, Mapping[str, str]], Awaitable[tuple[str, str]]]
-    listed: Callable[[House], Awaitable[Sequence[Listed]]]
+    listed: Callable[[House, int, int], Awaitable[tuple[Sequence[Listed], bool]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,8 @@ async def test_from_initialise_to_a_verified_hit(acme: Kiwi) -> None:
         read = await client.read_resource("kiwi://project/directive/acme/deploy/rollback")
         assert read.contents[0].text == item.structured_content["content"]
         listed = (await client.list_resources()).resources
+        with pytest.raises(MCPError, match="cursor is not one"):
+            await client.list_resources(cursor="1;drop")
         assert "kiwi://project/directive/acme/deploy/rollback" in {str(one.uri) for one in listed}
 
 

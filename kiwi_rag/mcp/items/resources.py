@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.mcp.house import House
@@ -10,6 +13,12 @@ from kiwi_rag.mcp.toolsets import Listed, ResourceTemplate
 from kiwi_rag.model import Filters
 from kiwi_rag.refs import ItemType
 from kiwi_rag.services import find_item
+
+if TYPE_CHECKING:
+    from kiwi_rag.app import App
+    from kiwi_rag.model import StoredItem
+    from kiwi_rag.stores.base import FileStore
+    from kiwi_rag.tiers import Tier
 
 _MIME = {ItemType.SCRIPT: "text/x-python"}
 
@@ -24,20 +33,24 @@ async def _read(house: House, named: Mapping[str, str]) -> tuple[str, str]:
     return signed.content, _MIME.get(signed.ref.item_type, "text/markdown")
 
 
-async def _list(house: House) -> Sequence[Listed]:
-    """Return what verifies of the local tiers; a registry's items are found by searching."""
+async def _list(house: House, begin: int, count: int) -> tuple[Sequence[Listed], bool]:
+    """Return what verifies of the local tiers' items; a registry's are found by searching."""
+    app = house.app
+    tiers = [app.local(name) for name in app.source_names("local")]
+    held = [(tier, stored) for tier in tiers for stored in await tier.store.list(Filters())]
+    page = held[begin : begin + count]
+    return await asyncio.to_thread(_verified, app, page), begin + count < len(held)
+
+
+def _verified(app: App, held: Sequence[tuple[Tier[FileStore], StoredItem]]) -> Sequence[Listed]:
     from kiwi_rag.search.verify import verify_stored
 
-    app, listed = house.app, []
-    for name in app.source_names("local"):
-        tier = app.local(name)
-        for stored in await tier.store.list(Filters()):
-            try:
-                verify_stored(stored, stored.ref, app.trust, app.settings.registry_name, tier.policy)
-            except KiwiError:
-                continue
-            ref = stored.ref
-            uri = f"kiwi://{name}/{ref.item_type.value}/{ref.item_id}"
+    listed = []
+    for tier, stored in held:
+        ref = stored.ref
+        with contextlib.suppress(KiwiError):  # what does not verify is not shown
+            verify_stored(stored, ref, app.trust, app.settings.registry_name, tier.policy)
+            uri = f"kiwi://{tier.name}/{ref.item_type.value}/{ref.item_id}"
             listed.append(Listed(uri, f"{ref.item_id}@{ref.version}", _MIME.get(ref.item_type, "text/markdown")))
     return listed
 

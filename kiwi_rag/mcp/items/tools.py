@@ -120,7 +120,7 @@ async def _validate(house: House, given: Mapping[str, Any], _tell: Tell) -> Answ
 
     item_type, item_id = ItemType(given["item_type"]), check_item_id(given["item_id"])
     candidate = Candidate(item_type, item_id, given["content"].encode(), path=given["item_id"])
-    found = house.app.gate.inspect(candidate, policy_of("project"))
+    found = await asyncio.to_thread(house.app.gate.inspect, candidate, policy_of("project"))
     told = present.findings_text(found.findings)
     verdict = "would be admitted, once signed by a trusted key" if found.valid else "would be refused"
     data = {"valid": found.valid, "findings": [finding.as_dict() for finding in found.findings]}
