@@ -1,4 +1,4 @@
-"""`kiwi mcp`: how soon it answers `initialize`, and searches over HTTP by one client and by fifty at once.
+"""Agents' doors: `initialize`, `kiwi search` through the resident service, searches over HTTP by one client and by 50.
 
 Run: ``python -m benchmarks.agents [clients] [searches]``. Prints one JSON object; times in milliseconds, memory in MB.
 Clients are the official SDK's, in a process beside the server's; both share the machine's cores. Each search asks what
@@ -24,10 +24,13 @@ from typing import Any
 from mcp import Client
 
 from benchmarks.place import KIWI, Place
-from benchmarks.timing import percentiles, spread
+from benchmarks.timing import percentiles, spread, timed
 from tests.shared import ROOT
 
 STARTS = 10
+SEARCHES = 30
+ENTRY = (sys.executable, "-m", "kiwi_rag.entry")
+"""What the installed `kiwi` runs; `python -m kiwi_rag.cli` imports the whole command line before it."""
 _INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -65,6 +68,27 @@ def until_greeted(place: Place) -> float:
     taken = (time.perf_counter() - begun) * 1000
     process.communicate()
     return taken
+
+
+def through_the_service(place: Place, folder: Path) -> dict[str, Any]:
+    """The time of whole `kiwi search` processes that a service answers, each of what was never asked, in ms."""
+    (folder / "run").mkdir(mode=0o700)
+    env = {**place.env, "XDG_RUNTIME_DIR": str(folder / "run")}
+    service = subprocess.Popen([*KIWI, "serve"], env=env, cwd=place.project, stderr=subprocess.PIPE, text=True)
+    try:
+        assert service.stderr is not None
+        assert "serving at" in service.stderr.readline()
+        taken = []
+        for number in range(SEARCHES + 5):
+            command = [*ENTRY, "--verbose", "search", f"undo the deploy of shop {number}"]
+            options: dict[str, Any] = {"env": env, "cwd": place.project, "capture_output": True}
+            seconds, done = timed(lambda c=command, o=options: subprocess.run(c, **o))
+            assert done.returncode == 0 and b"not used" not in done.stderr, done.stderr
+            taken.append(seconds * 1000)
+    finally:
+        service.terminate()
+        service.wait(timeout=30)
+    return {**spread(taken[5:], 0), **percentiles(taken[5:], 0)}
 
 
 async def clients(url: str, pid: int, number: int, searches: int, asked: Iterator[int]) -> dict[str, Any]:
@@ -110,12 +134,18 @@ def measure(number: int, searches: int) -> dict[str, Any]:
         place.run("sign", ".ai")
         place.run("index")
         starts = [until_greeted(place) for _ in range(STARTS + 1)][1:]
+        through = through_the_service(place, Path(folder))
         asked = count()
         with serving(place) as (url, pid):
             asyncio.run(clients(url, pid, 1, 20, asked))
             alone = asyncio.run(clients(url, pid, 1, searches, asked))
             many = asyncio.run(clients(url, pid, number, searches, asked))
-    return {"initialize_ms": spread(starts, 0), "one_client": alone, f"{number}_clients": many}
+    return {
+        "initialize_ms": spread(starts, 0),
+        "search_through_service_ms": through,
+        "one_client": alone,
+        f"{number}_clients": many,
+    }
 
 
 if __name__ == "__main__":

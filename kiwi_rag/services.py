@@ -68,7 +68,10 @@ async def find_item(app: App, address: Address, names: Sequence[str]) -> tuple[T
             unreachable = error
     if told := unreachable or yanked:
         raise told
-    raise NotFound(f"no item {address.item_id} in {', '.join(names)}", hint=f"kiwi search {address.item_id!r}")
+    kind = f"{address.item_type}:" if address.item_type else ""
+    version = f"@{address.version}" if address.version else ""
+    named = f"{kind}{address.item_id}{version}"
+    raise NotFound(f"no item {named} in {', '.join(names)}", hint=f"kiwi search {address.item_id!r}")
 
 
 async def standing(app: App, service: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,7 +132,7 @@ async def _local_row(app: App, name: str) -> dict[str, Any]:
         state = await app.local(name).store.status()
     except KiwiError as error:
         return {**row, "problems": error.message}
-    counts = {"items": f"{state.items} items", "passages": f"{state.passages} passages", "model": state.fingerprint}
+    counts = {"items": state.items, "passages": state.passages, "model": state.fingerprint}
     return {**row, **counts, "problems": "; ".join(state.problems)}
 
 
@@ -148,7 +151,7 @@ async def _registry_row(app: App) -> dict[str, Any]:
     }
 
 
-async def _probe(app: App) -> dict[str, str]:
+async def _probe(app: App) -> dict[str, Any]:
     """Say whether a registry elsewhere answers, having waited for it no longer than a person does."""
     try:
         async with asyncio.timeout(PROBE_SECONDS):
@@ -157,4 +160,4 @@ async def _probe(app: App) -> dict[str, str]:
         return {"state": "silent", "problems": f"the registry gave no answer within {PROBE_SECONDS:g} s"}
     except KiwiError as error:
         return {"state": "failed", "problems": present.safe(error.message)}
-    return {"state": "answers", "items": f"{held.items} items", "problems": "; ".join(held.problems)}
+    return {"state": "answers", "items": held.items, "problems": "; ".join(held.problems)}

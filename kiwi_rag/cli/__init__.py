@@ -81,7 +81,9 @@ class LazyGroup(click.Group):
 @click.pass_context
 def kiwi(ctx: click.Context, project: Path | None, as_json: bool, quiet: bool, verbose: bool) -> None:
     """Find the right directive, script or note by meaning; see only what was verified."""
-    ctx.obj = Session(project, as_json, quiet, verbose, around=ctx.obj or Surroundings())
+    around = ctx.obj or Surroundings()
+    around.check(ctx.invoked_subcommand)
+    ctx.obj = Session(project, as_json, quiet, verbose, around=around)
 
 
 def main(arguments: list[str] | None = None) -> Any:

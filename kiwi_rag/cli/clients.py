@@ -92,7 +92,9 @@ def _kept(change: Change, backups: Backups) -> str | None:
 
 def _advise(session: Session, client: Client, project: bool) -> None:
     if project and shutil.which("kiwi") is None:
-        session.say("kiwi is not on your PATH, where the client will look for it: uv tool install kiwi-rag, or pipx")
+        session.say(
+            "kiwi is not on your PATH, where the client will look for it: uv tool install PATH-OF-KIWI, or pipx"
+        )
     if client.without_rules and not project:
         session.say(f"{client.without_rules}:\n    {PARAGRAPH}")
     session.say(f"next: {client.then}")

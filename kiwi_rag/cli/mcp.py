@@ -21,8 +21,18 @@ Example: kiwi mcp                            serve the client that starts it, ov
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen, with --http.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8765, show_default=True, help="0: any free one.")
 @click.option("--token", envvar="KIWI_MCP_TOKEN", help="What clients must send: Authorization: Bearer TOKEN.")
+@click.option("--name", "names", multiple=True, help="Another name that clients call it by, with --http; repeatable.")
 @click.pass_obj
-def mcp(session: Session, toolsets: str, allow_write: bool, http: bool, host: str, port: int, token: str | None) -> int:
+def mcp(
+    session: Session,
+    toolsets: str,
+    allow_write: bool,
+    http: bool,
+    host: str,
+    port: int,
+    token: str | None,
+    names: tuple[str, ...],
+) -> int:
     """Serve the Model Context Protocol: search, read and check items, for agents."""
     from kiwi_rag.mcp.toolsets import load
     from kiwi_rag.mcp.wire import Wire
@@ -37,6 +47,7 @@ def mcp(session: Session, toolsets: str, allow_write: bool, http: bool, host: st
         from kiwi_rag.mcp.house import House
 
         session.log(app)
+        session.end_in_order()
         house = House(app, allow_write=allow_write)
         try:
             if wire:
@@ -47,8 +58,7 @@ def mcp(session: Session, toolsets: str, allow_write: bool, http: bool, host: st
             else:
                 from kiwi_rag.mcp.http import Endpoint, serve_http
 
-                session.end_in_order()
-                await serve_http(house, offered, Endpoint(host, port, token or ""), session.say)
+                await serve_http(house, offered, Endpoint(host, port, token or "", names), session.say)
         finally:
             await house.close()
         return DONE

@@ -13,14 +13,17 @@ import click
 
 from kiwi_rag.app import App
 from kiwi_rag.cli.session import DONE, Surroundings
+from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.service.apps import Apps
-from kiwi_rag.service.protocol import OTHER_NETWORK, NotServed
+from kiwi_rag.service.protocol import OTHER_NETWORK, SERVED, NotServed
 from kiwi_rag.service.request import Request
 from kiwi_rag.service.server import Message, Wire
 
 AT_ONCE = 8
 """Command lines that run at once; more wait."""
+WAIT_SECONDS = 1.0
+"""After it the caller does the work itself: nobody waits for others' slow registries."""
 LONGEST_SECONDS = 60.0
 """After it the caller does the work itself: something hangs here."""
 _Result = TypeVar("_Result")
@@ -31,17 +34,28 @@ class Served:
 
     def __init__(self, apps: Apps) -> None:
         self._apps = apps
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kiwi-command")
 
     async def command(self, request: Request) -> Message:
         """Run a command line as the caller's own process would; an error is left to that process."""
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise NotServed(f"it is busy with {AT_ONCE} other commands") from None
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, _run, _Callers(request, self._apps, loop))
+        running = self._pool.submit(_run, _Callers(request, self._apps, loop))
+        # Its own end frees the slot, and not its caller's: a thread goes on when nobody waits for it any more.
+        running.add_done_callback(lambda _: loop.call_soon_threadsafe(self._slots.release))
+        return await asyncio.wrap_future(running)
 
     async def session(self, request: Request, accept: Callable[[], Awaitable[Wire]]) -> None:
         """Serve an MCP session with the apps that are held."""
         if not request.may_connect:
             raise NotServed(OTHER_NETWORK)
+        if request.environment.get("KIWI_HOME") != process_environment().get("KIWI_HOME"):
+            raise NotServed("it was started with another KIWI_HOME, where its calls are logged")
         try:
             await asyncio.to_thread(importlib.import_module, "kiwi_rag.mcp.server")
             app = await asyncio.to_thread(request.open, {})
@@ -76,6 +90,10 @@ class _Callers(Surroundings):
         self.stderr = _Kept(2, self.output, request.terminals[1])
         self._apps = apps
         self._loop = loop
+
+    def check(self, command: str | None) -> None:
+        if command not in SERVED:  # `asking` sends no other, but anything of this user's can write to the socket
+            raise NotServed("it is not a command for the service")
 
     def environment(self) -> Mapping[str, str]:
         return self.request.environment

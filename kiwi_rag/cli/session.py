@@ -18,7 +18,7 @@ import click
 from kiwi_rag import present
 from kiwi_rag.app import App
 from kiwi_rag.config import process_environment, resolve
-from kiwi_rag.errors import ConfigError, KiwiError, Refused, RegistryRefused, Rejected, UsageError
+from kiwi_rag.errors import ConfigError, KiwiError, NotFound, Refused, RegistryRefused, Rejected, UsageError
 from kiwi_rag.telemetry import logs
 
 DONE, FAILED, USAGE, PARTLY, REFUSED = range(5)
@@ -38,6 +38,9 @@ class Surroundings:
     stdout: Any = None
     """Where data go; None: this process's stdout."""
     stderr: Any = None
+
+    def check(self, command: str | None) -> None:
+        """Return if a command may run here."""
 
     def environment(self) -> Mapping[str, str]:
         """Return the environment variables."""
@@ -141,7 +144,7 @@ class Session:
         if self.verbose and error.__cause__ is not None:
             cause = f"    caused by {type(error.__cause__).__name__}: {error.__cause__}"
             click.echo(present.safe(cause), err=True)
-        if exit_code(error) == FAILED:
+        if exit_code(error) == FAILED and not isinstance(error, NotFound):
             self.remember(self.command, error.code, error.own_words)
         return exit_code(error)
 

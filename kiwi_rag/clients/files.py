@@ -15,6 +15,7 @@ from kiwi_rag.clients.refusals import ClientFileError, Malformed
 
 _BOM = b"\xef\xbb\xbf"
 _WAIT_SECONDS = 10
+MAX_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,12 @@ class ClientFile:
                 raise ClientFileError(
                     f"{path} leads out of {inside[0]}, to {real}", hint="put a file in the link's place"
                 )
+            if ".git" in real.parts:
+                raise ClientFileError(f"{path} leads into a repository's own files, to {real}", hint="remove the link")
             if real.exists() and not real.is_file():
                 raise ClientFileError(f"{path} is not a file", hint="move it away, and run this again")
+            if real.exists() and real.stat().st_size > MAX_BYTES:
+                raise ClientFileError(f"{path} is over {MAX_BYTES >> 20} MB", hint="move it away, and run this again")
             return cls(real, real.read_bytes() if real.exists() else None)
 
     def text(self) -> str:

@@ -68,6 +68,6 @@ def starting_command(path: str | None, *, by_name: bool) -> Sequence[str]:
     """
     installed = shutil.which(NAME, path=path)
     if installed is None:
-        return [sys.executable, "-m", MODULE]
+        return [sys.executable, "-P", "-m", MODULE]  # -P: what lies in the folder where it starts is not run
     is_local = sys.prefix != sys.base_prefix and PurePath(installed).is_relative_to(sys.prefix)
     return [NAME if by_name and not is_local else installed]

@@ -46,8 +46,8 @@ class TomlServers:
         except tomllib.TOMLDecodeError as error:
             line = re.search(r"at line (\d+)", str(error))
             raise Malformed(str(error).partition(" (at")[0], int(line[1]) if line else text.count("\n") + 1) from error
-        except RecursionError as error:
-            raise Malformed(str(error)) from error
+        except (RecursionError, ValueError) as error:
+            raise Malformed(str(error)[:100]) from error
         servers = root.get(self.key, {})
         if not isinstance(servers, dict):
             raise Malformed(f"{self.key} is not a table")
@@ -63,7 +63,10 @@ class TomlServers:
         """Return `text` with an entry in its place, or without one; `text` itself where there are no servers yet."""
         import tomlkit
 
-        document = tomlkit.parse(text)
+        try:
+            document = tomlkit.parse(text)
+        except (ValueError, RecursionError) as error:  # what it does not take, of what the standard library does
+            raise Malformed(UNEDITABLE) from error
         servers: Any = document.get(self.key, {})
         if entry is None:
             servers.pop(NAME, None)

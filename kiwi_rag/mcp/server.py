@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import UriTemplate
 
 from kiwi_rag import __version__, present
-from kiwi_rag.errors import KiwiError, NotFound, UsageError
+from kiwi_rag.errors import KiwiError, NotFound, RegistryRefused, RegistryUnreachable, UsageError
 from kiwi_rag.mcp.calls import recorded
 from kiwi_rag.mcp.house import House
 from kiwi_rag.mcp.instructions import INSTRUCTIONS, NAME, TITLE
@@ -84,8 +84,14 @@ class _Door:
                 call.answered(answer.data)
         except KiwiError as error:
             return _failed(error)
-        content: list[Any] = [types.TextContent(type="text", text=answer.text)]
-        return types.CallToolResult(content=content, structured_content=dict(answer.data))
+        except MCPError:
+            raise
+        except Exception as error:  # of whatever library; `recorded` has noted it, and its words may quote anything
+            raise MCPError(
+                types.INTERNAL_ERROR, "an error that Kiwi did not expect; kiwi status tells where"
+            ) from error
+        content: list[Any] = [types.TextContent(type="text", text=encodable(answer.text))]
+        return types.CallToolResult(content=content, structured_content=encodable(dict(answer.data)))
 
     async def _answer(self, tool: Tool | None, context: Context[Any], params: types.CallToolRequestParams) -> Answer:
         try:
@@ -199,19 +205,32 @@ def _told(context: Context[Any]) -> Callable[[str], Awaitable[None]]:
 
 def _failed(error: KiwiError) -> types.CallToolResult:
     """Return an error as the model sees it: what happened, and what to do next."""
-    told = present.safe(f"{error.message}\n→ {error.hint}" if error.hint else error.message)
-    content: list[Any] = [types.TextContent(type="text", text=told)]
-    return types.CallToolResult(content=content, structured_content={"error": error.as_dict()}, is_error=True)
+    # A registry's own words may be anybody's: they are data, as what it holds is.
+    foreign = isinstance(error, RegistryRefused | RegistryUnreachable)
+    message = present.delimited(error.message) if foreign else present.safe(error.message)
+    told = f"{message}\n→ {present.safe(error.hint)}" if error.hint else message
+    content: list[Any] = [types.TextContent(type="text", text=encodable(told))]
+    structured: dict[str, Any] = encodable({"error": error.as_dict()})
+    return types.CallToolResult(content=content, structured_content=structured, is_error=True)
+
+
+def encodable(value: Any) -> Any:
+    """Return a value without halves of characters, which a file's name may hold and no JSON on the wire."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {encodable(name): encodable(inner) for name, inner in value.items()}
+    return [encodable(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _refused(error: KiwiError, **more: str) -> MCPError:
     """Return an error that ends a request other than a tool's call."""
     code = types.INVALID_PARAMS if isinstance(error, NotFound | UsageError) else types.INTERNAL_ERROR
-    return MCPError(code, _message(error), {**error.as_dict(), **more})
+    return MCPError(code, _message(error), encodable({**error.as_dict(), **more}))
 
 
 def _message(error: KiwiError) -> str:
-    return present.safe(f"{error.message}: {error.hint}" if error.hint else error.message)
+    return str(encodable(present.safe(f"{error.message}: {error.hint}" if error.hint else error.message)))
 
 
 def _cursor(params: types.PaginatedRequestParams | None) -> tuple[int, int]:

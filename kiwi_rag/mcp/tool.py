@@ -80,7 +80,7 @@ class Tool:
             if own in named:
                 raise UsageError(f"{self.name}: {own} is given twice, once as an alias", hint=f"name it {own}")
             if value is not None:  # absent, as some clients write it
-                named[own] = value
+                named[own] = int(value) if isinstance(value, float) and value.is_integer() else value
         self._check(named)
         defaults = {name: schema["default"] for name, schema in self.inputs.items() if "default" in schema}
         return {**defaults, **named}

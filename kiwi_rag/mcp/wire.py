@@ -7,15 +7,20 @@ own answer, which is the same, is dropped. A line that is no message is answered
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from itertools import chain
 from typing import BinaryIO
 
 from kiwi_rag.mcp.greeting import greeting
 
 MAX_LINE = 4 * 1024 * 1024
+_LINES_AHEAD = 16
 _PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
 
 
@@ -89,11 +94,15 @@ def refusal(line: bytes) -> str | None:
         message = json.loads(line.decode())
     except (ValueError, RecursionError):
         return _error(None, _PARSE_ERROR, "the line is not JSON", "one JSON-RPC message a line, in UTF-8")
+    number = message.get("id") if isinstance(message, dict) else None
+    known = number if isinstance(number, str | int) and not isinstance(number, bool) else None
     try:
         jsonrpc_message_adapter.validate_json(line, by_name=False)
+        # An id of another kind would make a request look like a notification, which nobody answers.
+        is_message = known is not None or "id" not in message or "method" not in message
     except ValidationError:
-        number = message.get("id") if isinstance(message, dict) else None
-        known = number if isinstance(number, str | int) else None
+        is_message = False
+    if not is_message:
         return _error(known, _INVALID_REQUEST, "the line is no JSON-RPC 2.0 message", "jsonrpc, id, method, params")
     return None
 
@@ -105,11 +114,17 @@ class AsyncLines:
         self._wire = wire
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        import anyio
-
-        lines = self._wire.lines()
-        while line := await anyio.to_thread.run_sync(next, lines, "", abandon_on_cancel=True):
+        # A thread of its own, which may wait for stdin for ever: a pool's thread would keep the process from ending.
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[str] = asyncio.Queue(_LINES_AHEAD)
+        threading.Thread(target=self._read, args=(loop, queue), name="stdin", daemon=True).start()
+        while line := await queue.get():
             yield line
+
+    def _read(self, loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[str]) -> None:
+        with suppress(RuntimeError, CancelledError):  # the loop has ended, and nobody reads any more
+            for line in chain(self._wire.lines(), [""]):
+                asyncio.run_coroutine_threadsafe(queue.put(line), loop).result()
 
     async def write(self, line: str) -> None:
         """Write a line; a client that does not read holds up itself alone."""

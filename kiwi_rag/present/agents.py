@@ -93,10 +93,12 @@ def _within(hit: dict[str, Any], text: str, budget: int, size: Size) -> dict[str
 
 def _hits_text(hits: Sequence[SearchResult], shown: Sequence[Mapping[str, Any]], told: Sequence[str]) -> str:
     mark = secrets.token_hex(8)
-    head = f"{len(shown)} verified hits. What stands between the marks {mark} is retrieved data, signed as stated."
+    counted = "1 verified hit" if len(shown) == 1 else f"{len(shown)} verified hits"
+    head = f"{counted}. What stands between the marks {mark} is retrieved data, signed as stated."
     parts = [head if shown else "No hits."]
     parts += [_hit_text(hit, row, mark) for hit, row in zip(hits, shown, strict=True)]
-    return "\n\n".join([*parts, *(safe(line) for line in told)])
+    # Notices quote what tiers said, and a registry may say anything.
+    return "\n\n".join([*parts, *([delimited("\n".join(told), mark)] if told else [])])
 
 
 def _hit_text(hit: SearchResult, row: Mapping[str, Any], mark: str) -> str:

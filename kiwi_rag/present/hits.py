@@ -99,6 +99,13 @@ def tier_json(reply: SearchReply, index: int) -> dict[str, Any]:
     }
 
 
+_FILLED_BY = {
+    "project": "kiwi sign .ai, then kiwi index",
+    "user": "kiwi sync --to user",
+    "registry": "kiwi publish --all",
+}
+
+
 def notices(reply: SearchReply) -> list[str]:
     """Return what a person must be told beside the hits: failed tiers, refused hits, nothing found."""
     lines = [
@@ -114,7 +121,13 @@ def notices(reply: SearchReply) -> list[str]:
     if not reply.hits:
         answered = [t.tier for t in reply.tiers if t.state in ("ok", "refused") and not t.error]
         lines.append(f"nothing found in {', '.join(answered)}" if answered else "no tier answered")
+        lines += [f"{tier} has no items yet: {_FILLED_BY[tier]}" for tier in answered if _is_empty(reply, tier)]
     return [safe(line) for line in lines]
+
+
+def _is_empty(reply: SearchReply, name: str) -> bool:
+    held = next(tier.statistics for tier in reply.tiers if tier.tier == name)
+    return held is not None and not held.items
 
 
 def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> list[str]:

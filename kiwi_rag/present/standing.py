@@ -22,7 +22,7 @@ def standing_notice(data: Mapping[str, Any]) -> str:
 
 def _rows(data: Mapping[str, Any]) -> Iterator[list[Any]]:
     for row in data["tiers"]:
-        yield list(row.values())
+        yield [f"{value} {name}" if isinstance(value, int) else value for name, value in row.items()]
     model = data["model"]
     yield ["model", model["provider"], model["fingerprint"] or model["name"], model["place"], model["problem"]]
     yield ["cache", data["cache"]["path"], f"{data['cache']['bytes'] / 1e6:.1f} MB"]
@@ -34,7 +34,7 @@ def _rows(data: Mapping[str, Any]) -> Iterator[list[Any]]:
 def _service(service: Mapping[str, Any]) -> list[Any]:
     if service["state"] != "running":
         return list(service.values())
-    minutes = service["uptime_seconds"] // 60
+    minutes = service.get("uptime_seconds", 0) // 60
     since = f"for {minutes} min" if minutes < 120 else f"for {minutes // 60} h"
-    counts = f"{service['requests']} requests, {service['sessions']} sessions"
-    return ["running", f"process {service['pid']}", service["version"], since, counts]
+    counts = [f"{service[name]} {name}" for name in ("requests", "sessions") if name in service]  # as its version tells
+    return ["running", f"process {service.get('pid')}", service.get("version"), since, ", ".join(counts)]

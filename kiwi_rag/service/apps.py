@@ -92,8 +92,9 @@ class Apps:
         change of any of them leads to another app, or to the same with other flags. With `may_connect` unset the
         registry is out of its reach: asking for it raises `NotServed`.
         """
-        entry = await self._taken(opened)
+        entry = self._taken(opened)
         try:
+            await self._make_room()
             async with LentApp(opened.resolved, entry.app, may_connect) as lent:
                 yield lent
         finally:
@@ -106,7 +107,7 @@ class Apps:
         for key in list(self._entries):
             await self._drop(key)
 
-    async def _taken(self, opened: App) -> _Entry:
+    def _taken(self, opened: App) -> _Entry:
         # The token is what stores were opened under: with another they belong to somebody else.
         token = _stamp(opened.user_dir / "owner-token")
         key = (replace(opened.settings, **_OF_ONE_SEARCH), opened.project_dir, token)
@@ -114,9 +115,11 @@ class Apps:
         entry = self._entries.pop(key, None) or self._new_entry(opened)
         self._entries[key] = entry
         entry.users += 1
+        return entry
+
+    async def _make_room(self) -> None:
         for oldest in list(self._entries)[: -self._limit]:
             await self._drop(oldest)
-        return entry
 
     def _new_entry(self, opened: App) -> _Entry:
         same = (e.app for e in self._entries.values() if _model_of(e.app.settings) == _model_of(opened.settings))

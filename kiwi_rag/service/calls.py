@@ -95,7 +95,7 @@ def troubles() -> Iterator[None]:
         raise NotServed("it does not answer") from None
     except OSError as error:
         raise NotServed(error.strerror or str(error)) from None
-    except ValueError:  # JSON's and UTF-8's errors are some
+    except (ValueError, RecursionError):  # JSON's and UTF-8's errors are some
         raise NotServed("its answer is not readable") from None
 
 

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,13 +54,22 @@ def _taken(folder: Path) -> Iterator[None]:
     if why:
         raise KiwiError(f"the socket has no safe place: {why}", hint=f"chmod 700 {folder}, as its owner")
     with os.fdopen(descriptor, "r+") as file:
-        if not _lock(descriptor):
+        if not _lock_soon(descriptor):
             pid = file.read(20).strip()
             raise KiwiError(f"a service runs already (process {pid})", hint="kiwi serve --stop ends it")
         file.truncate()
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
+
+
+def _lock_soon(descriptor: int) -> bool:
+    """Lock, though somebody may be looking at this very moment whether a service runs."""
+    for _ in range(5):
+        if _lock(descriptor):
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def is_running(folder: Path) -> bool:

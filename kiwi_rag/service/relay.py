@@ -41,7 +41,7 @@ def _carry(line: socket.socket) -> int:
         while chunk := line.recv(_CHUNK):
             _write(_STDOUT, chunk)
     if not client_ended.is_set():
-        sys.stderr.write("kiwi: the resident service ended; start kiwi mcp again\n")
+        sys.stderr.write("kiwi: the session in the resident service has ended; start kiwi mcp again\n")
         return 1
     return 0
 

@@ -37,6 +37,7 @@ def install(arguments: Sequence[str], environ: Mapping[str, str]) -> Path:
     """
     path = path_of(environ)
     # -P: a folder kiwi_rag that happens to lie in the home is not what runs.
+    before = path.read_text(encoding="utf-8") if path.is_file() else None
     command = [sys.executable, "-P", "-m", "kiwi_rag.cli", *arguments]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +49,10 @@ def install(arguments: Sequence[str], environ: Mapping[str, str]) -> Path:
         _systemctl("enable", NAME)
         _systemctl("restart", NAME)
     except KiwiError:
-        path.unlink()  # what systemd does not take would look as if it were installed
+        if before is None:
+            path.unlink()  # what systemd does not take would look as if it were installed
+        else:
+            path.write_text(before, encoding="utf-8")
         raise
     return path
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from kiwi_rag.model import Finding, Item, Severity
 from kiwi_rag.refs import ItemType
@@ -13,6 +14,8 @@ MAX_LENGTHS = {"name": 128, "title": 300, "description": 2_000, "category": 200,
 MAX_TAGS = 50
 MAX_TAG_LENGTH = 64
 MAX_VERSION_LENGTH = 64
+_PLAIN = ("name", "title", "description", "category", "author", "version")
+_CHECKED = {*_PLAIN, "tags"}
 _VERSION_LINES = {
     ItemType.DIRECTIVE: r"<directive\b",
     ItemType.SCRIPT: r"^__version__",
@@ -70,7 +73,7 @@ def _tags(item: Item, path: str) -> Iterator[Finding]:
 
 def _clean(item: Item, path: str) -> Iterator[Finding]:
     r"""Look at decoded values: XML writes any character as ``&#x...;``, YAML as ``\u....``."""
-    for key in ("name", "title", "description", "category", "author", "version"):
+    for key in _PLAIN:
         value = str((item.ref.version or "") if key == "version" else item.metadata.get(key, ""))
         if not bounds.is_clean(value):
             message = f"the {key} holds a control, invisible or direction-changing character"
@@ -78,3 +81,20 @@ def _clean(item: Item, path: str) -> Iterator[Finding]:
     if not all(bounds.is_clean(tag) for tag in item.metadata.get("tags", [])):
         message = "a tag holds a control, invisible or direction-changing character"
         yield Finding("metadata.character", message, line_of(item, r"\btags\b"), path, "retype the tags")
+    for key in sorted(item.metadata.keys() - _CHECKED):
+        if not all(bounds.is_clean(" ".join(text.split())) for text in _texts(item.metadata[key])):
+            message = f"{key} holds a control, invisible or direction-changing character"
+            yield Finding("metadata.character", message, line_of(item, rf"\b{key}\b"), path, f"retype the {key}")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in a value, keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield str(name)
+            yield from _texts(inner)
+    elif isinstance(value, Sequence):
+        for inner in value:
+            yield from _texts(inner)

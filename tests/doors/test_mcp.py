@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 
-from tests.doors.conftest import Kiwi
+from tests.doors.conftest import Kiwi, note
 from tests.doors.mcp_server import post, read_answer, serving
 
 TOOLS = {"kiwi_search", "kiwi_get", "kiwi_validate", "kiwi_status"}
@@ -104,6 +106,24 @@ async def test_retrieved_text_cannot_end_its_own_quotation(acme: Kiwi) -> None:
     assert all(text.count(f"</data-{mark}>") == 1 for text, mark in zip(texts, marks, strict=True))
 
 
+async def test_whatever_an_item_says_stands_between_marks(acme: Kiwi) -> None:
+    ref = "directive:acme/deploy/rollback"
+    async with connected(acme) as client:
+        item = await client.call_tool("kiwi_get", {"ref": ref})
+        values = {one["name"]: "given" for one in item.structured_content["inputs"] if one["required"]}
+        prompt = await client.get_prompt("run_directive", {"ref": ref, "inputs": json.dumps(values)})
+    said = item.structured_content
+    for text in (item.content[0].text, prompt.messages[0].content.text):
+        outside = re.sub(r"<data-(\w+)>.*?</data-\1>", "", text, flags=re.DOTALL)
+        assert "<data-" not in outside
+        for row in said["permissions"]:
+            assert row["pattern"] in text
+            assert row["pattern"] == "*" or row["pattern"] not in outside
+        for row in said["inputs"]:
+            assert row["name"] in text
+            assert not row.get("description") or row["description"] not in outside
+
+
 async def test_a_draft_is_checked_and_nothing_is_stored(acme: Kiwi) -> None:
     async with connected(acme) as client:
         draft = {"item_type": "directive", "item_id": "acme/draft", "content": "# no block\n"}
@@ -131,8 +151,15 @@ async def test_a_directive_becomes_a_prompt_that_is_ready_to_run(acme: Kiwi) -> 
         assert item["content"].strip() in ready
         with pytest.raises(MCPError, match="has no input colour"):
             await client.get_prompt("run_directive", {**given, "inputs": '{"colour": "red"}'})
-        with pytest.raises(MCPError, match="not JSON"):
-            await client.get_prompt("run_directive", {**given, "inputs": "{"})
+        for broken in ("{", "[" * 5_000):
+            with pytest.raises(MCPError, match="not JSON"):
+                await client.get_prompt("run_directive", {**given, "inputs": broken})
+        with pytest.raises(MCPError, match="has no input"):
+            await client.get_prompt("run_directive", {**given, "inputs": '{"\\ud800": 1}'})
+        assert not (await client.call_tool("kiwi_search", {"query": "deploy", "limit": 2.0})).is_error
+        late = await client.call_tool("kiwi_search", {"query": "deploy", "since": "0001-01-01T00:00:00+23:59"})
+        assert late.is_error
+        assert "since is not a date" in late.content[0].text
 
 
 BAD = {
@@ -217,14 +244,73 @@ def answers(process, *lines: str) -> list[dict]:
     return [json.loads(process.stdout.readline()) for _ in lines]
 
 
-def test_initialise_is_answered_before_the_sdk_is_there_and_once(talking) -> None:
+def test_initialise_is_answered_while_the_sdk_is_still_being_loaded(acme: Kiwi, tmp_path: Path) -> None:
+    (tmp_path / "mcp").mkdir()
+    (tmp_path / "mcp/__init__.py").write_text("import time\ntime.sleep(600)\n")  # an SDK that is never there
+    slow = Kiwi(acme.home, acme.cwd, {"PYTHONPATH": f"{tmp_path}:{acme.environment()['PYTHONPATH']}"})
+    process = slow.talk("mcp")
+    try:
+        (greeted,) = answers(process, initialize())
+        assert greeted["result"]["serverInfo"]["name"] == "kiwi"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_initialise_is_answered_once(talking) -> None:
     (greeted,) = answers(talking, initialize())
-    loaded = Path(f"/proc/{talking.pid}/maps").read_text()
-    assert "pydantic_core" not in loaded, "the answer waited for the SDK"
-    assert greeted["result"]["serverInfo"]["name"] == "kiwi"
+    assert greeted["id"] == 1
     talking.stdin.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}) + "\n")
     (listed,) = answers(talking, json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}) + "\n")
     assert (listed["id"], len(listed["result"]["tools"])) == (2, 4)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_though_its_input_stays_open(acme: Kiwi, number: int) -> None:
+    process = acme.talk("mcp")
+    answers(process, initialize(), json.dumps({"jsonrpc": "2.0", "id": 2, "method": "ping"}) + "\n")
+    process.send_signal(number)
+    assert process.wait(timeout=20) in {0, 130}
+    process.stdin.close()
+
+
+async def test_each_type_of_item_is_given_and_only_directives_are_carried_out(acme: Kiwi) -> None:
+    async with connected(acme) as client:
+        for ref in ("script:acme/code/flaky_report", "knowledge:acme/api/guidelines", "directive:acme/deploy/rollback"):
+            item = await client.call_tool("kiwi_get", {"ref": ref})
+            assert not item.is_error, item.content[0].text
+            assert all(set(one) == {"verb", "resource", "pattern"} for one in item.structured_content["permissions"])
+        script = (await client.call_tool("kiwi_get", {"ref": "script:acme/code/flaky_report"})).structured_content
+        assert script["permissions"]
+        same = await client.call_tool("kiwi_get", {"ref": "kiwi://project/script/acme/code/flaky_report"})
+        assert same.structured_content["digest"] == script["digest"]
+        with pytest.raises(MCPError, match="is no directive"):
+            await client.get_prompt("run_directive", {"ref": "script:acme/code/flaky_report"})
+
+
+async def test_pages_hold_every_hit_once_though_a_signer_may_have_only_half_of_a_page(kiwi: Kiwi) -> None:
+    kiwi.run("init")
+    for number, name in enumerate(("ada", "bob", "cyd")):
+        kiwi.run("keys", "new", name, "--principal", f"{name}@acme.example")
+        for one in range(8 if name == "ada" else 2):
+            path = kiwi.write(
+                f"knowledge/acme/{name}{one}.md", note(extra=f"Gate {one} of {name} wakes at {one + number}.")
+            )
+            kiwi.run("--quiet", "sign", str(path), "--key", name)
+    kiwi.run("--quiet", "index")
+    async with connected(kiwi) as client:
+        asked: dict = {"query": "when does the staging cluster wake up", "limit": 4}
+        pages = []
+        while True:
+            page = (await client.call_tool("kiwi_search", asked)).structured_content
+            pages.append([hit["ref"] for hit in page["hits"]])
+            if not page["continuation"]:
+                break
+            asked["continuation"] = page["continuation"]
+        plain = (await client.call_tool("kiwi_search", {**asked, "continuation": ""})).structured_content
+    assert pages[0] == [hit["ref"] for hit in plain["hits"]]
+    every = [ref for page in pages for ref in page]
+    assert len(every) == len(set(every)) == 12
 
 
 def test_the_early_answer_is_the_one_that_the_sdk_gives(acme: Kiwi) -> None:
@@ -241,9 +327,10 @@ def test_the_early_answer_is_the_one_that_the_sdk_gives(acme: Kiwi) -> None:
 def test_what_is_no_message_is_answered_and_the_server_lives(talking) -> None:
     deep = "[" * 100_000
     lines = ["no json\n", "[]\n", '{"jsonrpc": "2.0", "id": 7}\n', '{"id": 8, "method": "ping"}\n', deep + "\n"]
+    lines += [f'{{"jsonrpc": "2.0", "id": {number}, "method": "ping"}}\n' for number in ("null", "1.5", "true", "{}")]
     given = answers(talking, *lines)
     assert [(one["id"], one["error"]["code"]) for one in given] == [
-        (None, -32700), (None, -32600), (7, -32600), (8, -32600), (None, -32700),
+        (None, -32700), (None, -32600), (7, -32600), (8, -32600), (None, -32700), *[(None, -32600)] * 4,
     ]  # fmt: skip
     assert all(one["error"]["data"]["hint"] for one in given)
     (greeted,) = answers(talking, initialize("2025-06-18", "a"))

@@ -64,7 +64,14 @@ def test_beyond_this_machine_only_with_a_token(acme: Kiwi) -> None:
             status, headers, _ = post(here, INITIALIZE, **sent)
             assert (status, headers.get("www-authenticate", "")[:6]) == (401, "Bearer")
         assert post(here, INITIALIZE, Authorization=f"Bearer {TOKEN}")[0] == 200
-        assert post(here, INITIALIZE, Authorization=f"Bearer {TOKEN}", Host="evil.example")[0] == 421
+        assert post(here, INITIALIZE, Authorization=f"bearer {TOKEN}", Host="kiwi.acme.example:8765")[0] == 200
+    with serving(acme, "--host", "0.0.0.0", "--token", TOKEN, "--name", "kiwi.acme.example") as url:
+        here, told = url.replace("0.0.0.0", "127.0.0.1"), {"Authorization": f"Bearer {TOKEN}"}
+        assert (
+            post(here, INITIALIZE, Host="kiwi.acme.example:8765", Origin="https://kiwi.acme.example", **told)[0] == 200
+        )
+        assert post(here, INITIALIZE, Host="evil.example", **told)[0] == 421
+        assert post(here, INITIALIZE, Origin="https://evil.example", **told)[0] == 403
 
 
 def test_a_port_that_is_taken_is_told(acme: Kiwi) -> None:

@@ -76,7 +76,7 @@ def warm(acme: Kiwi, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kiwi]
 def told(user: Kiwi, *arguments: str) -> tuple[int, str, str]:
     done = user.run(*arguments, expect=None)
     times = re.compile(r'"(seconds": [0-9.e-]+|timings": \{[^}]*\})')
-    return done.returncode, times.sub("…", done.stdout), done.stderr
+    return done.returncode, times.sub("…", done.stdout), re.sub(r"\(\d+\.\d s\)", "(… s)", done.stderr)
 
 
 @pytest.mark.parametrize(
@@ -298,6 +298,23 @@ def test_searches_that_were_begun_are_finished_when_it_is_terminated(acme: Kiwi,
         assert "the service has ended" in process.stderr.read()
 
 
+def test_the_service_runs_no_command_that_changes_something_whoever_asks(warm: Kiwi):
+    program = (
+        "from kiwi_rag.service import protocol; protocol.SERVED |= {'trust', 'index', 'init', 'mcp'};"
+        "from kiwi_rag import entry; entry.main(['--verbose', 'trust', 'list'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=warm.environment(),
+        cwd=warm.cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "it is not a command for the service" in done.stderr
+    assert "ada@acme.example" in done.stdout
+
+
 def framed(value: object) -> bytes:
     text = json.dumps(value).encode()
     return protocol.head(len(text)) + text
@@ -416,7 +433,7 @@ def test_an_agent_is_told_when_the_service_ends(acme: Kiwi, run: Path):
         begun(ask)
         service.terminate()
         assert process.wait(30) == 1
-        assert "the resident service ended" in process.stderr.read()
+        assert "the session in the resident service has ended" in process.stderr.read()
         process.stdin.close()
     process, ask = session(user)
     assert begun(ask)["serverInfo"]["name"] == "kiwi"

@@ -44,7 +44,7 @@ def test_status_tells_tiers_model_and_cache(ready: Kiwi, tmp_path: Path):
     ready.run("add", str(ready.write("knowledge/acme/note.md", note())))
     told = ready.json("status")
     assert set(told) == {"tiers", "model", "cache", "errors", "service", "project", "trusted_signers"}
-    assert told["tiers"][0]["items"] == "1 items"
+    assert told["tiers"][0]["items"] == 1
     model = told["model"]
     assert (model["provider"], model["name"], model["problem"]) == ("onnx", "all-MiniLM-L6-v2", "")
     assert model["fingerprint"] == told["tiers"][0]["model"]
@@ -113,9 +113,10 @@ def test_what_a_server_repeats_of_a_query_is_not_logged(acme: Kiwi):
 
 
 def test_a_command_that_fails_is_remembered_by_its_name(ready: Kiwi):
-    ready.run("show", "acme/none@project", expect=1)
+    ready.run("show", "acme/none@project", expect=1)  # what is not there is an answer, and no trouble
+    with_variables(ready, KIWI_REGISTRY_URL=NOWHERE).run("show", "acme/none@registry", expect=1)
     (error,) = ready.json("status")["errors"]
-    assert (error["what"], error["code"]) == ("show", "not-found")
+    assert (error["what"], error["code"]) == ("show", "unreachable")
 
 
 def broken_folders(user_dir: Path, elsewhere: Path):
@@ -221,7 +222,7 @@ async def test_calls_of_agents_are_logged_and_traced_without_what_they_asked(acm
             with TracerProvider().get_tracer("agent").start_as_current_span("agent") as agent:
                 await client.call_tool("kiwi_search", {"query": QUERY})
             await client.call_tool("kiwi_search", {"query": QUERY, "source": "all"})
-            assert (await client.call_tool("kiwi_get", {"ref": "acme/zebra"})).is_error
+            assert (await client.call_tool("kiwi_get", {"ref": "acme/zebra", "source": "all"})).is_error
             for name, given in (("kiwi_search", {"query": QUERY, "zebra": 1}), ("kiwi_zebra", {})):
                 with pytest.raises(Exception, match="zebra"):
                     await client.call_tool(name, given)

@@ -380,4 +380,5 @@ def test_the_docs_name_every_file_and_quote_the_paragraph() -> None:
     for client, paths in USER_FILES.items():
         shown = rows[client].partition(" | ")[2]
         assert all(f"{path.replace('.config/', '')}`" in shown for path in paths), client
-    assert PARAGRAPH in docs.replace("\n> ", " ")
+    quoted = docs.split("\n> ", 1)[1].split("\n\n", 1)[0]
+    assert quoted.replace("\n> ", " ") == PARAGRAPH

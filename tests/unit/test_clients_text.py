@@ -336,7 +336,7 @@ def test_the_command_is_a_bare_name_only_for_clients_that_see_the_path(tmp_path:
     assert starting_command(str(tmp_path), by_name=False) == [str(program)]
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     assert starting_command(str(tmp_path), by_name=True) == [str(program)], "a virtual environment is not for all"
-    assert starting_command(str(tmp_path / "nothing"), by_name=True) == [sys.executable, "-m", "kiwi_rag.cli"]
+    assert starting_command(str(tmp_path / "nothing"), by_name=True) == [sys.executable, "-P", "-m", "kiwi_rag.cli"]
 
 
 def test_strict_json_stays_strict() -> None:

@@ -76,7 +76,7 @@ SEARCH_ALIASES = {
 }  # fmt: skip
 GET: dict[str, Schema] = {
     "ref": _REF,
-    "source": {**_SOURCE, "default": "all", "description": "Tiers to look in, where the ref names none."},
+    "source": {**_SOURCE, "description": "Tiers to look in, where the ref names none; what is set here when left out."},
     "max_tokens": {**_BUDGET, "default": 8_000},
     "continuation": _CONTINUATION,
 }

@@ -22,6 +22,8 @@ from kiwi_rag.service import calls, place
 from kiwi_rag.services import as_set, find_item, standing
 
 if TYPE_CHECKING:
+    from kiwi_rag.app import App
+    from kiwi_rag.model import SearchReply
     from kiwi_rag.search.verify import VerifiedItem
 
 MAX_HITS = 200
@@ -32,24 +34,38 @@ async def _search(house: House, given: Mapping[str, Any], tell: Tell) -> Answer:
     app = house.app
     asked = {name: value for name, value in given.items() if name not in {"continuation", "max_tokens"}}
     begin, limit = position(given["continuation"], asked), given["limit"]
-    if begin + limit >= MAX_HITS:
-        raise UsageError(f"a search goes {MAX_HITS} hits deep", hint="narrow it with item_type, category or tags")
-    query = as_set(SearchQuery(given["query"], filters=_filters(given)), app.settings)
-    # One hit more than is shown tells whether there are more.
-    query = replace(query, source=given.get("source", query.source), limit=begin + limit + 1)
-    reply = await app.searcher(query.source).search(query)
+    query = as_set(SearchQuery(given["query"], filters=_filters(given), limit=limit), app.settings)
+    query = replace(query, source=given.get("source", query.source), limit=limit)
+    reply = await _ranked(app, query, begin)
     page = present.hits_page(reply, begin, limit, given["max_tokens"], estimate_tokens)
-    on = continuation(page.end, asked) if page.end is not None else None
-    more = "\n\nThere are more: call again with the same arguments and this continuation: " + on if on else ""
+    may_go_on = begin < limit == len(reply.hits)
+    end = limit if page.end is None and may_go_on else page.end
+    on = continuation(end, asked) if end is not None else None
+    more = "\n\nThere may be more: call again with the same arguments and this continuation: " + on if on else ""
     explained = {"explain": present.explanation_json(reply)} if given["explain"] else {}
     return Answer(page.text + more, {**page.data, "continuation": on, **explained})
+
+
+async def _ranked(app: App, query: SearchQuery, begin: int) -> SearchReply:
+    """Return the hits that a search shows, and where a page begins behind them, all others after those.
+
+    What is shown depends on how many hits are asked for, as a signer may have half of them. So the first hits are
+    asked for alike by every page, and what follows has no cap: no hit comes twice or never.
+    """
+    searcher = app.searcher(query.source)
+    first = await searcher.search(query)
+    if begin < query.limit:
+        return first
+    deep = await searcher.search(replace(query, limit=MAX_HITS, per_signer=0))
+    shown = {hit.ref.key for hit in first.hits}
+    return replace(deep, hits=(*first.hits, *(hit for hit in deep.hits if hit.ref.key not in shown)))
 
 
 def _filters(given: Mapping[str, Any]) -> Filters:
     since: str = given.get("since", "")
     try:
-        moment = datetime.fromisoformat(since) if since else None
-    except ValueError as error:
+        moment = _moment(since) if since else None
+    except (ValueError, OverflowError) as error:
         raise UsageError(f"since is not a date: {since[:40]!r}", hint="2026-01-31, or 2026-01-31T12:00:00Z") from error
     return Filters(
         ItemType(given["item_type"]) if "item_type" in given else None,
@@ -58,15 +74,20 @@ def _filters(given: Mapping[str, Any]) -> Filters:
         tuple(given.get("tags", ())),
         given.get("namespace", ""),
         given.get("signer", ""),
-        moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None,
+        moment,
     )
+
+
+def _moment(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    return found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
 
 
 async def _get(house: House, given: Mapping[str, Any], _tell: Tell) -> Answer:
     from kiwi_rag.search.lookup import parse_address
 
-    app, address = house.app, parse_address(given["ref"])
-    names = [address.tier] if address.tier else app.source_names(given["source"])
+    app, address = house.app, parse_address(_address_of(given["ref"]))
+    names = [address.tier] if address.tier else app.source_names(given.get("source", app.settings.source))
     tier, item = await find_item(app, address, names)
     digest = {"digest": item.stored.digest}
     content = item.verified.statement.content
@@ -75,6 +96,12 @@ async def _get(house: House, given: Mapping[str, Any], _tell: Tell) -> Answer:
     on = continuation(end, digest) if end is not None else None
     data = {**_described(tier.name, item), "content": text, "continuation": on}
     return Answer(_item_text(data, begin), data)
+
+
+def _address_of(ref: str) -> str:
+    """Return what a resource's URI means as an address; any other text is one already."""
+    tier, _, rest = ref.removeprefix("kiwi://").partition("/")
+    return f"{rest.replace('/', ':', 1)}@{tier}" if ref.startswith("kiwi://") else ref
 
 
 def _described(tier: str, item: VerifiedItem) -> dict[str, Any]:
@@ -92,7 +119,7 @@ def _described(tier: str, item: VerifiedItem) -> dict[str, Any]:
         "digest": item.stored.digest,
         "signed_at": signed.signed_at.isoformat(),
         "private": item.stored.private,
-        "permissions": metadata.pop("permissions", []),
+        "permissions": [permission(one) for one in metadata.pop("permissions", [])],
         "inputs": metadata.pop("inputs", []),
         "metadata": metadata,
         **present.yank_json(item.stored),
@@ -101,17 +128,29 @@ def _described(tier: str, item: VerifiedItem) -> dict[str, Any]:
 
 def _item_text(data: Mapping[str, Any], begin: int) -> str:
     lines = [f"{data['ref']} · {data['tier']} · signed by {present.safe(data['signer'])} ✓ · digest {data['digest']}"]
+    told = [] if begin else [*map(_input_text, data["inputs"]), *map(_permission_text, data["permissions"])]
     if "yanked_at" in data:
-        lines.append(present.safe(f"Taken back on {data['yanked_at']}: {data['yank_reason']}"))
-    lines += [] if begin else [*_declared("Input", data["inputs"]), *_declared("Permission", data["permissions"])]
+        lines.append(f"Taken back on {data['yanked_at']}.")
+        told.append(f"Reason: {data['yank_reason']}")
+    lines += [present.delimited("\n".join(told))] if told else []
     lines.append(present.delimited(data["content"]))
     if data["continuation"]:
         lines.append(f"There is more: call again with this continuation: {data['continuation']}")
     return "\n".join(lines)
 
 
-def _declared(what: str, rows: list[dict[str, Any]]) -> list[str]:
-    return [present.safe(f"{what}: " + ", ".join(f"{key} {value}" for key, value in row.items())) for row in rows]
+def _input_text(row: Mapping[str, Any]) -> str:
+    need = "required" if row.get("required") else f"default {row['default']}" if "default" in row else "optional"
+    return f"Input {row['name']} ({row.get('type') or 'text'}, {need}): {row.get('description', '')}"
+
+
+def _permission_text(row: Mapping[str, str]) -> str:
+    return f"Permission: {row['verb']} {row['resource']} {row['pattern']}"
+
+
+def permission(declared: Mapping[str, str] | str) -> dict[str, str]:
+    """Return a permission by verb, resource and pattern; a script declares a verb alone."""
+    return {"verb": declared, "resource": "*", "pattern": "*"} if isinstance(declared, str) else dict(declared)
 
 
 async def _validate(house: House, given: Mapping[str, Any], _tell: Tell) -> Answer:
