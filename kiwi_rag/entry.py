@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
-from kiwi_rag.service import asking
-from kiwi_rag.service.protocol import NotServed
+from kiwi_rag.resident import asking
+from kiwi_rag.resident.protocol import NotServed
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -77,7 +77,7 @@ async def find_item(app: App, address: Address, names: Sequence[str]) -> tuple[T
 async def standing(app: App, service: Mapping[str, Any]) -> dict[str, Any]:
     """Return how things stand, JSON-ready: tiers, model, cache, last errors, service. Starts and loads nothing.
 
-    `service` is how the resident service does, as `kiwi_rag.service.calls.state` tells it.
+    `service` is how the resident service does, as `kiwi_rag.resident.calls.state` tells it.
     """
     return {
         "tiers": await tier_rows(app),

@@ -11,7 +11,7 @@ from kiwi_rag import present
 from kiwi_rag.app import App
 from kiwi_rag.cli.session import DONE, PARTLY, Session
 from kiwi_rag.errors import KiwiError, StoreCorrupt
-from kiwi_rag.service import calls, place
+from kiwi_rag.resident import calls, place
 from kiwi_rag.services import standing
 
 

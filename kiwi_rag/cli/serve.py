@@ -48,7 +48,7 @@ def serve(session: Session, stop: bool, install: bool, uninstall: bool, idle_exi
 
 
 def _serve(session: Session, minutes: int) -> int:
-    from kiwi_rag.service.listening import listening
+    from kiwi_rag.resident.listening import listening
 
     app = session.app()
     session.log(app)
@@ -61,8 +61,8 @@ def _serve(session: Session, minutes: int) -> int:
 
 async def _attend(line: socket, idle_seconds: float, app: App) -> None:
     from kiwi_rag.cli.served import Served
-    from kiwi_rag.service.apps import Apps
-    from kiwi_rag.service.server import Service
+    from kiwi_rag.resident.apps import Apps
+    from kiwi_rag.resident.server import Service
 
     apps = Apps()
     served = Served(apps)
@@ -77,7 +77,7 @@ async def _attend(line: socket, idle_seconds: float, app: App) -> None:
 
 
 def _stop(session: Session) -> int:
-    from kiwi_rag.service import calls, listening, protocol
+    from kiwi_rag.resident import calls, listening, protocol
 
     folder = _folder(session)
     if not listening.is_running(folder):
@@ -97,7 +97,7 @@ def _stop(session: Session) -> int:
 
 
 def _install(session: Session, minutes: int) -> int:
-    from kiwi_rag.service import listening, unit
+    from kiwi_rag.resident import listening, unit
 
     environ = session.around.environment()
     if listening.is_running(_folder(session)) and not unit.path_of(environ).exists():
@@ -108,7 +108,7 @@ def _install(session: Session, minutes: int) -> int:
 
 
 def _uninstall(session: Session) -> int:
-    from kiwi_rag.service import unit
+    from kiwi_rag.resident import unit
 
     path = unit.uninstall(session.around.environment())
     session.say(f"stopped, and removed {path}" if path else "it is not installed")
@@ -116,13 +116,13 @@ def _uninstall(session: Session) -> int:
 
 
 def _folder(session: Session) -> Path:
-    from kiwi_rag.service import place
+    from kiwi_rag.resident import place
 
     return Path(place.run_folder(session.around.environment())).absolute()
 
 
 def _kill_hint(folder: Path) -> str:
-    from kiwi_rag.service import place
+    from kiwi_rag.resident import place
 
     try:
         return f"kill {(folder / place.LOCK_NAME).read_text(encoding='ascii').strip()}"

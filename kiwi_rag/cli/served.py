@@ -15,10 +15,10 @@ from kiwi_rag.app import App
 from kiwi_rag.cli.session import DONE, Surroundings
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError
-from kiwi_rag.service.apps import Apps
-from kiwi_rag.service.protocol import OTHER_NETWORK, SERVED, NotServed
-from kiwi_rag.service.request import Request
-from kiwi_rag.service.server import Message, Wire
+from kiwi_rag.resident.apps import Apps
+from kiwi_rag.resident.protocol import OTHER_NETWORK, SERVED, NotServed
+from kiwi_rag.resident.request import Request
+from kiwi_rag.resident.server import Message, Wire
 
 AT_ONCE = 8
 """Command lines that run at once; more wait."""

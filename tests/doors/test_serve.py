@@ -20,7 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.service import protocol
+from kiwi_rag import __version__
+from kiwi_rag.resident import protocol
 from tests.doors.conftest import PASSPHRASE, Kiwi, note
 
 QUERY = "undo a bad release"
@@ -125,14 +126,18 @@ def test_output_and_exit_code_are_the_same(warm: Kiwi, arguments: list[str], by_
     ids=lambda extra: next(iter(extra)) + "=" + next(iter(extra.values())),
 )  # fmt: skip
 def test_the_callers_environment_counts(warm: Kiwi, extra: dict[str, str]):
-    here = replace(warm, extra={**warm.extra, **extra})
+    here, before = replace(warm, extra={**warm.extra, **extra}), served(warm)
     assert told(here, "search", QUERY) == told(alone(here), "search", QUERY)
+    by_itself = extra.keys() & {"KIWI_HOME", "PYTHONIOENCODING"}
+    assert served(warm) - before == (not by_itself)
 
 
 def test_the_callers_folder_counts(warm: Kiwi, tmp_path: Path):
+    before = served(warm)
     for folder in (warm.cwd / ".ai/knowledge", tmp_path):
         here = replace(warm, cwd=folder)
         assert told(here, "search", QUERY) == told(alone(here), "search", QUERY)
+    assert served(warm) == before + 2
     before = served(warm)
     outside = replace(warm, cwd=warm.cwd.parent)
     found = told(outside, "--project", warm.cwd.name, "search", QUERY, "--format", "paths")
@@ -199,16 +204,18 @@ def test_without_the_same_variables_no_connection_is_made_for_the_caller(warm: K
 
 
 def test_many_at_once_get_what_one_gets(warm: Kiwi):
-    expected = warm.run("search", QUERY).stdout
+    expected, before = warm.run("search", QUERY).stdout, served(warm)
     processes = [warm.start("search", QUERY) for _ in range(16)]
     assert [process.communicate(timeout=60)[0] for process in processes] == [expected] * 16
+    assert served(warm) == before + 16
 
 
 def test_status_tells_of_the_service(warm: Kiwi):
     service = warm.json("status")["service"]
-    assert (service["state"], service["version"]) == ("running", "0.1.0")
+    assert (service["state"], service["version"]) == ("running", __version__)
     assert Path(f"/proc/{service['pid']}").exists()
-    assert re.search(r"service  running  process \d+  0\.1\.0  for \d+ min  \d+ requests", warm.run("status").stdout)
+    told_of = rf"service  running  process \d+  {re.escape(__version__)}  for \d+ min  \d+ requests"
+    assert re.search(told_of, warm.run("status").stdout)
 
 
 def test_a_second_service_says_that_one_runs(warm: Kiwi):
@@ -300,7 +307,7 @@ def test_searches_that_were_begun_are_finished_when_it_is_terminated(acme: Kiwi,
 
 def test_the_service_runs_no_command_that_changes_something_whoever_asks(warm: Kiwi):
     program = (
-        "from kiwi_rag.service import protocol; protocol.SERVED |= {'trust', 'index', 'init', 'mcp'};"
+        "from kiwi_rag.resident import protocol; protocol.SERVED |= {'trust', 'index', 'init', 'mcp'};"
         "from kiwi_rag import entry; entry.main(['--verbose', 'trust', 'list'])"
     )
     done = subprocess.run(

@@ -18,7 +18,7 @@ from kiwi_rag.mcp.tool import Answer, Tell, Tool
 from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.passages import estimate_tokens
 from kiwi_rag.refs import ItemType, check_item_id
-from kiwi_rag.service import calls, place
+from kiwi_rag.resident import calls, place
 from kiwi_rag.services import as_set, find_item, standing
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, cast
 
 from kiwi_rag import __version__
-from kiwi_rag.service import place, protocol
-from kiwi_rag.service.listening import BACKLOG
-from kiwi_rag.service.protocol import NotServed
-from kiwi_rag.service.request import Request
+from kiwi_rag.resident import place, protocol
+from kiwi_rag.resident.listening import BACKLOG
+from kiwi_rag.resident.protocol import NotServed
+from kiwi_rag.resident.request import Request
 
 MAX_CALLERS = 256
 MAX_LINE = 16 << 20

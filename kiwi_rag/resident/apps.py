@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.app import App
 from kiwi_rag.config import Resolved, Settings
-from kiwi_rag.service.protocol import OTHER_NETWORK, NotServed
+from kiwi_rag.resident.protocol import OTHER_NETWORK, NotServed
 
 if TYPE_CHECKING:
     from kiwi_rag.embedding.base import EmbeddingProvider

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.app import App
-from kiwi_rag.service import protocol
-from kiwi_rag.service.protocol import OTHER_NETWORK, NotServed
+from kiwi_rag.resident import protocol
+from kiwi_rag.resident.protocol import OTHER_NETWORK, NotServed
 
 _REMOTE_PROVIDERS = ("openai", "ollama")
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kiwi_rag.service import place, protocol
-from kiwi_rag.service.protocol import NotServed
+from kiwi_rag.resident import place, protocol
+from kiwi_rag.resident.protocol import NotServed
 
 CONNECT_SECONDS = 0.2
 FIRST_SIGN_SECONDS = 2.0

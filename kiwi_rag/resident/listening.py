@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kiwi_rag.errors import KiwiError
-from kiwi_rag.service import place
+from kiwi_rag.resident import place
 
 BACKLOG = 256
 """Callers that wait to be let in."""

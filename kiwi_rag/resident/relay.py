@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.service import calls
+from kiwi_rag.resident import calls
 
 if TYPE_CHECKING:
     from threading import Event

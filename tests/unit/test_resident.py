@@ -17,12 +17,12 @@ import pytest
 
 from kiwi_rag.app import App
 from kiwi_rag.errors import KiwiError
-from kiwi_rag.service import calls, place, protocol, unit
-from kiwi_rag.service.apps import Apps
-from kiwi_rag.service.listening import is_running, listening
-from kiwi_rag.service.protocol import NotServed
-from kiwi_rag.service.request import Request
-from kiwi_rag.service.server import Service
+from kiwi_rag.resident import calls, place, protocol, unit
+from kiwi_rag.resident.apps import Apps
+from kiwi_rag.resident.listening import is_running, listening
+from kiwi_rag.resident.protocol import NotServed
+from kiwi_rag.resident.request import Request
+from kiwi_rag.resident.server import Service
 
 
 class Echo:
@@ -263,7 +263,7 @@ async def test_stores_are_shared_by_those_whose_settings_are_the_same(tmp_path: 
 
 
 async def test_the_one_used_longest_ago_is_closed_once_nobody_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from kiwi_rag.service.apps import HeldApp
+    from kiwi_rag.resident.apps import HeldApp
 
     closed: list[str] = []
 
@@ -301,7 +301,7 @@ def test_asking_imports_nothing_heavy(tmp_path: Path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert "not used: Connection refused" in done.stderr
     loaded = set(done.stdout.split())
-    assert "kiwi_rag.service.calls" in loaded
+    assert "kiwi_rag.resident.calls" in loaded
     assert not loaded & {
         "click",
         "numpy",

@@ -9,8 +9,8 @@ import os
 import sys
 from typing import Any
 
-from kiwi_rag.service import calls, place, protocol
-from kiwi_rag.service.protocol import NotServed
+from kiwi_rag.resident import calls, place, protocol
+from kiwi_rag.resident.protocol import NotServed
 
 _FLAGS = frozenset({"--json", "--quiet", "--verbose"})
 _LOCAL = ("--help", "--version", "--weights")  # print through click itself, or name a file of the caller's
@@ -36,7 +36,7 @@ def answer(arguments: list[str]) -> int | None:
     with calls.troubles():
         message = _message(flags)
     if command == protocol.MCP:
-        from kiwi_rag.service.relay import relay
+        from kiwi_rag.resident.relay import relay
 
         return relay(folder, {**message, "ask": protocol.MCP, "toolsets": _toolsets(rest)})
     return _write(calls.call(folder, {**message, **_asked(message["flags"], command, rest)}))
