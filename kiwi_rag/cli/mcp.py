@@ -47,17 +47,17 @@ def mcp(
         from kiwi_rag.mcp.house import House
 
         session.log(app)
-        session.end_in_order()
         house = House(app, allow_write=allow_write)
         try:
             if wire:
-                from kiwi_rag.mcp.stdio import serve_lines
+                from kiwi_rag.mcp.stdio import serve_lines, until_told
                 from kiwi_rag.mcp.wire import AsyncLines
 
-                await serve_lines(house, offered, AsyncLines(wire))
+                await until_told(serve_lines(house, offered, AsyncLines(wire)))
             else:
                 from kiwi_rag.mcp.http import Endpoint, serve_http
 
+                session.end_in_order()
                 await serve_http(house, offered, Endpoint(host, port, token or "", names), session.say)
         finally:
             await house.close()

@@ -235,7 +235,12 @@ def test_notices_count_refused_hits_with_their_reasons() -> None:
 
 @pytest.mark.parametrize(
     ("tiers", "said"),
-    [((OK,), "nothing found in project"), ((DEAD,), "no tier answered"), ((), "no tier answered")],
+    [
+        ((replace(OK, statistics=CollectionStatistics(items=3)),), "nothing found in project"),
+        ((OK,), "project has no items yet: kiwi sign .ai, then kiwi index"),
+        ((DEAD,), "no tier answered"),
+        ((), "no tier answered"),
+    ],
 )
 def test_nothing_found_is_told_apart_from_nobody_answered(tiers: tuple[TierOutcome, ...], said: str) -> None:
     assert present.notices(reply(tiers=tiers))[-1] == said
