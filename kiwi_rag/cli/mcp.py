@@ -37,7 +37,7 @@ def mcp(
     from kiwi_rag.mcp.toolsets import load
     from kiwi_rag.mcp.wire import Wire
 
-    offered = load([name.strip() for name in toolsets.split(",") if name.strip()], allow_write=allow_write)
+    offered = load(toolsets, allow_write=allow_write)
 
     wire = None if http else Wire()
     if wire:

@@ -150,7 +150,7 @@ async def _speak(app: App, toolsets: str, accept: Callable[[], Awaitable[Wire]])
     from kiwi_rag.mcp.stdio import serve_lines
     from kiwi_rag.mcp.toolsets import load
 
-    offered = load([name.strip() for name in toolsets.split(",") if name.strip()])
+    offered = load(toolsets)
     house = House(app)
     try:
         await serve_lines(house, offered, _Lines(await accept()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import stat
 import tempfile
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kiwi_rag.clients.refusals import ClientFileError, Malformed
+from kiwi_rag.model import sha256_hex
 
 _BOM = b"\xef\xbb\xbf"
 _WAIT_SECONDS = 10
@@ -102,7 +102,7 @@ class Backups:
 
     def place(self, path: Path) -> Path:
         """Return where the backup of a file is, or would be."""
-        return self.folder / f"{hashlib.sha256(str(path).encode()).hexdigest()[:12]}-{path.name}"
+        return self.folder / f"{sha256_hex(str(path).encode())[:12]}-{path.name}"
 
     def of(self, path: Path) -> ClientFile:
         """Return a file as it was, which may be: not there."""

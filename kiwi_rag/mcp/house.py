@@ -6,14 +6,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
 
 from kiwi_rag.app import App
 
 STEP_SECONDS = 1.0
 """How often somebody who waits is told that it goes on."""
-
-Result = TypeVar("Result")
 
 
 class House:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from kiwi_rag.errors import UsageError
+from kiwi_rag.model import sha256_hex
 
 _STALE = "call again without continuation"
 
@@ -39,4 +39,4 @@ def position(given: str, of: Mapping[str, Any]) -> int:
 
 
 def _name(of: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(of, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    return sha256_hex(json.dumps(of, sort_keys=True, default=str).encode())[:16]

@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import UriTemplate
 
 from kiwi_rag import __version__, present
+from kiwi_rag.embedding.base import well_formed
 from kiwi_rag.errors import KiwiError, NotFound, RegistryRefused, RegistryUnreachable, UsageError
 from kiwi_rag.mcp.calls import recorded
 from kiwi_rag.mcp.house import House
@@ -217,7 +218,7 @@ def _failed(error: KiwiError) -> types.CallToolResult:
 def encodable(value: Any) -> Any:
     """Return a value without halves of characters, which a file's name may hold and no JSON on the wire."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return well_formed(value)
     if isinstance(value, Mapping):
         return {encodable(name): encodable(inner) for name, inner in value.items()}
     return [encodable(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -68,14 +68,15 @@ class Toolset:
         )
 
 
-def load(names: Sequence[str], *, allow_write: bool = False) -> Toolset:
-    """Return the named toolsets as one; tools that change something only with `allow_write`.
+def load(named: str, *, allow_write: bool = False) -> Toolset:
+    """Return the toolsets named in a list with commas as one; tools that change something only with `allow_write`.
 
     Raises
     ------
     UsageError
         When there is none of a name.
     """
+    names = [name.strip() for name in named.split(",") if name.strip()]
     unknown = [name for name in names if name not in TOOLSETS]
     if unknown or not names:
         raise UsageError(f"there is no toolset {', '.join(unknown) or 'named'}", hint=", ".join(TOOLSETS))

@@ -128,9 +128,7 @@ class AsyncLines:
 
     async def write(self, line: str) -> None:
         """Write a line; a client that does not read holds up itself alone."""
-        import anyio
-
-        await anyio.to_thread.run_sync(self._wire.write, line)
+        await asyncio.to_thread(self._wire.write, line)
 
     async def flush(self) -> None:
         """Do nothing: each line is flushed."""

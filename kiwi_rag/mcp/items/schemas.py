@@ -94,17 +94,21 @@ PUBLISH: dict[str, Schema] = {
 }
 PUBLISH_ALIASES = {"items": "refs", "ids": "refs"}
 
+_CITED: dict[str, Schema] = {
+    "ref": STRING,
+    "item_type": STRING,
+    "item_id": STRING,
+    "version": _maybe(STRING),
+    "tier": TIER,
+    "signer": STRING,
+    "key_id": STRING,
+    "verified": BOOLEAN,
+    "digest": STRING,
+}
+"""By what an item is cited, in a hit and on its own."""
 HIT = _record(
     rank=INTEGER,
-    ref=STRING,
-    item_type=STRING,
-    item_id=STRING,
-    version=_maybe(STRING),
-    tier=TIER,
-    signer=STRING,
-    key_id=STRING,
-    verified=BOOLEAN,
-    digest=STRING,
+    **_CITED,
     score=NUMBER,
     parts=OBJECT,
     path=STRING,
@@ -124,15 +128,7 @@ HITS = _record(
     continuation=_maybe(STRING),
 )
 CONTENT = _record(
-    ref=STRING,
-    item_type=STRING,
-    item_id=STRING,
-    version=_maybe(STRING),
-    tier=TIER,
-    signer=STRING,
-    key_id=STRING,
-    verified=BOOLEAN,
-    digest=STRING,
+    **_CITED,
     signed_at=STRING,
     private=BOOLEAN,
     permissions=OBJECTS,
