@@ -14,11 +14,12 @@ MAX_ID_LENGTH = 128
 
 
 class ItemType(StrEnum):
-    """The three kinds of item."""
+    """What is signed and found: the three kinds of item, and a workspace's documents, which are no items."""
 
     DIRECTIVE = "directive"
     SCRIPT = "script"
     KNOWLEDGE = "knowledge"
+    DOCUMENT = "document"
 
     @property
     def folder(self) -> str:
@@ -29,6 +30,10 @@ class ItemType(StrEnum):
     def suffix(self) -> str:
         """File suffix of this type, with its dot."""
         return ".py" if self is ItemType.SCRIPT else ".md"
+
+
+ITEM_TYPES = (ItemType.DIRECTIVE, ItemType.SCRIPT, ItemType.KNOWLEDGE)
+"""The three kinds of item: what lies below ``.ai/`` and is published; a signer may sign these unless more is said."""
 
 
 def check_item_id(item_id: str) -> str:
@@ -61,7 +66,7 @@ def fold_item_id(item_id: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ItemRef:
-    """Names an item, or one version of it: ``directive:acme/deploy/staging@1.2.0``."""
+    """Names an item, or one version of it: ``directive:acme/deploy/staging@1.2.0``; or a document by its path."""
 
     item_type: ItemType
     item_id: str
@@ -73,7 +78,9 @@ class ItemRef:
 
     @property
     def key(self) -> tuple[ItemType, str]:
-        """Type and folded id: what makes two references the same item."""
+        """Type and folded id: what makes two references the same item. A document's path is what it is."""
+        if self.item_type is ItemType.DOCUMENT:
+            return self.item_type, self.item_id
         return self.item_type, fold_item_id(self.item_id)
 
     @property

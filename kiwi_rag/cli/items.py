@@ -16,7 +16,7 @@ from kiwi_rag.cli.search import SOURCE
 from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, SourceUnreadable, UsageError, Yanked
 from kiwi_rag.model import Filters, StoredItem, sha256_hex
-from kiwi_rag.refs import ItemType
+from kiwi_rag.refs import ITEM_TYPES, ItemType
 from kiwi_rag.services import find_item
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def show(session: Session, ref: str, source: str | None) -> int:
 
 @click.command("list", epilog="Example: kiwi list --type script --source all")
 @SOURCE
-@click.option("--type", "item_type", type=click.Choice([t.value for t in ItemType]), help="Only this type.")
+@click.option("--type", "item_type", type=click.Choice([t.value for t in ITEM_TYPES]), help="Only this type.")
 @click.option("--namespace", default="", help="Only ids whose first segment this is.")
 @click.pass_obj
 def list_items(session: Session, source: str | None, item_type: str | None, namespace: str) -> int:

@@ -10,7 +10,7 @@ from kiwi_rag import present
 from kiwi_rag.cli.session import Session
 from kiwi_rag.config import PROJECT_FOLDER, home_of, process_environment
 from kiwi_rag.errors import StoreError, UsageError
-from kiwi_rag.refs import ItemType
+from kiwi_rag.refs import ITEM_TYPES
 
 _IGNORE = "# The index is made from the signed files beside it; it never belongs in a repository.\nvectors/\n"
 
@@ -24,7 +24,7 @@ def init(session: Session, folder: Path) -> None:
     if root == home_of(process_environment()).resolve():
         raise UsageError(f"{root} is the user tier, not a project's", hint="run it in the project's folder")
     try:
-        for item_type in ItemType:
+        for item_type in ITEM_TYPES:
             (root / item_type.folder).mkdir(parents=True, exist_ok=True)
         if not (root / ".gitignore").exists():
             (root / ".gitignore").write_text(_IGNORE, encoding="utf-8")

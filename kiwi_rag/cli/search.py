@@ -11,7 +11,7 @@ from kiwi_rag import present
 from kiwi_rag.app import App
 from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
 from kiwi_rag.model import Filters, FusionMethod, FusionWeights, SearchQuery, SearchReply
-from kiwi_rag.refs import ItemType
+from kiwi_rag.refs import ITEM_TYPES, ItemType
 from kiwi_rag.services import as_set
 from kiwi_rag.tiers import SOURCES
 
@@ -43,7 +43,7 @@ WEIGHTS = click.option(
 @click.command(epilog='Example: kiwi search "undo a bad release" --source all --type directive --limit 5')
 @click.argument("query", nargs=-1, required=True)
 @SOURCE
-@click.option("--type", "item_type", type=click.Choice([t.value for t in ItemType]), help="Only this type.")
+@click.option("--type", "item_type", type=click.Choice([t.value for t in ITEM_TYPES]), help="Only this type.")
 @click.option("--category", default="", help="Only this category.")
 @click.option("--author", default="", help="Only this author.")
 @click.option("--tag", "tags", multiple=True, help="Only items with this tag; repeatable, all must be there.")

@@ -11,7 +11,7 @@ import click
 from kiwi_rag import present
 from kiwi_rag.cli.session import Session
 from kiwi_rag.errors import NotFound, UsageError
-from kiwi_rag.refs import ItemType
+from kiwi_rag.refs import ITEM_TYPES, ItemType
 from kiwi_rag.signing import keys as kept
 from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.statement import format_time
@@ -66,7 +66,7 @@ def add(
         check_principal(principal),
         kept.parse_public(public_key),
         tuple(map(check_pattern, patterns)) or ("*",),
-        tuple(map(ItemType, types)) or tuple(ItemType),
+        tuple(map(ItemType, types)) or ITEM_TYPES,
         _utc(valid_after),
         _utc(valid_before),
         SignerStatus(status),

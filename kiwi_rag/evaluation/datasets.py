@@ -16,7 +16,7 @@ from typing import Any
 
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, UsageError
 from kiwi_rag.model import sha256_hex
-from kiwi_rag.refs import ItemRef, ItemType, fold_item_id
+from kiwi_rag.refs import ITEM_TYPES, ItemRef, ItemType, fold_item_id
 
 _OWN = '{"query": "…", "relevant": {"directive:acme/x": 2}}'
 _BEIR = '{"_id": "q1", "text": "…"}'
@@ -72,7 +72,7 @@ def ref_of(text: str) -> ItemRef:
     """
     before, colon, after = text.partition(":")
     kind, item_id = (before, after) if colon else (ItemType.KNOWLEDGE.value, text)
-    if kind not in {t.value for t in ItemType} or not item_id.strip():
+    if kind not in {t.value for t in ITEM_TYPES} or not item_id.strip():
         raise InvalidItemId(f"{text!r} names no item", hint="directive:…, script:… or knowledge:…")
     return ItemRef(ItemType(kind), item_id)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, UsageError
 from kiwi_rag.model import Finding
-from kiwi_rag.refs import ItemRef, ItemType, check_item_id, fold_item_id
+from kiwi_rag.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id, fold_item_id
 
 MAX_BYTES = 256 * 1024
 _SKIPPED_FOLDERS = frozenset({"vectors", "__pycache__"})
@@ -61,11 +61,11 @@ def locate(ai_dir: Path, file: Path) -> tuple[ItemType, str]:
     InvalidItemId
         If its place spells no legal id.
     """
-    for item_type in ItemType:
+    for item_type in ITEM_TYPES:
         folder = _absolute(ai_dir / item_type.folder)
         if _absolute(file).is_relative_to(folder) and file.suffix == item_type.suffix:
             return item_type, item_id_of(_absolute(file).relative_to(folder))
-    folders = ", ".join(f"{t.folder}/*{t.suffix}" for t in ItemType)
+    folders = ", ".join(f"{t.folder}/*{t.suffix}" for t in ITEM_TYPES)
     raise UsageError(f"{file} is not an item file of {ai_dir}", hint=f"items are {folders} below it")
 
 
@@ -75,7 +75,7 @@ def walk(ai_dir: Path) -> Iterator[SourceFile]:
     Left out: hidden files and folders, ``.sig`` files and other suffixes, ``vectors``, ``__init__.py``. A link that
     leaves `ai_dir`, a linked folder, an illegal id and an id that equals another's once folded come with a problem.
     """
-    for item_type in ItemType:
+    for item_type in ITEM_TYPES:
         seen: dict[str, str] = {}
         for path, is_folder in _entries(ai_dir / item_type.folder, item_type.suffix):
             yield _source(ai_dir, path, is_folder, item_type, seen)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kiwi_rag.model.items import (
     Admission,
+    Document,
     EmbeddingRecord,
     Envelope,
     Finding,
@@ -47,6 +48,7 @@ __all__ = [
     "Candidate",
     "Candidates",
     "CollectionStatistics",
+    "Document",
     "EmbeddingRecord",
     "Envelope",
     "Explanation",

@@ -61,11 +61,13 @@ class Section:
     """A stretch of a file that belongs together.
 
     ``start_line`` and ``end_line`` are 1-based and inclusive, and true: they are where ``text`` stands in the
-    file. ``heading`` is the path of headings above it. The ``summary`` section is composed from metadata, so
-    that an item is found by what it says of itself; its lines are those of the block the metadata came from.
+    file. ``heading`` is the path of headings above it. An item's sections are of the kinds ``body`` and ``summary``;
+    the latter is composed from metadata, so that an item is found by what it says of itself, and its lines are those
+    of the block the metadata came from. A document's are named by what they are: ``section``, ``endpoint``,
+    ``schema``, ``method`` and others that `kiwi_rag.formats.documents` lists.
     """
 
-    kind: Literal["summary", "body"]
+    kind: str
     text: str
     start_line: int
     end_line: int
@@ -100,11 +102,33 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class Document(Item):
+    """A file of a workspace that is no item. ``content`` is what was kept of it as text; a line feed ends its lines.
+
+    ``ref`` names it by its path below the workspace's root, with slashes. Keys of ``metadata``, all texts:
+    ``file_type`` (`kiwi_rag.formats.documents` lists them), ``title``, ``service``, ``domain``, ``last_modified``
+    (ISO 8601, UTC) and ``git_commit`` (empty where it is not known). ``source_sha256`` is of the file's own bytes.
+    """
+
+    source_sha256: str = ""
+
+    @property
+    def content_sha256(self) -> str:
+        """Hex SHA-256 of the file's bytes, before anything was decoded or taken out."""
+        return self.source_sha256
+
+    @property
+    def path(self) -> str:
+        """Its path below the workspace's root."""
+        return self.ref.item_id
+
+
+@dataclass(frozen=True, slots=True)
 class Passage:
     """The piece of an item that is embedded and found.
 
     ``context`` (what item it is of, and its headings) goes in front of ``text``, but is not part of the lines.
-    ``ordinal`` counts from 0 within the item.
+    ``ordinal`` counts from 0 within the item. ``kind`` is that of a document's section, empty for items.
     """
 
     ordinal: int
@@ -113,6 +137,7 @@ class Passage:
     heading: tuple[str, ...]
     start_line: int
     end_line: int
+    kind: str = ""
 
     @property
     def indexed_text(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kiwi_rag.errors import NotFound, UsageError
 from kiwi_rag.model import StoredItem
-from kiwi_rag.refs import ItemRef, ItemType, check_item_id
+from kiwi_rag.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id
 from kiwi_rag.search.verify import VerifiedItem, verify_stored
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.stores.base import VectorStore
@@ -30,7 +30,7 @@ class Address:
 
     def refs(self) -> list[ItemRef]:
         """Return the references it may mean, one a type."""
-        types = [self.item_type] if self.item_type else list(ItemType)
+        types = [self.item_type] if self.item_type else list(ITEM_TYPES)
         return [ItemRef(t, self.item_id, self.version) for t in types]
 
 
@@ -45,8 +45,8 @@ def parse_address(text: str) -> Address:
     match = _ADDRESS.fullmatch(text)
     if match is None or (match["tier"] and match["tier"] not in RANKS):
         raise UsageError(f"{text!r} is not an address", hint="[type:]item_id[@version][@project|user|registry]")
-    if match["type"] and match["type"] not in list(ItemType):
-        raise UsageError(f"there is no item type {match['type']!r}", hint=", ".join(ItemType))
+    if match["type"] and match["type"] not in ITEM_TYPES:
+        raise UsageError(f"there is no item type {match['type']!r}", hint=", ".join(ITEM_TYPES))
     item_type = ItemType(match["type"]) if match["type"] else None
     return Address(item_type, check_item_id(match["id"]), match["version"], match["tier"])
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from kiwi_rag.errors import InvalidItemId, MalformedEnvelope
 from kiwi_rag.model import Envelope, Item, sha256_hex
-from kiwi_rag.refs import ItemRef, ItemType, check_item_id
+from kiwi_rag.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id
 from kiwi_rag.signing import dsse
 
 _MEMBERS = {"registry", "item_type", "item_id", "version", "content", "metadata", "signed_at"}
@@ -171,12 +171,18 @@ def _statement(members: Mapping[str, Any]) -> Statement:
     if not all(isinstance(members[name], str) for name in texts) or not isinstance(members["metadata"], dict):
         raise MalformedEnvelope("a member of the payload has the wrong type")
     try:
-        ref = ItemRef(ItemType(members["item_type"]), check_item_id(members["item_id"]), members["version"])
+        ref = ItemRef(_item_type(members["item_type"]), check_item_id(members["item_id"]), members["version"])
     except (ValueError, InvalidItemId) as error:
         raise MalformedEnvelope(f"the payload names no legal item: {error}") from error
     return Statement(
         members["registry"], ref, members["content"], members["metadata"], parse_time(members["signed_at"])
     )
+
+
+def _item_type(name: str) -> ItemType:
+    if name not in ITEM_TYPES:
+        raise ValueError(f"{name[:40]!r} is no type of item")
+    return ItemType(name)
 
 
 def _text(data: bytes) -> str:

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from kiwi_rag.errors import BadSignature, SignatureRefused, UnknownSigner, Unsigned, UsageError, WrongKey
 from kiwi_rag.model import Envelope
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.refs import ITEM_TYPES, ItemRef, ItemType
 from kiwi_rag.signing import dsse, statement
 from kiwi_rag.signing.keys import key_id_of
 from kiwi_rag.signing.statement import Statement, format_time
@@ -42,7 +42,7 @@ class Signer:
     principal: str
     public_key: bytes
     patterns: tuple[str, ...] = ("*",)
-    types: tuple[ItemType, ...] = tuple(ItemType)
+    types: tuple[ItemType, ...] = ITEM_TYPES
     valid_after: datetime | None = None
     valid_before: datetime | None = None
     status: SignerStatus = SignerStatus.ACTIVE

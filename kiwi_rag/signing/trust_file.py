@@ -17,7 +17,7 @@ from typing import Any
 
 from kiwi_rag.errors import ConfigError, KiwiError, SourceUnreadable
 from kiwi_rag.model import sha256_hex
-from kiwi_rag.refs import ItemType
+from kiwi_rag.refs import ITEM_TYPES, ItemType
 from kiwi_rag.signing.keys import parse_public
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy, check_pattern, check_principal
 
@@ -156,7 +156,7 @@ def _signer(table: Mapping[str, Any]) -> Signer:
         principal=check_principal(str(table["principal"])),
         public_key=parse_public(str(table["public_key"])),
         patterns=tuple(check_pattern(p) for p in _texts(table.get("items", ["*"]))),
-        types=tuple(ItemType(t) for t in _texts(table.get("types", list(ItemType)))),
+        types=tuple(ItemType(t) for t in _texts(table.get("types", list(ITEM_TYPES)))),
         valid_after=_moment(table.get("valid_after")),
         valid_before=_moment(table.get("valid_before")),
         status=SignerStatus(table.get("status", "active")),

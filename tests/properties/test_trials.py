@@ -12,7 +12,7 @@ from kiwi_rag.evaluation import metrics
 from kiwi_rag.evaluation.datasets import JudgedQuery
 from kiwi_rag.evaluation.trials import Captured, Trials
 from kiwi_rag.model import Candidate, FusionWeights, ItemScores, Passage
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.refs import ITEM_TYPES, ItemRef, ItemType
 from kiwi_rag.search.fuse import Found
 from kiwi_rag.tiers import RANKS
 
@@ -26,7 +26,7 @@ def founds(draw: st.DrawFn) -> tuple[Found, ...]:
     made = {}
     for _ in range(draw(st.integers(0, 40))):
         name, tier = f"acme/n{draw(st.integers(0, 25))}", draw(st.sampled_from(sorted(RANKS)))
-        kind = draw(st.sampled_from(list(ItemType)))
+        kind = draw(st.sampled_from(ITEM_TYPES))
         item = ItemScores(draw(COSINES), draw(COSINES), draw(COSINES), draw(WORDS), draw(WORDS))
         content = draw(st.sampled_from([name, "the same"])) if draw(st.booleans()) else f"{kind}{name}{tier}"
         candidate = Candidate(

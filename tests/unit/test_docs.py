@@ -13,7 +13,7 @@ import pytest
 from kiwi_rag import errors
 from kiwi_rag.config import Settings
 from kiwi_rag.formats import locate
-from kiwi_rag.refs import ItemType
+from kiwi_rag.refs import ITEM_TYPES, ItemType
 from kiwi_rag.signing import trust_file
 from kiwi_rag.validation.content import inspect
 from tests.shared import ROOT
@@ -70,7 +70,7 @@ def composed_codes() -> dict[str, set[str]]:
 
 
 def test_there_is_one_example_of_each_type():
-    assert sorted(locate(Path(".ai"), Path(path))[0] for path in EXAMPLES) == sorted(ItemType)
+    assert sorted(locate(Path(".ai"), Path(path))[0] for path in EXAMPLES) == sorted(ITEM_TYPES)
 
 
 @pytest.mark.parametrize("path", EXAMPLES)
@@ -110,5 +110,5 @@ def test_the_trust_file_of_the_docs_can_be_read(tmp_path):
     path.write_text("".join(text), encoding="utf-8")
     content = trust_file.load(path)
     assert [s.principal for s in content.signers] == ["ada@acme.example", "ci@acme.example"]
-    assert content.signers[0].types == tuple(ItemType)
+    assert content.signers[0].types == ITEM_TYPES
     assert len(content.pins or {}) == 1

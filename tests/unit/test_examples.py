@@ -18,7 +18,7 @@ import semver
 import yaml
 
 from kiwi_rag.formats import parse
-from kiwi_rag.refs import ItemType, check_item_id, fold_item_id
+from kiwi_rag.refs import ITEM_TYPES, ItemType, check_item_id, fold_item_id
 from kiwi_rag.validation.content import inspect
 
 ACME = Path(__file__).parents[2] / "examples" / "acme"
@@ -40,7 +40,7 @@ def id_of(path: Path) -> str:
 
 
 def refs() -> set[str]:
-    return {f"{t}:{id_of(p)}" for t in ItemType for p in files(t)}
+    return {f"{t}:{id_of(p)}" for t in ITEM_TYPES for p in files(t)}
 
 
 DIRECTIVES, SCRIPTS, KNOWLEDGE = (files(t) for t in (ItemType.DIRECTIVE, ItemType.SCRIPT, ItemType.KNOWLEDGE))
@@ -83,7 +83,7 @@ def test_readme_states_the_true_counts() -> None:
 
 
 def test_ids_are_legal_and_distinct_after_folding() -> None:
-    folded = Counter((t, fold_item_id(check_item_id(id_of(p)))) for t in ItemType for p in files(t))
+    folded = Counter((t, fold_item_id(check_item_id(id_of(p)))) for t in ITEM_TYPES for p in files(t))
     assert max(folded.values()) == 1
 
 
@@ -201,7 +201,7 @@ def test_queries_are_thirty_and_name_existing_items() -> None:
     assert all(set(q["relevant"].values()) <= {1, 2} and 2 in q["relevant"].values() for q in queries)
 
 
-@pytest.mark.parametrize("item_type", list(ItemType))
+@pytest.mark.parametrize("item_type", ITEM_TYPES)
 def test_the_gate_has_no_objection_to_any_item(item_type: ItemType) -> None:
     objections = {}
     for path in files(item_type):
@@ -211,7 +211,7 @@ def test_the_gate_has_no_objection_to_any_item(item_type: ItemType) -> None:
     assert not {item_id: found for item_id, found in objections.items() if found}
 
 
-@pytest.mark.parametrize("item_type", list(ItemType))
+@pytest.mark.parametrize("item_type", ITEM_TYPES)
 def test_every_item_parses_without_a_finding(item_type: ItemType) -> None:
     outcomes = {id_of(p): parse(item_type, id_of(p), p.read_text("utf-8"), str(p)) for p in files(item_type)}
     assert {i: o.findings for i, o in outcomes.items() if o.item is None or o.findings} == {}

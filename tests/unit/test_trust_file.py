@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.errors import ConfigError, SourceUnreadable
-from kiwi_rag.refs import ItemType
+from kiwi_rag.refs import ITEM_TYPES, ItemType
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.trust import Signer, SignerStatus
 from kiwi_rag.signing.trust_file import TrustFile
@@ -49,7 +49,7 @@ def test_a_missing_file_trusts_nobody(tmp_path: Path) -> None:
 
 def test_defaults_are_all_items_all_types_active(tmp_path: Path) -> None:
     (signer,) = trust_file.load(written(tmp_path, entry())).signers
-    assert (signer.patterns, signer.types, signer.status) == (("*",), tuple(ItemType), SignerStatus.ACTIVE)
+    assert (signer.patterns, signer.types, signer.status) == (("*",), ITEM_TYPES, SignerStatus.ACTIVE)
 
 
 def test_times_without_a_zone_are_utc(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from kiwi_rag.model import TierName
-from kiwi_rag.refs import ItemType
+from kiwi_rag.refs import ITEM_TYPES
 from kiwi_rag.tiers import SOURCES
 
 Schema = dict[str, Any]
 
-_TYPES = [item_type.value for item_type in ItemType]
+_TYPES = [item_type.value for item_type in ITEM_TYPES]
 
 
 def _text(description: str, **more: Any) -> Schema:
