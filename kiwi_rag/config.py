@@ -53,6 +53,7 @@ class Settings:
         -1, "hits of one signer; 0: any number; -1: half, once three signers are found", project=True
     )
     deadline: float = _setting(10.0, "seconds that a tier may take to answer", project=True)
+    workspace_name: str = _setting("", "name of the workspace in statements; default: its settings' or its folder's")
     log_level: str = _setting("info", "what is logged from where up: debug, info, warning or error")
 
     @property

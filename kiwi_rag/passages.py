@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from kiwi_rag.model import Item, Passage, Section
+from kiwi_rag.model import Document, Item, Passage, Section
 
 TARGET_TOKENS = 210
 OVERLAP_TOKENS = 30
@@ -73,6 +73,14 @@ def split(
     return tuple(
         Passage(ordinal, s.text, _context(item, s.heading), s.heading, s.start_line, s.end_line)
         for ordinal, s in enumerate(texts)
+    )
+
+
+def split_document(document: Document) -> tuple[Passage, ...]:
+    """Split a document."""
+    return tuple(
+        Passage(n, s.text, document.path, s.heading, s.start_line, s.end_line, s.kind)
+        for n, s in enumerate(document.sections)
     )
 
 

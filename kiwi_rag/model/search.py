@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 class Filters:
     """What a search is narrowed to; empty fields do not narrow. All are pushed into both legs.
 
-    ``tags``: all of them must be there. ``since``: signed at or after. ``signer``: principal or key id.
+    ``tags``: all of them must be there. ``since``: signed at or after. ``signer``: principal or key id. Of documents:
+    ``file_type``, ``service``, ``domain``, and ``path``, in which ``*`` stands for any characters, slashes too, and
+    ``?`` for one; without either it is a file, or a folder and all below it.
     """
 
     item_type: ItemType | None = None
@@ -28,6 +30,10 @@ class Filters:
     namespace: str = ""
     signer: str = ""
     since: datetime | None = None
+    file_type: str = ""
+    service: str = ""
+    domain: str = ""
+    path: str = ""
 
     @property
     def is_empty(self) -> bool:

@@ -40,8 +40,12 @@ class SigningKey:
     def sign(self, item: Item, registry: str, signed_at: datetime | None = None) -> Envelope:
         """Return the signed envelope of `item` for the audience `registry`; `signed_at` is now when left out."""
         data = statement.payload(item, registry, signed_at or datetime.now(UTC))
-        signature = self._private.sign(dsse.pae(dsse.PAYLOAD_TYPE, data))
-        return Envelope(dsse.PAYLOAD_TYPE, data, ((self.key_id, signature),))
+        return self.sign_payload(dsse.PAYLOAD_TYPE, data)
+
+    def sign_payload(self, payload_type: str, payload: bytes) -> Envelope:
+        """Return the signed envelope of a payload that is in canonical form already."""
+        signature = self._private.sign(dsse.pae(payload_type, payload))
+        return Envelope(payload_type, payload, ((self.key_id, signature),))
 
     def pem(self, passphrase: str) -> bytes:
         """Return the private key as encrypted PKCS8 PEM.
@@ -64,6 +68,19 @@ def generate(name: str) -> SigningKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return _signing_key(check_name(name), Ed25519PrivateKey.generate())
+
+
+def derived(name: str, secret: bytes, purpose: bytes) -> SigningKey:
+    """Return the key that a secret gives for a purpose, always the same: HKDF-SHA256 (RFC 5869), 32 bytes as the seed.
+
+    For signatures that must be made with nobody there to type a passphrase; the secret guards them.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    seed = HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose).derive(secret)
+    return _signing_key(name, Ed25519PrivateKey.from_private_bytes(seed))
 
 
 def from_pem(name: str, pem: bytes, passphrase: str | None) -> SigningKey:

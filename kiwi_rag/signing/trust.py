@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Protocol
 
 from kiwi_rag.errors import BadSignature, SignatureRefused, UnknownSigner, Unsigned, UsageError, WrongKey
 from kiwi_rag.model import Envelope
@@ -196,8 +197,22 @@ def verify(envelope: Envelope, trust: TrustPolicy, received_at: datetime | None 
     return Verified(read, authorised(trust.who_signed(envelope), read, trust.threshold, received_at))
 
 
+class Claim(Protocol):
+    """What somebody signed: about which item or document, and when."""
+
+    @property
+    def ref(self) -> ItemRef:
+        """What it is about."""
+        ...
+
+    @property
+    def signed_at(self) -> datetime:
+        """When it was signed, as the signer says."""
+        ...
+
+
 def authorised(
-    signers: tuple[Signer, ...], read: Statement, threshold: int = 1, received_at: datetime | None = None
+    signers: tuple[Signer, ...], read: Claim, threshold: int = 1, received_at: datetime | None = None
 ) -> Signer:
     """Return the first of `signers` that may have signed `read`, if at least `threshold` of them may.
 

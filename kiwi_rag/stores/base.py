@@ -179,6 +179,14 @@ class FileStore(VectorStore, Protocol):
         """Remove all items and stamps, for a change of model; versions and audit stay."""
         ...
 
+    async def note(self, name: str, text: str) -> None:
+        """Keep a short text under a name, for who comes next: where a run stands, for instance."""
+        ...
+
+    async def noted(self, name: str) -> str:
+        """Return the text that was kept under a name, an empty one where none was."""
+        ...
+
     def writing(self) -> AbstractAsyncContextManager[None]:
         """Hold the writer lock for a whole run."""
         ...

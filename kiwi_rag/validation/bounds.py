@@ -84,7 +84,7 @@ def check(data: bytes, path: str = "") -> tuple[str | None, list[Finding]]:
 
 def is_clean(text: str) -> bool:
     """Say whether a short text (a name, a tag) holds no control, invisible or direction-changing character."""
-    return not any(True for _ in _offences(text))
+    return not any(True for _ in offences(text))
 
 
 def _not_utf8(data: bytes, error: UnicodeDecodeError, path: str) -> Finding:
@@ -96,7 +96,7 @@ def _not_utf8(data: bytes, error: UnicodeDecodeError, path: str) -> Finding:
 def _character_findings(text: str, path: str) -> Iterator[Finding]:
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
     counts: Counter[str] = Counter()
-    for position in _offences(text):
+    for position in offences(text):
         code, name, hint = _kind(text[position])
         counts[code] += 1
         if counts[code] <= MAX_PLACES:
@@ -113,6 +113,11 @@ def _severity(code: str) -> Severity:
     return "warning" if code in _WARNED else "error"
 
 
+def code_of(char: str) -> str:
+    """Return the code of the finding that a character makes where it has no business."""
+    return _kind(char)[0]
+
+
 def _kind(char: str) -> tuple[str, str, str]:
     return next(((code, name, hint) for pattern, code, name, hint in _KINDS if pattern.match(char)), _OTHER)
 
@@ -121,8 +126,8 @@ def _label(char: str) -> str:
     return f"U+{ord(char):04X} {unicodedata.name(char, '')}".rstrip()
 
 
-def _offences(text: str) -> Iterator[int]:
-    """Yield positions of suspect characters that stand where they have no business."""
+def offences(text: str) -> Iterator[int]:
+    """Yield the positions of characters that are unseen, or reorder others, and have no business where they stand."""
     for match in _SUSPECT.finditer(text):
         if not _is_at_home(text, match.start()):
             yield match.start()

@@ -55,6 +55,9 @@ _TARGET = re.compile(
     r"\]\([ \t]*<?|^ {0,3}\[[^\]\n]{1,200}\]:[ \t]*<?|<(?=[A-Za-z&])|\b(?:href|src|action)[ \t]*=[ \t]*[\"']?",
     re.MULTILINE | re.IGNORECASE,
 )
+_TARGET_END = re.compile(r"[\s)>\"']")
+_ELEMENT_NAME = re.compile(r"<([A-Za-z][\w:-]*)")
+_PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
 _SCHEME = re.compile(r"(javascript|vbscript|data):", re.IGNORECASE)
 _RASTER = re.compile(r"data:image/(?:png|jpe?g|gif|webp|avif)[;,]", re.IGNORECASE)
 _IMAGE = re.compile(
@@ -66,8 +69,20 @@ _PLACEHOLDER = re.compile(r"\{[^}]{1,80}\}|%7B|\$\(|<[a-z_ ]{1,40}", re.IGNORECA
 
 @dataclass(frozen=True, slots=True)
 class _Comment:
+    """A comment, or a note that renders as nothing; ``end`` is where it ends in the file, its mark included."""
+
     start: int
     text: str
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where something hidden stands, as offsets into the text, and what is to be said of it."""
+
+    start: int
+    end: int
+    finding: Finding
 
 
 def check(item_type: ItemType, text: str, path: str = "", severity: Severity = "error") -> list[Finding]:
@@ -78,26 +93,32 @@ def check(item_type: ItemType, text: str, path: str = "", severity: Severity = "
     """
     if item_type is ItemType.SCRIPT:
         return []
+    return [span.finding for span in spans(text, path, severity)[:MAX_PLACES]]
+
+
+def spans(text: str, path: str = "", severity: Severity = "error") -> list[Span]:
+    """Return everything in a Markdown text that is hidden from its reader, with where it stands."""
     visible, comments = _reader_view(text)
     found = [
-        *_comment_findings(comments, severity),
-        *_note_findings(visible, severity),
-        *_styled_findings(visible, severity),
-        *_target_findings(visible, severity),
-        *_image_findings(visible, severity),
+        *_comment_spans(comments, severity),
+        *_note_spans(visible, severity),
+        *_styled_spans(visible, severity),
+        *_target_spans(visible, severity),
+        *_image_spans(visible, severity),
     ]
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
-    return [_placed(finding, bisect_right(starts, finding.line), path) for finding in found[:MAX_PLACES]]
+    return [_placed(span, bisect_right(starts, span.start), path) for span in found]
 
 
-def _placed(finding: Finding, line: int, path: str) -> Finding:
-    return Finding(finding.code, finding.message, line, path, finding.hint, finding.severity)
+def _placed(span: Span, line: int, path: str) -> Span:
+    found = span.finding
+    return Span(span.start, span.end, Finding(found.code, found.message, line, path, found.hint, found.severity))
 
 
-def _comment_findings(comments: list[_Comment], severity: Severity) -> Iterator[Finding]:
+def _comment_spans(comments: list[_Comment], severity: Severity) -> Iterator[Span]:
     for comment in comments:
         if found := _judged(comment, severity):
-            yield found
+            yield Span(comment.start, comment.end, found)
 
 
 def _judged(comment: _Comment, severity: Severity) -> Finding | None:
@@ -108,26 +129,35 @@ def _judged(comment: _Comment, severity: Severity) -> Finding | None:
     if _INSTRUCTION.search(text):
         message = f"an HTML comment that may instruct an agent: {text[:60]!r}"
         hint = "say it in visible text, or remove it"
-        return Finding("hidden.comment-instruction", message, comment.start, "", hint, severity)
+        return Finding("hidden.comment-instruction", message, 0, "", hint, severity)
     if len(words) < 4:
         return None
     message = f"an HTML comment that a reader does not see: {text[:60]!r}"
-    return Finding("hidden.comment", message, comment.start, "", "say it in visible text, or remove it", "warning")
+    return Finding("hidden.comment", message, 0, "", "say it in visible text, or remove it", "warning")
 
 
-def _note_findings(visible: str, severity: Severity) -> Iterator[Finding]:
+def _note_spans(visible: str, severity: Severity) -> Iterator[Span]:
     for match in _NOTE.finditer(visible):
-        if found := _judged(_Comment(match.start(), match[1].rstrip("\"')")), severity):
-            yield found
+        if found := _judged(_Comment(match.start(), match[1].rstrip("\"')"), match.end()), severity):
+            yield Span(match.start(), match.end(), found)
 
 
-def _styled_findings(visible: str, severity: Severity) -> Iterator[Finding]:
+def _styled_spans(visible: str, severity: Severity) -> Iterator[Span]:
     for match in _STYLED_AWAY.finditer(visible):
         message = f"an element that is styled away: {match[0][:60]!r}"
-        yield Finding("hidden.element", message, match.start(), "", "show it, or remove it", severity)
+        found = Finding("hidden.element", message, 0, "", "show it, or remove it", severity)
+        yield Span(match.start(), _end_of_element(visible, match), found)
 
 
-def _target_findings(visible: str, severity: Severity) -> Iterator[Finding]:
+def _end_of_element(visible: str, match: re.Match[str]) -> int:
+    """Return where an element ends: after its closing tag, or with its paragraph where it has none."""
+    name = _ELEMENT_NAME.match(match[0])
+    closed = re.compile(rf"</{re.escape(name[1])}\s*>", re.IGNORECASE) if name else _PARAGRAPH_END
+    found = closed.search(visible, match.end()) or _PARAGRAPH_END.search(visible, match.end())
+    return found.end() if found else len(visible)
+
+
+def _target_spans(visible: str, severity: Severity) -> Iterator[Span]:
     for match in _TARGET.finditer(visible):
         # Renderers decode entities and drop white space before they look at a scheme.
         target = re.sub(r"[\s\x00-\x20]+", "", html.unescape(visible[match.end() : match.end() + 120]))
@@ -136,10 +166,12 @@ def _target_findings(visible: str, severity: Severity) -> Iterator[Finding]:
             raster = bool(_RASTER.match(target))
             message = f"a link or image whose target is {scheme[1].lower()}:"
             hint = "link to a file or an https address"
-            yield Finding("hidden.link", message, match.start(), "", hint, "warning" if raster else severity)
+            found = Finding("hidden.link", message, 0, "", hint, "warning" if raster else severity)
+            end = _TARGET_END.search(visible, match.end())
+            yield Span(match.start(), end.start() if end else len(visible), found)
 
 
-def _image_findings(visible: str, severity: Severity) -> Iterator[Finding]:
+def _image_spans(visible: str, severity: Severity) -> Iterator[Span]:
     for match in _IMAGE.finditer(visible):
         words = f"{match[1]} {match[3] or ''}"
         if len(_WORD.findall(words)) > _LONG_ALT or (_INSTRUCTION.search(words) and len(_WORD.findall(words)) > 6):
@@ -148,7 +180,7 @@ def _image_findings(visible: str, severity: Severity) -> Iterator[Finding]:
             message, hint = "a remote image whose address takes in text, and sends it away", "use a fixed address"
         else:
             continue
-        yield Finding("hidden.image", message, match.start(), "", hint, severity)
+        yield Span(match.start(), match.end(), Finding("hidden.image", message, 0, "", hint, severity))
 
 
 def _reader_view(text: str) -> tuple[str, list[_Comment]]:
@@ -195,8 +227,8 @@ def _comment_block_view(block: str, start: int, comments: list[_Comment]) -> str
     begin = block.find("<!--")
     end = block.find("-->", begin + 4)
     end = len(block) if end < 0 else end
-    comments.append(_Comment(start + begin, block[begin + 4 : end]))
     rest = min(len(block), end + 3)
+    comments.append(_Comment(start + begin, block[begin + 4 : end], start + rest))
     return _blank(block[:rest]) + _inline_view(block[rest:], start + rest, comments)
 
 
@@ -216,9 +248,11 @@ def _inline_view(text: str, start: int, comments: list[_Comment]) -> str:
 
 
 def _comment_end(text: str, match: re.Match[str], start: int, comments: list[_Comment]) -> int:
-    end = text.find("-->", match.end())
-    comments.append(_Comment(start + match.start(), text[match.end() : end if end >= 0 else len(text)]))
-    return end + 3 if end >= 0 else len(text)
+    found = text.find("-->", match.end())
+    end = found + 3 if found >= 0 else len(text)
+    body = text[match.end() : found if found >= 0 else len(text)]
+    comments.append(_Comment(start + match.start(), body, start + end))
+    return end
 
 
 def _closing_runs(text: str) -> dict[int, int]:

@@ -19,15 +19,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from kiwi_rag.errors import Rejected
-from kiwi_rag.model import Admission, Envelope, Finding, Item, has_errors
-from kiwi_rag.refs import ItemRef
-from kiwi_rag.signing import statement
+from kiwi_rag.errors import Rejected, SignatureRefused
+from kiwi_rag.model import Admission, Document, Envelope, Finding, Item, Passage, has_errors
+from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.signing import documents, statement
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation import signature, time, versions
 from kiwi_rag.validation.audit import AuditLog
 from kiwi_rag.validation.content import inspect
+from kiwi_rag.validation.documents import DocumentFile, inspect_document, statement_findings
 from kiwi_rag.validation.issuing import issue
 from kiwi_rag.validation.policy import Policy
 from kiwi_rag.validation.signature import Candidate, Signed
@@ -96,6 +97,42 @@ class ValidationManager:
         audit.append("admitted", str(admission.ref), admission.digest, admission.key_id, {"policy": policy.name})
         return admission
 
+    @span("kiwi.gate", step="inspect-document")
+    def inspect_document(self, file: DocumentFile, policy: Policy, audit: AuditLog) -> Document:
+        """Run steps 0-6 over a workspace's file and return what was kept of it.
+
+        Raises
+        ------
+        Rejected
+            When nothing can be kept; one audit record is written.
+        """
+        document, findings = inspect_document(file, policy)
+        if document is None:
+            raise self.reject(f"{ItemType.DOCUMENT}:{file.path}", findings, policy, audit)
+        return document
+
+    @span("kiwi.gate", step="admit-document")
+    def admit_document(
+        self, document: Document, passages: Sequence[Passage], envelope: Envelope, policy: Policy, audit: AuditLog
+    ) -> Admission:
+        """Run steps 7-9 over a document that was inspected, split and signed; write one audit record either way.
+
+        A document has no version (step 10): a later statement about a path takes the place of the one before.
+
+        Raises
+        ------
+        Rejected
+            With every finding.
+        """
+        signed, findings = self._document_signature(document, passages, envelope, policy)  # 7-9
+        if signed is None or has_errors(findings):
+            claimed = envelope.signatures[0][0] if envelope.signatures else ""
+            self._record(str(document.ref), claimed, findings, policy, audit)
+            raise Rejected(str(document.ref), findings)
+        admission = self._admission(document, signed, (*document.findings, *findings), policy)
+        audit.append("admitted", str(admission.ref), admission.digest, admission.key_id, {"policy": policy.name})
+        return admission
+
     def vet(self, candidate: Candidate, policy: Policy, audit: AuditLog) -> Item:
         """Return the item if steps 0–6 find nothing to refuse: what must hold before anything is signed.
 
@@ -122,10 +159,22 @@ class ValidationManager:
         received = now if policy.received_now else None
         signed, findings = signature.check(candidate, item, self.trust, self.audience, received)  # 7, 8
         if signed is not None:
-            findings += time.check(signed.statement.signed_at, now, policy, candidate.path)  # 9
+            findings += time.check(signed.signed_at, now, policy, candidate.path)  # 9
         if item is not None and not has_errors(findings):
             findings += versions.check(item, history, candidate.path)  # 10
         return signed, tuple(findings)
+
+    def _document_signature(
+        self, document: Document, passages: Sequence[Passage], envelope: Envelope, policy: Policy
+    ) -> tuple[Signed | None, tuple[Finding, ...]]:
+        now = self._now()
+        try:
+            read, signer = documents.verify(envelope, self.trust, now if policy.received_now else None)  # 7, 8
+        except SignatureRefused as error:
+            return None, (signature.finding_of(error, document.path),)
+        findings = statement_findings(read, document, passages, self.audience)
+        findings += time.check(read.signed_at, now, policy, document.path)  # 9
+        return Signed(envelope, read.signed_at, signer), tuple(findings)
 
     def _admission(self, item: Item, signed: Signed, findings: tuple[Finding, ...], policy: Policy) -> Admission:
         return issue(
@@ -137,7 +186,7 @@ class ValidationManager:
                 principal=signed.signer.principal,
                 findings=findings,
                 policy=policy.name,
-                signed_at=signed.statement.signed_at,
+                signed_at=signed.signed_at,
                 admitted_at=self._now(),
             )
         )

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from collections.abc import Sequence
 
 from kiwi_rag.errors import MalformedEnvelope, NotAdmitted
-from kiwi_rag.model import Admission
+from kiwi_rag.model import Admission, Passage
+from kiwi_rag.refs import ItemType
 from kiwi_rag.signing import statement
+from kiwi_rag.signing.documents import parse as parse_document
+from kiwi_rag.signing.documents import passage_digest
 
 _KEY = secrets.token_bytes(32)
 
@@ -32,6 +36,23 @@ def require_sealed(admission: Admission) -> Admission:
     if not genuine:
         raise NotAdmitted(f"{admission.ref} was never admitted by the gate", hint="kiwi add PATH")
     return admission
+
+
+def require_passages(admission: Admission, passages: Sequence[Passage]) -> None:
+    """Return if these are a document's passages as its statement names them, all of them and in order.
+
+    An item's content is signed itself, so its passages can be made again from it; of a document only they are kept.
+
+    Raises
+    ------
+    NotAdmitted
+        When they are not.
+    """
+    if admission.ref.item_type is not ItemType.DOCUMENT:
+        return
+    in_order = sorted(passages, key=lambda passage: passage.ordinal)
+    if tuple(map(passage_digest, in_order)) != parse_document(admission.envelope).passages:
+        raise NotAdmitted(f"{admission.ref}: these are not the passages that were signed", hint="kiwi workspace index")
 
 
 def seal_of(admission: Admission) -> bytes:

@@ -61,6 +61,12 @@ _LINE_SEAM = re.compile(r"(?:[\"'\\]|(?<![ \t]))[ \t]*+\r?\n[ \t]*+(?:[>#*|+-][ 
 _DOTTED = re.compile(r"(?<![\w=-])[\w=-]++(?:\.[\w=+/-]++)+")
 _BEGIN_KEY = re.compile(r"BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY")
 
+# Up to the line that ends it; where there is none, as long as there are long lines of base64.
+_KEY_BODY = re.compile(
+    r"[A-Za-z0-9+/=\s\\\"':,.>#*|-]{0,16384}?-----END [A-Z0-9 ]{0,40}KEY[A-Z ]{0,8}-----"
+    r"|[^\n]{0,80}(?:\s*[A-Za-z0-9+/=]{20,})*"
+)
+
 Detector = Callable[[str], Iterable[str]]
 
 
@@ -88,6 +94,29 @@ def check(text: str, metadata: Mapping[str, Any] | None = None, path: str = "") 
     for kind, secret, _ in _secrets("\n\n".join(_strings(metadata or {}))):
         found.setdefault((kind, secret), 0)
     return [_finding(kind, secret, line, path) for (kind, secret), line in list(found.items())[:MAX_PLACES]]
+
+
+def spans(text: str) -> list[tuple[int, int, str]]:
+    """Return where every credential in `text` stands, as start and end offsets, and of what kind it is.
+
+    A private key's span reaches to the line that ends it. Examples from makers' documentation are left out.
+    """
+    found: dict[tuple[int, int], str] = {}
+    for reading in {reading.text: reading for reading in _readings(text)}.values():
+        for kind, secret, _ in _secrets(reading.text):
+            if not _DOCUMENTED.search(secret):
+                for match in re.finditer(re.escape(secret), reading.text):
+                    start, end = reading.origin(match.start()), reading.origin(match.end() - 1) + 1
+                    found[start, _end_of_key(text, start, end)] = kind
+    return [(start, end, kind) for (start, end), kind in sorted(found.items())]
+
+
+def _end_of_key(text: str, start: int, end: int) -> int:
+    """Return where a private key ends whose beginning was found; any other credential ends where it was found to."""
+    if "PRIVATE KEY" not in text[start:end]:
+        return end
+    body = _KEY_BODY.match(text, end)
+    return max(end, body.end()) if body else end
 
 
 def _is_known(found: Mapping[tuple[str, str], int], kind: str, secret: str, line: int) -> bool:

@@ -57,7 +57,7 @@ class Signed:
     """What steps 7 and 8 established."""
 
     envelope: Envelope
-    statement: statement.Statement
+    signed_at: datetime
     signer: Signer
 
 
@@ -78,7 +78,7 @@ def check(
         signer = authorised(signers, read, trust.threshold, received_at)
     except SignatureRefused as error:
         return None, [finding_of(error, candidate.path)]
-    return (None, mismatches) if mismatches else (Signed(envelope, read, signer), [])
+    return (None, mismatches) if mismatches else (Signed(envelope, read.signed_at, signer), [])
 
 
 def finding_of(error: SignatureRefused, path: str) -> Finding:

@@ -12,7 +12,7 @@ from kiwi_rag.evaluation import metrics
 from kiwi_rag.evaluation.datasets import JudgedQuery
 from kiwi_rag.evaluation.trials import Captured, Trials
 from kiwi_rag.model import Candidate, FusionWeights, ItemScores, Passage
-from kiwi_rag.refs import ITEM_TYPES, ItemRef, ItemType
+from kiwi_rag.refs import ITEM_TYPES, ItemRef
 from kiwi_rag.search.fuse import Found
 from kiwi_rag.tiers import RANKS
 

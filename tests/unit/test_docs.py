@@ -13,7 +13,7 @@ import pytest
 from kiwi_rag import errors
 from kiwi_rag.config import Settings
 from kiwi_rag.formats import locate
-from kiwi_rag.refs import ITEM_TYPES, ItemType
+from kiwi_rag.refs import ITEM_TYPES
 from kiwi_rag.signing import trust_file
 from kiwi_rag.validation.content import inspect
 from tests.shared import ROOT

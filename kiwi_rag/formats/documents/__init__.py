@@ -39,3 +39,9 @@ class ParsedDocument:
     service: str = ""
     domain: str = ""
     findings: tuple[Finding, ...] = ()
+
+
+def parse(path: str, text: str) -> ParsedDocument:
+    """Return what the format of a text makes of it."""
+    lines = text.split("\n")
+    return ParsedDocument("text", path, (Section("text", text, 1, len(lines)),))

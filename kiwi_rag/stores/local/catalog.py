@@ -21,7 +21,7 @@ from kiwi_rag.stores.local.records import (
     stored_item,
     timestamp,
 )
-from kiwi_rag.validation.seal import require_sealed
+from kiwi_rag.validation.seal import require_passages, require_sealed
 
 # Every filter is a parameter, and an empty one does not narrow: one statement, whatever is asked.
 _MATCHING = """
@@ -29,6 +29,9 @@ SELECT i.item_key FROM items i WHERE
     (:item_type = '' OR i.item_type = :item_type) AND (:category = '' OR i.category = :category)
     AND (:author = '' OR i.author = :author) AND (:namespace = '' OR i.namespace = :namespace)
     AND (:signer = '' OR i.principal = :signer OR i.key_id = :signer) AND (:since = '' OR i.signed_at >= :since)
+    AND (:file_type = '' OR i.file_type = :file_type) AND (:service = '' OR i.service = :service)
+    AND (:domain = '' OR i.domain = :domain)
+    AND (:path = '' OR i.item_id GLOB :path OR i.item_id GLOB :below)
     AND (:tag_count = 0 OR :tag_count = (
         SELECT count(*) FROM tags t WHERE t.item_key = i.item_key AND t.tag IN (SELECT value FROM json_each(:tags))))
 """
@@ -42,13 +45,15 @@ FROM items i WHERE i.item_type = ? AND i.folded_id = ?
 """
 _INSERT_ITEM = """
 INSERT INTO items (item_type, item_id, folded_id, namespace, version, digest, content_sha256, payload_type, payload,
-    signatures, key_id, principal, policy, admitted_at, signed_at, path, metadata, category, author)
+    signatures, key_id, principal, policy, admitted_at, signed_at, path, metadata, category, author,
+    file_type, service, domain)
 VALUES (:item_type, :item_id, :folded_id, :namespace, :version, :digest, :content_sha256, :payload_type, :payload,
-    :signatures, :key_id, :principal, :policy, :admitted_at, :signed_at, :path, :metadata, :category, :author)
+    :signatures, :key_id, :principal, :policy, :admitted_at, :signed_at, :path, :metadata, :category, :author,
+    :file_type, :service, :domain)
 """
 _INSERT_PASSAGE = """
-INSERT INTO passages (item_key, ordinal, text, context, heading, start_line, end_line, length)
-VALUES (:item_key, :ordinal, :text, :context, :heading, :start_line, :end_line, :length)
+INSERT INTO passages (item_key, ordinal, text, context, heading, start_line, end_line, kind, length)
+VALUES (:item_key, :ordinal, :text, :context, :heading, :start_line, :end_line, :kind, :length)
 """
 _PUT_SOURCE = """
 INSERT OR REPLACE INTO sources (path, size, mtime_ns, sha256, sig_sha256, gate_stamp, item_type, item_id, digest)
@@ -100,6 +105,7 @@ def check_records(records: Sequence[EmbeddingRecord]) -> Admission:
         raise FingerprintMismatch(f"{first.ref}: its passages were embedded by two models")
     if len({record.passage.ordinal for record in records}) < len(records):
         raise UsageError(f"{first.ref}: two passages have one ordinal")
+    require_passages(first, [record.passage for record in records])
     return first
 
 
@@ -168,17 +174,19 @@ def _is_stored(connection: sqlite3.Connection, row: Mapping[str, Any], records: 
     if old is None or any(old[name] != value for name, value in row.items() if name != "admitted_at"):
         return False
     stored = connection.execute(
-        "SELECT p.ordinal, p.text, p.context, p.heading, p.start_line, p.end_line, v.vector "
+        "SELECT p.ordinal, p.text, p.context, p.heading, p.start_line, p.end_line, p.kind, v.vector "
         "FROM passages p JOIN vectors v USING (passage_key) WHERE p.item_key = ? ORDER BY p.ordinal",
         (old["item_key"],),
     )
-    names = ("ordinal", "text", "context", "heading", "start_line", "end_line")
+    names = ("ordinal", "text", "context", "heading", "start_line", "end_line", "kind")
     wanted = sorted((r.passage.ordinal, r) for r in records)
     rows = [(*(passage_row(0, r.passage, 0)[n] for n in names), vector_bytes(r)) for _, r in wanted]
     return [tuple(s) for s in stored] == rows
 
 
 def _remember_version(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
+    if not row["version"]:  # a document has none
+        return
     # The first content of a version stays on record for good, whatever comes later under its name.
     connection.execute(
         "INSERT OR IGNORE INTO versions (item_type, folded_id, version, content_sha256, digest, seen_at) "
@@ -241,6 +249,7 @@ def history(connection: sqlite3.Connection, ref: ItemRef) -> dict[str, str]:
 
 def _filter_parameters(filters: Filters) -> dict[str, str | int]:
     tags = sorted(set(filters.tags))
+    path = filters.path.rstrip("/").replace("[", "[[]")  # the one other sign that GLOB reads as more than itself
     return {
         "item_type": filters.item_type.value if filters.item_type else "",
         "category": filters.category,
@@ -248,6 +257,11 @@ def _filter_parameters(filters: Filters) -> dict[str, str | int]:
         "namespace": filters.namespace,
         "signer": filters.signer,
         "since": timestamp(filters.since) if filters.since else "",
+        "file_type": filters.file_type,
+        "service": filters.service,
+        "domain": filters.domain,
+        "path": path,
+        "below": f"{path}/*",
         "tags": json.dumps(tags),
         "tag_count": len(tags),
     }

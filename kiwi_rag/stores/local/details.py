@@ -15,7 +15,7 @@ from kiwi_rag.stores.local.records import item_ref, passage
 MAX_KEPT = 20_000
 
 _PASSAGES = """
-SELECT passage_key, ordinal, text, context, heading, start_line, end_line
+SELECT passage_key, ordinal, text, context, heading, start_line, end_line, kind
 FROM passages WHERE passage_key IN (SELECT value FROM json_each(?))
 """
 _ITEMS = """

@@ -11,7 +11,7 @@ from typing import Any
 
 from kiwi_rag.errors import StoreCorrupt
 from kiwi_rag.model import Admission, Envelope, Passage, StoredItem
-from kiwi_rag.refs import ItemRef, ItemType, fold_item_id
+from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.stores.base import SourceStamp
 
 __all__ = ["SourceStamp"]
@@ -29,7 +29,7 @@ def item_row(admission: Admission, path: str) -> dict[str, Any]:
     return {
         "item_type": item.ref.item_type.value,
         "item_id": item.ref.item_id,
-        "folded_id": fold_item_id(item.ref.item_id),
+        "folded_id": item.ref.key[1],
         "namespace": item.ref.namespace,
         "version": item.ref.version or "",
         "digest": admission.digest,
@@ -46,6 +46,7 @@ def item_row(admission: Admission, path: str) -> dict[str, Any]:
         "metadata": json.dumps(_plain(item.metadata), ensure_ascii=False, sort_keys=True),
         "category": str(item.metadata.get("category") or ""),
         "author": str(item.metadata.get("author") or ""),
+        **{name: str(item.metadata.get(name) or "") for name in ("file_type", "service", "domain")},
     }
 
 
@@ -95,7 +96,8 @@ def item_ref(row: sqlite3.Row) -> ItemRef:
 def passage(row: sqlite3.Row) -> Passage:
     """Return a passage from a row of ``passages``."""
     heading = tuple(json.loads(row["heading"]))
-    return Passage(row["ordinal"], row["text"], row["context"], heading, row["start_line"], row["end_line"])
+    lines = row["start_line"], row["end_line"]
+    return Passage(row["ordinal"], row["text"], row["context"], heading, *lines, row["kind"])
 
 
 def passage_row(item_key: int, value: Passage, length: int) -> dict[str, Any]:
@@ -108,6 +110,7 @@ def passage_row(item_key: int, value: Passage, length: int) -> dict[str, Any]:
         "heading": json.dumps(list(value.heading), ensure_ascii=False),
         "start_line": value.start_line,
         "end_line": value.end_line,
+        "kind": value.kind,
         "length": length,
     }
 

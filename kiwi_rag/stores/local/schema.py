@@ -88,7 +88,15 @@ CREATE TRIGGER audit_no_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 
 
 _VERSION_1 = ";\n".join([*CREATE_POSTINGS, _TABLES])
 
-STEPS: tuple[str, ...] = (_VERSION_1,)
+# What documents have and items have not.
+_VERSION_2 = """
+ALTER TABLE passages ADD COLUMN kind TEXT NOT NULL DEFAULT '';
+ALTER TABLE items ADD COLUMN file_type TEXT NOT NULL DEFAULT '';
+ALTER TABLE items ADD COLUMN service TEXT NOT NULL DEFAULT '';
+ALTER TABLE items ADD COLUMN domain TEXT NOT NULL DEFAULT '';
+"""
+
+STEPS: tuple[str, ...] = (_VERSION_1, _VERSION_2)
 """Step *i* (from 0) brings schema version *i* to *i + 1*. Steps are added at the end and never edited."""
 
 SCHEMA_VERSION = len(STEPS)

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 class Closable(Protocol):
     """Something that holds a file open until it is told to let go."""
 
-    def close(self) -> None:
-        """Let go."""
-        ...
+    def close(self) -> None: ...
 
 
 class App:
@@ -370,16 +368,20 @@ class App:
         return f"embedded, {self.registry_dir.resolve()}"
 
     def _local_store(self, name: str, root: Path) -> LocalVectorStore:
+        if name not in self._local:
+            self._local[name] = self.new_local_store(root)
+        return self._local[name]
+
+    def new_local_store(self, root: Path, *below: str) -> LocalVectorStore:
+        """Return a store of this user's in the ``.ai`` folder `root`; the caller closes it."""
         from kiwi_rag.stores.local import LocalVectorStore
         from kiwi_rag.stores.local.ownership import owner_token
 
-        if name not in self._local:
-            if (root / "vectors").is_symlink():  # a clone may hold one that leads into another tier, or anywhere
-                raise StoreError(f"{root / 'vectors'} is a link, which is not followed", hint=f"rm {root / 'vectors'}")
-            token = owner_token(self.user_dir)
-            # A folder for each user of a working copy, so that none moves another's index aside.
-            self._local[name] = LocalVectorStore(root / "vectors" / sha256_hex(token.encode())[:12], token)
-        return self._local[name]
+        if (root / "vectors").is_symlink():  # a clone may hold one that leads into another tier, or anywhere
+            raise StoreError(f"{root / 'vectors'} is a link, which is not followed", hint=f"rm {root / 'vectors'}")
+        token = owner_token(self.user_dir)
+        # A folder for each user of a working copy, so that none moves another's index aside.
+        return LocalVectorStore(root.joinpath("vectors", sha256_hex(token.encode())[:12], *below), token)
 
     def _registry_store(self) -> RegistryVectorStore:
         from kiwi_rag.stores.postgres import RegistryVectorStore

@@ -1,0 +1,131 @@
+"""A workspace's parts, wired: its place, the tier of its documents, what writes and what searches them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, cast
+
+from kiwi_rag.app import App
+from kiwi_rag.errors import NotFound, StoreError, UsageError
+from kiwi_rag.refs import ItemType
+from kiwi_rag.signing import keys
+from kiwi_rag.signing.documents import Indexer
+from kiwi_rag.signing.trust import Signer, TrustPolicy
+from kiwi_rag.tiers import Tier
+from kiwi_rag.validation.policy import policy_of
+from kiwi_rag.workspace.place import Place
+
+if TYPE_CHECKING:
+    from kiwi_rag.stores.base import FileStore
+    from kiwi_rag.stores.local import LocalVectorStore
+    from kiwi_rag.workspace.indexing import Writer
+    from kiwi_rag.workspace.searching import WorkspaceSearcher
+
+TIER = "workspace"
+_KEY = b"kiwi: the key of this user's indexes of documents"
+_IGNORE = "# The index is made from the files of this repository; it never belongs in it.\nvectors/\n"
+
+
+class Workspace:
+    """Everything that a door needs to index and search one workspace's documents; released by `close`.
+
+    Parameters
+    ----------
+    app
+        Settings, model and trust. Its project is the workspace.
+
+    Raises
+    ------
+    NotFound
+        When the app has no project folder.
+    """
+
+    def __init__(self, app: App) -> None:
+        if app.project_dir is None:
+            raise NotFound("there is no workspace here", hint="name its root: kiwi workspace index ROOT")
+        self._app = app
+        self._folder = app.project_dir
+        self._stores: list[LocalVectorStore] = []
+        if self._folder.resolve() == app.user_dir.resolve():
+            hint = "index one repository at a time: kiwi workspace index ROOT"
+            raise UsageError(f"{self._folder.parent} holds the user tier, and is no workspace", hint=hint)
+
+    async def __aenter__(self) -> Workspace:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Release the store."""
+        for store in self._stores:
+            await store.close()
+        self._stores.clear()
+
+    @cached_property
+    def place(self) -> Place:
+        """The workspace's root, name and settings."""
+        return Place.at(self._folder.parent, self._app.settings.workspace_name)
+
+    @cached_property
+    def tier(self) -> Tier[FileStore]:
+        """The tier that holds its documents."""
+        store = self._local_store()
+        return Tier(TIER, 0, cast("FileStore", store), policy_of("documents"), store.audit, self.place.root)
+
+    @cached_property
+    def key(self) -> keys.SigningKey:
+        """The key of this user's own indexes: made from the owner's token, so that nobody has to unlock one."""
+        from kiwi_rag.stores.local.ownership import owner_token
+
+        return keys.derived("indexing", owner_token(self._app.user_dir).encode(), _KEY)
+
+    @cached_property
+    def trust(self) -> TrustPolicy:
+        """Whose statements about documents count in this user's own index: this user's."""
+        return TrustPolicy((Signer("this user", self.key.public_key, types=(ItemType.DOCUMENT,)),))
+
+    @property
+    def writer(self) -> Writer:
+        """The gate, the model and the key, for an index run."""
+        from kiwi_rag.validation.manager import ValidationManager
+        from kiwi_rag.workspace.indexing import Writer
+
+        audience = self._app.settings.registry_name
+        indexer = Indexer(self.key, audience, self.place.name)
+        return Writer(ValidationManager(self.trust, audience), self._app.embed, indexer)
+
+    @property
+    def searcher(self) -> WorkspaceSearcher:
+        """What searches the documents."""
+        from kiwi_rag.workspace.searching import WorkspaceSearcher
+
+        s = self._app.settings
+        return WorkspaceSearcher(self.tier, self._app.embed, self.trust, s.registry_name, self.place, s.deadline)
+
+    def prepare(self) -> None:
+        """Make the folder of the index, kept out of git, if there is none.
+
+        Raises
+        ------
+        NotFound
+            When the root is not there.
+        StoreError
+            When it cannot be made.
+        """
+        if not self.place.root.is_dir():
+            raise NotFound(f"{self.place.root} is no folder", hint="name the workspace's root")
+        try:
+            self._folder.mkdir(exist_ok=True)
+            if not (self._folder / ".gitignore").exists():
+                (self._folder / ".gitignore").write_text(_IGNORE, encoding="utf-8")
+        except OSError as error:
+            raise StoreError(f"cannot make {self._folder}: {error.strerror}") from error
+
+    def _local_store(self) -> LocalVectorStore:
+
+        self._stores.append(self._app.new_local_store(self._folder, "documents"))
+        return self._stores[-1]

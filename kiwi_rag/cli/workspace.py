@@ -1,0 +1,187 @@
+"""``kiwi workspace``: a repository's documents, indexed, watched and searched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kiwi_rag import present
+from kiwi_rag.app import App
+from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
+from kiwi_rag.config import find_project, home_of
+from kiwi_rag.formats.documents import FILE_TYPES
+from kiwi_rag.model import Filters
+from kiwi_rag.model.documents import DocumentQuery, DocumentReply
+
+if TYPE_CHECKING:
+    from kiwi_rag.app.workspace import Workspace
+    from kiwi_rag.workspace.report import WorkspaceReport
+
+ROOT = click.argument(
+    "root", type=click.Path(path_type=Path, exists=True, file_okay=False), required=False, default=None
+)
+FORMATS = ["text", "json", "jsonl", "paths"]
+SHOWN = 20
+"""Failures and warnings that are listed, unless --verbose wants all."""
+
+
+@click.group(epilog='Example: kiwi workspace index, then kiwi workspace search "which services call svc-x"')
+def workspace() -> None:
+    """Index and search a repository's own documents: specs, decisions, code, diagrams, notes."""
+
+
+@workspace.command(epilog="Example: kiwi workspace index, or kiwi workspace index . --file docs/a.md")
+@ROOT
+@click.option("--file", "files", multiple=True, type=click.Path(path_type=Path), help="Only this file; repeatable.")
+@click.option("--rebuild", is_flag=True, help="Empty the index first.")
+@click.pass_obj
+def index(session: Session, root: Path | None, files: tuple[Path, ...], rebuild: bool) -> int:
+    """Bring the index of ROOT (default: this project, or this folder) up to its files.
+
+    Only what changed is read and embedded. Left out is what .gitignore and .kiwiignore name. Safe to stop and to run
+    again. Exit code 3: some files could not be indexed, and are listed.
+    """
+    _place(session, root)
+    return session.run(lambda app: _index(session, app, files, rebuild))
+
+
+@workspace.command(epilog='Example: kiwi workspace search "POST /check-ins" --file-type openapi')
+@click.argument("query", nargs=-1, required=True)
+@click.option("--root", type=click.Path(path_type=Path, exists=True, file_okay=False), help="The workspace's root.")
+@click.option("--file-type", type=click.Choice(FILE_TYPES), default=None, help="Only files of this type.")
+@click.option("--service", default="", help="Only files about this service.")
+@click.option("--domain", default="", help="Only files of this domain.")
+@click.option("--path", default="", help="Only this file or folder, or paths that this pattern with * matches.")
+@click.option("--limit", "-n", type=int, help="Hits to show; default 10.")
+@click.option("--per-file", type=click.IntRange(min=0), default=2, show_default=True, help="Hits of one file; 0: any.")
+@click.option("--alpha", type=float, default=None, help="Weight of the vector leg, 0 to 1.")
+@click.option("--explain", is_flag=True, help="Show how each score came about.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.pass_obj
+def search(
+    session: Session,
+    query: tuple[str, ...],
+    root: Path | None,
+    file_type: str | None,
+    service: str,
+    domain: str,
+    path: str,
+    limit: int | None,
+    per_file: int,
+    alpha: float | None,
+    explain: bool,
+    form: str,
+) -> int:
+    """Find passages of documents by meaning and by words; each is verified before it is shown."""
+    _place(session, root)
+    filters = Filters(file_type=file_type or "", service=service, domain=domain, path=path)
+
+    async def ask(app: App) -> DocumentReply:
+        from kiwi_rag.app.workspace import Workspace
+
+        asked = DocumentQuery(" ".join(query), filters, app.settings.limit, per_file, alpha)
+        async with Workspace(app) as opened:
+            return await opened.searcher.search(asked)
+
+    reply = session.run(ask, limit=limit)
+    _show(session, reply, form, explain)
+    return exit_code_of(reply)
+
+
+@workspace.command(epilog="Example: kiwi --json workspace stats")
+@ROOT
+@click.pass_obj
+def stats(session: Session, root: Path | None) -> int:
+    """Show what the index holds, and whether its last run was completed."""
+    from kiwi_rag.app.workspace import Workspace
+    from kiwi_rag.present.documents import workspace_text
+    from kiwi_rag.workspace.standing import standing
+
+    _place(session, root)
+
+    async def look(app: App) -> Mapping[str, Any]:
+        async with Workspace(app) as opened:
+            return await standing(opened.place, opened.tier)
+
+    told = session.run(look)
+    session.data(told) if session.as_json else session.out(workspace_text(told))
+    return DONE
+
+
+def exit_code_of(reply: DocumentReply) -> int:
+    """Return 0 when complete, 3 when a hit was refused, 1 when the index did not answer."""
+    if reply.complete:
+        return DONE
+    return PARTLY if reply.outcome.state in ("ok", "refused") else FAILED
+
+
+def _place(session: Session, root: Path | None) -> None:
+    """Make `root` this run's project; else the project that is found from here upwards, else this folder."""
+    session.project = root or session.project
+    if session.project is None and find_project(Path.cwd(), home_of(session.around.environment())) is None:
+        session.project = Path.cwd()
+
+
+async def _index(session: Session, app: App, files: tuple[Path, ...], rebuild: bool) -> int:
+    from kiwi_rag.app.workspace import Workspace
+    from kiwi_rag.workspace import indexing
+
+    async with Workspace(app) as opened:
+        opened.prepare()
+        if rebuild:
+            await opened.tier.store.clear()
+        paths = [opened.place.relative(file) for file in files] if files else None
+        with session.bar("index workspace", "files") as planned:
+            listener = indexing.Listener(planned)
+            report = await indexing.index(opened.place, opened.tier, opened.writer, paths, listener)
+        return _told(session, opened, report, getattr(app.embed, "encoded", 0))
+
+
+def _told(session: Session, opened: Workspace, report: WorkspaceReport, encoded: int) -> int:
+    if session.as_json:
+        session.data({**report.as_dict(), "encoded": encoded, "root": str(opened.place.root)})
+    else:
+        session.out(
+            f"{len(report.indexed)} indexed, {report.unchanged} unchanged, {len(report.moved)} moved, "
+            f"{len(report.removed)} removed, {len(report.skipped)} skipped, {len(report.failed)} failed; "
+            f"{report.passages} passages, {encoded} encoded"
+        )
+    _list(session, report)
+    return PARTLY if report.failed else DONE
+
+
+def _list(session: Session, report: WorkspaceReport) -> None:
+    """Say on stderr what a person may want to mend."""
+    lines = [f"failed   {path}: {error.message}" + _hint(error.hint) for path, error in report.failed.items()]
+    lines += [f"warning  {found.where}: {found.message}" + _hint(found.hint) for found in report.warnings]
+    if session.verbose:
+        lines += [f"skipped  {path}: {reason}" for path, reason in report.skipped.items()]
+    shown = lines if session.verbose else lines[:SHOWN]
+    for line in shown:
+        session.say(line)
+    if len(lines) > len(shown):
+        session.say(f"{len(lines) - len(shown)} more; all of them: kiwi --verbose workspace index --rebuild")
+
+
+def _hint(hint: str) -> str:
+    return f" ({hint})" if hint else ""
+
+
+def _show(session: Session, reply: DocumentReply, form: str, explain: bool) -> None:
+    from kiwi_rag.present import documents
+
+    if session.as_json:
+        session.data(documents.documents_json(reply))
+    elif form == "json":
+        session.data(documents.documents_json(reply)["hits"])
+    elif form == "jsonl":
+        for rank, hit in enumerate(reply.hits, start=1):
+            session.out(present.json_text(documents.document_json(rank, hit), indent=None))
+    elif reply.hits:
+        text = documents.documents_paths(reply) if form == "paths" else None
+        session.out(text or documents.documents_text(reply, session.style, explain))
+    for line in documents.document_notices(reply):
+        session.say(line)

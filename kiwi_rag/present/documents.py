@@ -1,0 +1,107 @@
+"""Documents that were found → text, Markdown, JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kiwi_rag.model.documents import DocumentHit, DocumentReply
+from kiwi_rag.present.text import Style, plain, safe
+
+SNIPPET_CHARACTERS = 160
+
+
+def documents_text(reply: DocumentReply, style: Style = plain, explain: bool = False) -> str:
+    """Return hits as two lines each: rank, place, heading and score; the passage's beginning."""
+    return "\n".join(line for rank, hit in enumerate(reply.hits, start=1) for line in _lines(rank, hit, style, explain))
+
+
+def documents_paths(reply: DocumentReply) -> str:
+    """Return one ``path:line`` a hit."""
+    return "\n".join(f"{safe(hit.path)}:{hit.passage.start_line}" for hit in reply.hits)
+
+
+def documents_json(reply: DocumentReply) -> dict[str, Any]:
+    """Return the whole reply, JSON-ready."""
+    outcome = reply.outcome
+    return {
+        "query": reply.query.text,
+        "kind": reply.kind,
+        "complete": reply.complete,
+        "hits": [document_json(rank, hit) for rank, hit in enumerate(reply.hits, start=1)],
+        "index": {"state": outcome.state, "seconds": round(outcome.seconds, 4), "error": outcome.error},
+        "refused": [{"path": r.ref.item_id, "code": r.code, "reason": r.reason} for r in reply.refused],
+        "gone": list(reply.gone),
+        "read_as": dict(reply.read_as),
+    }
+
+
+def document_json(rank: int, hit: DocumentHit) -> dict[str, Any]:
+    """Return one hit, JSON-ready."""
+    passage = hit.passage
+    return {
+        "rank": rank,
+        "path": hit.path,
+        "start_line": passage.start_line,
+        "end_line": passage.end_line,
+        "heading": list(passage.heading),
+        "kind": passage.kind,
+        **{name: hit.metadata.get(name, "") for name in ("file_type", "title", "service", "domain", "last_modified")},
+        "git_commit": hit.metadata.get("git_commit", ""),
+        "score": round(hit.score, 6),
+        "parts": {name: round(part, 6) if isinstance(part, float) else part for name, part in hit.parts.items()},
+        "changed": hit.changed,
+        "verified": True,
+        "signer": hit.principal,
+        "key_id": hit.key_id,
+        "digest": hit.digest,
+        "text": passage.text,
+    }
+
+
+def document_notices(reply: DocumentReply) -> Sequence[str]:
+    """Return what a person should know beside the hits."""
+    found = [f"{code}: {reason}" for code, reason in ((r.code, r.reason) for r in reply.refused)]
+    if reply.outcome.error:
+        found.append(f"the index did not answer: {reply.outcome.error['message']}")
+    if reply.gone:
+        found.append(f"{len(reply.gone)} files that were found are gone: kiwi workspace index")
+    if any(hit.changed for hit in reply.hits):
+        found.append("files marked * changed since they were indexed: kiwi workspace index")
+    if not reply.hits and reply.outcome.state == "ok":
+        found.append("nothing found")
+    return found + [f"{word!r} was read as {meant!r}" for word, meant in reply.read_as.items()]
+
+
+def workspace_text(stats: Mapping[str, Any]) -> str:
+    """Return how an index of a workspace stands."""
+    types = ", ".join(f"{count} {name}" for name, count in stats["file_types"].items())
+    lines = [
+        f"workspace  {stats['workspace']}  {stats['root']}",
+        f"documents  {stats['documents']}  ({types})" if types else f"documents  {stats['documents']}",
+        f"passages   {stats['passages']}",
+        f"run        {stats['run'] or 'none yet'}",
+        f"model      {stats['model'] or '–'}",
+        f"size       {stats['bytes'] / (1 << 20):.1f} MiB  {stats['path']}",
+    ]
+    return safe("\n".join([*lines, *(f"problem    {problem}" for problem in stats["problems"])]))
+
+
+def _lines(rank: int, hit: DocumentHit, style: Style, explain: bool) -> Sequence[str]:
+    passage = hit.passage
+    place = f"{safe(hit.path)}:{passage.start_line}-{passage.end_line}{' *' if hit.changed else ''}"
+    heading = safe(" > ".join(passage.heading) or hit.metadata.get("title", ""))
+    kind = style(f"{hit.metadata.get('file_type', '')}/{passage.kind}", "dim")
+    lines = [f"{rank:>2}. {style(place, 'id')}  {heading}  {kind}  {hit.score:.3f}", f"    {_snippet(passage.text)}"]
+    if explain:
+        lines.append("    " + ", ".join(f"{name} {_shown(part)}" for name, part in hit.parts.items()))
+    return lines
+
+
+def _snippet(text: str) -> str:
+    line = safe(" ".join(text.split()))
+    return line if len(line) <= SNIPPET_CHARACTERS else f"{line[: SNIPPET_CHARACTERS - 1].rstrip()}…"
+
+
+def _shown(part: object) -> str:
+    return f"{part:.4g}" if isinstance(part, float) else str(part)

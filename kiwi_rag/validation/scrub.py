@@ -1,0 +1,121 @@
+"""Steps 0, 5 and 6 for documents: what may not be shown is taken out and reported, and the rest of the file stays.
+
+An item with a credential or a hidden instruction is refused; its author is there to mend it. A workspace's files are
+as they are, and one that vanished from the index would be missed. Lines stay where they are: only what stands in them
+is replaced.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Iterator
+
+from kiwi_rag.model import Finding, Severity
+from kiwi_rag.validation import bounds, hidden, secrets
+
+REDACTED = "[redacted]"
+HIDDEN = "[hidden text]"
+MAX_PLACES = 20
+
+_BINARY_SAMPLE = 8192
+
+
+def is_binary(data: bytes) -> bool:
+    """Say whether bytes are no text: git's rule, a NUL near the beginning, unless a byte-order mark explains it."""
+    return b"\0" in data[:_BINARY_SAMPLE] and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+
+
+def decode(data: bytes, path: str) -> tuple[str, list[Finding]]:
+    """Return bytes as text with line feeds alone between lines, without a byte-order mark.
+
+    What is neither UTF-8 nor marked as UTF-16 is read as Windows-1252, of which Latin-1's letters are a part; a warning
+    says so.
+    """
+    found = []
+    try:
+        text = data.decode(_unicode_of(data))
+    except UnicodeDecodeError as error:
+        text = data.decode("cp1252", "replace")
+        line = data.count(b"\n", 0, error.start) + 1
+        hint = "save the file as UTF-8"
+        found.append(Finding("document.encoding", "not UTF-8, read as Windows-1252", line, path, hint, "warning"))
+    return text.removeprefix("\ufeff").replace("\r\n", "\n"), found
+
+
+def without_unseen(text: str, path: str) -> tuple[str, list[Finding]]:
+    """Return `text` without characters that a reader cannot see or that reorder others, and a warning a kind of them.
+
+    A control character becomes a space, so that words stay apart; the others leave nothing.
+    """
+    offences = list(bounds.offences(text))
+    if not offences:
+        return text, []
+    pieces, last = [], 0
+    kinds: dict[str, tuple[int, int]] = {}
+    for position in offences:
+        code = bounds.code_of(text[position])
+        count, line = kinds.get(code, (0, 0))
+        kinds[code] = count + 1, line or text.count("\n", 0, position) + 1
+        pieces += [text[last:position], " " if code == "bounds.control" else ""]
+        last = position + 1
+    return "".join([*pieces, text[last:]]), [_unseen(code, *places, path) for code, places in kinds.items()]
+
+
+def without_secrets(text: str, path: str) -> tuple[str, list[Finding]]:
+    """Return `text` with every live-format credential replaced by `REDACTED`, and a warning for each."""
+    spans = secrets.spans(text)
+    found = [
+        Finding(
+            "secrets.redacted",
+            f"a live-format credential ({kind}) was taken out",
+            text.count("\n", 0, start) + 1,
+            path,
+            "revoke it where it was issued; name where it is kept instead",
+            "warning",
+        )
+        for start, _, kind in spans
+    ]
+    return _replaced(text, [(start, end) for start, end, _ in spans], REDACTED), found[:MAX_PLACES]
+
+
+def without_hidden(text: str, path: str, severity: Severity) -> tuple[str, list[Finding]]:
+    """Return a Markdown text without what is hidden from its reader and may speak to an agent; warnings for each."""
+    spans = [span for span in hidden.spans(text, path, severity) if span.finding.is_error]
+    clean = _replaced(text, [(span.start, span.end) for span in spans], HIDDEN)
+    return clean, [_as_warning(span.finding) for span in spans[:MAX_PLACES]]
+
+
+def _unicode_of(data: bytes) -> str:
+    return "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
+
+
+def _unseen(code: str, count: int, line: int, path: str) -> Finding:
+    places = "1 place" if count == 1 else f"{count} places"
+    message = f"characters that a reader cannot see, or that reorder others, were taken out in {places}"
+    return Finding(code, message, line, path, "remove them", "warning")
+
+
+def _as_warning(found: Finding) -> Finding:
+    return Finding(found.code, f"taken out: {found.message}", found.line, found.path, found.hint, "warning")
+
+
+def _replaced(text: str, spans: Iterable[tuple[int, int]], mark: str) -> str:
+    pieces, last = [], 0
+    for start, end in _joined(spans):
+        pieces += [text[last:start], mark, "\n" * text.count("\n", start, end)]
+        last = end
+    return "".join([*pieces, text[last:]])
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the spans in order, those that overlap as one."""
+    current: tuple[int, int] | None = None
+    for start, end in sorted(spans):
+        if current and start <= current[1]:
+            current = current[0], max(current[1], end)
+            continue
+        if current:
+            yield current
+        current = start, end
+    if current:
+        yield current

@@ -1,0 +1,287 @@
+"""Bringing an index up to a workspace's files: walk → read → inspect → split → sign → admit → embed → store.
+
+A file whose size and times are those of the last run is not opened; one whose bytes are the same is not embedded; a
+passage whose text is known is not encoded. What was stored is durable, so a run that is killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from kiwi_rag.embedding.base import EmbeddingProvider
+from kiwi_rag.errors import EmbeddingError, MalformedEnvelope, Rejected, SourceUnreadable
+from kiwi_rag.ingest.encoding import Work, encoded
+from kiwi_rag.model import Document, sha256_hex
+from kiwi_rag.passages import split_document
+from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.signing.documents import Indexer
+from kiwi_rag.stores.base import FileStore, SourceStamp
+from kiwi_rag.telemetry import span
+from kiwi_rag.tiers import Tier
+from kiwi_rag.validation.documents import DocumentFile
+from kiwi_rag.validation.manager import ValidationManager
+from kiwi_rag.workspace.commits import head_commit
+from kiwi_rag.workspace.ignoring import leaves_out_on_the_way
+from kiwi_rag.workspace.place import Place
+from kiwi_rag.workspace.report import WorkspaceReport
+from kiwi_rag.workspace.walking import FoundFile, NotWalked, look, walk
+
+FORMATS_VERSION = 1
+"""Raise it when a format, the splitter or the gate makes other passages of a file: every file is then read again."""
+
+RUN = "workspace-run"
+"""The note that says where a run over the whole workspace stands."""
+BEGUN, COMPLETE, PARTLY = "begun", "complete", "partly"
+"""From its first write on; after its last; and the same where files failed."""
+
+TICK_NS = 2_000_000_000
+"""A file that changed within so many nanoseconds before it was read may change again without its times telling: some
+file systems count in steps of two seconds. It is read once more by the next run (git calls such entries racy)."""
+
+_NO_DOCUMENT = ("bounds.binary", "bounds.empty", "bounds.size")
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """What writing documents needs beside a tier: the gate, the model, and who answers for the index."""
+
+    gate: ValidationManager
+    embed: EmbeddingProvider
+    indexer: Indexer
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who is told how a run goes on.
+
+    ``planned`` hears once how many files are new or changed, and returns what to call as they are done; ``stored``
+    hears each path as soon as its document is durable.
+    """
+
+    planned: Callable[[int], Callable[[int], None]] = lambda _: lambda _: None
+    stored: Callable[[str], None] = lambda _: None
+
+
+SILENT = Listener()
+
+
+async def index(
+    place: Place,
+    to: Tier[FileStore],
+    writer: Writer,
+    paths: Sequence[str] | None = None,
+    listener: Listener = SILENT,
+) -> WorkspaceReport:
+    """Bring the index up to the workspace, or to its files at `paths` alone; return what was done.
+
+    A file that cannot be read or is refused keeps what was last admitted of it, and is reported. May be stopped
+    anywhere and run again.
+
+    Raises
+    ------
+    NotFound
+        When the root is not there.
+    StoreError
+        When the index cannot be read or written; nothing is half-written.
+    """
+    async with to.store.writing():
+        await _clear_other_model(to.store, writer)
+        run = _Run(place, to, writer, rules(place, to, writer), await to.store.sources(), listener)
+        changed = await asyncio.to_thread(run.survey, paths)
+        whole = paths is None
+        if whole and (changed or run.gone):
+            await to.store.note(RUN, BEGUN)
+        run.progress = listener.planned(len(changed))
+        await run.store(changed)
+        await run.finish(whole=whole)
+    return run.report
+
+
+def rules(place: Place, to: Tier[FileStore], writer: Writer) -> str:
+    """Return a name for the rules that files are judged, split, signed and embedded by; another name, another run."""
+    indexer = writer.indexer
+    parts = (
+        FORMATS_VERSION,
+        indexer.key.key_id,
+        indexer.registry,
+        indexer.workspace,
+        to.policy,
+        sorted(place.domains.items()),
+        sorted(place.services.items()),
+        writer.embed.fingerprint,
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+@dataclass(slots=True)
+class _Run:
+    """One pass over a workspace, and what it met. ``fresh`` is digest → path of files that were stored."""
+
+    place: Place
+    to: Tier[FileStore]
+    writer: Writer
+    rules: str
+    known: Mapping[str, SourceStamp]
+    listener: Listener
+    report: WorkspaceReport = field(default_factory=WorkspaceReport)
+    touched: list[SourceStamp] = field(default_factory=list)
+    gone: dict[str, SourceStamp] = field(default_factory=dict)
+    fresh: dict[str, str] = field(default_factory=dict)
+    progress: Callable[[int], None] = lambda _: None
+
+    def survey(self, paths: Sequence[str] | None) -> list[FoundFile]:
+        """Return the files that are new or may have changed, by their size and times; note those that are gone."""
+        found = list(walk(self.place.root) if paths is None else self._named(paths))
+        for refused in (entry for entry in found if isinstance(entry, NotWalked)):
+            self.report.failed[refused.path] = refused.error
+        files = [entry for entry in found if isinstance(entry, FoundFile)]
+        there = {file.path for file in files}
+        meant = self.known if paths is None else [path for path in paths if path in self.known]
+        self.gone = {path: self.known[path] for path in meant if path not in there and not self._may_be_there(path)}
+        return [file for file in files if not self._is_settled(file)]
+
+    def _named(self, paths: Sequence[str]) -> Iterable[FoundFile | NotWalked]:
+        for path in dict.fromkeys(paths):
+            if not leaves_out_on_the_way(self.place.root, path) and (entry := look(self.place.root, path)):
+                yield entry
+
+    def _may_be_there(self, path: str) -> bool:
+        """Whether a file stands in a place that could not be looked at."""
+        return any(failed in (".", path) or path.startswith(f"{failed}/") for failed in self.report.failed)
+
+    def _is_settled(self, file: FoundFile) -> bool:
+        """Whether a file is as it was, or its size alone says that it is no document."""
+        before = self.known.get(file.path)
+        limit = self.to.policy.max_bytes
+        if not 0 < file.size <= limit:
+            self.report.skipped[file.path] = f"over {limit >> 20} MiB" if file.size else "empty"
+            if before:
+                self.gone[file.path] = before
+            return True
+        seen = (file.size, file.changed_ns, self.rules)
+        if before is None or (before.size, before.mtime_ns, before.gate_stamp) != seen:
+            return False
+        self.report.unchanged += 1
+        return True
+
+    async def store(self, changed: Sequence[FoundFile]) -> None:
+        """Read, admit, embed and store what changed; a model that fails ends it, and every file left over says so."""
+        commit = await asyncio.to_thread(head_commit, self.place.root) if changed else ""
+        left = dict.fromkeys(file.path for file in changed)
+        try:
+            async with aclosing(encoded(self._works(changed, commit, left), self.writer.embed)) as ready:
+                async for work, records in ready:
+                    with span("kiwi.store", tier=self.to.name, step="upsert", passages=len(records)):
+                        await self.to.store.upsert(records, work.stamp)
+                    left.pop(work.stamp.path, None)
+                    self._stored(work)
+        except EmbeddingError as error:
+            self.report.failed.update(dict.fromkeys(left, error))
+
+    def _stored(self, work: Work) -> None:
+        path = work.stamp.path
+        self.report.indexed.append(path)
+        self.report.passages += len(work.passages)
+        if path not in self.known:
+            self.fresh[work.stamp.sha256] = path
+        self.listener.stored(path)
+        self.progress(1)
+
+    async def _works(self, changed: Sequence[FoundFile], commit: str, left: dict[str, None]) -> AsyncGenerator[Work]:
+        for file in changed:
+            work = await asyncio.to_thread(self._work, file.path, commit)
+            if work is None:
+                left.pop(file.path, None)
+                self.progress(1)
+            else:
+                yield work
+
+    def _work(self, path: str, commit: str) -> Work | None:
+        """Return one file, admitted and split; None where nothing is to be stored of it, which the report tells."""
+        try:
+            read = self._read(path, commit)
+            return self._admitted(*read) if read else None
+        except FileNotFoundError:  # deleted between listing and reading
+            self._lose(path)
+        except Rejected as error:
+            self._refused(path, error)
+        except (SourceUnreadable, MalformedEnvelope) as error:
+            self.report.failed[path] = error
+        return None
+
+    def _read(self, path: str, commit: str) -> tuple[DocumentFile, SourceStamp] | None:
+        """Return a file's bytes and its stamp; None where the bytes are those of the last run."""
+        data, entry = self.place.read(path, self.to.policy.max_bytes)
+        digest, changed_ns = sha256_hex(data), max(entry.st_mtime_ns, entry.st_ctime_ns)
+        seen = changed_ns if time.time_ns() - changed_ns > TICK_NS else 0
+        stamp = SourceStamp(path, entry.st_size, seen, digest, "", self.rules, ItemType.DOCUMENT, path, digest)
+        before = self.known.get(path)
+        if before and (before.sha256, before.gate_stamp) == (digest, self.rules):
+            self.report.unchanged += 1
+            self.touched.append(stamp)
+            return None
+        modified = datetime.fromtimestamp(int(entry.st_mtime), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        labels = {"last_modified": modified, "git_commit": commit, "service": self.place.service_of(path)}
+        return DocumentFile(path, data, labels), stamp
+
+    def _admitted(self, file: DocumentFile, stamp: SourceStamp) -> Work | None:
+        gate, to = self.writer.gate, self.to
+        document = self._with_domain(gate.inspect_document(file, to.policy, to.audit))
+        passages = split_document(document)
+        envelope = self.writer.indexer.sign(document, passages, datetime.now(UTC))
+        admission = gate.admit_document(document, passages, envelope, to.policy, to.audit)
+        self.report.warnings += document.findings
+        return Work(admission, passages, stamp)
+
+    def _with_domain(self, document: Document) -> Document:
+        """Return a document with the domain that the settings name for its service, where it names none itself."""
+        said, service = str(document.metadata["domain"]), str(document.metadata["service"])
+        domain = said or self.place.domains.get(service, "")
+        return replace(document, metadata={**document.metadata, "domain": domain})
+
+    def _refused(self, path: str, error: Rejected) -> None:
+        """Note a file that the gate keeps nothing of: it is no document, or it is refused."""
+        reasons = [finding.message for finding in error.findings if finding.code in _NO_DOCUMENT]
+        if not reasons:
+            self.report.failed[path] = error
+            return
+        self.report.skipped[path] = reasons[0]
+        self._lose(path)
+
+    def _lose(self, path: str) -> None:
+        if path in self.known:
+            self.gone[path] = self.known[path]
+
+    async def finish(self, *, whole: bool) -> None:
+        """Remove what is gone, now that what moved is there under its new name; keep the stamps of what was touched."""
+        for stamp in self.touched:
+            await self.to.store.put_source(stamp)
+        for path, stamp in self.gone.items():
+            await self._remove(path, stamp)
+        self.report.complete = not self.report.failed
+        if whole:
+            state = COMPLETE if self.report.complete else PARTLY
+            if await self.to.store.noted(RUN) != state:
+                await self.to.store.note(RUN, state)
+
+    async def _remove(self, path: str, stamp: SourceStamp) -> None:
+        await self.to.store.delete(ItemRef(ItemType.DOCUMENT, path))
+        await self.to.store.delete_source(path)
+        self.to.audit.append("removed", f"{ItemType.DOCUMENT}:{path}", stamp.digest, "", {"path": path})
+        new = self.fresh.pop(stamp.sha256, "")
+        if new:
+            self.report.moved[new] = path
+        else:
+            self.report.removed.append(path)
+
+
+async def _clear_other_model(store: FileStore, writer: Writer) -> None:
+    held = (await store.status()).fingerprint
+    if held and held != str(writer.embed.fingerprint):
+        await store.clear()

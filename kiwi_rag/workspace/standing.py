@@ -1,0 +1,42 @@
+"""How the index of a workspace stands."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kiwi_rag.model import Filters
+from kiwi_rag.signing.documents import parse
+from kiwi_rag.stores.base import FileStore
+from kiwi_rag.tiers import Tier
+from kiwi_rag.workspace.indexing import COMPLETE, RUN
+from kiwi_rag.workspace.place import Place
+
+
+async def standing(place: Place, tier: Tier[FileStore]) -> Mapping[str, Any]:
+    """Return counts, the state of the last run and the index's place and size in bytes, JSON-ready."""
+    status = await tier.store.status()
+    documents = await tier.store.list(Filters())
+    types = Counter(parse(document.envelope).metadata.get("file_type", "") for document in documents)
+    run = await tier.store.noted(RUN)
+    path = Path(str(status.details.get("path", "")))
+    return {
+        "workspace": place.name,
+        "root": str(place.root),
+        "documents": status.items,
+        "passages": status.passages,
+        "file_types": dict(sorted(types.items())),
+        "run": run,
+        "complete": run == COMPLETE,
+        "model": status.fingerprint,
+        "path": str(path.parent),
+        "bytes": _size(path.parent),
+        "problems": list(status.problems),
+    }
+
+
+def _size(folder: Path) -> int:
+    return sum((Path(parent) / name).stat().st_size for parent, _, names in os.walk(folder) for name in names)
