@@ -17,6 +17,7 @@ from kiwi_rag.search.asked import Asked
 from kiwi_rag.search.asking import ask_candidates, ask_deeper, ask_first
 from kiwi_rag.search.federate import DEEPER, MAX_DEPTH, check
 from kiwi_rag.search.fuse import near, saturated
+from kiwi_rag.search.verify import HitChanged
 from kiwi_rag.search.weights import default_weights
 from kiwi_rag.signing import documents
 from kiwi_rag.signing.documents import DocumentStatement, passage_digest
@@ -30,12 +31,6 @@ from kiwi_rag.workspace.place import Place
 
 PATH_SHARE = 0.05
 """What a file gains whose path holds all words of the question."""
-
-
-class DocumentChanged(Refused):
-    """What the index says of a document is not what was signed."""
-
-    code = "changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +113,14 @@ class WorkspaceSearcher:
             When it does not verify, or the index's columns differ from what was signed.
         """
         if stored is None:
-            raise DocumentChanged(f"{ref_path} left the index while it was being searched")
+            raise HitChanged(f"{ref_path} left the index while it was being searched")
         if stored.problem:
-            raise DocumentChanged(stored.problem)
+            raise HitChanged(stored.problem)
         received = stored.admitted_at if self._tier.policy.received_now else None
         read, signer = documents.verify(stored.envelope, self._trust, received)
         wanted = (self._audience, self._place.name, ref_path, stored.content_sha256, stored.digest)
         if (read.registry, read.workspace, read.path, read.content_sha256, digest_of(stored.envelope)) != wanted:
-            raise DocumentChanged(f"what the index says of {ref_path} is not what was signed")
+            raise HitChanged(f"what the index says of {ref_path} is not what was signed")
         return _Verified(read, signer, stored.digest)
 
     def state_of(self, path: str, content_sha256: str) -> str:
@@ -214,7 +209,7 @@ class _Chosen:
             return
         passage, digests = entry.candidate.passage, verified.statement.passages
         if not 0 <= passage.ordinal < len(digests) or digests[passage.ordinal] != passage_digest(passage):
-            self._refuse(entry.candidate, DocumentChanged(f"the index shows text of {path} that was not signed"))
+            self._refuse(entry.candidate, HitChanged(f"the index shows text of {path} that was not signed"))
             return
         self._taken[path] += 1
         self.hits.append(_hit(entry, verified, self._states[path] == "changed"))

@@ -45,6 +45,17 @@ BACKENDS: dict[str, Backend] = {
 }
 
 
+DOCUMENT_BACKENDS: dict[str, Backend] = {"local": local(50_000), "local-over-limit": local(0)}
+"""Those that keep documents; the one that `tests.conformance.documents` signs for is ``harbour``."""
+
+
+@pytest.fixture(params=DOCUMENT_BACKENDS)
+async def documents(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[VectorStore]:
+    """An empty store of documents of each backend in turn."""
+    async with DOCUMENT_BACKENDS[request.param](tmp_path) as opened:
+        yield opened
+
+
 @pytest.fixture(params=BACKENDS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[VectorStore]:
     """An empty store of each backend in turn."""

@@ -1,0 +1,72 @@
+"""Documents for stores: really inspected, signed and admitted by the gate; vectors from a seeded generator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from kiwi_rag.model import Admission, EmbeddingRecord, Passage
+from kiwi_rag.refs import ITEM_TYPES, ItemType
+from kiwi_rag.signing.documents import Indexer
+from kiwi_rag.signing.keys import SigningKey
+from kiwi_rag.signing.trust import Signer, TrustPolicy
+from kiwi_rag.validation.audit import AuditHead, AuditRecord, seal_record, verify_records
+from kiwi_rag.validation.documents import DocumentFile
+from kiwi_rag.validation.manager import ValidationManager
+from kiwi_rag.validation.policy import policy_of
+from tests.conformance.items import FINGERPRINT, KEY, REGISTRY, SIGNED, unit_vector
+
+WORKSPACE = "harbour"
+SIGNER = Signer("ada@acme", KEY.public_key, types=(*ITEM_TYPES, ItemType.DOCUMENT))
+
+
+class ListedLog:
+    """An audit log in memory, sealed and verified as any other."""
+
+    def __init__(self) -> None:
+        self.records: list[AuditRecord] = []
+
+    def append(self, event: str, ref: str, digest: str, key_id: str, details: Mapping[str, Any]) -> None:
+        record = seal_record(
+            self.verify_chain(),
+            "2026-03-02T00:00:00Z",
+            event=event,
+            ref=ref,
+            digest=digest,
+            key_id=key_id,
+            details=details,
+        )
+        self.records.append(record)
+
+    def entries(self, since_seq: int = 0, limit: int = 1000) -> Sequence[AuditRecord]:
+        return self.records[since_seq : since_seq + limit]
+
+    def verify_chain(self) -> AuditHead:
+        return verify_records(self.records)
+
+
+def document(
+    path: str,
+    texts: Sequence[str],
+    key: SigningKey = KEY,
+    at: datetime = SIGNED,
+    labels: dict[str, str] | None = None,
+    workspace: str = WORKSPACE,
+) -> tuple[Admission, list[Passage]]:
+    """An admitted document of one line a passage."""
+    trust = TrustPolicy((SIGNER, Signer("other@acme", key.public_key, types=(ItemType.DOCUMENT,))))
+    gate, policy, log = ValidationManager(trust, REGISTRY), policy_of("documents"), ListedLog()
+    file = DocumentFile(path, "\n".join(texts).encode(), labels or {})
+    inspected = gate.inspect_document(file, policy, log)
+    passages = [Passage(n, text, "Harbour", ("Top",), n + 1, n + 1, "section") for n, text in enumerate(texts)]
+    envelope = Indexer(key, REGISTRY, workspace).sign(inspected, passages, at)
+    return gate.admit_document(inspected, passages, envelope, policy, log), passages
+
+
+def records_of(
+    admitted: tuple[Admission, Sequence[Passage]], seed: int = 0, fingerprint: str = FINGERPRINT
+) -> list[EmbeddingRecord]:
+    """The records of an admitted document, with vectors from `seed` on."""
+    admission, passages = admitted
+    return [EmbeddingRecord(admission, p, unit_vector(seed + p.ordinal), fingerprint) for p in passages]
