@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +49,16 @@ def index(session: Session, root: Path | None, files: tuple[Path, ...], rebuild:
     """
     _place(session, root)
     return session.run(lambda app: _index(session, app, files, rebuild))
+
+
+@workspace.command(epilog="Example: kiwi workspace watch, in a terminal of its own or as an editor's task")
+@ROOT
+@click.pass_obj
+def watch(session: Session, root: Path | None) -> int:
+    """Keep the index at the files of ROOT, until stopped: what is saved is found within two seconds."""
+    _place(session, root)
+    session.end_in_order()
+    return session.run(lambda app: _watch(session, app))
 
 
 @workspace.command(epilog='Example: kiwi workspace search "POST /check-ins" --file-type openapi')
@@ -138,6 +151,55 @@ async def _index(session: Session, app: App, files: tuple[Path, ...], rebuild: b
             listener = indexing.Listener(planned)
             report = await indexing.index(opened.place, opened.tier, opened.writer, paths, listener)
         return _told(session, opened, report, getattr(app.embed, "encoded", 0))
+
+
+async def _watch(session: Session, app: App) -> int:
+    from kiwi_rag.app.workspace import Workspace
+    from kiwi_rag.workspace import indexing, watching
+
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with Workspace(app) as opened:
+        opened.prepare()
+
+        async def bring(paths: Sequence[str] | None) -> WorkspaceReport:
+            return await indexing.index(opened.place, opened.tier, opened.writer, paths)
+
+        await getattr(app.embed, "inner", app.embed).query(
+            "ready"
+        )  # loads the model: the first save need not wait for it
+        session.say(f"watching {opened.place.root}; stop with Ctrl-C")
+        async with aclosing(watching.watch(opened.place, bring, stop)) as outcomes:
+            async for outcome in outcomes:
+                _tell(session, outcome)
+    session.say("stopped")
+    return DONE
+
+
+def _tell(session: Session, outcome: object) -> None:
+    """Tell what a watch did: a line a run that changed something, and why nothing is done where nothing is."""
+    from kiwi_rag.workspace.watching import Brought, Held, Lost
+
+    if isinstance(outcome, Held):
+        session.say(f"{outcome.error.message}; again in {outcome.pause:g} s")
+    elif isinstance(outcome, Lost):
+        session.say(f"{outcome.root} is gone; waiting for it")
+    elif isinstance(outcome, Brought):
+        report = outcome.report
+        done = len(report.indexed) + len(report.removed) + len(report.moved)
+        if session.as_json:
+            session.out(present.json_text({**report.as_dict(), "seconds": round(outcome.seconds, 3)}, indent=None))
+        elif done or outcome.whole:
+            session.out(present.safe(f"{_summary(report)}  {outcome.seconds:.1f} s"))
+        _list(session, report)
+
+
+def _summary(report: WorkspaceReport) -> str:
+    """Return what a run did, in a line that names a few files."""
+    named = [*report.indexed, *(f"-{path}" for path in report.removed)]
+    files = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+    return f"{len(report.indexed)} indexed, {len(report.removed)} removed{f': {files}' if files else ''}"
 
 
 def _told(session: Session, opened: Workspace, report: WorkspaceReport, encoded: int) -> int:

@@ -8,6 +8,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from kiwi_rag.app import App
+from kiwi_rag.app.workspace import Workspace
+from kiwi_rag.mcp.jobs import Jobs
 
 STEP_SECONDS = 1.0
 """How often somebody who waits is told that it goes on."""
@@ -29,12 +31,27 @@ class House:
         self.allow_write = allow_write
         self._warming: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
+        self._workspace: Workspace | None = None
+        self.jobs = Jobs()
 
     @property
     def app(self) -> App:
         """The app, judging afresh who is trusted: a key that was revoked a moment ago counts no more."""
         self._app.judge_anew()
         return self._app
+
+    @property
+    def workspace(self) -> Workspace:
+        """The workspace that this server stands in, opened once.
+
+        Raises
+        ------
+        NotFound
+            When it stands in none.
+        """
+        if self._workspace is None:
+            self._workspace = Workspace(self._app)
+        return self._workspace
 
     def warm(self) -> None:
         """Begin to load the model and to open the local tiers, once; what fails is told by the call that needs it."""
@@ -55,7 +72,10 @@ class House:
             yield self.app
 
     async def close(self) -> None:
-        """Stop warming."""
+        """Stop warming and all jobs, and release the workspace."""
+        await self.jobs.close()
+        if self._workspace is not None:
+            await self._workspace.close()
         if self._warming is not None:
             self._warming.cancel()
             await asyncio.gather(self._warming, return_exceptions=True)

@@ -41,7 +41,8 @@ class Tool:
     """One tool.
 
     ``inputs`` are the JSON Schemas of its arguments by name, ``required`` those that must be there, ``aliases`` names
-    that other servers have taught agents. ``output`` is the JSON Schema of `Answer.data`.
+    that other servers have taught agents. ``output`` is the JSON Schema of `Answer.data`. A ``rebuildable`` one changes
+    only what can be made again from files at any time, and so is offered without leave to write.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Tool:
     required: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     effects: Effects = field(default_factory=Effects)
+    rebuildable: bool = False
 
     @property
     def input_schema(self) -> dict[str, Any]:

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from kiwi_rag.mcp.house import House
     from kiwi_rag.mcp.tool import Tool
 
-TOOLSETS = {"items": "kiwi_rag.mcp.items"}
+TOOLSETS = {
+    "items": "kiwi_rag.mcp.items",
+    "workspace": "kiwi_rag.mcp.workspace",
+    "documents": "kiwi_rag.mcp.documents",
+}
 """Name → module."""
 
 
@@ -81,5 +85,5 @@ def load(named: str, *, allow_write: bool = False) -> Toolset:
     if unknown or not names:
         raise UsageError(f"there is no toolset {', '.join(unknown) or 'named'}", hint=", ".join(TOOLSETS))
     offered: Any = sum((import_module(TOOLSETS[name]).toolset() for name in dict.fromkeys(names)), Toolset(()))
-    tools = [tool for tool in offered.tools if allow_write or tool.effects.read_only]
+    tools = [tool for tool in offered.tools if allow_write or tool.effects.read_only or tool.rebuildable]
     return Toolset(tools, offered.resources, offered.prompts)

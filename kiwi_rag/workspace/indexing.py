@@ -142,7 +142,7 @@ class _Run:
             self.report.failed[refused.path] = refused.error
         files = [entry for entry in found if isinstance(entry, FoundFile)]
         there = {file.path for file in files}
-        meant = self.known if paths is None else [path for path in paths if path in self.known]
+        meant = self.known if paths is None else self._known_at(paths)
         self.gone = {path: self.known[path] for path in meant if path not in there and not self._may_be_there(path)}
         return [file for file in files if not self._is_settled(file)]
 
@@ -150,6 +150,12 @@ class _Run:
         for path in dict.fromkeys(paths):
             if not leaves_out_on_the_way(self.place.root, path) and (entry := look(self.place.root, path)):
                 yield entry
+
+    def _known_at(self, paths: Sequence[str]) -> Sequence[str]:
+        """Return the indexed files at some paths, and below those that are not there: they may have been folders."""
+        lost = tuple(f"{path}/" for path in paths if not (self.place.root / path).exists())
+        named = set(paths)
+        return [path for path in self.known if path in named or path.startswith(lost)]
 
     def _may_be_there(self, path: str) -> bool:
         """Whether a file stands in a place that could not be looked at."""

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import get_args
 
+from kiwi_rag.mcp.schemas import (
+    BOOLEAN,
+    INTEGER,
+    NUMBER,
+    OBJECT,
+    OBJECTS,
+    STRING,
+    STRINGS,
+    Schema,
+    maybe,
+    record,
+    text,
+    texts,
+)
 from kiwi_rag.model import TierName
 from kiwi_rag.refs import ITEM_TYPES
 from kiwi_rag.tiers import SOURCES
 
-Schema = dict[str, Any]
-
 _TYPES = [item_type.value for item_type in ITEM_TYPES]
-
-
-def _text(description: str, **more: Any) -> Schema:
-    return {"type": "string", "description": description, **more}
-
-
-def _texts(description: str) -> Schema:
-    return {"type": "array", "items": {"type": "string", "maxLength": 200}, "maxItems": 50, "description": description}
-
-
-def _record(**properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-def _maybe(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-STRING: Schema = {"type": "string"}
-NUMBER: Schema = {"type": "number"}
-INTEGER: Schema = {"type": "integer"}
-BOOLEAN: Schema = {"type": "boolean"}
-OBJECT: Schema = {"type": "object"}
-STRINGS: Schema = {"type": "array", "items": STRING}
-OBJECTS: Schema = {"type": "array", "items": OBJECT}
 TIER: Schema = {"type": "string", "enum": list(get_args(TierName))}
 
-_SOURCE = _text(
+_SOURCE = text(
     "Tiers to ask: project, user, registry, local (project and user) or all; what is set here when left out.",
     enum=list(SOURCES),
 )
@@ -48,23 +35,23 @@ _BUDGET: Schema = {
     "maximum": 100_000,
     "description": "About how many tokens of content the answer may have; the rest comes by its continuation.",
 }
-_CONTINUATION = _text("From the answer before, to go on where it ended.", default="", maxLength=200)
-_REF = _text(
+_CONTINUATION = text("From the answer before, to go on where it ended.", default="", maxLength=200)
+_REF = text(
     "[type:]item_id[@version][@tier], for instance directive:acme/deploy/staging or acme/slo@1.2.0@registry.",
     minLength=1,
     maxLength=500,
 )
 
 SEARCH: dict[str, Schema] = {
-    "query": _text("What is to be found or done, in plain words; identifiers too.", minLength=1, maxLength=10_000),
+    "query": text("What is to be found or done, in plain words; identifiers too.", minLength=1, maxLength=10_000),
     "source": _SOURCE,
-    "item_type": _text("Only this type.", enum=_TYPES),
-    "category": _text("Only this category.", maxLength=200),
-    "author": _text("Only this author.", maxLength=200),
-    "tags": _texts("Only items that have all these tags."),
-    "namespace": _text("Only ids whose first segment this is.", maxLength=200),
-    "signer": _text("Only items signed by this principal or key id.", maxLength=200),
-    "since": _text("Only what was signed since this date, ISO 8601, UTC.", maxLength=40),
+    "item_type": text("Only this type.", enum=_TYPES),
+    "category": text("Only this category.", maxLength=200),
+    "author": text("Only this author.", maxLength=200),
+    "tags": texts("Only items that have all these tags."),
+    "namespace": text("Only ids whose first segment this is.", maxLength=200),
+    "signer": text("Only items signed by this principal or key id.", maxLength=200),
+    "since": text("Only what was signed since this date, ISO 8601, UTC.", maxLength=40),
     "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 5, "description": "Hits to show."},
     "max_tokens": {**_BUDGET, "default": 4_000},
     "continuation": _CONTINUATION,
@@ -84,13 +71,13 @@ GET_ALIASES = {
     "id": "ref", "item_id": "ref", "name": "ref", "address": "ref", "tier": "source", "cursor": "continuation",
 }  # fmt: skip
 VALIDATE: dict[str, Schema] = {
-    "item_type": _text("What it is.", enum=_TYPES),
-    "item_id": _text("Its id: its path below the type's folder, without the extension.", minLength=1, maxLength=255),
-    "content": _text("The whole file.", maxLength=2_000_000),
+    "item_type": text("What it is.", enum=_TYPES),
+    "item_id": text("Its id: its path below the type's folder, without the extension.", minLength=1, maxLength=255),
+    "content": text("The whole file.", maxLength=2_000_000),
 }
 VALIDATE_ALIASES = {"type": "item_type", "id": "item_id", "text": "content"}
 PUBLISH: dict[str, Schema] = {
-    "refs": {**_texts("Items of this project, signed already: [type:]item_id each."), "minItems": 1},
+    "refs": {**texts("Items of this project, signed already: [type:]item_id each."), "minItems": 1},
 }
 PUBLISH_ALIASES = {"items": "refs", "ids": "refs"}
 
@@ -98,7 +85,7 @@ _CITED: dict[str, Schema] = {
     "ref": STRING,
     "item_type": STRING,
     "item_id": STRING,
-    "version": _maybe(STRING),
+    "version": maybe(STRING),
     "tier": TIER,
     "signer": STRING,
     "key_id": STRING,
@@ -106,7 +93,7 @@ _CITED: dict[str, Schema] = {
     "digest": STRING,
 }
 """By what an item is cited, in a hit and on its own."""
-HIT = _record(
+HIT = record(
     rank=INTEGER,
     **_CITED,
     score=NUMBER,
@@ -118,16 +105,16 @@ HIT = _record(
     text=STRING,
     cut=BOOLEAN,
 )
-HITS = _record(
+HITS = record(
     query=STRING,
     complete=BOOLEAN,
     hits={"type": "array", "items": HIT},
     tiers=OBJECTS,
     refused=INTEGER,
     notices=STRINGS,
-    continuation=_maybe(STRING),
+    continuation=maybe(STRING),
 )
-CONTENT = _record(
+CONTENT = record(
     **_CITED,
     signed_at=STRING,
     private=BOOLEAN,
@@ -135,10 +122,10 @@ CONTENT = _record(
     inputs=OBJECTS,
     metadata=OBJECT,
     content=STRING,
-    continuation=_maybe(STRING),
+    continuation=maybe(STRING),
 )
-FINDINGS = _record(valid=BOOLEAN, findings=OBJECTS)
-STATUS = _record(
+FINDINGS = record(valid=BOOLEAN, findings=OBJECTS)
+STATUS = record(
     tiers=OBJECTS,
     model=OBJECT,
     cache=OBJECT,
@@ -148,4 +135,4 @@ STATUS = _record(
     trusted_signers=INTEGER,
     writable=BOOLEAN,
 )
-PUBLISHED = _record(published=OBJECTS, refused=OBJECTS, searchable=BOOLEAN)
+PUBLISHED = record(published=OBJECTS, refused=OBJECTS, searchable=BOOLEAN)
