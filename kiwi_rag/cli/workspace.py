@@ -166,9 +166,8 @@ async def _watch(session: Session, app: App) -> int:
         async def bring(paths: Sequence[str] | None) -> WorkspaceReport:
             return await indexing.index(opened.place, opened.tier, opened.writer, paths)
 
-        await getattr(app.embed, "inner", app.embed).query(
-            "ready"
-        )  # loads the model: the first save need not wait for it
+        # Past the cache, which would not load the model: the first save need not wait for it.
+        await getattr(app.embed, "inner", app.embed).query("ready")
         session.say(f"watching {opened.place.root}; stop with Ctrl-C")
         async with aclosing(watching.watch(opened.place, bring, stop)) as outcomes:
             async for outcome in outcomes:

@@ -40,6 +40,11 @@ class Filters:
         """Whether nothing is narrowed."""
         return self == Filters()
 
+    @property
+    def file_types(self) -> tuple[str, ...]:
+        """The file types that `file_type` means: decisions are Markdown, too."""
+        return ("markdown", "adr") if self.file_type == "markdown" else (self.file_type,) if self.file_type else ()
+
 
 @dataclass(frozen=True, slots=True)
 class CollectionStatistics:

@@ -62,7 +62,7 @@ def document_json(rank: int, hit: DocumentHit) -> dict[str, Any]:
 
 
 def documents_page(reply: DocumentReply, budget: int, size: Size) -> tuple[str, dict[str, Any]]:
-    """Return hits for an agent, as many as fit into `budget` tokens, at least one: text that is marked as data, and data."""
+    """Return hits for an agent, as many as fit into `budget` tokens, at least one: as marked text, and as data."""
     rows: list[dict[str, Any]] = []
     spent = 0
     for rank, hit in enumerate(reply.hits, start=1):

@@ -24,7 +24,11 @@ def ref(path: str) -> ItemRef:
 
 async def fill(store: VectorStore) -> None:
     for n in range(12):
-        labels = {"service": f"svc-{n % 3}", "domain": "Quay" if n % 2 else "Deck", "file_type": "markdown"}
+        labels = {
+            "service": f"svc-{n % 3}",
+            "domain": "Quay" if n % 2 else "Deck",
+            "file_type": "adr" if n in (4, 5) else "markdown",
+        }
         path = f"docs/{'a' if n < 6 else 'b'}/File {n:02d}.md"
         texts = [f"berth number {n} is free", f"the tide of day {n} turns"]
         await store.upsert(records_of(document(path, texts, labels=labels), seed=100 + 2 * n))
@@ -93,6 +97,7 @@ async def test_both_scores_are_true(documents: VectorStore) -> None:
         (Filters(domain="Quay"), lambda n: n % 2 == 1),
         (Filters(service="svc-0", domain="Deck"), lambda n: n % 3 == 0 and n % 2 == 0),
         (Filters(file_type="markdown"), lambda n: True),
+        (Filters(file_type="adr"), lambda n: n in (4, 5)),
         (Filters(file_type="openapi"), lambda n: False),
         (Filters(path="docs/a"), lambda n: n < 6),
         (Filters(path="docs/a/"), lambda n: n < 6),

@@ -21,8 +21,8 @@ async def _search(house: House, given: Mapping[str, Any], tell: Tell) -> Answer:
 SEARCH = Tool(
     "search_markdown",
     "Search this repository's Markdown",
-    "Find sections of this repository's Markdown documents by meaning and by words. Each comes with its path, its lines "
-    "and the headings that it stands under.",
+    "Find sections of this repository's Markdown documents by meaning and by words. Each comes with its path, its "
+    "lines and the headings that it stands under.",
     _INPUTS,
     schemas.HITS,
     _search,

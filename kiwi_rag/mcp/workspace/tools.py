@@ -37,9 +37,9 @@ async def _stats(house: House, _given: Mapping[str, Any], _tell: Tell) -> Answer
 SEARCH = Tool(
     "workspace_search",
     "Search this repository's documents",
-    "Find passages of this repository's API specifications, decisions, designs, code, diagrams and notes by meaning and "
-    "by words, before you open files. Ask in plain words, or name an operation such as POST /check-ins, or ask which "
-    "services call another. Every passage comes with its path and lines.",
+    "Find passages of this repository's API specifications, decisions, designs, code, diagrams and notes by meaning "
+    "and by words, before you open files. Ask in plain words, or name an operation such as POST /check-ins, or ask "
+    "which services call another. Every passage comes with its path and lines.",
     schemas.SEARCH,
     schemas.HITS,
     search,

@@ -29,8 +29,8 @@ SELECT i.item_key FROM items i WHERE
     (:item_type = '' OR i.item_type = :item_type) AND (:category = '' OR i.category = :category)
     AND (:author = '' OR i.author = :author) AND (:namespace = '' OR i.namespace = :namespace)
     AND (:signer = '' OR i.principal = :signer OR i.key_id = :signer) AND (:since = '' OR i.signed_at >= :since)
-    AND (:file_type = '' OR i.file_type = :file_type) AND (:service = '' OR i.service = :service)
-    AND (:domain = '' OR i.domain = :domain)
+    AND (:file_types = '[]' OR i.file_type IN (SELECT value FROM json_each(:file_types)))
+    AND (:service = '' OR i.service = :service) AND (:domain = '' OR i.domain = :domain)
     AND (:path = '' OR i.item_id GLOB :path OR i.item_id GLOB :below)
     AND (:tag_count = 0 OR :tag_count = (
         SELECT count(*) FROM tags t WHERE t.item_key = i.item_key AND t.tag IN (SELECT value FROM json_each(:tags))))
@@ -257,7 +257,7 @@ def _filter_parameters(filters: Filters) -> dict[str, str | int]:
         "namespace": filters.namespace,
         "signer": filters.signer,
         "since": timestamp(filters.since) if filters.since else "",
-        "file_type": filters.file_type,
+        "file_types": json.dumps(filters.file_types),
         "service": filters.service,
         "domain": filters.domain,
         "path": path,
