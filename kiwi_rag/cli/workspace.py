@@ -104,6 +104,36 @@ def search(
     return exit_code_of(reply)
 
 
+@workspace.command("list", epilog="Example: kiwi workspace list --file-type adr")
+@ROOT
+@click.option("--file-type", type=click.Choice(FILE_TYPES), default=None, help="Only files of this type.")
+@click.option("--service", default="", help="Only files about this service.")
+@click.option("--domain", default="", help="Only files of this domain.")
+@click.option("--path", default="", help="Only this file or folder, or paths that this pattern with * matches.")
+@click.pass_obj
+def list_documents(
+    session: Session, root: Path | None, file_type: str | None, service: str, domain: str, path: str
+) -> int:
+    """List the documents that the index holds, with their types, services and passages."""
+    from kiwi_rag.app.workspace import Workspace
+    from kiwi_rag.workspace.standing import documents
+
+    _place(session, root)
+    filters = Filters(file_type=file_type or "", service=service, domain=domain, path=path)
+
+    async def look(app: App) -> list[dict[str, Any]]:
+        async with Workspace(app) as opened:
+            return await documents(opened.tier, filters)
+
+    rows = session.run(look)
+    if session.as_json:
+        session.data(rows)
+    for row in [] if session.as_json else rows:
+        about = "  ".join(str(row[name]) for name in ("service", "domain", "title") if row[name])
+        session.out(present.safe(f"{row['path']}  {row['file_type']}  {row['passages']}  {about}".rstrip()))
+    return DONE
+
+
 @workspace.command(epilog="Example: kiwi --json workspace stats")
 @ROOT
 @click.pass_obj

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from kiwi_rag.embedding.base import EmbeddingProvider
-from kiwi_rag.errors import EmbeddingError, MalformedEnvelope, Rejected, SourceUnreadable
+from kiwi_rag.errors import EmbeddingError, MalformedEnvelope, NotFound, Rejected, SourceUnreadable
 from kiwi_rag.ingest.encoding import Work, encoded
 from kiwi_rag.model import Document, sha256_hex
 from kiwi_rag.passages import split_document
@@ -90,6 +90,8 @@ async def index(
     StoreError
         When the index cannot be read or written; nothing is half-written.
     """
+    if not await asyncio.to_thread(place.root.is_dir):  # before the index, which may stand in it, is made anew
+        raise NotFound(f"{place.root} is no folder", hint="name the workspace's root: kiwi workspace index ROOT")
     async with to.store.writing():
         await _clear_other_model(to.store, writer)
         run = _Run(place, to, writer, rules(place, to, writer), await to.store.sources(), listener)

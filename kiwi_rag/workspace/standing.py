@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag.model import Filters
+from kiwi_rag.model import Filters, sha256_hex
 from kiwi_rag.signing.documents import parse
 from kiwi_rag.stores.base import FileStore
 from kiwi_rag.tiers import Tier
@@ -36,6 +36,22 @@ async def standing(place: Place, tier: Tier[FileStore]) -> Mapping[str, Any]:
         "bytes": _size(path.parent),
         "problems": list(status.problems),
     }
+
+
+async def documents(tier: Tier[FileStore], filters: Filters) -> list[dict[str, Any]]:
+    """Return what the index holds of each document, in the order of their paths, JSON-ready.
+
+    ``sha256`` is of the file, ``passages_sha256`` of the digests of its passages one after the other: two indexes that
+    give the same hold the same.
+    """
+    rows = []
+    for stored in await tier.store.list(filters):
+        read = parse(stored.envelope)
+        passages = sha256_hex("".join(read.passages).encode())
+        facts = {name: read.metadata.get(name, "") for name in ("file_type", "title", "service", "domain")}
+        counted = {"passages": len(read.passages), "passages_sha256": passages}
+        rows.append({"path": read.path, **facts, "sha256": read.content_sha256, **counted})
+    return rows
 
 
 def _size(folder: Path) -> int:

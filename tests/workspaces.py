@@ -1,0 +1,91 @@
+"""A workspace in a folder of a test's own: real files, the real gate and store; only the model is small."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kiwi_rag.embedding.base import EmbeddingProvider
+from kiwi_rag.model import Filters
+from kiwi_rag.model.documents import DocumentQuery, DocumentReply
+from kiwi_rag.refs import ItemType
+from kiwi_rag.signing import keys
+from kiwi_rag.signing.documents import Indexer
+from kiwi_rag.signing.trust import Signer, TrustPolicy
+from kiwi_rag.stores.local import LocalVectorStore
+from kiwi_rag.tiers import Tier
+from kiwi_rag.validation.manager import ValidationManager
+from kiwi_rag.validation.policy import policy_of
+from kiwi_rag.workspace.indexing import Writer, index
+from kiwi_rag.workspace.place import Place
+from kiwi_rag.workspace.report import WorkspaceReport
+from kiwi_rag.workspace.searching import WorkspaceSearcher
+from kiwi_rag.workspace.standing import documents
+from tests.search_tiers import WordsProvider
+
+AUDIENCE = "kiwi"
+KEY = keys.generate("indexing")
+TRUST = TrustPolicy((Signer("this user", KEY.public_key, types=(ItemType.DOCUMENT,)),))
+
+
+class Counting(EmbeddingProvider):
+    """Counts what it encodes, and fails where it is told to."""
+
+    def __init__(self) -> None:
+        self._inner = WordsProvider()
+        self.texts: list[str] = []
+        self.fails: Exception | None = None
+
+    @property
+    def fingerprint(self) -> Any:
+        return self._inner.fingerprint
+
+    def encode(self, texts: Sequence[str]) -> Sequence[np.ndarray]:
+        if self.fails:
+            raise self.fails
+        self.texts += texts
+        return self._inner.encode(texts)
+
+
+@dataclass
+class Yard:
+    """A workspace, its index, and a model that counts."""
+
+    root: Path
+    embed: Counting = field(default_factory=Counting)
+    name: str = "yard"
+
+    def __post_init__(self) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.store = LocalVectorStore(self.root / ".ai/vectors/documents", "owner")
+
+    @property
+    def place(self) -> Place:
+        return Place.at(self.root, self.name)
+
+    @property
+    def tier(self) -> Tier[Any]:
+        return Tier("workspace", 0, self.store, policy_of("documents"), self.store.audit, self.root)
+
+    def write(self, path: str, text: str | bytes) -> Path:
+        place = self.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return place
+
+    async def index(self, *paths: str, key: keys.SigningKey = KEY) -> WorkspaceReport:
+        writer = Writer(ValidationManager(TRUST, AUDIENCE), self.embed, Indexer(key, AUDIENCE, self.name))
+        return await index(self.place, self.tier, writer, list(paths) or None)
+
+    async def search(self, text: str, **narrowed: Any) -> DocumentReply:
+        limit = narrowed.pop("limit", 10)
+        searcher = WorkspaceSearcher(self.tier, self.embed, TRUST, AUDIENCE, self.place)
+        return await searcher.search(DocumentQuery(text, Filters(**narrowed), limit))
+
+    async def held(self) -> dict[str, tuple[str, str]]:
+        """Path → digests of the file and of its passages, of everything that is indexed."""
+        return {row["path"]: (row["sha256"], row["passages_sha256"]) for row in await documents(self.tier, Filters())}
