@@ -4,6 +4,7 @@
 #   make bench   figures side by side  make soak    long runs: kill -9, many times
 #   make bench-1m                      the registry's search from 10,000 to 1,000,000 passages, meant for under 40 minutes
 #   make lock    renew requirements/   make clean   forget the set-up
+#   make kong-up kong-logs kong-routes the model gateway of docs/gateway.md, in docker
 #   make supabase-migrations           renew supabase/migrations/ from migrations/ and sql/
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -12,7 +13,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 export KIWI_CACHE_DIR ?= $(CURDIR)/.cache/kiwi
 
-.PHONY: demo test check bench bench-1m soak lock format clean supabase-migrations supabase-release
+.PHONY: demo test check bench bench-1m soak lock format clean supabase-migrations supabase-release \
+    kong-up kong-logs kong-routes
 
 demo: $(VENV)/run
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
@@ -45,6 +47,15 @@ supabase-migrations: $(VENV)/dev
 
 supabase-release: $(VENV)/dev
 	$(BIN)/python supabase/generate.py --release
+
+kong-up:
+	docker compose up --detach --wait kong
+
+kong-logs:
+	docker compose logs --follow kong
+
+kong-routes:
+	curl --silent --show-error --fail http://127.0.0.1:8001/routes | $(PYTHON) -m json.tool
 
 lock: $(VENV)/dev
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --python-version 3.11 --no-annotate --no-header \

@@ -44,6 +44,14 @@ class Settings:
     embedding_base_url: str = _setting("", "base URL of a remote provider")
     embedding_api_key: str = _setting("", "key of a remote provider", secret=True)
     embedding_dimension: int = _setting(384, "dimension of a remote provider's vectors")
+    embedding_fallbacks: str = _setting(
+        "", "servers of the same model that stand in: [PROVIDER] URL [MODEL], with commas"
+    )
+    embedding_fallback_keys: str = _setting("", "their keys, in order, with commas between", secret=True)
+    embedding_identity: str = _setting("", "a name for the model that stays when its servers' addresses change")
+    embedding_batch_texts: int = _setting(0, "texts a request to a remote provider; 0: the provider's own")
+    embedding_batch_tokens: int = _setting(0, "tokens a request, by estimate; 0: the provider's own")
+    embedding_prices: str = _setting("", "US dollars a million tokens, over the list prices: MODEL=PRICE, with commas")
     threads: int = _setting(0, "threads of the embedding model; 0: one a core")
     source: str = _setting("local", "tiers that a search asks: project, user, registry, local, all", project=True)
     limit: int = _setting(10, "hits that a search shows", project=True)
@@ -194,6 +202,8 @@ _RANGES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "deadline": (lambda seconds: 0 < seconds < math.inf, "a number above 0"),
     "half_life_days": (lambda days: 0 <= days < math.inf, "a number from 0 up"),
     "alpha": (lambda share: 0 <= share <= 1 or share == Settings().alpha, "between 0 and 1"),
+    "embedding_batch_texts": (lambda texts: 0 <= texts <= 2048, "between 0 and 2048"),
+    "embedding_batch_tokens": (lambda tokens: tokens >= 0, "a number from 0 up"),
     "log_level": (lambda level: level in ("debug", "info", "warning", "error"), "debug, info, warning or error"),
 }
 

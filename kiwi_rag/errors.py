@@ -30,7 +30,10 @@
     ├── SourceUnreadable          unreadable      a file cannot be read, or leaves its root by a link
     ├── EmbeddingError            embedding       the base of what a model can get wrong
     │   ├── ModelUnavailable      model           no weights could be found, or they are not the pinned ones
-    │   └── FingerprintMismatch   fingerprint     vectors of two models would have met
+    │   ├── FingerprintMismatch   fingerprint     vectors of two models would have met
+    │   ├── RateLimited           rate-limited    a server wants fewer requests than are wanted of it
+    │   ├── TextsRefused          texts-refused   a server does not take these texts, or this request
+    │   └── AnswerMalformed       answer          what a server sent is no vectors for these texts
     └── StoreError                store           the base of what a store can get wrong
         ├── StoreBusy             busy            another process is writing; names the holder
         ├── StoreFull             full            the disk is full; nothing was half-written
@@ -48,7 +51,7 @@ A class's docstring is its default message. ``hint`` says what mends it, as a co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from kiwi_rag.model import Finding
@@ -257,6 +260,14 @@ class EmbeddingError(KiwiError):
     """The embedding model failed."""
 
     code = "embedding"
+    status = 0
+    """The HTTP status that a server answered; 0 where it did not, or where no server was asked."""
+
+    def reworded(self, message: str) -> Self:
+        """Return the same failure in other words, which hold the old ones."""
+        told = type(self)(message, hint=self.hint)
+        told.quoted, told.status = self.quoted, self.status
+        return told
 
 
 class ModelUnavailable(EmbeddingError):
@@ -269,6 +280,24 @@ class FingerprintMismatch(EmbeddingError):
     """Vectors of two embedding models never mix."""
 
     code = "fingerprint"
+
+
+class RateLimited(EmbeddingError):
+    """The embedding server wants fewer requests."""
+
+    code = "rate-limited"
+
+
+class TextsRefused(EmbeddingError):
+    """The embedding server does not take this request."""
+
+    code = "texts-refused"
+
+
+class AnswerMalformed(EmbeddingError):
+    """What the embedding server sent is no answer."""
+
+    code = "answer"
 
 
 class StoreError(KiwiError):

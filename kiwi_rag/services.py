@@ -109,7 +109,9 @@ def cache_state(app: App) -> dict[str, Any]:
     """Return where the cache is and how large; what is not Kiwi's in that folder does not count."""
     folder = app.settings.cache_path
     size = 0
-    for path in (p for pattern in ("models/**/*", "embeddings.sqlite*", "usage.jsonl") for p in folder.glob(pattern)):
+    for path in (
+        p for pattern in ("models/**/*", "embeddings.sqlite*", "usage.jsonl*", "probes/*") for p in folder.glob(pattern)
+    ):
         with contextlib.suppress(OSError):  # gone a moment ago, or not ours to look at
             size += path.lstat().st_size if path.is_file() else 0
     return {"path": str(folder), "bytes": size}

@@ -32,11 +32,12 @@ class Seen:
 
 
 class EmbeddingServer:
-    """Context manager; `failures` are answered first, one a request, then `encode` is used."""
+    """Context manager; `failures` are answered first, one a request, then `always` if set, else `encode` is used."""
 
     def __init__(self, encode: Encode) -> None:
         self.encode = encode
         self.failures: deque[Failure] = deque()
+        self.always: Failure | None = None
         self.seen: list[Seen] = []
 
     @property
@@ -45,12 +46,16 @@ class EmbeddingServer:
 
     def __enter__(self) -> EmbeddingServer:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+    def behind(self, path: str) -> str:
+        """Return the path that a request for `path` reaches; a gateway's stand-in has others."""
+        return path
 
     def answer(self, path: str, body: Any) -> Any:
         vectors = [[float(number) for number in vector] for vector in self.encode(body["input"])]
@@ -67,11 +72,10 @@ def _handler(server: EmbeddingServer) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             server.seen.append(Seen(self.path, body, self.headers.get("Authorization", "")))
-            if server.failures:
-                failure = server.failures.popleft()
+            if failure := server.failures.popleft() if server.failures else server.always:
                 self._send(failure.status, failure.body, failure.headers)
-            elif self.path in ("/v1/embeddings", "/api/embed"):
-                self._send(200, json.dumps(server.answer(self.path, body)).encode(), {})
+            elif (path := server.behind(self.path)) in ("/v1/embeddings", "/api/embed"):
+                self._send(200, json.dumps(server.answer(path, body)).encode(), {})
             else:
                 self._send(404, b'{"error": "no such path"}', {})
 

@@ -177,9 +177,13 @@ class App:
     @cached_property
     def embed(self) -> EmbeddingProvider:
         """The embedding provider, behind its cache."""
-        from kiwi_rag.embedding import load_provider
+        from kiwi_rag.embedding import ServerOptions, load_provider
 
         s = self.settings
+        options = ServerOptions(
+            s.embedding_fallbacks, s.embedding_fallback_keys, s.embedding_identity,
+            s.embedding_batch_texts, s.embedding_batch_tokens, s.embedding_prices,
+        )  # fmt: skip
         return load_provider(
             s.embedding_provider,
             model=s.embedding_model,
@@ -189,6 +193,7 @@ class App:
             base_url=s.embedding_base_url,
             api_key=s.embedding_api_key,
             dimension=s.embedding_dimension,
+            options=options,
         )
 
     @cached_property

@@ -37,6 +37,7 @@ _COMMANDS = {
     "audit": ("health", "audit", "Show or verify the hash-chained audit log."),
     "registry": ("registry", "registry", "Start, stop, migrate and inspect the registry."),
     "workspace": ("workspace", "workspace", "Index, watch and search a repository's documents."),
+    "usage": ("usage", "usage", "Show what remote embedding took: calls, tokens, cost, latency."),
     "eval": ("evaluate", "evaluate", "Measure search quality on judged queries."),
     "mcp": ("mcp", "mcp", "Serve agents: the Model Context Protocol, by stdio or HTTP."),
     "serve": ("serve", "serve", "Keep model and tiers open, so that searches start warm."),

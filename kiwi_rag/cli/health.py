@@ -117,7 +117,7 @@ def _check_model(app: App) -> list[str]:
         app.embed.encode(["ready"])
     except KiwiError as error:
         return [f"model: {error.message} ({error.hint})"]
-    return []
+    return [f"model: {line}" for line in app.embed.verify()]
 
 
 async def _audit(session: Session, app: App, action: str, tier: str, since: int, limit: int) -> int:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, Progress
     from kiwi_rag.embedding.cache import CachedEmbeddingProvider
     from kiwi_rag.embedding.factory import PROVIDERS, load_provider
+    from kiwi_rag.embedding.failover import FailoverEmbeddingProvider
+    from kiwi_rag.embedding.fallbacks import ServerOptions
     from kiwi_rag.embedding.ollama import OllamaEmbeddingProvider
     from kiwi_rag.embedding.onnx import OnnxEmbeddingProvider
     from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
@@ -22,12 +24,14 @@ __all__ = [
     "PROVIDERS",
     "CachedEmbeddingProvider",
     "EmbeddingProvider",
+    "FailoverEmbeddingProvider",
     "Fingerprint",
     "OllamaEmbeddingProvider",
     "OnnxEmbeddingProvider",
     "OpenAIEmbeddingProvider",
     "Progress",
     "SentenceTransformersEmbeddingProvider",
+    "ServerOptions",
     "UsageLog",
     "load_provider",
 ]
@@ -36,12 +40,14 @@ _HOMES = {
     "PROVIDERS": "factory",
     "CachedEmbeddingProvider": "cache",
     "EmbeddingProvider": "base",
+    "FailoverEmbeddingProvider": "failover",
     "Fingerprint": "base",
     "OllamaEmbeddingProvider": "ollama",
     "OnnxEmbeddingProvider": "onnx",
     "OpenAIEmbeddingProvider": "openai",
     "Progress": "base",
     "SentenceTransformersEmbeddingProvider": "sentence_transformers",
+    "ServerOptions": "fallbacks",
     "UsageLog": "usage",
     "load_provider": "factory",
 }

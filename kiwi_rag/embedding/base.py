@@ -61,6 +61,10 @@ class EmbeddingProvider(ABC):
             When the model is not available or fails.
         """
 
+    def verify(self) -> Sequence[str]:
+        """Ask every server behind it; return what is wrong, a line each. Nothing where there is no list of servers."""
+        return ()
+
     async def documents(self, texts: Sequence[str], progress: Progress | None = None) -> Sequence[Vector]:
         """Embed passages; return one vector a text, in the order of `texts`.
 

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from kiwi_rag.model import Vector
 
 _SAVED_TOGETHER = 32
+"""Texts after which vectors are saved; more where the provider takes more at once."""
 
 
 class CachedEmbeddingProvider(EmbeddingProvider):
     """Sits before any provider and encodes only what no process has encoded before.
 
-    Vectors are kept under the text's SHA-256 and the model's fingerprint, and saved every 32 texts, so that an
-    interrupted index goes on where it stopped. Trouble with the cache never reaches the caller: it costs encoding.
+    Vectors are kept under the text's SHA-256 and the model's fingerprint, and saved every 32 texts (or every batch of
+    the provider, where that is larger), so that an interrupted index goes on where it stopped. Trouble with the cache
+    never reaches the caller: it costs encoding.
 
     Parameters
     ----------
@@ -44,6 +46,7 @@ class CachedEmbeddingProvider(EmbeddingProvider):
     def __init__(self, inner: EmbeddingProvider, path: Path, max_bytes: int = MAX_BYTES) -> None:
         self.inner = inner
         self.batch_size = inner.batch_size
+        self._saved_together = max(_SAVED_TOGETHER, inner.batch_size)
         self.hits = self.misses = self.encoded = 0
         self._file = VectorFile(path, max_bytes)
 
@@ -69,7 +72,7 @@ class CachedEmbeddingProvider(EmbeddingProvider):
         with span("kiwi.embed", texts=len(texts)) as note:
             known = self._look_up(texts)
             note(encoded=len(missing := self._missing(texts, known)))
-            for batch in batches(missing, _SAVED_TOGETHER):
+            for batch in batches(missing, self._saved_together):
                 self._save(known, batch, self.inner.encode(batch))
         return [known[text] for text in texts]
 
@@ -87,10 +90,14 @@ class CachedEmbeddingProvider(EmbeddingProvider):
             note(encoded=len(missing := self._missing(texts, known)))
             if progress and len(texts) > len(missing):
                 progress(len(texts) - len(missing))
-            for batch in batches(missing, _SAVED_TOGETHER):
+            for batch in batches(missing, self._saved_together):
                 vectors = await self.inner.documents(batch, progress)
                 await asyncio.to_thread(self._save, known, batch, vectors)
         return [known[text] for text in texts]
+
+    def verify(self) -> Sequence[str]:
+        """Return what is wrong with the inner provider's servers."""
+        return self.inner.verify()
 
     def close(self) -> None:
         """Close the cache file; the next use opens it again."""

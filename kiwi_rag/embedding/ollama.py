@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kiwi_rag.embedding.remote import RemoteEmbeddingProvider, Reply, post_json
-from kiwi_rag.errors import EmbeddingError, ModelUnavailable
+from kiwi_rag.embedding.endpoint import Endpoint, post_json
+from kiwi_rag.embedding.remote import RemoteEmbeddingProvider, Reply, counted, room_for
+from kiwi_rag.errors import AnswerMalformed, ModelUnavailable
 
 
 class OllamaEmbeddingProvider(RemoteEmbeddingProvider):
@@ -22,15 +23,16 @@ class OllamaEmbeddingProvider(RemoteEmbeddingProvider):
     default_model = "all-minilm"
     batch_size = 16
 
-    def ask(self, texts: Sequence[str]) -> Reply:
-        """Send one batch. A blank text goes out as one full stop, as an empty one gets no vector."""
+    def ask(self, texts: Sequence[str], endpoint: Endpoint) -> Reply:
+        """Send one request. A blank text goes out as one full stop, as an empty one gets no vector."""
         inputs = [text if text.strip() else "." for text in texts]
         body = {"model": self.model, "input": inputs, "truncate": True}
         try:
-            answer = post_json(self.endpoint, "/api/embed", body)
+            answer = post_json(endpoint, "/api/embed", body, room_for(texts))
         except ModelUnavailable as error:
-            raise ModelUnavailable(error.message, hint=f"ollama serve, and: ollama pull {self.model}") from error
+            error.hint = f"ollama serve, and: ollama pull {self.model}"
+            raise
         try:
-            return Reply(list(answer["embeddings"]), answer.get("prompt_eval_count"))
+            return Reply(list(answer["embeddings"]), counted(answer.get("prompt_eval_count")))
         except (KeyError, TypeError, AttributeError) as error:
-            raise EmbeddingError(f"{self.endpoint.base_url} did not answer in Ollama's format") from error
+            raise AnswerMalformed(f"{endpoint.base_url} did not answer in Ollama's format") from error

@@ -5,11 +5,13 @@ Format: ``POST {base}/embeddings``, https://platform.openai.com/docs/api-referen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from kiwi_rag.embedding.remote import Endpoint, RemoteEmbeddingProvider, Reply, post_json
+from kiwi_rag.embedding.endpoint import Endpoint, post_json
+from kiwi_rag.embedding.remote import Limits, RemoteEmbeddingProvider, Reply, counted, room_for
 from kiwi_rag.embedding.usage import UsageLog
-from kiwi_rag.errors import EmbeddingError
+from kiwi_rag.errors import AnswerMalformed
 
 _NATIVE_DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
 
@@ -24,24 +26,41 @@ class OpenAIEmbeddingProvider(RemoteEmbeddingProvider):
     provider = "openai"
     default_model = "text-embedding-3-small"
     max_tokens = 8191
+    request_tokens = 250_000
+    """The API's limit is 300,000, and these are estimated."""
 
-    def __init__(self, endpoint: Endpoint, model: str, dimension: int = 0, usage: UsageLog | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        model: str,
+        dimension: int = 0,
+        usage: UsageLog | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+    ) -> None:
         native = _NATIVE_DIMENSIONS.get(model, 0)
-        super().__init__(endpoint, model, dimension or native, usage)
+        super().__init__(endpoint, model, dimension or native, usage, limits)
         shortened = model.startswith("text-embedding-3-") and dimension not in {0, native}
         self._parameters = {"dimensions": dimension} if shortened else {}
 
-    def ask(self, texts: Sequence[str]) -> Reply:
-        """Send one batch. A blank text goes out as one full stop, as the API refuses empty input."""
+    def ask(self, texts: Sequence[str], endpoint: Endpoint) -> Reply:
+        """Send one request. A blank text goes out as one full stop, as the API refuses empty input."""
         body = {
             "model": self.model,
             "input": [text if text.strip() else "." for text in texts],
             "encoding_format": "float",
             **self._parameters,
         }
-        answer = post_json(self.endpoint, "/embeddings", body)
+        answer = post_json(endpoint, "/embeddings", body, room_for(texts))
         try:
-            data = sorted(answer["data"], key=lambda entry: int(entry["index"]))
-            return Reply([entry["embedding"] for entry in data], answer.get("usage", {}).get("prompt_tokens"))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise EmbeddingError(f"{self.endpoint.base_url} did not answer in OpenAI's format") from error
+            rows = {int(entry["index"]): entry["embedding"] for entry in answer["data"]}
+            told = len(answer["data"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise AnswerMalformed(f"{endpoint.base_url} did not answer in OpenAI's format") from error
+        if sorted(rows) != list(range(told)):
+            raise AnswerMalformed(f"{endpoint.base_url} does not say which vector is of which text")
+        return Reply([rows[index] for index in range(told)], _tokens(answer))
+
+
+def _tokens(answer: Mapping[str, Any]) -> int | None:
+    usage = answer.get("usage")
+    return counted(usage.get("prompt_tokens")) if isinstance(usage, dict) else None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from kiwi_rag.embedding.base import EmbeddingProvider
-from kiwi_rag.errors import EmbeddingError, MalformedEnvelope, NotFound, Rejected, SourceUnreadable
+from kiwi_rag.errors import EmbeddingError, MalformedEnvelope, NotFound, Rejected, SourceUnreadable, TextsRefused
 from kiwi_rag.ingest.encoding import Work, encoded
 from kiwi_rag.model import Document, sha256_hex
 from kiwi_rag.passages import split_document
@@ -179,18 +179,35 @@ class _Run:
         return True
 
     async def store(self, changed: Sequence[FoundFile]) -> None:
-        """Read, admit, embed and store what changed; a model that fails ends it, and every file left over says so."""
+        """Read, admit, embed and store what changed; a model that fails ends it, and every file left over says so.
+
+        A server that refuses a text costs the file that holds it alone: those that are left then go one by one.
+        """
         commit = await asyncio.to_thread(head_commit, self.place.root) if changed else ""
         left = dict.fromkeys(file.path for file in changed)
         try:
-            async with aclosing(encoded(self._works(changed, commit, left), self.writer.embed)) as ready:
-                async for work, records in ready:
-                    with span("kiwi.store", tier=self.to.name, step="upsert", passages=len(records)):
-                        await self.to.store.upsert(records, work.stamp)
-                    left.pop(work.stamp.path, None)
-                    self._stored(work)
+            try:
+                await self._store(list(left), commit, left)
+            except TextsRefused:
+                for path in list(left):
+                    await self._store_alone(path, commit, left)
         except EmbeddingError as error:
             self.report.failed.update(dict.fromkeys(left, error))
+
+    async def _store(self, paths: Sequence[str], commit: str, left: dict[str, None]) -> None:
+        async with aclosing(encoded(self._works(paths, commit, left), self.writer.embed)) as ready:
+            async for work, records in ready:
+                with span("kiwi.store", tier=self.to.name, step="upsert", passages=len(records)):
+                    await self.to.store.upsert(records, work.stamp)
+                left.pop(work.stamp.path, None)
+                self._stored(work)
+
+    async def _store_alone(self, path: str, commit: str, left: dict[str, None]) -> None:
+        try:
+            await self._store([path], commit, left)
+        except TextsRefused as error:
+            self.report.failed[path] = error
+            left.pop(path, None)
 
     def _stored(self, work: Work) -> None:
         path = work.stamp.path
@@ -201,11 +218,11 @@ class _Run:
         self.listener.stored(path)
         self.progress(1)
 
-    async def _works(self, changed: Sequence[FoundFile], commit: str, left: dict[str, None]) -> AsyncGenerator[Work]:
-        for file in changed:
-            work = await asyncio.to_thread(self._work, file.path, commit)
+    async def _works(self, paths: Sequence[str], commit: str, left: dict[str, None]) -> AsyncGenerator[Work]:
+        for path in paths:
+            work = await asyncio.to_thread(self._work, path, commit)
             if work is None:
-                left.pop(file.path, None)
+                left.pop(path, None)
                 self.progress(1)
             else:
                 yield work

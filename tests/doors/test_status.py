@@ -107,7 +107,7 @@ def test_what_a_server_repeats_of_a_query_is_not_logged(acme: Kiwi):
         said = with_variables(acme, **variables).run("search", QUERY, expect=1).stderr
     assert "zebra" in said
     (record,) = records(acme)
-    assert (record["command"], record["code"]) == ("search", "embedding")
+    assert (record["command"], record["code"]) == ("search", "texts-refused")
     assert record["message"].startswith(f"{server.url}/api/embed answered 422 ")
     assert record["message"].endswith(": …")
 

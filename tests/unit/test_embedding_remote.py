@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
-import json
 import logging
+import socket
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from email.utils import formatdate
@@ -12,11 +15,23 @@ from pathlib import Path
 
 import pytest
 
+from kiwi_rag.embedding.batching import cut, estimated_tokens, requests
+from kiwi_rag.embedding.breaker import Breaker
+from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.ollama import OllamaEmbeddingProvider
 from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
-from kiwi_rag.embedding.remote import Endpoint
-from kiwi_rag.embedding.usage import RemoteCall, UsageLog
-from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, KiwiError, ModelUnavailable, UsageError
+from kiwi_rag.embedding.remote import Limits
+from kiwi_rag.embedding.usage import UsageLog
+from kiwi_rag.errors import (
+    AnswerMalformed,
+    EmbeddingError,
+    FingerprintMismatch,
+    KiwiError,
+    ModelUnavailable,
+    RateLimited,
+    TextsRefused,
+    UsageError,
+)
 from tests.embedding_server import EmbeddingServer, Failure
 
 KEY = "sk-this-is-no-real-key"
@@ -35,8 +50,9 @@ def server() -> Iterator[EmbeddingServer]:
 def openai(server: EmbeddingServer, dimension: int = 8, **changes: object) -> OpenAIEmbeddingProvider:
     usage = changes.pop("usage", None)
     model = changes.pop("model", "some-model")
+    limits = changes.pop("limits", Limits())
     endpoint = Endpoint(f"{server.url}/v1", **{"api_key": KEY, "backoff": 0.01, "timeout": 5.0, **changes})
-    return OpenAIEmbeddingProvider(endpoint, model, dimension, usage)
+    return OpenAIEmbeddingProvider(endpoint, model, dimension, usage, limits)
 
 
 def test_answers_are_put_in_order_by_their_index(server: EmbeddingServer) -> None:
@@ -79,11 +95,19 @@ def test_patience_ends_with_the_last_retry(server: EmbeddingServer) -> None:
     assert len(server.seen) == 3
 
 
-@pytest.mark.parametrize(("status", "kind"), [(400, EmbeddingError), (401, EmbeddingError), (404, ModelUnavailable)])
+REFUSALS = [
+    (400, TextsRefused), (413, TextsRefused), (422, TextsRefused),
+    (401, EmbeddingError), (403, EmbeddingError), (404, ModelUnavailable),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "kind"), REFUSALS)
 def test_a_refusal_is_not_tried_again(server: EmbeddingServer, status: int, kind: type[KiwiError]) -> None:
     server.failures.append(Failure(status, b'{"error": "no"}'))
-    with pytest.raises(kind, match=str(status)):
+    with pytest.raises(kind, match=str(status)) as caught:
         openai(server).encode(["x"])
+    assert type(caught.value) is kind
+    assert caught.value.status == status
     assert len(server.seen) == 1
 
 
@@ -181,38 +205,230 @@ def test_blank_texts_are_sent_as_something_a_server_takes(server: EmbeddingServe
     assert server.seen[0].body["input"] == [".", ".", "x"]
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "host:80", "file:///etc/passwd", "https://user:pass@host/v1"])
+URLS = [
+    "ftp://host", "host:80", "file:///etc/passwd", "https://user:pass@host/v1", "http://", "http://host:port",
+    "http://host/v1?key=secret", "http://host/v1#top",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("url", URLS)
 def test_a_base_url_of_another_kind_is_a_usage_error(url: str) -> None:
     with pytest.raises(UsageError):
         Endpoint(url)
 
 
-def entries(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_every_call_is_logged_with_tokens_time_and_cost(server: EmbeddingServer, tmp_path: Path) -> None:
-    log = tmp_path / "deep" / "usage.jsonl"
-    usage = UsageLog(log, {"some-model": 2.0})
-    openai(server, usage=usage).encode(["two words", "and three words"])
-    server.failures.append(Failure(400))
-    with pytest.raises(EmbeddingError):
-        openai(server, usage=usage).encode(["x"])
-    first, second = entries(log)
-    assert (first["provider"], first["model"], first["texts"], first["tokens"]) == ("openai", "some-model", 2, 5)
-    assert first["cost_usd"] == pytest.approx(5 * 2.0 / 1e6)
-    assert 0 < first["seconds"] < 5
-    assert (first["outcome"], second["tokens"], second["cost_usd"]) == ("ok", None, None)
-    assert "400" in str(second["outcome"])
-
-
-def test_known_prices_and_ollama_and_unknown_models(tmp_path: Path) -> None:
-    usage = UsageLog(tmp_path / "log")
-    assert usage.cost(RemoteCall("openai", "text-embedding-3-small", 1, 1_000_000, 0.1)) == pytest.approx(0.02)
-    assert usage.cost(RemoteCall("openai", "unheard-of", 1, 10, 0.1)) is None
-    assert usage.cost(RemoteCall("ollama", "all-minilm", 1, 10, 0.1)) == 0.0
-
-
 def test_a_log_that_cannot_be_written_does_not_cost_the_vectors(server: EmbeddingServer, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert len(openai(server, usage=UsageLog(tmp_path / "file" / "log")).encode(["x"])) == 1
+
+
+def test_too_many_requests_forever_end_with_a_clear_error(server: EmbeddingServer) -> None:
+    server.always = Failure(429, b"slow down")
+    started = time.monotonic()
+    with pytest.raises(RateLimited, match=r"answered 429 .*slow down \(tried \d+ times\)") as caught:
+        openai(server, backoff=0.1, retries=1000, patience=0.8).encode(["x"])
+    assert time.monotonic() - started < 2
+    assert 2 <= len(server.seen) <= 6
+    assert "KIWI_EMBEDDING_FALLBACKS" in caught.value.hint
+
+
+def test_a_rest_longer_than_patience_is_not_begun(server: EmbeddingServer) -> None:
+    server.always = Failure(429, headers={"Retry-After": "3600"})
+    started = time.monotonic()
+    with pytest.raises(RateLimited, match="tried once; it asks for 3600 s of rest"):
+        openai(server).encode(["x"])
+    assert time.monotonic() - started < 1
+    assert len(server.seen) == 1
+
+
+def test_an_account_without_credit_is_told_at_once(server: EmbeddingServer) -> None:
+    server.always = Failure(429, b'{"error": {"code": "insufficient_quota"}}')
+    with pytest.raises(RateLimited) as caught:
+        openai(server).encode(["x"])
+    assert "no credit" in caught.value.hint
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("url", ["http://no-such-host.invalid/v1", "http://127.0.0.1:9/v1"])
+def test_without_a_way_there_it_says_so_at_once(url: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(ModelUnavailable, match="cannot be reached"):
+        OpenAIEmbeddingProvider(Endpoint(url, backoff=30.0), "m", 8).encode(["x"])
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("number", [errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN])
+def test_without_a_network_it_says_so_at_once(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    tried = []
+
+    def connect(*arguments: object) -> None:
+        tried.append(arguments)
+        raise OSError(number, "no way there")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    with pytest.raises(ModelUnavailable, match="no way there"):
+        OllamaEmbeddingProvider(Endpoint("http://10.0.0.1", backoff=30.0), "m", 8).encode(["x"])
+    assert len(tried) == 1
+
+
+def embeddings(*rows: str) -> bytes:
+    data = ", ".join(f'{{"index": {index}, "embedding": {row}}}' for index, row in enumerate(rows))
+    return f'{{"data": [{data}]}}'.encode()
+
+
+ONE = "[1, 2, 3, 4, 5, 6, 7, 8]"
+GARBAGE = {
+    "html": b"<html>log in first</html>",
+    "not UTF-8": b"\xff\xfe\x00",
+    "cut-short": embeddings(ONE)[:-9],
+    "deep": b"[" * 100_000,
+    "NaN": embeddings(ONE.replace("3", "NaN")),
+    "infinite": embeddings(ONE.replace("3", "1e999")),
+    "out-of-range": embeddings(ONE.replace("3", "1e300")),
+    "null": embeddings(ONE.replace("3", "null")),
+    "words": embeddings('["1", "2", "3", "4", "5", "6", "7", "8"]'),
+    "truths": embeddings("[true, true, true, true, true, true, true, true]"),
+    "nested": embeddings("[[1], [2], [3], [4], [5], [6], [7], [8]]"),
+    "ragged-inside": embeddings("[[1], 2, 3, 4, 5, 6, 7, 8]"),
+    "zeros": embeddings("[0, 0, 0, 0, 0, 0, 0, 0]"),
+    "empty": embeddings("[]"),
+    "none": embeddings(),
+    "too-many": embeddings(ONE, ONE),
+    "object": b'{"data": {"0": 1}}',
+    "same-index": b'{"data": [{"index": 1, "embedding": [1]}]}',
+    "wild-index": b'{"data": [{"index": 1e999, "embedding": [1]}]}',
+}
+
+
+@pytest.mark.parametrize("body", GARBAGE.values(), ids=GARBAGE)
+def test_what_is_no_vector_a_text_is_a_malformed_answer(server: EmbeddingServer, body: bytes) -> None:
+    server.always = Failure(200, body)
+    with pytest.raises(AnswerMalformed):
+        openai(server).encode(["x"])
+    assert len(server.seen) == 1
+
+
+def test_fewer_vectors_than_texts_are_refused(server: EmbeddingServer) -> None:
+    server.always = Failure(200, embeddings(ONE, ONE))
+    with pytest.raises(AnswerMalformed, match=r"asked for 3 vectors, .* sent 2"):
+        openai(server).encode(["a", "b", "c"])
+
+
+def test_two_vectors_for_one_text_and_none_for_another_are_refused(server: EmbeddingServer) -> None:
+    server.always = Failure(200, embeddings(ONE, ONE).replace(b'"index": 1', b'"index": 0'))
+    with pytest.raises(AnswerMalformed, match="which vector is of which text"):
+        openai(server).encode(["a", "b"])
+
+
+def test_an_answer_that_breaks_off_is_tried_again(server: EmbeddingServer) -> None:
+    whole = embeddings(ONE)
+    server.failures.append(Failure(200, whole[:-20], {"Content-Length": str(len(whole))}))
+    assert len(openai(server).encode(["x"])) == 1
+    assert len(server.seen) == 2
+
+
+def test_an_answer_without_end_is_not_read_to_it(server: EmbeddingServer) -> None:
+    server.always = Failure(200, b" " * (8 << 20))
+    with pytest.raises(AnswerMalformed, match="more than"):
+        openai(server).encode(["x"])
+
+
+def test_an_answer_that_trickles_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=_trickle, args=(listening,), daemon=True).start()
+        endpoint = Endpoint(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=0.4, retries=0)
+        started = time.monotonic()
+        with pytest.raises(ModelUnavailable, match="timed out"):
+            OllamaEmbeddingProvider(endpoint, "m", 8).encode(["x"])
+        assert time.monotonic() - started < 2
+
+
+def _trickle(listening: socket.socket) -> None:
+    connection, _ = listening.accept()
+    with connection, contextlib.suppress(OSError):
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+        for _ in range(60):
+            connection.sendall(b" ")
+            time.sleep(0.05)
+
+
+def test_odd_counts_of_tokens_do_not_cost_the_vectors(server: EmbeddingServer) -> None:
+    for told in (b"null", b"[]", b'{"prompt_tokens": "many"}', b'{"prompt_tokens": -1}', b'{"prompt_tokens": true}'):
+        server.failures.append(Failure(200, embeddings(ONE)[:-1] + b', "usage": ' + told + b"}"))
+        assert openai(server).ask(["x"], openai(server).endpoint).tokens is None
+    assert len(server.seen) == 5
+
+
+def test_a_wrong_dimension_names_the_one_that_came(server: EmbeddingServer) -> None:
+    with pytest.raises(FingerprintMismatch, match="vectors of 8 numbers for some-model, not of 9") as caught:
+        openai(server, dimension=9).encode(["x"])
+    assert "KIWI_EMBEDDING_DIMENSION=8" in caught.value.hint
+
+
+@pytest.mark.parametrize("key", ["sk-one\n", "sk one\r\nHost: elsewhere", "schlüssel"])
+def test_a_key_that_no_header_takes_is_a_usage_error_that_does_not_show_it(key: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Endpoint("http://127.0.0.1", key)
+    assert key.strip() not in caught.value.message + caught.value.hint
+
+
+def test_a_server_that_failed_is_left_alone_for_a_while(server: EmbeddingServer) -> None:
+    now = [0.0]
+    provider = openai(server, retries=3)
+    provider.breaker = Breaker(15.0, lambda: now[0])
+    server.always = Failure(503)
+    with pytest.raises(EmbeddingError, match="503"):
+        provider.encode(["x"])
+    with pytest.raises(EmbeddingError, match=r"503 .*not asked again for 15 s"):
+        provider.encode(["x"])
+    assert len(server.seen) == 4
+    now[0] = 16.0
+    with pytest.raises(EmbeddingError, match="503"):
+        provider.encode(["x"])
+    assert len(server.seen) == 5, "after its rest one try tells"
+    now[0], server.always = 32.0, None
+    provider.encode(["x"])
+    server.failures.extend([Failure(503)] * 3)
+    provider.encode(["y"])
+    assert len(server.seen) == 10, "well again, it is given all its tries"
+
+
+def test_refused_texts_do_not_make_a_server_rest(server: EmbeddingServer) -> None:
+    provider = openai(server)
+    server.failures.append(Failure(400))
+    with pytest.raises(TextsRefused):
+        provider.encode(["bad"])
+    assert len(provider.encode(["good"])) == 1
+
+
+def test_a_request_holds_no_more_than_its_limits(server: EmbeddingServer) -> None:
+    texts = ["four" * n for n in (1, 30, 30, 1, 1, 1, 90, 1)]
+    vectors = openai(server, limits=Limits(3, 100)).encode(texts)
+    sent = [seen.body["input"] for seen in server.seen]
+    assert [text for run in sent for text in run] == texts
+    assert all(len(run) <= 3 and (len(run) == 1 or sum(map(estimated_tokens, run)) <= 100) for run in sent)
+    assert len(sent) == 4
+    assert len(vectors) == len(texts)
+
+
+def test_a_request_to_openai_stays_below_its_300_000_tokens(server: EmbeddingServer) -> None:
+    openai(server).encode(["word " * 6000] * 64)
+    assert len(server.seen) > 1
+    assert all(sum(map(estimated_tokens, seen.body["input"])) <= 300_000 for seen in server.seen)
+
+
+def test_an_over_long_text_is_cut_by_estimate_at_a_whole_character(server: EmbeddingServer) -> None:
+    openai(server).encode(["语" * 10_000, "short"])
+    long, short = sorted(server.seen[0].body["input"], key=len, reverse=True)
+    assert (len(long), short) == (OpenAIEmbeddingProvider.max_tokens, "short")
+    assert cut("aé" * 3, 1) == "aé"
+    assert cut("aéé", 1) == "aé"
+    assert cut("é" * 99, 0) == "é" * 99
+
+
+def test_requests_keep_order_and_lose_nothing() -> None:
+    texts = [str(n) * (n % 7) for n in range(50)]
+    for size, tokens in ((1, 0), (7, 0), (50, 3), (64, 0)):
+        assert [text for run in requests(texts, size, tokens) for text in run] == texts
+    assert list(requests([], 5, 5)) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.errors import EmbeddingError, NotFound
+from kiwi_rag.errors import EmbeddingError, NotFound, TextsRefused
 from kiwi_rag.signing import keys
 from kiwi_rag.workspace import indexing
 from kiwi_rag.workspace.place import Place
@@ -190,6 +190,21 @@ async def test_a_failing_model_costs_what_was_not_stored_and_says_so_for_each_fi
     report = await yard.index()
     assert (sorted(report.indexed), report.complete) == (["a.md", "b.md"], True)
     assert (await yard.store.noted(indexing.RUN)) == indexing.COMPLETE
+
+
+async def test_a_text_that_the_server_refuses_costs_its_own_file_alone(yard):
+    for n in range(6):
+        yard.write(f"{n}.md", f"# File {n}\n\n{'poison' if n == 3 else 'fish'} {n}\n")
+    real = yard.embed.encode
+
+    def encode(texts):
+        if any("poison" in text for text in texts):
+            raise TextsRefused("422 of the server")
+        return real(texts)
+
+    yard.embed.encode = encode
+    report = await yard.index()
+    assert (list(report.failed), sorted(report.indexed)) == (["3.md"], [f"{n}.md" for n in range(6) if n != 3])
 
 
 async def test_an_interrupted_run_goes_on_and_ends_as_a_fresh_one(yard, tmp_path):

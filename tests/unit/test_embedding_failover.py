@@ -1,0 +1,284 @@
+"""Several real servers on loopback behind one provider: who is asked when, and that models never mix."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kiwi_rag.embedding import CachedEmbeddingProvider, FailoverEmbeddingProvider, ServerOptions, load_provider
+from kiwi_rag.embedding.breaker import Breaker
+from kiwi_rag.embedding.endpoint import Endpoint
+from kiwi_rag.embedding.fallbacks import Fallback, parse_fallbacks
+from kiwi_rag.embedding.ollama import OllamaEmbeddingProvider
+from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
+from kiwi_rag.embedding.probe import TEXT, TRUSTED_SECONDS, ProbeMemory
+from kiwi_rag.embedding.remote import RemoteEmbeddingProvider
+from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused, UsageError
+from tests.embedding_server import EmbeddingServer, Failure
+from tests.unit.test_embedding_remote import digests
+
+GONE = "http://127.0.0.1:9"
+
+
+def almost(texts: Sequence[str]) -> list[list[float]]:
+    """The same model in another precision."""
+    return [[round(number / 255, 3) for number in vector] for vector in digests(texts)]
+
+
+def other(texts: Sequence[str]) -> list[list[int]]:
+    return [vector[::-1] for vector in digests(texts)]
+
+
+@pytest.fixture
+def first() -> Iterator[EmbeddingServer]:
+    with EmbeddingServer(digests) as running:
+        yield running
+
+
+@pytest.fixture
+def second() -> Iterator[EmbeddingServer]:
+    with EmbeddingServer(almost) as running:
+        yield running
+
+
+def openai(url: str, **changes: Any) -> OpenAIEmbeddingProvider:
+    return OpenAIEmbeddingProvider(Endpoint(f"{url}/v1", **{"backoff": 0.01, **changes}), "m", 8)
+
+
+def ollama(url: str, **changes: Any) -> OllamaEmbeddingProvider:
+    return OllamaEmbeddingProvider(Endpoint(url, **{"backoff": 0.01, **changes}), "m:latest", 8)
+
+
+def listed(folder: Path, *servers: RemoteEmbeddingProvider, identity: str = "") -> FailoverEmbeddingProvider:
+    return FailoverEmbeddingProvider(servers, folder / "probes", identity)
+
+
+def texts_of(server: EmbeddingServer) -> list[str]:
+    return [text for seen in server.seen for text in seen.body["input"] if text != TEXT]
+
+
+def test_while_the_first_is_well_no_other_is_asked(
+    first: EmbeddingServer, second: EmbeddingServer, tmp_path: Path
+) -> None:
+    provider = listed(tmp_path, openai(first.url), ollama(second.url))
+    provider.encode(["a", "b"])
+    assert texts_of(first) == ["a", "b"]
+    assert second.seen == []
+
+
+def test_when_the_first_fails_the_next_embeds_under_the_same_fingerprint(
+    first: EmbeddingServer, second: EmbeddingServer, tmp_path: Path
+) -> None:
+    provider = listed(tmp_path, openai(first.url), ollama(second.url))
+    before = provider.fingerprint
+    expected = provider.encode(["a"])[0]
+    first.always = Failure(503)
+    assert float(provider.encode(["a"])[0] @ expected) > 0.9999
+    assert texts_of(second) == ["a"]
+    assert provider.fingerprint == before == openai(first.url).fingerprint, "an index of before stays good"
+
+
+def test_a_dead_server_is_not_asked_for_every_batch_and_comes_back(
+    first: EmbeddingServer, second: EmbeddingServer, tmp_path: Path
+) -> None:
+    now = [0.0]
+    primary = openai(first.url)
+    primary.breaker = Breaker(15.0, lambda: now[0])
+    provider = listed(tmp_path, primary, ollama(second.url))
+    provider.encode(["warm"])
+    first.always = Failure(500)
+    asked = len(first.seen)
+    for number in range(10):
+        provider.encode([f"text {number}"])
+    assert len(first.seen) - asked == 2, "one retry, as another can do the work, and then none"
+    assert len(texts_of(second)) == 10
+    now[0], first.always = 16.0, None
+    provider.encode(["back"])
+    assert texts_of(first)[-1] == "back"
+    assert "back" not in texts_of(second)
+
+
+def test_a_first_one_that_only_limits_is_not_waited_for(
+    first: EmbeddingServer, second: EmbeddingServer, tmp_path: Path
+) -> None:
+    provider = listed(tmp_path, openai(first.url), ollama(second.url))
+    provider.encode(["warm"])
+    first.always = Failure(429, headers={"Retry-After": "30"})
+    started = time.monotonic()
+    provider.encode(["x"])
+    assert time.monotonic() - started < 2
+    assert texts_of(second) == ["x"]
+
+
+def test_another_model_behind_the_list_is_refused(first: EmbeddingServer, tmp_path: Path) -> None:
+    with EmbeddingServer(other) as stranger:
+        provider = listed(tmp_path, openai(first.url), ollama(stranger.url))
+        provider.encode(["a"])
+        first.always = Failure(500)
+        with pytest.raises(FingerprintMismatch, match=r"does not serve the model .*\(cosine 0\.") as caught:
+            provider.encode(["a"])
+        assert texts_of(stranger) == []
+        assert "KIWI_EMBEDDING_FALLBACKS" in caught.value.hint
+
+
+def test_another_length_behind_the_list_is_refused(first: EmbeddingServer, tmp_path: Path) -> None:
+    with EmbeddingServer(lambda texts: [vector[:5] for vector in digests(texts)]) as short:
+        stand_in = OllamaEmbeddingProvider(Endpoint(short.url), "m", 0)
+        provider = listed(tmp_path, openai(first.url), stand_in)
+        provider.encode(["a"])
+        first.always = Failure(500)
+        with pytest.raises(FingerprintMismatch):
+            provider.encode(["a"])
+
+
+def test_while_the_first_never_answered_no_stand_in_is_trusted(second: EmbeddingServer, tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match="nobody knows whether both serve the same model"):
+        listed(tmp_path, openai(GONE), ollama(second.url)).encode(["a"])
+    assert second.seen == []
+
+
+def test_a_later_process_judges_a_stand_in_by_what_is_remembered(
+    first: EmbeddingServer, second: EmbeddingServer, tmp_path: Path
+) -> None:
+    listed(tmp_path, openai(first.url), ollama(second.url)).encode(["a"])
+    first.always = Failure(500)
+    listed(tmp_path, openai(first.url), ollama(second.url)).encode(["b"])
+    assert texts_of(second) == ["b"]
+    with EmbeddingServer(other) as stranger, pytest.raises(FingerprintMismatch):
+        listed(tmp_path, openai(first.url), ollama(stranger.url)).encode(["c"])
+
+
+def test_agreement_is_looked_at_once_a_day_and_not_once_a_process(first: EmbeddingServer, tmp_path: Path) -> None:
+    for _ in range(3):
+        listed(tmp_path, openai(first.url), ollama(GONE)).encode(["a"])
+    assert sum(TEXT in seen.body["input"] for seen in first.seen) == 1
+
+
+def test_other_weights_behind_a_known_name_are_noticed(first: EmbeddingServer, tmp_path: Path) -> None:
+    now = [1e9]
+    memory = ProbeMemory(tmp_path, "x", lambda: now[0])
+    memory.remember(openai(first.url).encode([TEXT])[0], "server")
+    assert memory.agreed_lately("server")
+    now[0] += TRUSTED_SECONDS + 1
+    assert not memory.agreed_lately("server")
+    provider = listed(tmp_path, openai(first.url), identity="ours")
+    provider.encode(["a"])
+    first.encode = other
+    assert provider.verify()[0].startswith(f"{first.url}/v1: ")
+    assert "does not serve the model that ours stands for" in provider.verify()[0]
+
+
+def test_verify_asks_every_server_now(first: EmbeddingServer, second: EmbeddingServer, tmp_path: Path) -> None:
+    provider = listed(tmp_path, openai(first.url), ollama(second.url), ollama(GONE))
+    [problem] = provider.verify()
+    assert problem.startswith(GONE)
+    assert (len(first.seen), len(second.seen)) == (1, 1)
+
+
+def test_a_declared_identity_stays_when_addresses_change(
+    first: EmbeddingServer, second: EmbeddingServer, tmp_path: Path
+) -> None:
+    one = listed(tmp_path, openai(first.url), ollama(second.url), identity="minilm")
+    one.encode(["a"])
+    turned = listed(tmp_path, ollama(second.url), openai(first.url), identity="minilm")
+    assert one.fingerprint == turned.fingerprint
+    assert one.fingerprint != listed(tmp_path, openai(first.url), identity="bge").fingerprint
+    turned.encode(["b"])
+    with EmbeddingServer(other) as stranger, pytest.raises(FingerprintMismatch, match="minilm"):
+        listed(tmp_path, openai(stranger.url), identity="minilm").encode(["c"])
+
+
+def test_texts_that_one_refuses_go_to_no_other(first: EmbeddingServer, second: EmbeddingServer, tmp_path: Path) -> None:
+    provider = listed(tmp_path, openai(first.url), ollama(second.url))
+    provider.encode(["a"])
+    first.failures.append(Failure(400))
+    with pytest.raises(TextsRefused):
+        provider.encode(["bad"])
+    assert second.seen == []
+
+
+def test_when_all_fail_the_first_ones_failure_is_told_with_the_others(
+    first: EmbeddingServer, second: EmbeddingServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = listed(tmp_path, openai(first.url), ollama(second.url, retries=0))
+    provider.encode(["a"])
+    first.always, second.always = Failure(401, b"SECRET TEXT"), Failure(503)
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(EmbeddingError, match=r"answered 401 .*; and those that stand in: .*answered 503") as caught:
+        provider.encode(["b"])
+    assert "KIWI_EMBEDDING_API_KEY" in caught.value.hint
+    assert "SECRET TEXT" not in caught.value.own_words + caplog.text
+
+
+def test_a_probe_file_of_rubbish_is_as_none(first: EmbeddingServer, tmp_path: Path) -> None:
+    provider = listed(tmp_path, openai(first.url), ollama(GONE))
+    provider.encode(["a"])
+    [file] = (tmp_path / "probes").iterdir()
+    whole = json.loads(file.read_text())
+    vector = {**whole, "vector": ["x"]}
+    for rubbish in ("", "[]", "[" * 100_000, "\x00", json.dumps(vector), json.dumps({**whole, "agreed": 3})):
+        file.write_text(rubbish)
+        listed(tmp_path, openai(first.url), ollama(GONE)).encode(["b"])
+    assert all(len(name) == 0 or name.endswith("b") for name in set(texts_of(first)) - {"a"})
+
+
+def test_a_memory_that_cannot_be_written_costs_nothing_else(first: EmbeddingServer, tmp_path: Path) -> None:
+    (tmp_path / "probes").write_text("a file")
+    assert len(listed(tmp_path, openai(first.url), ollama(GONE)).encode(["a"])) == 1
+
+
+def test_an_unknown_length_is_learned_from_whoever_answers(second: EmbeddingServer, tmp_path: Path) -> None:
+    one = OllamaEmbeddingProvider(Endpoint(second.url), "m", 0)
+    assert listed(tmp_path, one, identity="x").fingerprint.dimension == 8
+
+
+LISTS = [
+    ("", []),
+    ("http://a/v1", [Fallback("openai", "http://a/v1", "m", "")]),
+    (
+        "http://a/v1 n,  ollama http://b ,",
+        [Fallback("openai", "http://a/v1", "n"), Fallback("ollama", "http://b", "m")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), LISTS)
+def test_a_list_of_servers_is_read(text: str, expected: list[Fallback]) -> None:
+    assert parse_fallbacks(text, "openai", "m") == expected
+
+
+@pytest.mark.parametrize("text", ["ollama", "ollama http://a m n", "onnx http://a", "m http://a"])
+def test_a_list_of_another_form_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="embedding_fallbacks"):
+        parse_fallbacks(text, "openai", "m")
+
+
+def test_keys_are_of_their_own_servers_and_hidden() -> None:
+    one, two = parse_fallbacks("http://a, http://b", "openai", "m", ",sk-b")
+    assert (one.api_key, two.api_key) == ("", "sk-b")
+    assert "sk-b" not in repr(two) + repr(ServerOptions(fallback_keys="sk-b"))
+    with pytest.raises(UsageError, match="more keys"):
+        parse_fallbacks("http://a", "openai", "m", "x,y")
+
+
+def test_the_first_servers_key_goes_to_no_other_server(
+    first: EmbeddingServer, second: EmbeddingServer, tmp_path: Path
+) -> None:
+    options = ServerOptions(fallbacks=f"{second.url}/v1, ollama {first.url} m:latest")
+    provider = load_provider(
+        "openai", cache_dir=tmp_path, model="m", base_url=f"{first.url}/v1", api_key="sk-1", dimension=8,
+        options=options,
+    )  # fmt: skip
+    assert isinstance(provider, CachedEmbeddingProvider)
+    assert isinstance(provider.inner, FailoverEmbeddingProvider)
+    provider.inner.verify()
+    assert {seen.authorization for seen in first.seen} == {"Bearer sk-1"}
+    assert {seen.authorization for seen in second.seen} == {""}
+    assert {seen.path for seen in first.seen} == {"/v1/embeddings", "/api/embed"}
+    assert provider.place == f"{first.url}/v1, {second.url}/v1, {first.url}"
