@@ -49,9 +49,12 @@ class App:
         The settings, with their origins.
     project_dir
         The project's ``.ai`` folder, or None outside of any project.
+    here
+        The folder that whoever asks stands in.
     """
 
-    def __init__(self, resolved: config.Resolved, project_dir: Path | None) -> None:
+    def __init__(self, resolved: config.Resolved, project_dir: Path | None, here: Path | None = None) -> None:
+        self.here = here or Path.cwd()
         self.resolved = resolved
         self.settings = resolved.settings
         self.user_dir = self.settings.user_dir
@@ -73,7 +76,7 @@ class App:
         """
         home = config.home_of(environ)
         folder = (project / config.PROJECT_FOLDER).absolute() if project else config.find_project(cwd.absolute(), home)
-        return cls(config.resolve(environ, folder, flags), folder)
+        return cls(config.resolve(environ, folder, flags), folder, cwd)
 
     async def __aenter__(self) -> App:
         return self

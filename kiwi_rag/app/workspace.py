@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
 from kiwi_rag.app import App
+from kiwi_rag.config import PROJECT_FOLDER
 from kiwi_rag.errors import NotFound, StoreError, UsageError
 from kiwi_rag.refs import ItemType
 from kiwi_rag.signing import keys
@@ -33,19 +34,17 @@ class Workspace:
     Parameters
     ----------
     app
-        Settings, model and trust. Its project is the workspace.
+        Settings, model and trust. Its project is the workspace, or, outside of any project, the folder it stands in.
 
     Raises
     ------
-    NotFound
-        When the app has no project folder.
+    UsageError
+        When that is the folder of the user tier.
     """
 
     def __init__(self, app: App) -> None:
-        if app.project_dir is None:
-            raise NotFound("there is no workspace here", hint="name its root: kiwi workspace index ROOT")
         self._app = app
-        self._folder = app.project_dir
+        self._folder = app.project_dir or app.here.absolute() / PROJECT_FOLDER
         self._stores: list[LocalVectorStore] = []
         if self._folder.resolve() == app.user_dir.resolve():
             hint = "index one repository at a time: kiwi workspace index ROOT"
@@ -99,10 +98,24 @@ class Workspace:
         return Writer(ValidationManager(self.trust, audience), self._app.embed, indexer)
 
     @property
+    def is_indexed(self) -> bool:
+        """Whether there is an index; looking makes none."""
+        store = self._app.new_local_store(self._folder, "documents")
+        return (store.folder / "catalog.sqlite3").exists()
+
+    @property
     def searcher(self) -> WorkspaceSearcher:
-        """What searches the documents."""
+        """What searches the documents.
+
+        Raises
+        ------
+        NotFound
+            When nothing was indexed yet: that is not an empty answer.
+        """
         from kiwi_rag.workspace.searching import WorkspaceSearcher
 
+        if not self.is_indexed:
+            raise NotFound(f"{self.place.root} is not indexed yet", hint="kiwi workspace index")
         s = self._app.settings
         return WorkspaceSearcher(self.tier, self._app.embed, self.trust, s.registry_name, self.place, s.deadline)
 

@@ -14,7 +14,6 @@ import click
 from kiwi_rag import present
 from kiwi_rag.app import App
 from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
-from kiwi_rag.config import find_project, home_of
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.model import Filters
 from kiwi_rag.model.documents import DocumentQuery, DocumentReply
@@ -123,7 +122,7 @@ def list_documents(
 
     async def look(app: App) -> list[dict[str, Any]]:
         async with Workspace(app) as opened:
-            return await documents(opened.tier, filters)
+            return await documents(opened.tier, filters) if opened.is_indexed else []
 
     rows = session.run(look)
     if session.as_json:
@@ -147,7 +146,7 @@ def stats(session: Session, root: Path | None) -> int:
 
     async def look(app: App) -> Mapping[str, Any]:
         async with Workspace(app) as opened:
-            return await standing(opened.place, opened.tier)
+            return await standing(opened.place, opened.tier if opened.is_indexed else None)
 
     told = session.run(look)
     session.data(told) if session.as_json else session.out(workspace_text(told))
@@ -162,10 +161,8 @@ def exit_code_of(reply: DocumentReply) -> int:
 
 
 def _place(session: Session, root: Path | None) -> None:
-    """Make `root` this run's project; else the project that is found from here upwards, else this folder."""
+    """Make `root` this run's project; without one it is the project that is found from here upwards, or this folder."""
     session.project = root or session.project
-    if session.project is None and find_project(Path.cwd(), home_of(session.around.environment())) is None:
-        session.project = Path.cwd()
 
 
 async def _index(session: Session, app: App, files: tuple[Path, ...], rebuild: bool) -> int:

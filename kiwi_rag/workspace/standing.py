@@ -10,30 +10,38 @@ from typing import Any
 
 from kiwi_rag.model import Filters, sha256_hex
 from kiwi_rag.signing.documents import parse
-from kiwi_rag.stores.base import FileStore
+from kiwi_rag.stores.base import FileStore, StoreStatus
 from kiwi_rag.tiers import Tier
 from kiwi_rag.workspace.indexing import COMPLETE, RUN
 from kiwi_rag.workspace.place import Place
 
 
-async def standing(place: Place, tier: Tier[FileStore]) -> Mapping[str, Any]:
-    """Return counts, the state of the last run and the index's place and size in bytes, JSON-ready."""
+async def standing(place: Place, tier: Tier[FileStore] | None) -> Mapping[str, Any]:
+    """Return counts, the state of the last run and the index's place and size in bytes, JSON-ready.
+
+    Without a tier there is no index yet, and all of it is nothing.
+    """
+    if tier is None:
+        return _standing(place, StoreStatus(0, 0, ""), {}, "")
     status = await tier.store.status()
     documents = await tier.store.list(Filters())
     types = Counter(parse(document.envelope).metadata.get("file_type", "") for document in documents)
-    run = await tier.store.noted(RUN)
-    path = Path(str(status.details.get("path", "")))
+    return _standing(place, status, dict(sorted(types.items())), await tier.store.noted(RUN))
+
+
+def _standing(place: Place, status: StoreStatus, types: Mapping[str, int], run: str) -> Mapping[str, Any]:
+    path = str(Path(str(status.details["path"])).parent) if "path" in status.details else ""
     return {
         "workspace": place.name,
         "root": str(place.root),
         "documents": status.items,
         "passages": status.passages,
-        "file_types": dict(sorted(types.items())),
+        "file_types": types,
         "run": run,
         "complete": run == COMPLETE,
         "model": status.fingerprint,
-        "path": str(path.parent),
-        "bytes": _size(path.parent),
+        "path": path,
+        "bytes": _size(Path(path)) if path else 0,
         "problems": list(status.problems),
     }
 

@@ -19,6 +19,7 @@ GROUPS = {
     "keys": ["new", "list", "show", "export", "import", "retire"],
     "trust": ["list", "add", "remove", "project"],
     "registry": ["start", "stop", "migrate", "status"],
+    "workspace": ["index", "watch", "list", "stats", "search"],
 }
 CALLS = [[name] for name in _COMMANDS] + [[group, name] for group, names in GROUPS.items() for name in names]
 

@@ -30,7 +30,7 @@ async def _stats(house: House, _given: Mapping[str, Any], _tell: Tell) -> Answer
     from kiwi_rag.workspace.standing import standing
 
     workspace = house.workspace
-    told = dict(await standing(workspace.place, workspace.tier))
+    told = dict(await standing(workspace.place, workspace.tier if workspace.is_indexed else None))
     return Answer(present.delimited(documents.workspace_text(told)), told)
 
 

@@ -1,0 +1,95 @@
+"""The toolsets workspace and documents, driven by the SDK's own client over stdio."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from tests.doors.conftest import Kiwi
+from tests.doors.test_mcp import connected
+
+TOOLS = {"workspace_search", "workspace_index_stats", "search_markdown", "reindex_documents", "update_files"}
+
+
+@pytest.fixture
+def repository(kiwi: Kiwi) -> Kiwi:
+    (kiwi.cwd / "docs").mkdir()
+    (kiwi.cwd / "docs/pilot.md").write_text(
+        "# Pilotage\n\nA pilot boards every ship over 80 metres at the fairway buoy.\n"
+    )
+    (kiwi.cwd / "svc-pilot.yaml").write_text(
+        "openapi: 3.0.3\ninfo: {title: Pilots, version: '1'}\npaths:\n  /pilots:\n    post:\n"
+        "      summary: Order a pilot\n      responses: {'201': {description: ordered}}\n"
+    )
+    return kiwi
+
+
+async def test_from_an_empty_index_to_a_passage(repository: Kiwi) -> None:
+    async with connected(repository, "--toolsets", "workspace,documents") as client:
+        assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
+        before = (await client.call_tool("workspace_index_stats", {})).structured_content
+        assert (before["documents"], before["complete"]) == (0, False)
+
+        told = []
+
+        async def progress(step: float, total: float | None, message: str | None) -> None:
+            told.append(message)
+
+        job = (await client.call_tool("reindex_documents", {}, progress_callback=progress)).structured_content
+        assert (job["state"], sorted(job["report"]["indexed"])) == ("done", ["docs/pilot.md", "svc-pilot.yaml"])
+
+        found = (await client.call_tool("workspace_search", {"query": "POST /pilots", "top_k": 3})).structured_content
+        assert (found["hits"][0]["path"], found["kind"], found["complete"]) == ("svc-pilot.yaml", "endpoint", True)
+        only = await client.call_tool("search_markdown", {"q": "which ships need a pilot"})
+        assert [hit["path"] for hit in only.structured_content["hits"]] == ["docs/pilot.md"]
+        assert "docs/pilot.md:" in only.content[0].text
+        assert (await client.call_tool("workspace_index_stats", {})).structured_content["complete"] is True
+
+
+async def test_files_are_updated_and_paths_stay_inside(repository: Kiwi) -> None:
+    async with connected(repository, "--toolsets", "documents") as client:
+        await client.call_tool("reindex_documents", {})
+        (repository.cwd / "docs/pilot.md").write_text("# Pilotage\n\nThe pilot station moved to the old lightship.\n")
+        done = (await client.call_tool("update_files", {"paths": ["docs/pilot.md"]})).structured_content
+        assert done["report"]["indexed"] == ["docs/pilot.md"]
+        hits = (await client.call_tool("search_markdown", {"query": "lightship"})).structured_content["hits"]
+        assert "old lightship" in hits[0]["text"]
+        outside = await client.call_tool("update_files", {"paths": ["../home/.ai/owner-token"]})
+        assert outside.is_error and "does not lie in the workspace" in outside.content[0].text
+
+
+async def test_a_job_can_be_asked_about_and_cancelled(repository: Kiwi) -> None:
+    for n in range(400):
+        text = "\n\n".join(
+            f"Section {n}.{part}: bollard {n * 7 + part} holds {part} tons of pull." for part in range(6)
+        )
+        (repository.cwd / f"docs/{n}.md").write_text(f"# Bollard {n}\n\n{text}\n")
+    async with connected(repository, "--toolsets", "documents") as client:
+        started = (await client.call_tool("reindex_documents", {"wait_seconds": 0})).structured_content
+        assert started["state"] == "running"
+        for _ in range(100):
+            asked = await client.call_tool("reindex_documents", {"job": started["job"], "wait_seconds": 0.2})
+            if asked.structured_content["done"]:
+                break
+            await asyncio.sleep(0.1)
+        assert 0 < asked.structured_content["done"] < asked.structured_content["total"] == 402
+        ended = await client.call_tool("reindex_documents", {"job": started["job"], "cancel": True})
+        assert ended.structured_content["state"] == "cancelled"
+        unknown = await client.call_tool("reindex_documents", {"job": "none"})
+        assert unknown.is_error and "there is no job" in unknown.content[0].text
+    report = repository.json("workspace", "index")
+    assert report["unchanged"] > 0 and len(report["indexed"]) < 402
+
+
+async def test_bad_arguments_are_protocol_errors(repository: Kiwi) -> None:
+    async with connected(repository, "--toolsets", "workspace") as client:
+        for arguments in (
+            {"query": "x", "file_type": "docx"},
+            {"query": ""},
+            {"query": "x", "where": {}},
+            {"top_k": 3},
+        ):
+            with pytest.raises(MCPError):
+                await client.call_tool("workspace_search", arguments)
