@@ -19,7 +19,7 @@ export KIWI_CACHE_DIR ?= $(CURDIR)/.cache/kiwi
 demo: $(VENV)/run
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
 
-test: $(VENV)/test $(VENV)/supabase
+test: $(VENV)/test $(VENV)/supabase $(VENV)/vscode
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/dev
@@ -93,5 +93,11 @@ $(VENV)/supabase: $(VENV)/made package.json package-lock.json
 	@if command -v npm > /dev/null && npm install --no-save --ignore-scripts --no-fund --no-audit --loglevel=error; \
 	    then touch $@; else echo "packages of Node's could not be installed: the tests that run them will be skipped"; fi
 
+# TypeScript and vsce, which build and package the VS Code extension.
+$(VENV)/vscode: $(VENV)/made editors/vscode/package.json editors/vscode/package-lock.json
+	@if command -v npm > /dev/null && cd editors/vscode && \
+	    npm install --no-save --ignore-scripts --no-fund --no-audit --loglevel=error; \
+	    then touch $(CURDIR)/$@; else echo "packages of Node's could not be installed: the extension's tests will be skipped"; fi
+
 clean:
-	rm -rf $(VENV) node_modules .cache .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) node_modules editors/vscode/node_modules editors/vscode/out .cache .mypy_cache .ruff_cache .pytest_cache

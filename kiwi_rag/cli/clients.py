@@ -15,7 +15,7 @@ from kiwi_rag.clients.files import Backups
 from kiwi_rag.clients.marked import PARAGRAPH
 from kiwi_rag.clients.places import Surroundings
 from kiwi_rag.clients.plan import Change, carry_out, make_plan
-from kiwi_rag.clients.table import CLIENTS, Client
+from kiwi_rag.clients.table import CLIENTS, VSCODE_TASKS, Client
 from kiwi_rag.config import PROJECT_FOLDER, find_project, home_of, process_environment
 from kiwi_rag.errors import UsageError
 
@@ -23,18 +23,23 @@ _EXAMPLES = """\b
 Example: kiwi setup claude --project     .mcp.json and CLAUDE.md of this project, for the whole team
          kiwi setup codex --dry-run      what would change in ~/.codex, as a diff
          kiwi setup cursor --remove      take Kiwi out again
+         kiwi setup vscode --tasks       .vscode/tasks.json: index the workspace, and watch it
 """
 
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("client", type=click.Choice(list(CLIENTS)))
 @click.option("--project", is_flag=True, help="This project's files, for everybody who works on it, in place of yours.")
+@click.option("--tasks", is_flag=True, help="Of VS Code, the project's tasks instead: watch and index the workspace.")
 @click.option("--remove", is_flag=True, help="Take Kiwi's part out again.")
 @click.option("--dry-run", is_flag=True, help="Print the changes as a unified diff; write nothing.")
 @click.pass_obj
-def setup(session: Session, client: str, project: bool, remove: bool, dry_run: bool) -> None:
+def setup(session: Session, client: str, project: bool, tasks: bool, remove: bool, dry_run: bool) -> None:
     """Make a client start Kiwi as its MCP server, and tell its agent to ask Kiwi before it reads files."""
-    known, around = CLIENTS[client], _surroundings(session)
+    if tasks and client != "vscode":
+        raise UsageError(f"{CLIENTS[client].title} has no tasks", hint="kiwi setup vscode --tasks")
+    known, around = VSCODE_TASKS if tasks else CLIENTS[client], _surroundings(session)
+    project = project or tasks
     _refuse_wrong_level(known, around, project)
     backups = Backups(home_of(process_environment()) / "clients")
     if dry_run:

@@ -13,6 +13,7 @@ import click
 
 from kiwi_rag import present
 from kiwi_rag.app import App
+from kiwi_rag.cli.hooks import hooks
 from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.model import Filters
@@ -151,6 +152,9 @@ def stats(session: Session, root: Path | None) -> int:
     told = session.run(look)
     session.data(told) if session.as_json else session.out(workspace_text(told))
     return DONE
+
+
+workspace.add_command(hooks)
 
 
 def exit_code_of(reply: DocumentReply) -> int:

@@ -14,9 +14,10 @@ from kiwi_rag.clients.places import Surroundings
 from kiwi_rag.clients.refusals import Malformed, MalformedClientFile, NameTaken
 from kiwi_rag.clients.server import NAME, Server, starting_command
 from kiwi_rag.clients.table import Client
+from kiwi_rag.clients.tasks import JsonTasks
 from kiwi_rag.clients.toml import TomlServers
 
-Editor = JsonServers | TomlServers | Paragraph
+Editor = JsonServers | TomlServers | JsonTasks | Paragraph
 _HINT = "mend the file, or move it away, and run this again; nothing was written"
 
 

@@ -4,7 +4,8 @@
 
     ClientFileError               client-file       it cannot be read or written, or a link leads out of its folder
     ├── MalformedClientFile       client-malformed  it is not what its client reads; names file and line
-    └── NameTaken                 client-taken      it already has another server of Kiwi's name
+    └── NameTaken                 client-taken      it already has another server, or task, of Kiwi's name
+    HooksRefused                  git-hooks         a repository's hooks are not such that Kiwi could add to them
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ class NameTaken(ClientFileError):
     """The client already has another server of this name."""
 
     code = "client-taken"
+
+
+class HooksRefused(KiwiError):
+    """The repository's git hooks are left as they are."""
+
+    code = "git-hooks"
 
 
 class Malformed(Exception):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from kiwi_rag.clients.jsonc import JsonServers
 from kiwi_rag.clients.server import VERB
+from kiwi_rag.clients.tasks import JsonTasks
 from kiwi_rag.clients.toml import TomlServers
 
 _STDIO = {"type": "stdio"}
@@ -64,7 +65,7 @@ class Client:
     then
         What the user does next.
     key, format
-        What it calls its servers, and how they are written.
+        What it calls its servers, or tasks, and how they are written.
     without_rules
         Why there is no file with the user's instructions, and what to do about it.
     sees_path
@@ -76,7 +77,7 @@ class Client:
     project: Level | None
     then: str
     key: str = "mcpServers"
-    format: type[JsonServers] | type[TomlServers] = JsonServers
+    format: type[JsonServers] | type[TomlServers] | type[JsonTasks] = JsonServers
     without_rules: str = ""
     sees_path: bool = True
 
@@ -163,3 +164,12 @@ CLIENTS: Mapping[str, Client] = {
         format=TomlServers,
     ),
 }
+
+VSCODE_TASKS = Client(
+    "VS Code's tasks",
+    Level(("{project}/.vscode/tasks.json",)),
+    Level(("{project}/.vscode/tasks.json",)),
+    then="open the folder anew: the watching starts with it, once VS Code may start tasks by itself",
+    key="tasks",
+    format=JsonTasks,
+)

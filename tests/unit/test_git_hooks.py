@@ -1,0 +1,488 @@
+"""Git hooks, with the real git: what triggers them, that nothing of the user's is lost, that removal undoes it all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kiwi_rag.cli.hooks import hooks
+from kiwi_rag.cli.session import Session
+from kiwi_rag.clients import hook_text
+from kiwi_rag.clients.hooks import plan_install, plan_removal
+from kiwi_rag.clients.refusals import HooksRefused
+from kiwi_rag.errors import KiwiError
+from tests.shared import ROOT
+
+HOOKS = ("post-checkout", "post-merge", "post-rewrite")
+# Takes a while to index, so that runs can overlap; says how it was called, and whether somebody else was at it.
+STAND_IN = """#!/bin/sh
+here=$(dirname "$0")
+if [ "$3" = stats ]; then
+  cat "$here/stats.json"
+  exit
+fi
+mkdir "$here/running" 2>/dev/null || echo overlap >>"$here/calls"
+sleep "$(cat "$here/seconds")"
+printf '%s|%s|%s\\n' "$(pwd)" "$*" "${GIT_DIR-}" >>"$here/calls"
+rmdir "$here/running"
+exit "$(cat "$here/status")"
+"""
+
+
+class Desk:
+    """A repository with one commit, and a `kiwi` on the PATH that writes down how it is called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.bin, self.home = folder, folder / "bin", folder / "home"
+        for made in (self.bin, self.home):
+            made.mkdir()
+        self.install_kiwi()
+        self.repo = self.new("repo")
+
+    def install_kiwi(self) -> None:
+        (self.bin / "kiwi").write_text(STAND_IN)
+        (self.bin / "kiwi").chmod(0o755)
+        self.says(documents=4)
+        (self.bin / "seconds").write_text("0\n")
+        (self.bin / "status").write_text("0\n")
+
+    def says(self, documents: int) -> None:
+        (self.bin / "stats.json").write_text(json.dumps({"documents": documents, "passages": 9}, indent=2))
+
+    def new(self, name: str) -> Path:
+        repo = self.folder / name
+        self.git("init", "-q", "-b", "main", str(repo), at=self.folder)
+        self.commit("a.md", repo)
+        self.commit(".ai/workspace.yaml", repo)
+        return repo
+
+    def environment(self) -> dict[str, str]:
+        names = {f"GIT_{who}_{what}": "ada" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        return {"PATH": f"{self.bin}:{os.environ['PATH']}", "HOME": str(self.home), "GIT_CONFIG_NOSYSTEM": "1", **names}
+
+    def git(self, *arguments: str, at: Path | None = None) -> str:
+        done = subprocess.run(
+            ["git", *arguments], cwd=at or self.repo, env=self.environment(), capture_output=True, text=True, timeout=30
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    def commit(self, name: str, at: Path | None = None) -> None:
+        repo = at or self.repo
+        (repo / name).parent.mkdir(parents=True, exist_ok=True)
+        (repo / name).write_text(f"# {name}\n")
+        self.git("add", name, at=repo)
+        self.git("commit", "-q", "-m", name, at=repo)
+
+    def branch_with_commit(self) -> None:
+        """Leave a branch `side` that is one commit ahead of main, and stand on main."""
+        self.git("checkout", "-q", "-b", "side")
+        self.commit("b.md")
+        self.git("checkout", "-q", "main")
+
+    def install(self, root: Path | None = None, **options: bool) -> None:
+        plan_install(root or self.repo, **options).carry_out()
+
+    def remove(self) -> None:
+        plan_removal(self.repo).carry_out()
+
+    def write(self, path: str, text: str, mode: int = 0o755) -> Path:
+        file = self.repo / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(mode)
+        return file
+
+    def calls(self, count: int) -> list[str]:
+        """Wait for so many calls of `kiwi`, and a little longer, for calls that should not come."""
+        wait_until(lambda: len(self.called()) >= count and not (self.bin / "running").exists())
+        time.sleep(0.15)
+        return self.called()
+
+    def called(self) -> list[str]:
+        calls = self.bin / "calls"
+        return calls.read_text().splitlines() if calls.exists() else []
+
+    def settled(self, repo: Path | None = None) -> None:
+        """Wait until no hook's run is under way, and forget the calls so far."""
+        lock = (repo or self.repo) / ".git/kiwi/lock"
+        time.sleep(0.15)
+        wait_until(lambda: not lock.exists())
+        (self.bin / "calls").unlink(missing_ok=True)
+
+    def snapshot(self) -> dict[str, tuple[bytes, int]]:
+        found = [path for path in self.repo.rglob("*") if path.is_file() and not {"objects", "kiwi"} & {*path.parts}]
+        return {str(path): (path.read_bytes(), path.stat().st_mode) for path in found if path.name != "index"}
+
+
+def wait_until(is_so) -> None:
+    for _ in range(250):
+        if is_so():
+            return
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    made = Desk(tmp_path)
+    monkeypatch.setenv("HOME", str(made.home))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    return made
+
+
+def test_merges_and_branch_checkouts_index_and_other_commands_do_not(desk: Desk) -> None:
+    desk.branch_with_commit()
+    desk.install()
+    called = f"{desk.repo}|--quiet workspace index .|"
+    assert desk.git("merge", "-q", "side") == "", "the hook says something"
+    assert desk.calls(1) == [called]
+    desk.git("checkout", "-q", "side")
+    assert desk.calls(2) == [called, called]
+    desk.git("checkout", "--", "a.md")
+    desk.git("status")
+    desk.commit("c.md")
+    desk.git("commit", "-q", "--amend", "-m", "again")
+    assert desk.calls(2) == [called, called]
+
+
+def test_a_rebase_indexes_when_it_is_done(desk: Desk) -> None:
+    desk.branch_with_commit()
+    desk.commit("d.md")
+    desk.install()
+    (desk.repo / ".githooks/post-checkout").unlink()  # it runs as well, when the rebase begins
+    desk.git("rebase", "-q", "side")
+    assert len(desk.calls(1)) == 1
+
+
+def test_git_waits_for_nothing_and_fails_by_nothing(desk: Desk) -> None:
+    desk.branch_with_commit()
+    desk.install()
+    (desk.bin / "seconds").write_text("1\n")
+    (desk.bin / "status").write_text("1\n")
+    begun = time.monotonic()
+    desk.git("merge", "-q", "side")
+    assert time.monotonic() - begun < 0.9, "git waited for the index"
+    assert len(desk.calls(1)) == 1
+
+
+def test_nothing_happens_without_kiwi_or_without_an_index(desk: Desk) -> None:
+    desk.install()
+    desk.says(documents=0)
+    desk.git("checkout", "-q", "-b", "one")
+    assert desk.calls(0) == []
+    assert not (desk.repo / ".git/kiwi").exists()
+    desk.says(documents=4)
+    desk.git("rm", "-q", "-r", ".ai")
+    desk.git("checkout", "-q", "-b", "three")
+    assert desk.calls(0) == []
+    (desk.bin / "kiwi").unlink()
+    assert desk.git("checkout", "-q", "-b", "two") == ""
+    assert not (desk.repo / ".git/kiwi").exists()
+
+
+def test_of_many_checkouts_one_runs_at_a_time_and_the_last_is_seen(desk: Desk) -> None:
+    desk.install()
+    (desk.bin / "seconds").write_text("0.3\n")
+    for number in range(6):
+        desk.git("checkout", "-q", "-b", f"b{number}")
+    after = time.time()
+    desk.settled_calls = []
+    wait_until(lambda: (desk.repo / ".git/kiwi/log").exists())
+    wait_until(
+        lambda: not list((desk.repo / ".git/kiwi").glob("lock")) and not (desk.repo / ".git/kiwi/again").exists()
+    )
+    calls = desk.calls(2)
+    assert "overlap" not in calls
+    assert 2 <= len(calls) < 6, "checkouts during a run are one more run"
+    assert (desk.bin / "calls").stat().st_mtime >= after, "the last checkout was not looked at"
+
+
+def test_a_run_that_was_killed_does_not_hold_the_next_one_up(desk: Desk) -> None:
+    desk.install()
+    state = desk.repo / ".git/kiwi"
+    state.mkdir()
+    for holder in ("", "999999999\n"):
+        (state / "lock").write_text(holder)
+        desk.git("checkout", "-q", "-b", f"after-{len(holder)}")
+        assert len(desk.calls(1)) == 1
+        desk.settled()
+    (state / "lock").write_text(f"{os.getpid()}\n")
+    desk.git("checkout", "-q", "-b", "held")
+    assert desk.calls(0) == []
+    assert (state / "again").exists(), "whoever holds the lock does not learn of it"
+
+
+def test_a_run_outlives_the_terminal(desk: Desk) -> None:
+    desk.install()
+    (desk.bin / "seconds").write_text("0.5\n")
+    with subprocess.Popen(
+        ["git", "checkout", "-q", "-b", "x"], cwd=desk.repo, env=desk.environment(), start_new_session=True
+    ) as git:
+        git.wait(10)
+        wait_until(lambda: (desk.bin / "running").exists())
+        os.killpg(git.pid, 1)
+    assert len(desk.calls(1)) == 1
+
+
+def test_a_folder_of_the_repository_can_be_the_workspace(desk: Desk) -> None:
+    desk.commit("it's $HOME/.ai/workspace.yaml")
+    desk.install(desk.repo / "it's $HOME")
+    desk.git("checkout", "-q", "-b", "x")
+    assert desk.calls(1) == [f"{desk.repo}/it's $HOME|--quiet workspace index .|"]
+
+
+def test_every_work_tree_is_indexed_where_it_is(desk: Desk) -> None:
+    desk.install()
+    desk.git("add", ".githooks")
+    desk.git("commit", "-q", "-m", "hooks")
+    desk.git("worktree", "add", "-q", str(desk.folder / "tree"), "-b", "other")
+    assert desk.calls(1) == [f"{desk.folder}/tree|--quiet workspace index .|"]
+    assert (desk.repo / ".git/worktrees/tree/kiwi/log").exists()
+    assert plan_install(desk.folder / "tree").is_empty
+
+
+def test_a_bare_repository_is_refused_and_its_work_trees_are_not(desk: Desk) -> None:
+    desk.git("clone", "-q", "--bare", str(desk.repo), str(desk.folder / "bare.git"))
+    with pytest.raises(HooksRefused, match="bare repository"):
+        plan_install(desk.folder / "bare.git")
+    desk.git("worktree", "add", "-q", str(desk.folder / "tree"), "main", at=desk.folder / "bare.git")
+    desk.install(desk.folder / "tree")
+    desk.git("checkout", "-q", "-b", "x", at=desk.folder / "tree")
+    assert desk.calls(1) == [f"{desk.folder}/tree|--quiet workspace index .|"]
+
+
+def test_a_new_setup_is_undone_exactly_and_done_twice_changes_nothing(desk: Desk) -> None:
+    before = desk.snapshot()
+    desk.install()
+    assert sorted(path.name for path in (desk.repo / ".githooks").iterdir()) == sorted(HOOKS)
+    assert desk.git("config", "--local", "core.hooksPath") == ".githooks\n"
+    done = desk.snapshot()
+    assert plan_install(desk.repo).is_empty
+    assert desk.snapshot() == done
+    desk.remove()
+    assert desk.snapshot() == before
+    assert not (desk.repo / ".githooks").exists()
+    assert plan_removal(desk.repo).is_empty
+
+
+@pytest.mark.parametrize(
+    ("hook", "text"),
+    [
+        (".git/hooks/pre-commit", "#!/bin/sh\nexit 0\n"),
+        (".git/hooks/post-merge", "#!/usr/bin/env bash\nset -eu\necho mine >>seen\nexit 7\n"),
+        (".git/hooks/post-merge", "#!/bin/sh\nexec sh -c 'echo mine >>seen'"),
+        (".git/hooks/post-merge", "#!/bin/sh"),
+        (".git/hooks/post-merge", "echo mine >>seen  # caf\udce9, without a first line that names a shell\n"),
+    ],
+)
+def test_hooks_that_are_there_stay_and_run_as_before(desk: Desk, hook: str, text: str) -> None:
+    desk.branch_with_commit()
+    file = desk.repo / hook
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    file.chmod(0o750)
+    before = desk.snapshot()
+    desk.install()
+    assert not (desk.repo / ".githooks").exists(), "core.hooksPath would have silenced the hooks that are there"
+    assert plan_install(desk.repo).is_empty
+    subprocess.run(["git", "merge", "-q", "side"], cwd=desk.repo, env=desk.environment(), check=False, timeout=30)
+    assert len(desk.calls(1)) == 1
+    assert (desk.repo / "seen").exists() == ("mine" in text)
+    desk.git("reset", "-q", "--hard", "HEAD~1")
+    (desk.repo / "seen").unlink(missing_ok=True)
+    desk.remove()
+    assert (
+        desk.snapshot().items() >= {k: v for k, v in before.items() if "/hooks/" in k or k.endswith("config")}.items()
+    )
+    assert file.stat().st_mode & 0o777 == 0o750
+    assert not (file.parent / "post-checkout").exists()
+
+
+def test_the_folder_that_is_configured_is_used_and_stays_configured(desk: Desk) -> None:
+    desk.git("config", "core.hooksPath", "tools/hooks")
+    mine = desk.write("tools/hooks/post-checkout", "#!/bin/sh\necho mine >>seen\n")
+    before = desk.snapshot()
+    desk.install()
+    desk.git("checkout", "-q", "-b", "x")
+    assert len(desk.calls(1)) == 1
+    assert (desk.repo / "seen").exists()
+    (desk.repo / "seen").unlink()
+    desk.remove()
+    assert mine.read_text() == "#!/bin/sh\necho mine >>seen\n"
+    assert desk.git("config", "core.hooksPath") == "tools/hooks\n"
+    assert {path for path in desk.snapshot() if "/tools/" in path} == {path for path in before if "/tools/" in path}
+
+
+def test_huskys_scripts_are_those_that_it_does_not_write_itself(desk: Desk) -> None:
+    desk.git("config", "core.hooksPath", ".husky/_")
+    desk.write(".husky/_/post-merge", '#!/usr/bin/env sh\n. "$(dirname "$0")/h"\n')
+    desk.write(".husky/_/h", '#!/usr/bin/env sh\ns=$(dirname "$(dirname "$0")")/$(basename "$0")\nsh -e "$s" "$@"\n')
+    mine = desk.write(".husky/post-merge", "false || echo mine >>seen\n", 0o644)
+    desk.branch_with_commit()
+    desk.install()
+    desk.git("merge", "-q", "side")
+    assert len(desk.calls(1)) == 1
+    assert (desk.repo / "seen").exists()
+    desk.remove()
+    assert mine.read_text() == "false || echo mine >>seen\n"
+
+
+def refused(desk: Desk, **options: bool) -> HooksRefused:
+    before = desk.snapshot()
+    with pytest.raises(HooksRefused) as error:
+        plan_install(desk.repo, **options)
+    assert desk.snapshot() == before
+    assert error.value.hint
+    return error.value
+
+
+def test_hooks_that_kiwi_cannot_add_to_are_named_and_left(desk: Desk) -> None:
+    mine = desk.write(".git/hooks/post-merge", "#!/usr/bin/env python3\nprint('mine')\n")
+    assert f"{mine}:1: it is no shell script" in refused(desk).message
+    mine.write_text("#!/bin/sh\n# kiwi: begin\n")
+    assert "not one pair" in refused(desk).message
+    mine.chmod(0o644)
+    desk.write(".git/hooks/pre-push", "#!/bin/sh\n")
+    assert f"chmod +x {mine}" in refused(desk).hint
+    mine.unlink()
+    desk.write(".git/hooks/all", "#!/bin/sh\n")
+    for name in ("post-merge", "post-checkout"):
+        (desk.repo / ".git/hooks" / name).symlink_to("all")
+    assert "several hooks at once" in refused(desk).message
+
+
+def test_hooks_of_other_repositories_are_not_touched(desk: Desk) -> None:
+    (desk.home / "hooks").mkdir()
+    desk.git("config", "--global", "core.hooksPath", "~/hooks")
+    assert "not this one's alone" in refused(desk).message
+    assert "git config core.hooksPath .githooks" in refused(desk).hint
+    desk.git("config", "core.hooksPath", "")
+    refused(desk)
+    desk.git("config", "core.hooksPath", "linked")
+    (desk.repo / "linked").symlink_to(desk.home / "hooks")
+    refused(desk)
+    assert list((desk.home / "hooks").iterdir()) == []
+
+
+def test_committed_hooks_that_never_ran_here_are_not_set_going(desk: Desk) -> None:
+    theirs = desk.write(".githooks/pre-commit", "#!/bin/sh\necho theirs\n")
+    error = refused(desk)
+    assert "pre-commit" in error.message
+    assert "read them" in error.hint
+    theirs.chmod(0o644)
+    desk.install()
+
+
+def test_whoever_clones_the_repository_sets_the_path_alone_and_unsets_it_alone(desk: Desk) -> None:
+    desk.install()
+    desk.git("add", ".githooks")
+    desk.git("commit", "-q", "-m", "hooks")
+    desk.git("clone", "-q", str(desk.repo), str(desk.folder / "clone"))
+    desk.repo = desk.folder / "clone"
+    plan = plan_install(desk.repo)
+    assert (list(plan.files), plan.hooks_path) == ([], True)
+    plan.carry_out()
+    desk.git("checkout", "-q", "-b", "x")
+    assert len(desk.calls(1)) == 1
+    removal = plan_removal(desk.repo)
+    assert (list(removal.files), removal.hooks_path) == ([], False)
+    assert [path.name for path in removal.left] == sorted(HOOKS)
+    removal.carry_out()
+    assert desk.git("status", "--porcelain") == ""
+    assert "hooksPath" not in desk.git("config", "--list", "--local")
+
+
+def test_hooks_that_came_to_kiwis_folder_later_go_on_running(desk: Desk) -> None:
+    desk.install()
+    mine = desk.write(".githooks/pre-commit", "#!/bin/sh\necho mine >>seen\n")
+    added = desk.repo / ".githooks/post-merge"
+    added.write_text(added.read_text() + "echo mine >>seen\n")
+    desk.remove()
+    assert added.read_text() == hook_text.HEAD + "echo mine >>seen\n"
+    assert mine.exists()
+    assert desk.git("config", "core.hooksPath") == ".githooks\n"
+
+
+def test_local_hooks_are_where_no_commit_can_change_them(desk: Desk) -> None:
+    before = desk.snapshot()
+    desk.install(local=True)
+    assert sorted(p.name for p in (desk.repo / ".git/hooks").iterdir() if p.suffix != ".sample") == sorted(HOOKS)
+    desk.git("checkout", "-q", "-b", "x")
+    assert len(desk.calls(1)) == 1
+    desk.git("checkout", "-q", "main")
+    desk.git("branch", "-q", "-D", "x")
+    desk.remove()
+    assert {path for path in desk.snapshot() if "/hooks/" in path} == {path for path in before if "/hooks/" in path}
+    desk.git("config", "core.hooksPath", ".githooks")
+    assert "without --local" in refused(desk, local=True).hint
+
+
+def test_lines_are_renewed_when_another_folder_is_to_be_indexed(desk: Desk) -> None:
+    desk.commit("docs/a.md")
+    desk.install()
+    desk.install(desk.repo / "docs")
+    text = (desk.repo / ".githooks/post-merge").read_text()
+    assert text.count(hook_text.BEGIN) == 1
+    assert "kiwi docs </dev/null" in text
+
+
+def test_every_hook_is_plain_sh(desk: Desk) -> None:
+    for hook in HOOKS:
+        text = hook_text.put(None, hook_text.block(hook, "."))
+        subprocess.run(["sh", "-n"], input=text, text=True, check=True)
+        inner = re.search(r"sh -c '(.*?)'", text, re.DOTALL)
+        assert inner
+        subprocess.run(["sh", "-n"], input=inner[1], text=True, check=True)
+
+
+def test_the_hooks_of_this_repository_are_those_that_the_command_writes() -> None:
+    for hook in HOOKS:
+        file = ROOT / ".githooks" / hook
+        assert file.read_text() == hook_text.put(None, hook_text.block(hook, "."))
+        assert os.access(file, os.X_OK)
+
+
+def run(desk: Desk, *arguments: str, as_json: bool = False) -> str:
+    result = CliRunner().invoke(
+        hooks, [str(desk.repo), *arguments], obj=Session(as_json=as_json), catch_exceptions=False
+    )
+    return result.output
+
+
+def test_the_command_says_what_it_did_and_what_is_next(desk: Desk) -> None:
+    said = run(desk)
+    assert f"wrote {desk.repo}/.githooks/post-merge\n" in said
+    assert "set core.hooksPath to .githooks\n" in said
+    assert "next: git add .githooks" in said
+    assert "there is no index" not in said
+    assert run(desk) == "nothing to change\n"
+    desk.commit("docs/a.md")
+    said = CliRunner().invoke(hooks, [str(desk.repo / "docs")], obj=Session()).output
+    assert f"kiwi workspace index {desk.repo}/docs" in said
+    run(desk)
+    desk.git("checkout", "-q", "-b", "x")
+    desk.calls(1)
+    desk.settled()
+    removed = run(desk, "--remove")
+    assert f"removed {desk.repo}/.githooks/post-merge\n" in removed
+    assert "unset core.hooksPath\n" in removed
+    assert not (desk.repo / ".git/kiwi").exists()
+
+
+def test_json_says_what_changed(desk: Desk) -> None:
+    told = json.loads(run(desk, as_json=True).partition("\nwrote")[0])
+    assert told["sets_hooks_path"] is True
+    assert {Path(change["path"]).name: change["action"] for change in told["changes"]} == dict.fromkeys(HOOKS, "write")
+
+
+def test_outside_of_a_repository_it_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KiwiError, match="in no git work tree") as error:
+        plan_install(tmp_path)
+    assert error.value.hint == "git init makes one"
