@@ -16,6 +16,7 @@ from typing import Any
 from kiwi_rag.errors import ConfigError
 
 PROJECT_FOLDER = ".ai"
+WORKSPACE_STORES = ("local", "qdrant", "registry")
 MAX_BYTES = 1 << 16
 
 
@@ -61,6 +62,9 @@ class Settings:
         -1, "hits of one signer; 0: any number; -1: half, once three signers are found", project=True
     )
     deadline: float = _setting(10.0, "seconds that a tier may take to answer", project=True)
+    workspace_store: str = _setting("local", "where a workspace's documents are: local, qdrant or registry")
+    qdrant_url: str = _setting("", "https://… of a Qdrant server that holds them, or a folder of this machine")
+    qdrant_api_key: str = _setting("", "its key", secret=True)
     workspace_name: str = _setting("", "name of the workspace in statements; default: its settings' or its folder's")
     log_level: str = _setting("info", "what is logged from where up: debug, info, warning or error")
 
@@ -204,6 +208,7 @@ _RANGES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "alpha": (lambda share: 0 <= share <= 1 or share == Settings().alpha, "between 0 and 1"),
     "embedding_batch_texts": (lambda texts: 0 <= texts <= 2048, "between 0 and 2048"),
     "embedding_batch_tokens": (lambda tokens: tokens >= 0, "a number from 0 up"),
+    "workspace_store": (lambda store: store in WORKSPACE_STORES, ", ".join(WORKSPACE_STORES)),
     "log_level": (lambda level: level in ("debug", "info", "warning", "error"), "debug, info, warning or error"),
 }
 

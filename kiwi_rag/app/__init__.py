@@ -395,10 +395,11 @@ class App:
         from kiwi_rag.stores.postgres import RegistryVectorStore
 
         if self._registry is None:
-            self._registry = RegistryVectorStore(self._transport(), fingerprint=str(self.embed.fingerprint))
+            self._registry = RegistryVectorStore(self.transport(), fingerprint=str(self.embed.fingerprint))
         return self._registry
 
-    def _transport(self) -> Transport:
+    def transport(self) -> Transport:
+        """Return a way to the registry; the caller closes it."""
         from kiwi_rag.registry.pool import Connections
         from kiwi_rag.registry.supabase_api import SupabaseApi
 

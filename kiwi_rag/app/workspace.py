@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
 from kiwi_rag.app import App
 from kiwi_rag.config import PROJECT_FOLDER
-from kiwi_rag.errors import NotFound, StoreError, UsageError
+from kiwi_rag.errors import ConfigError, NotFound, StoreError, UsageError
 from kiwi_rag.refs import ItemType
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.documents import Indexer
@@ -18,7 +19,7 @@ from kiwi_rag.validation.policy import policy_of
 from kiwi_rag.workspace.place import Place
 
 if TYPE_CHECKING:
-    from kiwi_rag.stores.base import FileStore
+    from kiwi_rag.stores.base import FileStore, VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
     from kiwi_rag.workspace.indexing import Writer
     from kiwi_rag.workspace.searching import WorkspaceSearcher
@@ -45,7 +46,7 @@ class Workspace:
     def __init__(self, app: App) -> None:
         self._app = app
         self._folder = app.project_dir or app.here.absolute() / PROJECT_FOLDER
-        self._stores: list[LocalVectorStore] = []
+        self._stores: list[VectorStore] = []
         if self._folder.resolve() == app.user_dir.resolve():
             hint = "index one repository at a time: kiwi workspace index ROOT"
             raise UsageError(f"{self._folder.parent} holds the user tier, and is no workspace", hint=hint)
@@ -69,37 +70,48 @@ class Workspace:
         """The workspace's root, name and settings."""
         return Place.at(self._folder.parent, self._app.settings.workspace_name)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the index is one that others write to and read, too."""
+        return self._app.settings.workspace_store != "local"
+
     @cached_property
     def tier(self) -> Tier[FileStore]:
         """The tier that holds its documents."""
-        store = self._local_store()
-        return Tier(TIER, 0, cast("FileStore", store), policy_of("documents"), store.audit, self.place.root)
+        own = self._local_store()
+        policy = policy_of("shared" if self.is_shared else "documents")
+        store = self._shared_store() if self.is_shared else cast("FileStore", own)
+        return Tier(TIER, 0, store, policy, own.audit, self.place.root)
 
     @cached_property
-    def key(self) -> keys.SigningKey:
+    def own_key(self) -> keys.SigningKey:
         """The key of this user's own indexes: made from the owner's token, so that nobody has to unlock one."""
         from kiwi_rag.stores.local.ownership import owner_token
 
         return keys.derived("indexing", owner_token(self._app.user_dir).encode(), _KEY)
 
-    @cached_property
-    def trust(self) -> TrustPolicy:
-        """Whose statements about documents count in this user's own index: this user's."""
-        return TrustPolicy((Signer("this user", self.key.public_key, types=(ItemType.DOCUMENT,)),))
-
     @property
-    def writer(self) -> Writer:
-        """The gate, the model and the key, for an index run."""
+    def trust(self) -> TrustPolicy:
+        """Whose statements count: in an own index this user's, in a shared one those of whoever is trusted."""
+        if self.is_shared:
+            return self._app.trust
+        return TrustPolicy((Signer("this user", self.own_key.public_key, types=(ItemType.DOCUMENT,)),))
+
+    def writer(self, ask: Callable[[], str] = str) -> Writer:
+        """Return the gate, the model and the key for an index run; `ask` is called for the passphrase of a kept key."""
         from kiwi_rag.validation.manager import ValidationManager
         from kiwi_rag.workspace.indexing import Writer
 
         audience = self._app.settings.registry_name
-        indexer = Indexer(self.key, audience, self.place.name)
-        return Writer(ValidationManager(self.trust, audience), self._app.embed, indexer)
+        key = self._app.signing_key(ask=ask) if self.is_shared else self.own_key
+        gate = ValidationManager(self.trust, audience)
+        return Writer(gate, self._app.embed, Indexer(key, audience, self.place.name))
 
     @property
     def is_indexed(self) -> bool:
-        """Whether there is an index; looking makes none."""
+        """Whether there is an index; looking makes none. A shared one says itself whether it is empty."""
+        if self.is_shared:
+            return True
         store = self._app.new_local_store(self._folder, "documents")
         return (store.folder / "catalog.sqlite3").exists()
 
@@ -139,6 +151,26 @@ class Workspace:
             raise StoreError(f"cannot make {self._folder}: {error.strerror}") from error
 
     def _local_store(self) -> LocalVectorStore:
+        store = self._app.new_local_store(self._folder, "documents")
+        self._stores.append(store)
+        return store
 
-        self._stores.append(self._app.new_local_store(self._folder, "documents"))
-        return self._stores[-1]
+    def _shared_store(self) -> FileStore:
+        store = self._qdrant() if self._app.settings.workspace_store == "qdrant" else self._registry()
+        self._stores.append(store)
+        return store
+
+    def _qdrant(self) -> FileStore:
+        from kiwi_rag.stores.qdrant import Connection, QdrantVectorStore
+        from kiwi_rag.workspace.shared import SharedStore
+
+        s = self._app.settings
+        if not s.qdrant_url:
+            raise ConfigError("workspace_store is qdrant, and qdrant_url is not set", hint="KIWI_QDRANT_URL=https://…")
+        return SharedStore(QdrantVectorStore(Connection(s.qdrant_url, s.qdrant_api_key), f"kiwi-{self.place.name}"))
+
+    def _registry(self) -> FileStore:
+        from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
+
+        model = str(self._app.embed.fingerprint)
+        return DocumentRegistryStore(self._app.transport(), self.place.name, fingerprint=model)

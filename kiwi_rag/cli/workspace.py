@@ -14,7 +14,8 @@ import click
 from kiwi_rag import present
 from kiwi_rag.app import App
 from kiwi_rag.cli.hooks import hooks
-from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
+from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session, ask_passphrase
+from kiwi_rag.config import WORKSPACE_STORES
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.model import Filters
 from kiwi_rag.model.documents import DocumentQuery, DocumentReply
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 ROOT = click.argument(
     "root", type=click.Path(path_type=Path, exists=True, file_okay=False), required=False, default=None
+)
+STORE = click.option(
+    "--store", type=click.Choice(WORKSPACE_STORES), default=None, help="Where the documents are; default: local."
 )
 FORMATS = ["text", "json", "jsonl", "paths"]
 SHOWN = 20
@@ -40,15 +44,19 @@ def workspace() -> None:
 @ROOT
 @click.option("--file", "files", multiple=True, type=click.Path(path_type=Path), help="Only this file; repeatable.")
 @click.option("--rebuild", is_flag=True, help="Empty the index first.")
+@click.option("--prune", is_flag=True, help="In a shared index, remove documents whose files are not here.")
+@STORE
 @click.pass_obj
-def index(session: Session, root: Path | None, files: tuple[Path, ...], rebuild: bool) -> int:
+def index(
+    session: Session, root: Path | None, files: tuple[Path, ...], rebuild: bool, prune: bool, store: str | None
+) -> int:
     """Bring the index of ROOT (default: this project, or this folder) up to its files.
 
     Only what changed is read and embedded. Left out is what .gitignore and .kiwiignore name. Safe to stop and to run
     again. Exit code 3: some files could not be indexed, and are listed.
     """
     _place(session, root)
-    return session.run(lambda app: _index(session, app, files, rebuild))
+    return session.run(lambda app: _index(session, app, files, rebuild, prune), workspace_store=store)
 
 
 @workspace.command(epilog="Example: kiwi workspace watch, in a terminal of its own or as an editor's task")
@@ -73,6 +81,7 @@ def watch(session: Session, root: Path | None) -> int:
 @click.option("--alpha", type=float, default=None, help="Weight of the vector leg, 0 to 1.")
 @click.option("--explain", is_flag=True, help="Show how each score came about.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@STORE
 @click.pass_obj
 def search(
     session: Session,
@@ -87,6 +96,7 @@ def search(
     alpha: float | None,
     explain: bool,
     form: str,
+    store: str | None,
 ) -> int:
     """Find passages of documents by meaning and by words; each is verified before it is shown."""
     _place(session, root)
@@ -99,7 +109,7 @@ def search(
         async with Workspace(app) as opened:
             return await opened.searcher.search(asked)
 
-    reply = session.run(ask, limit=limit)
+    reply = session.run(ask, limit=limit, workspace_store=store)
     _show(session, reply, form, explain)
     return exit_code_of(reply)
 
@@ -110,9 +120,10 @@ def search(
 @click.option("--service", default="", help="Only files about this service.")
 @click.option("--domain", default="", help="Only files of this domain.")
 @click.option("--path", default="", help="Only this file or folder, or paths that this pattern with * matches.")
+@STORE
 @click.pass_obj
 def list_documents(
-    session: Session, root: Path | None, file_type: str | None, service: str, domain: str, path: str
+    session: Session, root: Path | None, file_type: str | None, service: str, domain: str, path: str, store: str | None
 ) -> int:
     """List the documents that the index holds, with their types, services and passages."""
     from kiwi_rag.app.workspace import Workspace
@@ -125,7 +136,7 @@ def list_documents(
         async with Workspace(app) as opened:
             return await documents(opened.tier, filters) if opened.is_indexed else []
 
-    rows = session.run(look)
+    rows = session.run(look, workspace_store=store)
     if session.as_json:
         session.data(rows)
     for row in [] if session.as_json else rows:
@@ -136,8 +147,9 @@ def list_documents(
 
 @workspace.command(epilog="Example: kiwi --json workspace stats")
 @ROOT
+@STORE
 @click.pass_obj
-def stats(session: Session, root: Path | None) -> int:
+def stats(session: Session, root: Path | None, store: str | None) -> int:
     """Show what the index holds, and whether its last run was completed."""
     from kiwi_rag.app.workspace import Workspace
     from kiwi_rag.present.documents import workspace_text
@@ -149,7 +161,7 @@ def stats(session: Session, root: Path | None) -> int:
         async with Workspace(app) as opened:
             return await standing(opened.place, opened.tier if opened.is_indexed else None)
 
-    told = session.run(look)
+    told = session.run(look, workspace_store=store)
     session.data(told) if session.as_json else session.out(workspace_text(told))
     return DONE
 
@@ -169,7 +181,7 @@ def _place(session: Session, root: Path | None) -> None:
     session.project = root or session.project
 
 
-async def _index(session: Session, app: App, files: tuple[Path, ...], rebuild: bool) -> int:
+async def _index(session: Session, app: App, files: tuple[Path, ...], rebuild: bool, prune: bool) -> int:
     from kiwi_rag.app.workspace import Workspace
     from kiwi_rag.workspace import indexing
 
@@ -180,7 +192,14 @@ async def _index(session: Session, app: App, files: tuple[Path, ...], rebuild: b
         paths = [opened.place.relative(file) for file in files] if files else None
         with session.bar("index workspace", "files") as planned:
             listener = indexing.Listener(planned)
-            report = await indexing.index(opened.place, opened.tier, opened.writer, paths, listener)
+            report = await indexing.index(
+                opened.place,
+                opened.tier,
+                opened.writer(ask_passphrase),
+                paths,
+                listener,
+                prune=prune or not opened.is_shared,
+            )
         return _told(session, opened, report, getattr(app.embed, "encoded", 0))
 
 
@@ -193,9 +212,10 @@ async def _watch(session: Session, app: App) -> int:
         loop.add_signal_handler(number, stop.set)
     async with Workspace(app) as opened:
         opened.prepare()
+        writer = opened.writer(ask_passphrase)
 
         async def bring(paths: Sequence[str] | None) -> WorkspaceReport:
-            return await indexing.index(opened.place, opened.tier, opened.writer, paths)
+            return await indexing.index(opened.place, opened.tier, writer, paths, prune=not opened.is_shared)
 
         # Past the cache, which would not load the model: the first save need not wait for it.
         await getattr(app.embed, "inner", app.embed).query("ready")

@@ -30,6 +30,7 @@ from kiwi_rag.workspace.commits import head_commit
 from kiwi_rag.workspace.ignoring import leaves_out_on_the_way
 from kiwi_rag.workspace.place import Place
 from kiwi_rag.workspace.report import WorkspaceReport
+from kiwi_rag.workspace.shared import RULES
 from kiwi_rag.workspace.walking import FoundFile, NotWalked, look, walk
 
 FORMATS_VERSION = 1
@@ -71,17 +72,19 @@ class Listener:
 SILENT = Listener()
 
 
-async def index(
+async def index(  # noqa: PLR0913  # what a run depends on
     place: Place,
     to: Tier[FileStore],
     writer: Writer,
     paths: Sequence[str] | None = None,
     listener: Listener = SILENT,
+    *,
+    prune: bool = True,
 ) -> WorkspaceReport:
     """Bring the index up to the workspace, or to its files at `paths` alone; return what was done.
 
     A file that cannot be read or is refused keeps what was last admitted of it, and is reported. May be stopped
-    anywhere and run again.
+    anywhere and run again. Without `prune` documents stay whose files are not here: a shared index has others' too.
 
     Raises
     ------
@@ -101,7 +104,7 @@ async def index(
             await to.store.note(RUN, BEGUN)
         run.progress = listener.planned(len(changed))
         await run.store(changed)
-        await run.finish(whole=whole)
+        await run.finish(whole=whole, prune=prune)
     return run.report
 
 
@@ -110,7 +113,7 @@ def rules(place: Place, to: Tier[FileStore], writer: Writer) -> str:
     indexer = writer.indexer
     parts = (
         FORMATS_VERSION,
-        indexer.key.key_id,
+        "" if to.policy.received_now else indexer.key.key_id,  # of a shared index any key's that is trusted will do
         indexer.registry,
         indexer.workspace,
         to.policy,
@@ -252,7 +255,8 @@ class _Run:
             self.touched.append(stamp)
             return None
         modified = datetime.fromtimestamp(int(entry.st_mtime), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        labels = {"last_modified": modified, "git_commit": commit, "service": self.place.service_of(path)}
+        service = self.place.service_of(path)
+        labels = {"last_modified": modified, "git_commit": commit, "service": service, RULES: self.rules}
         return DocumentFile(path, data, labels), stamp
 
     def _admitted(self, file: DocumentFile, stamp: SourceStamp) -> Work | None:
@@ -283,11 +287,11 @@ class _Run:
         if path in self.known:
             self.gone[path] = self.known[path]
 
-    async def finish(self, *, whole: bool) -> None:
+    async def finish(self, *, whole: bool, prune: bool) -> None:
         """Remove what is gone, now that what moved is there under its new name; keep the stamps of what was touched."""
         for stamp in self.touched:
             await self.to.store.put_source(stamp)
-        for path, stamp in self.gone.items():
+        for path, stamp in self.gone.items() if prune else ():
             await self._remove(path, stamp)
         self.report.complete = not self.report.failed
         if whole:

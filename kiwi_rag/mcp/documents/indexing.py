@@ -87,7 +87,8 @@ def _started(house: House, paths: Sequence[str] | None, *, rebuild: bool) -> Job
             workspace.prepare()
             if rebuild:
                 await workspace.tier.store.clear()
-            report = await index(workspace.place, workspace.tier, workspace.writer, named, Listener(job.planned))
+            writer, told = workspace.writer(), Listener(job.planned)
+            report = await index(workspace.place, workspace.tier, writer, named, told, prune=not workspace.is_shared)
             return report.as_dict()
 
     return house.jobs.start("update files" if paths is not None else "re-index documents", work)

@@ -1,8 +1,7 @@
-"""Sections → passages of the wanted size: merged where they are tiny, split with overlap where they are long.
+"""An item's sections → passages: merged where they are tiny, split with overlap where they are long.
 
-Sizes are estimated without a tokenizer. Against all-MiniLM-L6-v2's own on Markdown the estimate is 0.96 of the
-true count at the median and 0.82 at the first percentile, so a target of 210 stays within the model's 256 word
-pieces, context included, for markup is left out of what the model sees.
+Sizes are estimated (`kiwi_rag.passages.tokens`): a target of 210 stays within the model's 256 word pieces, context
+included, for markup is left out of what the model sees.
 """
 
 from __future__ import annotations
@@ -10,24 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
 
-from kiwi_rag.model import Document, Item, Passage, Section
+from kiwi_rag.model import Item, Passage, Section
+from kiwi_rag.passages.tokens import estimate_tokens
 
 TARGET_TOKENS = 210
 OVERLAP_TOKENS = 30
 MAX_CONTEXT = 200
 MAX_HEADING = 80
-_PIECE = re.compile(r"[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]")
 _SENTENCE = re.compile(r".*?[.!?][\"')\]]*(?:\s+|$)|.+$", re.DOTALL)
 _WORD = re.compile(r"\s*\S{1,200}\s*")
 _SEPARATORS = re.compile(r"[/_.\-]+")
-_NAMED_TAG = re.compile(r"<\w[^<>]*?\sname=\"([^\"<>]+)\"[^<>]*>")
-_TAG = re.compile(r"</?[A-Za-z][\w:-]*(?:\s[^<>]*)?/?>")
-_RULE = re.compile(r"[-:|=][-:|= \t]{2,}[-:|=]")
-_MARK = re.compile(r"```\w*|[`*#|]+")
-_SPACES = re.compile(r"[^\S\n]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +31,6 @@ class _Unit:
     line: int
     tokens: int
     opens: bool
-
-
-def embedded_text(passage: Passage) -> str:
-    """Return what the model sees of a passage: its context and its text without markup.
-
-    A model of sentences reads tags, table rules and emphasis as noise. The words leg sees the text as it stands.
-    """
-    return f"{passage.context}\n{_without_markup(passage.text)}" if passage.context else _without_markup(passage.text)
-
-
-def estimate_tokens(text: str) -> int:
-    """Return about how many word pieces an English BERT vocabulary makes of `text`.
-
-    A word of up to 7 letters counts 1 and each 5 more another, 3 digits count 1, any other sign counts 1.
-    """
-    return sum(map(_piece_tokens, _PIECE.findall(text)))
 
 
 def split(
@@ -74,27 +51,6 @@ def split(
         Passage(ordinal, s.text, _context(item, s.heading), s.heading, s.start_line, s.end_line)
         for ordinal, s in enumerate(texts)
     )
-
-
-def split_document(document: Document) -> tuple[Passage, ...]:
-    """Split a document."""
-    return tuple(
-        Passage(n, s.text, document.path, s.heading, s.start_line, s.end_line, s.kind)
-        for n, s in enumerate(document.sections)
-    )
-
-
-def _without_markup(text: str) -> str:
-    named = _NAMED_TAG.sub(lambda tag: f" {_SEPARATORS.sub(' ', tag[1])}: ", text)
-    bare = _MARK.sub(" ", _RULE.sub(" ", _TAG.sub(" ", named)))
-    return _SPACES.sub(" ", bare).strip() or text
-
-
-@lru_cache(maxsize=65_536)
-def _piece_tokens(piece: str) -> int:
-    if piece.isdigit():
-        return (len(piece) + 2) // 3
-    return 1 if len(piece) <= 7 else 1 + (len(piece) - 5) // 5
 
 
 def _context(item: Item, heading: tuple[str, ...]) -> str:

@@ -1,0 +1,79 @@
+r"""Stretches of a document's lines → sections that together hold every line that is not blank, each of them once.
+
+Lines end at ``\n`` alone and are counted from 1; ranges are inclusive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from kiwi_rag.model import Section
+
+_HEADING_AT_MOST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Lines that a format gives a kind and a path of headings; `inner` ones, in order, take theirs out of it."""
+
+    kind: str
+    start: int
+    end: int
+    heading: tuple[str, ...] = ()
+    inner: tuple[Stretch, ...] = ()
+
+
+def section(lines: Sequence[str], stretch: Stretch) -> Section | None:
+    """Return the stretch as a section, blank lines at both ends left out; ``None`` if all of its lines are blank."""
+    start, end = stretch.start, stretch.end
+    while start <= end and not lines[start - 1].strip():
+        start += 1
+    while end >= start and not lines[end - 1].strip():
+        end -= 1
+    if start > end:
+        return None
+    heading = tuple(one_line(words) for words in stretch.heading)
+    return Section(stretch.kind, "\n".join(lines[start - 1 : end]), start, end, heading)
+
+
+def one_line(words: str) -> str:
+    """Return a title or a heading without line ends, and no longer than anybody would read."""
+    return " ".join(words[: 2 * _HEADING_AT_MOST].split())[:_HEADING_AT_MOST]
+
+
+def sections(lines: Sequence[str], outer: Stretch) -> tuple[Section, ...]:
+    """Return `outer` as sections: its inner stretches, at any depth, and what is left between them as its own.
+
+    A line that two stretches claim goes to the first. What is left without a letter or a digit, such as a closing
+    brace, goes to the stretch before it.
+    """
+    found: list[Stretch] = []
+    for stretch in _tiles(outer, outer.start):
+        if found and not _says_something(lines, stretch):
+            found[-1] = replace(found[-1], end=stretch.end)
+        else:
+            found.append(stretch)
+    return tuple(made for stretch in found if (made := section(lines, stretch)))
+
+
+def flat(lines: Sequence[str], stretches: Iterable[Stretch]) -> tuple[Section, ...]:
+    """Return stretches that do not overlap as sections, blank ones left out."""
+    return tuple(made for stretch in stretches if (made := section(lines, stretch)))
+
+
+def _tiles(outer: Stretch, line: int) -> Iterator[Stretch]:
+    """Yield the stretches of `outer` from `line` on, none of them with inner ones, without gaps between them."""
+    for inner in outer.inner:
+        if inner.end < line:
+            continue
+        if inner.start > line:
+            yield replace(outer, start=line, end=inner.start - 1, inner=())
+        yield from _tiles(inner, max(line, inner.start))
+        line = inner.end + 1
+    if line <= outer.end:
+        yield replace(outer, start=line, inner=())
+
+
+def _says_something(lines: Sequence[str], stretch: Stretch) -> bool:
+    return any(sign.isalnum() for line in lines[stretch.start - 1 : stretch.end] for sign in line)

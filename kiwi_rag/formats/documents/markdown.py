@@ -1,0 +1,121 @@
+"""Markdown: a section for each heading, under the path of the headings above it.
+
+Headings are those of CommonMark 0.31.2, ATX and setext, as markdown-it-py finds them, outside of fenced code, HTML
+blocks and comments. A heading within a quote or a list is part of what quotes or lists it, so quotes and lists are not
+parsed at all, however deep they nest. Front matter stays with the first section.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import dropwhile, islice, pairwise
+from typing import TYPE_CHECKING, Any
+
+from kiwi_rag.formats.documents import ParsedDocument
+from kiwi_rag.formats.documents.lines import Stretch, flat, one_line
+from kiwi_rag.formats.documents.text import file_name
+from kiwi_rag.formats.markdown import Heading, heading_path
+from kiwi_rag.formats.outcome import MalformedSource
+from kiwi_rag.formats.yaml_block import parse_yaml
+from kiwi_rag.model import Finding
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
+_FENCE = re.compile(r"---[ \t]*$")
+_FENCE_END = re.compile(r"(?:---|\.\.\.)[ \t]*$")
+_KEY = re.compile(r"[\w\"'][^:#]*:(?:\s|$)")
+_LISTED = re.compile(r"^[ \t]*(?:[-+*]|\d{1,9}[.)]|>)(?:[ \t]|$)", re.MULTILINE)
+_LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
+_NOT_WORDS = re.compile(r"<[^<>]*>|`+|\*\*|\{[#.:][^{}]*\}\s*$")
+_HTML_TITLE = re.compile(r"<h1\b[^<>]*>(.{1,500}?)</h1>", re.DOTALL | re.IGNORECASE)
+
+
+def parse(path: str, text: str) -> ParsedDocument:
+    """Return Markdown as sections of the kind ``section``, with title, service and domain of its front matter.
+
+    Without a title there, it is the first heading of level 1, else the file's name.
+    """
+    lines = text.split("\n")
+    front = front_matter_lines(lines)
+    metadata, findings = _metadata(path, lines, front)
+    found = headings(lines, front)
+    title = _words(metadata.get("title")) or _first_title(found, text) or file_name(path)
+    parts = flat(lines, stretches(found, front, lines))
+    return ParsedDocument(
+        "markdown", title, parts, _words(metadata.get("service")), _words(metadata.get("domain")), findings
+    )
+
+
+def front_matter_lines(lines: Sequence[str]) -> int:
+    """Return how many lines the front matter has, both of its fences included; 0 if there is none."""
+    below = dropwhile(lambda line: line.startswith("#"), islice(lines, 1, None))  # comments of YAML
+    if not _FENCE.match(lines[0]) or not _KEY.match(next(below, "")):
+        return 0
+    ends = (number for number, line in enumerate(islice(lines, 1, None), start=2) if _FENCE_END.match(line))
+    return next(ends, 0)
+
+
+def headings(lines: Sequence[str], front: int) -> list[Heading]:
+    """Return the headings below the first `front` lines, their inline markup taken off."""
+    text = "\n" * front + "\n".join(lines[front:]).replace("\r", " ")  # the library ends lines at \\r, too
+    tokens = _reader().parse(text)
+    found: list[Heading] = []
+    for opening, inline in pairwise(tokens):
+        if opening.type == "heading_open" and opening.map and not _is_list(opening.markup, inline.content):
+            found.append(Heading(opening.map[0] + 1, int(opening.tag[1:]), plain(inline.content)))
+    return found
+
+
+def stretches(found: Sequence[Heading], front: int, lines: Sequence[str]) -> Iterator[Stretch]:
+    """Yield the lines above the first heading, then those of each; front matter goes with the first of them."""
+    path: list[Heading] = []
+    begin = 1
+    for heading in found:
+        if begin > 1 or any(line.strip() for line in lines[front : heading.line - 1]):
+            yield Stretch("section", begin, heading.line - 1, heading_path(path))
+            begin = heading.line
+        path = [*(h for h in path if h.level < heading.level), heading]
+    yield Stretch("section", begin, len(lines), heading_path(path))
+
+
+def plain(heading: str) -> str:
+    """Return a heading's words without links, emphasis, code marks, tags and attributes, on one line."""
+    return " ".join(_NOT_WORDS.sub("", _LINK.sub(r"\1", heading)).split())
+
+
+@lru_cache(maxsize=1)
+def _reader() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    reader = MarkdownIt("commonmark").disable(["list", "blockquote"])
+    reader.core.ruler.disable(["inline", "text_join"])
+    return reader
+
+
+def _is_list(markup: str, content: str) -> bool:
+    """Say whether what looks like a setext heading is a list or a quote above a rule."""
+    return markup in {"-", "="} and bool(_LISTED.search(content))
+
+
+def _metadata(path: str, lines: Sequence[str], front: int) -> tuple[dict[str, Any], tuple[Finding, ...]]:
+    if not front:
+        return {}, ()
+    try:
+        return parse_yaml("\n".join(lines[1 : front - 1])), ()
+    except MalformedSource as refusal:
+        message = f"the front matter is not read: {refusal.message}"
+        hint = refusal.hint or "write it as 'key: value' lines"
+        return {}, (Finding("document.front-matter", message, refusal.line + 1, path, hint, severity="warning"),)
+
+
+def _words(value: object) -> str:
+    return one_line(value) if isinstance(value, str) else ""
+
+
+def _first_title(found: Sequence[Heading], text: str) -> str:
+    titles = (heading.text for heading in found if heading.level == 1 and heading.text)
+    html = _HTML_TITLE.search(text[:4_000])
+    return one_line(next(titles, "") or (plain(html[1]) if html else ""))

@@ -1,0 +1,44 @@
+"""Plain text, and whatever cannot be read as its own format: one section, which passages cut where it is long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from kiwi_rag.formats.documents import ParsedDocument
+from kiwi_rag.formats.documents.lines import Stretch, flat
+from kiwi_rag.model import Finding
+
+_TITLE_AT_MOST = 80
+
+
+def parse(path: str, text: str) -> ParsedDocument:
+    """Return the text as one section. Its title is the first line if that reads like one, else the file's name."""
+    lines = text.split("\n")
+    found = flat(lines, [Stretch("text", 1, len(lines))])
+    title = _title(found[0].text.split("\n", 1)) if found else ""
+    return ParsedDocument("text", title or file_name(path), found)
+
+
+def malformed(path: str, text: str, format_name: str, why: str, line: int = 0) -> ParsedDocument:
+    """Return a text that is no `format_name` as plain text, with the one warning that says so."""
+    return replace(parse(path, text), title=file_name(path), findings=(warning(path, format_name, why, line),))
+
+
+def warning(path: str, format_name: str, why: str, line: int = 0) -> Finding:
+    """Return the warning that a file is indexed as text, for it is no `format_name`."""
+    message = f"this is not {format_name}, so it is indexed as plain text: {why}"
+    hint = f"mend the file, or leave it out with a line in .kiwiignore: {path}"
+    return Finding("document.malformed", message, line, path, hint, severity="warning")
+
+
+def file_name(path: str) -> str:
+    """Return the last part of a path."""
+    return PurePosixPath(path).name
+
+
+def _title(parts: list[str]) -> str:
+    """Return the first line where it is short, begins like a title and stands apart from what follows; else empty."""
+    first, rest = parts[0].strip(), parts[1] if len(parts) > 1 else ""
+    apart = not rest.split("\n", 1)[0].strip(" =-~*#")
+    return first if apart and first[:1].isalnum() and len(first) <= _TITLE_AT_MOST else ""

@@ -1,0 +1,81 @@
+"""Whatever the file: sections and passages are the lines they name, and hold all of them; chunks lose nothing."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kiwi_rag.formats.documents import adr, java, markdown, plantuml, python, text
+from kiwi_rag.passages import TextChunker, split_document
+from kiwi_rag.passages.cutting import WHOLE
+from kiwi_rag.passages.documents import MAX_TOKENS
+from kiwi_rag.passages.embedded import PROSE_KINDS
+from kiwi_rag.passages.tokens import code, estimate_tokens, prose
+from tests.document_lines import as_document, assert_passages_are_the_lines, assert_sections_are_the_lines
+
+ANY_LINE = st.one_of(
+    st.sampled_from(["", " ", "\t", "\x0c", "\r", "\u2028", "}", "---", "..."]),
+    st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\n"), max_size=40),
+    st.integers(1, 60).map(lambda n: "A sentence of some words. " * n),
+    st.integers(1, 3_000).map(lambda n: "x" * n),
+    st.integers(1, 400).map(lambda n: "漢 {" * n),
+)
+WORDS = {
+    markdown: ["# One", "## Two", "#", "```", "~~~", "===", "- item", "> quote", "    code", "<div>", "<!--", "-->",
+               "title: x", "a: [b"],
+    adr: ["# Use it", "## Context", "### Consequences", "## Considered Options", "## Decision"],
+    java: ["package a.b;", "import x.Y;", "class A {", "interface B {", "enum C { D,", "int f() {", "}", "/** doc */",
+           "// note", "@Override", "int x = 1;", "A() { }", "record R(int a) {", "return (a) -> { };", "/*", '"""'],
+    python: ["def f(a):", "    return 1", "class A:", "    def g(self):", "        pass", "@x", "# note", '"""',
+             "if x:", "    x = 1", "else:", "async def h(): ..."],
+    plantuml: ["@startuml", "@enduml", "title Some", "a -> b", "' note"],
+    text: ["Title", "====="],
+}  # fmt: skip
+FORMATS = st.sampled_from(list(WORDS))
+
+
+@st.composite
+def files(draw: st.DrawFn) -> tuple[object, str]:
+    module = draw(FORMATS)
+    lines = draw(st.lists(st.one_of(st.sampled_from(WORDS[module]), ANY_LINE), max_size=60))
+    return module, "\n".join(lines)
+
+
+@given(files())
+@settings(deadline=None)
+def test_sections_and_passages_are_the_lines_they_name(file: tuple[object, str]) -> None:
+    module, content = file
+    parsed = module.parse("docs/a.x", content)
+    assert_sections_are_the_lines(content, parsed)
+    passages = split_document(as_document(content, parsed))
+    assert_passages_are_the_lines(content, passages)
+    for passage in passages:
+        estimate = prose if passage.kind in PROSE_KINDS else code
+        assert len(passage.text) <= WHOLE
+        assert len(passage.context) <= 200
+        assert estimate.count(passage.text) + estimate_tokens(passage.context) <= MAX_TOKENS + 2
+    assert [p.start_line for p in passages] == sorted(p.start_line for p in passages)
+
+
+@given(files())
+@settings(deadline=None)
+def test_no_passage_stands_within_the_one_before(file: tuple[object, str]) -> None:
+    module, content = file
+    passages = split_document(as_document(content, module.parse("docs/a.x", content)))
+    for first, second in pairwise(passages):
+        assert second.end_line > first.end_line or second.start_line == first.end_line
+
+
+@given(st.text(st.sampled_from("ab .\n漢"), max_size=400), st.integers(1, 60).flatmap(
+    lambda size: st.tuples(st.just(size), st.integers(0, size - 1))))  # fmt: skip
+def test_chunks_keep_every_character_the_size_and_the_overlap(content: str, sizes: tuple[int, int]) -> None:
+    size, overlap = sizes
+    chunker = TextChunker(size, overlap)
+    spans = list(chunker.spans(content))
+    assert chunker.split(content) == [content[start:end] for start, end in spans]
+    assert all(0 < end - start <= size for start, end in spans)
+    assert [spans[0][0], spans[-1][1]] == [0, len(content)] if content else not spans
+    for (_, first_end), (start, end) in pairwise(spans):
+        assert first_end - overlap <= start <= first_end < end
