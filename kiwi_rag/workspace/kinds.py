@@ -40,6 +40,14 @@ _KINDS: tuple[tuple[re.Pattern[str], Kind], ...] = (
     (OPERATION, Kind("endpoint", _SPEC, frozenset({"endpoint"}))),
     (
         re.compile(
+            r"\b(?:does|do|is|are)\b.{0,80}\b(?:calls?|depends?|uses?|needs?|consumes?|invokes?|rel(?:y|ies|iant))\b"
+            r"|\bdependencies of\b",
+            re.IGNORECASE,
+        ),
+        Kind("dependencies"),
+    ),
+    (
+        re.compile(
             r"\b(?:calls?|callers?|calling|depends?|dependencies|dependents?|consumes?|consumers?|uses|invokes?|relies)\b",
             re.IGNORECASE,
         ),
@@ -104,13 +112,12 @@ class Asked:
         return EXACT_SHARE if any(_operation(h) == self.operation for h in candidate.passage.heading) else 0.0
 
     def _of_names(self, candidate: Candidate) -> float:
-        """Who calls a service names it; its own files do so all the time, and are not what is asked for."""
+        """Who calls a service names it; its own files do so all the time, and tell what it calls itself."""
         if not self.names:
             return 0.0
-        if self.kind.name == "callers":
-            own = str(candidate.metadata.get("service", "")).lower()
-            if own in self.names:
-                return -NAMED_SHARE
+        own = str(candidate.metadata.get("service", "")).lower() in self.names
+        if own and self.kind.name in ("callers", "dependencies"):
+            return NAMED_SHARE * (1 if self.kind.name == "dependencies" else -1)
         text = f"{candidate.passage.context}\n{candidate.passage.text}".lower()
         return NAMED_SHARE * sum(name in text for name in self.names) / len(self.names)
 
@@ -127,5 +134,5 @@ def _operation(text: str) -> tuple[str, str] | None:
     found = OPERATION.search(text)
     if found is None:
         return None
-    path = _PARAMETER.sub("{}", found[2].rstrip("?.,;:!'\"`)")).rstrip("/")
+    path = _PARAMETER.sub("{}", found[2].partition("?")[0].rstrip(".,;:!'\"`)")).rstrip("/")
     return found[1].upper(), path.lower()
