@@ -41,7 +41,7 @@ _PASSAGE_COLUMNS: dict[type, tuple[str, ...]] = {
     Mapping: ("metadata",),
 }
 _UNIT_TOLERANCE = 1e-3
-_NEVER = datetime.min.replace(tzinfo=UTC)
+NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def vector_text(vector: Vector) -> str:
@@ -213,7 +213,7 @@ def candidate(row: Mapping[str, Any]) -> Candidate:
         bm25=row["bm25"],
         metadata=row["metadata"],
         key_id=row["key_id"],
-        signed_at=moment(row["signed_at"]) or _NEVER,
+        signed_at=moment(row["signed_at"]) or NEVER,
         item=ItemScores(
             row["best_cosine"], row["first_cosine"], row["centroid_cosine"], row["best_bm25"], row["item_bm25"]
         ),
@@ -259,7 +259,7 @@ def _item_or_problem(row: Mapping[str, Any]) -> StoredItem:
     except KiwiError as error:
         digest = str(row.get("digest"))[:64]
         nothing = Envelope("", b"", ())
-        return StoredItem(_ref_of(row), nothing, digest, "", _NEVER, "registry", problem=error.message)
+        return StoredItem(_ref_of(row), nothing, digest, "", NEVER, "registry", problem=error.message)
 
 
 def envelope(row: Mapping[str, Any]) -> Envelope:

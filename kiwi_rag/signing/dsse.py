@@ -39,8 +39,8 @@ def strict_json(data: bytes | str, what: str) -> Any:
         raise MalformedEnvelope(f"{what} is not strict JSON: {error}") from error
 
 
-def decode(document: object) -> Envelope:
-    """Read an envelope from its JSON object.
+def decode(document: object, payload_type: str = PAYLOAD_TYPE) -> Envelope:
+    """Read an envelope of a payload type from its JSON object.
 
     Raises
     ------
@@ -50,9 +50,9 @@ def decode(document: object) -> Envelope:
         When it carries no signature.
     """
     fields = _object(document, _FIELDS, "the envelope")
-    if fields["payloadType"] != PAYLOAD_TYPE:
-        raise MalformedEnvelope(f"the payload type is not {PAYLOAD_TYPE}")
-    return Envelope(PAYLOAD_TYPE, from_base64(fields["payload"], "payload"), decode_signatures(fields["signatures"]))
+    if fields["payloadType"] != payload_type:
+        raise MalformedEnvelope(f"the payload type is not {payload_type}")
+    return Envelope(payload_type, from_base64(fields["payload"], "payload"), decode_signatures(fields["signatures"]))
 
 
 def decode_signatures(document: object) -> tuple[tuple[str, bytes], ...]:

@@ -9,6 +9,12 @@ comment on table kiwi.vector_indexes is 'How each model''s vectors are searched,
 comment on table kiwi.postings is 'Word by word, the searchable passages: the lexical index.';
 comment on table kiwi.term_statistics is 'In how many searchable passages a word stands, for BM25.';
 comment on table kiwi.index_queue is 'What indexers lock while they work, and what went wrong before.';
-comment on table kiwi.locks is 'What Kiwi''s functions lock: one row for the audit, one for the index, the others for items.';
+comment on table kiwi.locks is 'What Kiwi''s functions lock: one row for the audit, one for the index, the others for items and documents.';
 comment on table kiwi.audit is 'Append-only log; each record holds the hash of the one before: verify_audit().';
 comment on view kiwi.stored_versions is 'Item versions as their readers get them.';
+comment on table kiwi.workspaces is 'Whose documents are here; the vectors of one workspace are one model''s.';
+comment on table kiwi.documents is 'What was signed of each file of a workspace. put_document() and delete_document() alone change it.';
+comment on table kiwi.document_passages is 'The passages of documents and their vectors; each is one that was signed.';
+comment on table kiwi.document_postings is 'Word by word, the documents'' passages: their lexical index.';
+comment on table kiwi.workspace_notes is 'Short texts that indexers leave for the next one: how far a run came.';
+comment on table kiwi.document_terms is 'The words that ever stood in a workspace''s documents, for misspelt ones.';

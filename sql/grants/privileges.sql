@@ -32,9 +32,17 @@ grant execute on function
     kiwi.search_embeddings, public.collection_statistics, kiwi.collection_statistics,
     public.similar_terms, kiwi.similar_terms, kiwi.with_type, public.get_item,
     public.list_items, public.list_versions, public.item_status, public.list_signers, public.registry_status,
-    kiwi.registry_status, kiwi.fold_item_id, kiwi.check_filter, kiwi.filter_condition, kiwi.filtered_versions, kiwi.envelope_of,
+    kiwi.registry_status, kiwi.fold_item_id, kiwi.check_filter, kiwi.filter_condition, kiwi.filtered_versions, kiwi.envelope_of, kiwi.dsse_envelope,
     kiwi.passage_count, kiwi.passage_counts, kiwi.audit_head, kiwi.caller, kiwi.is_mine, kiwi.user_id, public.registry_news, kiwi.registry_news
     to anon, authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;
+
+-- Reading documents, a workspace's own files: everybody but whoever holds a publishable key.
+grant select on kiwi.workspaces, kiwi.documents to authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;
+grant execute on function
+    public.search_documents, kiwi.search_documents, public.document_statistics, kiwi.document_statistics,
+    public.similar_document_terms, kiwi.similar_document_terms, public.get_document, public.list_documents,
+    kiwi.stored_documents, public.document_status, kiwi.document_status, public.workspace_note, kiwi.workspace_note
+    to authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;
 
 -- Publishing: the signature is the authority, so whoever is logged in may hand something in.
 grant execute on function public.publish_item, kiwi.publish_item
@@ -47,6 +55,13 @@ grant execute on function
     public.finish_collection, kiwi.finish_collection, public.read_passages, kiwi.read_passages, public.indexed_items,
     kiwi.indexed_versions
     to kiwi_indexer;
+grant execute on function
+    public.put_document, kiwi.put_document, public.note_rules, kiwi.note_rules,
+    public.note_workspace, kiwi.note_workspace
+    to kiwi_indexer;
+grant execute on function
+    public.delete_document, kiwi.delete_document, public.clear_documents, kiwi.clear_documents
+    to kiwi_indexer, kiwi_admin;
 grant execute on function public.drop_collection, kiwi.drop_collection to kiwi_indexer, kiwi_admin;
 grant select on kiwi.index_queue to kiwi_indexer, kiwi_admin, service_role;
 grant execute on function public.index_status, kiwi.index_status, kiwi.queued_versions

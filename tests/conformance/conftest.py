@@ -12,7 +12,10 @@ from kiwi_rag.registry.pool import Connections
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
+from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
+from tests.conformance.documents import WORKSPACE
 from tests.sql.databases import database, template
+from tests.sql.documents import registry_of_documents
 from tests.supabase.reading import read_over_api
 
 Backend = Callable[[Path], AbstractAsyncContextManager[VectorStore]]
@@ -45,7 +48,19 @@ BACKENDS: dict[str, Backend] = {
 }
 
 
-DOCUMENT_BACKENDS: dict[str, Backend] = {"local": local(50_000), "local-over-limit": local(0)}
+@asynccontextmanager
+async def shared_registry(folder: Path) -> AsyncIterator[VectorStore]:
+    with registry_of_documents() as url:
+        store = DocumentRegistryStore(Connections(url), WORKSPACE)
+        yield store
+        await store.close()
+
+
+DOCUMENT_BACKENDS: dict[str, Backend] = {
+    "local": local(50_000),
+    "local-over-limit": local(0),
+    "registry": shared_registry,
+}
 """Those that keep documents; the one that `tests.conformance.documents` signs for is ``harbour``."""
 
 

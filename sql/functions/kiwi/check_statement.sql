@@ -5,7 +5,6 @@ create or replace function kiwi.check_statement(payload bytea) returns jsonb
     as $$
 declare
     statement jsonb := case when kiwi.is_canonical(payload) then kiwi.payload_json(payload) end;
-    audience text := (select value from kiwi.settings where name = 'audience');
 begin
     if jsonb_typeof(statement) is distinct from 'object'
         or (select array_agg(key order by key collate "C") from jsonb_object_keys(statement) as key) is distinct from
@@ -26,12 +25,7 @@ begin
             message = 'the payload is not an item statement in canonical JSON',
             hint = 'sign the item again with this version of Kiwi: kiwi sign PATH';
     end if;
-    if (statement ->> 'registry') is distinct from audience then
-        raise exception using
-            errcode = 'KW008',
-            message = format('signed for registry %L; this one is %L', statement ->> 'registry', audience),
-            hint = 'set registry_name to this registry''s name and sign again: kiwi sign PATH';
-    end if;
+    perform kiwi.check_audience(statement);
     return statement;
 end
 $$;

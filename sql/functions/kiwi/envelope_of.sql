@@ -3,11 +3,5 @@ create or replace function kiwi.envelope_of(version kiwi.item_versions) returns 
     language sql stable
     set search_path = pg_catalog, pg_temp
     as $$
-        select jsonb_build_object(
-            'payloadType', (version).payload_type,
-            'payload', translate(encode((version).payload, 'base64'), e'\n', ''),
-            'signatures', jsonb_build_array(jsonb_build_object(
-                'keyid', (version).signer, 'sig', translate(encode((version).signature, 'base64'), e'\n', '')
-            ))
-        )
+        select kiwi.dsse_envelope((version).payload_type, (version).payload, (version).signer, (version).signature)
     $$;

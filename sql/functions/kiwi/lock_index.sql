@@ -2,8 +2,9 @@
 -- and terms are made before, and a holder that falls silent loses its transaction, so that no revocation waits for it.
 --
 -- Every function takes its locks in this one order, whatever it leaves out, so that no two wait for each other:
--- item (lock_item), signer row, queue row, version row, audit (append_audit), index. A transaction that changes several
--- items through several calls must reckon with a deadlock, which Postgres ends by refusing one of the two.
+-- item or document (lock_item, lock_document), workspace row, signer row, queue row, version or document row, audit
+-- (append_audit), index. A transaction that changes several items through several calls must reckon with a deadlock,
+-- which Postgres ends by refusing one of the two.
 create or replace function kiwi.lock_index() returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp

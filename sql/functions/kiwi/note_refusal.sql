@@ -18,7 +18,13 @@ begin
     end;
     perform kiwi.append_audit(
         'refused',
-        left(coalesce(nullif(format('%s:%s@%s', claimed ->> 'item_type', claimed ->> 'item_id', claimed ->> 'version'), ':@'), ''), 200),
+        left(
+            case
+                when claimed ? 'path' then format('document:%s/%s', claimed ->> 'workspace', claimed ->> 'path')
+                else coalesce(nullif(format('%s:%s@%s', claimed ->> 'item_type', claimed ->> 'item_id', claimed ->> 'version'), ':@'), '')
+            end,
+            200
+        ),
         coalesce(encode(sha256(payload), 'hex'), ''),
         left(coalesce(envelope -> 'signatures' -> 0 ->> 'keyid', ''), 64),
         jsonb_build_object(

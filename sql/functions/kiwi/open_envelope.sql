@@ -1,7 +1,8 @@
--- Takes a DSSE envelope apart: payload, and the first signature whose key is enrolled here, an active one if there
--- is one. `signer` is null when there is none; the key id is a hint, and the table verifies the signature.
+-- Takes a DSSE envelope of the wanted payload type apart: payload, up to so many bytes, and the first signature whose key
+-- is enrolled here, an active one if there is one. `signer` is null when there is none; the key id is a hint, and the table verifies the
+-- signature.
 create or replace function kiwi.open_envelope(
-    envelope jsonb, out payload bytea, out signature bytea, out signer text, out claimed text
+    envelope jsonb, wanted_type text, most_bytes integer, out payload bytea, out signature bytea, out signer text, out claimed text
 )
     language plpgsql stable
     set search_path = pg_catalog, pg_temp
@@ -10,9 +11,9 @@ begin
     if jsonb_typeof(envelope) is distinct from 'object'
         or (select array_agg(key order by key collate "C") from jsonb_object_keys(envelope) as key) is distinct from
             array['payload', 'payloadType', 'signatures']
-        or envelope ->> 'payloadType' is distinct from 'application/vnd.kiwi.item.v1+json'
+        or envelope ->> 'payloadType' is distinct from wanted_type
         or jsonb_typeof(envelope -> 'payload') <> 'string'
-        or length(envelope ->> 'payload') > 1398104 -- 1 MiB in base64
+        or length(envelope ->> 'payload') > (most_bytes + 2) / 3 * 4 -- in base64
         or jsonb_typeof(envelope -> 'signatures') <> 'array'
         or jsonb_array_length(envelope -> 'signatures') not between 1 and 16
         or exists (
@@ -23,7 +24,7 @@ begin
     then
         raise exception using
             errcode = 'KW001',
-            message = 'this is not a DSSE envelope of an item with 1 to 16 signatures',
+            message = format('this is not a DSSE envelope of %s with 1 to 16 signatures', wanted_type),
             hint = 'sign the item first: kiwi sign PATH';
     end if;
     payload := kiwi.decode_base64(envelope ->> 'payload');

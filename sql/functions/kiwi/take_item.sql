@@ -16,7 +16,7 @@ begin
         raise exception using
             errcode = 'KW013', message = 'visibility is public or private', hint = 'SELECT publish_item(envelope, ''private'');';
     end if;
-    opened := kiwi.open_envelope(envelope);
+    opened := kiwi.open_envelope(envelope, 'application/vnd.kiwi.item.v1+json', 1 << 20);
     if opened.signer is null then
         perform kiwi.check_signer(opened.claimed, null); -- raises: nobody enrolled signed this
     end if;

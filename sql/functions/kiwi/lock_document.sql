@@ -1,0 +1,9 @@
+-- One writer a document, to the end of the transaction, as lock_item; now and then two documents share a lock.
+create or replace function kiwi.lock_document(workspace text, path text) returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+    as $$
+        select from kiwi.locks
+        where name = 'document' || (hashtextextended(kiwi.document_name(workspace, path), 0) & 255)
+        for update
+    $$;

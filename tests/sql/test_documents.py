@@ -1,0 +1,504 @@
+"""Documents in the registry: what it checks itself, what replaces what, and who may do it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg.types.json import Jsonb
+
+from kiwi_rag.errors import FingerprintMismatch, NotAdmitted, RegistryRefused, UsageError
+from kiwi_rag.lexical import query_terms
+from kiwi_rag.model import Envelope, Filters, Passage
+from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.registry.pool import Connections
+from kiwi_rag.registry.supabase_api import SupabaseApi
+from kiwi_rag.signing import dsse, keys
+from kiwi_rag.signing.documents import PAYLOAD_TYPE, passage_digest
+from kiwi_rag.signing.statement import canonical
+from kiwi_rag.stores.base import SourceStamp, VectorStore
+from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
+from tests.conformance.items import KEY, admission, query
+from tests.conformance.items import records as item_records
+from tests.sql.documents import WORKSPACE, admitted, arguments, enrol, records, registry_of_documents
+from tests.supabase.postgrest import PUBLISHABLE, project, token
+
+EVE = keys.generate("eve")
+READERS = ("authenticated", "service_role", "kiwi_publisher", "kiwi_indexer", "kiwi_admin")
+PUT = "select public.put_document(%s, %s, %s)"
+TABLES = {
+    "workspaces": "fingerprint",
+    "documents": "payload",
+    "document_passages": "embedding",
+    "document_postings": "frequency",
+    "document_terms": "term",
+    "workspace_notes": "text",
+}
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """A registry that takes `KEY`'s documents."""
+    with registry_of_documents() as fresh:
+        yield fresh
+
+
+@pytest.fixture
+def connection(url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(url, autocommit=True) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def empty() -> Iterator[psycopg.Connection]:
+    """A connection to one that takes them, for tests after which it holds none."""
+    with registry_of_documents() as fresh, psycopg.connect(fresh, autocommit=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[DocumentRegistryStore]:
+    opened = DocumentRegistryStore(Connections(url), WORKSPACE)
+    yield opened
+    await opened.close()
+
+
+def ref(path: str) -> ItemRef:
+    return ItemRef(ItemType.DOCUMENT, path)
+
+
+def put(connection: psycopg.Connection, found: list[Any], **changes: Any) -> dict[str, Any]:
+    """Hand a document in, with the envelope or the passages changed; return the answer."""
+    envelope, fingerprint, passages = arguments(found)
+    told = connection.execute(PUT, [changes.get("envelope", envelope), fingerprint, changes.get("passages", passages)])
+    return told.fetchone()[0]  # type: ignore[index]
+
+
+def count(connection: psycopg.Connection, table: str) -> int:
+    return connection.execute(f"select count(*) from kiwi.{table}").fetchone()[0]  # type: ignore[index,call-overload]
+
+
+async def test_a_document_comes_back_as_it_was_signed(store: DocumentRegistryStore) -> None:
+    assert isinstance(store, VectorStore)
+    found = records("docs/a b.md", ["first words", "second words"])
+    await store.upsert(found)
+    stored = await store.get(ref("docs/a b.md"))
+    one = found[0].admission
+    assert stored is not None
+    assert (stored.ref, stored.envelope, stored.digest) == (one.ref, one.envelope, one.digest)
+    assert (stored.content_sha256, stored.passages, stored.policy) == (one.item.content_sha256, 2, "shared")
+    assert await store.list(Filters()) == [stored]
+    assert await store.get(ref("docs/other.md")) is None
+    assert await store.get(ItemRef(ItemType.KNOWLEDGE, "docs/a")) is None
+    status = await store.status()
+    assert (status.items, status.passages, status.problems) == (1, 2, ())
+    assert status.details["file_types"] == {"markdown": 1}
+
+
+async def test_every_passage_comes_back_as_it_was_signed(store: DocumentRegistryStore) -> None:
+    found = records("Ω/ünï.md", ['zebra "quoted" \\ back\tslash', "line\nfeed \u2028 é 𝄞"])
+    await store.upsert(found)
+    hits = await store.search(query("zebra", await store.statistics(["zebra"])))
+    assert hits.plan == "exact"
+    assert sorted(h.passage.ordinal for h in hits.items) == [0, 1]
+    assert {h.passage for h in hits.items} == {r.passage for r in found}
+    digests = [passage_digest(h.passage) for h in sorted(hits.items, key=lambda h: h.passage.ordinal)]
+    assert digests == [passage_digest(r.passage) for r in found]
+    assert {h.key_id for h in hits.items} == {KEY.key_id}
+    assert {h.metadata["file_type"] for h in hits.items} == {"markdown"}
+
+
+async def test_the_same_twice_changes_nothing(store: DocumentRegistryStore, connection: psycopg.Connection) -> None:
+    found = records("a.md", ["alpha beta", "gamma"])
+    await store.upsert(found)
+    before = connection.execute("select document_id, received_at from kiwi.documents").fetchall()
+    await store.upsert(found)
+    assert connection.execute("select document_id, received_at from kiwi.documents").fetchall() == before
+    assert (await store.statistics(["alpha"])).document_frequency == {"alpha": 1}
+    assert connection.execute("select count(*) from kiwi.audit where event = 'put-document'").fetchone() == (1,)
+
+
+async def test_a_later_statement_replaces_all_passages(
+    store: DocumentRegistryStore, connection: psycopg.Connection
+) -> None:
+    await store.upsert(records("a.md", ["zebra", "zebra again", "zebra thrice"]))
+    await store.upsert(records("b.md", ["zebra elsewhere"]))
+    await store.upsert(records("a.md", ["giraffe"], after=1))
+    statistics = await store.statistics(["zebra", "giraff"])
+    assert statistics.document_frequency == {"zebra": 1, "giraff": 1}
+    assert (statistics.passages, statistics.items) == (2, 2)
+    assert count(connection, "document_passages") == 2
+    words = [set(query_terms(text)) for text in ("a.md giraffe", "b.md zebra elsewhere")]
+    assert count(connection, "document_postings") == sum(map(len, words))
+
+
+async def test_what_was_signed_before_never_replaces_what_was_signed_later(store: DocumentRegistryStore) -> None:
+    newer = records("a.md", ["newer"], after=60)
+    await store.upsert(newer)
+    with pytest.raises(RegistryRefused, match=r"a\.md was signed at") as refused:
+        await store.upsert(records("a.md", ["older"]))
+    assert refused.value.state == "KW018"
+    stored = await store.get(ref("a.md"))
+    assert stored is not None
+    assert stored.digest == newer[0].admission.digest
+    same_second = records("a.md", ["as new"], after=60)
+    await store.upsert(same_second)
+    stored = await store.get(ref("a.md"))
+    assert stored is not None
+    assert stored.digest == same_second[0].admission.digest
+
+
+async def test_delete_leaves_nothing(store: DocumentRegistryStore, connection: psycopg.Connection) -> None:
+    await store.upsert(records("a.md", ["zebra"]))
+    await store.upsert(records("b.md", ["okapi"]))
+    assert await store.delete(ref("a.md"))
+    assert not await store.delete(ref("a.md"))
+    assert await store.get(ref("a.md")) is None
+    assert (await store.statistics(["zebra", "okapi"])).document_frequency == {"okapi": 1}
+    assert [count(connection, t) for t in ("documents", "document_passages")] == [1, 1]
+    assert await store.history(ref("a.md")) == {}
+
+
+async def test_a_move_is_a_put_and_a_delete(store: DocumentRegistryStore) -> None:
+    await store.upsert(records("old/a.md", ["zebra"], source="x"))
+    await store.upsert(records("new/a.md", ["zebra"], source="x"))
+    await store.delete(ref("old/a.md"))
+    assert list(await store.sources()) == ["new/a.md"]
+
+
+async def test_workspaces_are_apart(url: str, store: DocumentRegistryStore) -> None:
+    other = DocumentRegistryStore(Connections(url), "other")
+    await store.upsert(records("a.md", ["zebra"]))
+    await other.upsert(records("a.md", ["okapi"], workspace="other", fingerprint="other/0/384/mean/256"))
+    assert (await store.statistics(["zebra", "okapi"])).document_frequency == {"zebra": 1}
+    assert (await other.statistics(["zebra", "okapi"])).document_frequency == {"okapi": 1}
+    await other.clear()
+    assert list(await store.sources()) == ["a.md"]
+    assert (await other.status()).items == 0
+    with pytest.raises(NotAdmitted, match="signed for workspace"):
+        await store.upsert(records("b.md", workspace="other"))
+    await other.close()
+
+
+async def test_a_workspace_has_one_model_until_it_is_cleared(
+    store: DocumentRegistryStore, connection: psycopg.Connection
+) -> None:
+    other = "other/0/384/mean/256"
+    await store.upsert(records("a.md", ["zebra"]))
+    with pytest.raises(FingerprintMismatch, match="holds vectors of"):
+        await store.upsert(records("b.md", fingerprint=other))
+    with pytest.raises(FingerprintMismatch):
+        await store.search(query("zebra", await store.statistics(["zebra"]), fingerprint=other))
+    with pytest.raises(FingerprintMismatch, match="384"):
+        await store.upsert(records("b.md", fingerprint="other/0/768/mean/256"))
+    await store.clear()
+    assert [count(connection, table) for table in TABLES] == [0] * 6
+    await store.upsert(records("b.md", fingerprint=other))
+    await store.delete(ref("b.md"))
+    await store.upsert(records("b.md"))  # an empty one begins anew, too
+
+
+async def test_sources_tell_what_to_index(store: DocumentRegistryStore) -> None:
+    found = records("a.md", ["zebra"])
+    one = found[0].admission
+    stamp = SourceStamp("a.md", 5, 7, one.item.content_sha256, "", "rules-1", ItemType.DOCUMENT, "a.md", one.digest)
+    await store.upsert(found, stamp)
+    assert await store.sources() == {"a.md": replace(stamp, size=0, mtime_ns=0)}
+    await store.put_source(replace(stamp, gate_stamp="rules-of-another-file", sha256="0" * 64))
+    assert (await store.sources())["a.md"].gate_stamp == "rules-1"
+    await store.put_source(replace(stamp, gate_stamp="rules-2"))
+    assert (await store.sources())["a.md"].gate_stamp == "rules-2"
+    await store.upsert(found, stamp)
+    assert (await store.sources())["a.md"].gate_stamp == "rules-1"
+    assert await store.noted("run") == ""
+    await store.note("run", "half way")
+    await store.note("run", "complete")
+    assert await store.noted("run") == "complete"
+
+
+async def test_only_admitted_documents_are_handed_in(store: DocumentRegistryStore) -> None:
+    found = records("a.md", ["one", "two"])
+    with pytest.raises(NotAdmitted):
+        await store.upsert([replace(r, admission=replace(r.admission, principal="eve")) for r in found])
+    with pytest.raises(NotAdmitted, match="not the passages"):
+        await store.upsert(found[:1])
+    with pytest.raises(NotAdmitted):
+        await store.upsert([*found, *records("b.md")])
+    with pytest.raises(UsageError):
+        await store.upsert([])
+    with pytest.raises(UsageError, match="no document"):
+        await store.upsert(item_records(admission("acme/x")))
+    assert (await store.status()).items == 0
+
+
+def test_the_registry_itself_verifies_the_signature(connection: psycopg.Connection) -> None:
+    found = records("a.md", ["zebra"])
+    envelope = found[0].admission.envelope
+    other = records("b.md", ["zebra"])[0].admission.envelope
+    cases = {
+        "KW015": Envelope(PAYLOAD_TYPE, envelope.payload, other.signatures),
+        "KW002": admitted("a.md", ["zebra"], key=EVE).envelope,
+        "KW001": Envelope("application/vnd.kiwi.item.v1+json", envelope.payload, envelope.signatures),
+    }
+    for code, forged in cases.items():
+        assert put(connection, found, envelope=Jsonb(dsse.encode(forged)))["code"] == code
+    assert [count(connection, table) for table in TABLES] == [0] * 6
+    refusals = connection.execute("select details ->> 'code', ref from kiwi.audit where event = 'refused'").fetchall()
+    assert {code for code, _ in refusals} == set(cases)
+    assert {ref for _, ref in refusals} == {"document:acme-web/a.md"}
+
+
+def signed(**members: Any) -> Jsonb:
+    """The envelope of a statement with some members changed, or taken out where they are None."""
+    import json
+
+    whole = json.loads(admitted("a.md", ["zebra"]).envelope.payload) | members
+    payload = canonical({name: value for name, value in whole.items() if value is not None})
+    return Jsonb(dsse.encode(KEY.sign_payload(PAYLOAD_TYPE, payload)))
+
+
+@pytest.mark.parametrize(
+    ("code", "members"),
+    [
+        ("KW001", {"path": "../a.md"}),
+        ("KW001", {"path": "/etc/passwd"}),
+        ("KW001", {"path": "a//b.md"}),
+        ("KW001", {"path": "a/./b.md"}),
+        ("KW001", {"path": "a\\b.md"}),
+        ("KW001", {"path": "a\nb.md"}),
+        ("KW001", {"path": ""}),
+        ("KW001", {"path": "x" * 1025}),
+        ("KW001", {"workspace": "Acme"}),
+        ("KW001", {"workspace": "a/b"}),
+        ("KW001", {"metadata": {"file_type": 3}}),
+        ("KW001", {"metadata": []}),
+        ("KW001", {"passages": {}}),
+        ("KW001", {"passages": ["x"]}),
+        ("KW001", {"passages": [3]}),
+        ("KW001", {"content_sha256": "x"}),
+        ("KW001", {"signed_at": "2026-03-01"}),
+        ("KW001", {"content_sha256": None}),
+        ("KW001", {"colour": "red"}),
+        ("KW005", {"signed_at": "2099-01-01T00:00:00Z"}),
+        ("KW008", {"registry": "elsewhere"}),
+        ("KW017", {"passages": []}),
+        ("KW017", {"passages": ["0" * 64]}),
+    ],
+)
+def test_a_statement_is_read_strictly(empty: psycopg.Connection, code: str, members: dict[str, Any]) -> None:
+    answer = put(empty, records("a.md", ["zebra"]), envelope=signed(**members))
+    assert answer["code"] == code
+    assert [count(empty, table) for table in TABLES] == [0] * 6
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"text": "okapi"},
+        {"context": "elsewhere"},
+        {"heading": ["Top"]},
+        {"heading": []},
+        {"start_line": 2},
+        {"end_line": 2},
+        {"kind": "endpoint"},
+        {"ordinal": 1},
+        {"ordinal": -1},
+        {"embedding": "[1, 2]"},
+        {"embedding": f"[{','.join(['0.5'] * 384)}]"},
+        {"frequencies": []},
+        {"length": -1},
+        {"text": None},
+        {"heading": None},
+    ],
+)
+def test_passages_are_those_that_were_signed(empty: psycopg.Connection, change: dict[str, Any]) -> None:
+    found = records("a.md", ["zebra"])
+    (passage,) = arguments(found)[2].obj
+    answer = put(empty, found, passages=Jsonb([passage | change]))
+    assert answer["code"] == "KW017"
+    assert "kiwi workspace index" in answer["hint"]
+    assert [count(empty, table) for table in TABLES] == [0] * 6
+
+
+@pytest.mark.parametrize("change", ["missing", "twice", "swapped", "more", "object", "nothing"])
+def test_passages_are_all_there_once_and_in_order(empty: psycopg.Connection, change: str) -> None:
+    found = records("a.md", ["zebra", "okapi"])
+    one, two = arguments(found)[2].obj
+    other = arguments(records("a.md", ["x", "y", "more"]))[2].obj[2]
+    changed = {
+        "missing": [one],
+        "twice": [one, one],
+        "swapped": [one | {"ordinal": 1}, two | {"ordinal": 0}],
+        "more": [one, two, other],
+        "object": one,
+        "nothing": None,
+    }
+    assert put(empty, found, passages=Jsonb(changed[change]))["code"] == "KW017"
+    assert count(empty, "documents") == 0
+
+
+async def test_a_refusal_leaves_what_was_there(store: DocumentRegistryStore, connection: psycopg.Connection) -> None:
+    await store.upsert(records("a.md", ["zebra"]))
+    later = records("a.md", ["okapi"], after=5)
+    assert put(connection, later, passages=Jsonb([]))["code"] == "KW017"
+    assert (await store.statistics(["zebra", "okapi"])).document_frequency == {"zebra": 1}
+    assert connection.execute("select public.verify_audit()").fetchone() == (None,)
+
+
+def test_a_signer_signs_what_it_may(connection: psycopg.Connection) -> None:
+    enrol(connection, EVE, "eve", "acme-web/docs/*")
+    assert put(connection, records("docs/a.md", key=EVE))["known"] is False
+    for changes in ({"path": "src/a.md"}, {"path": "docs/a.md", "workspace": "other"}):
+        path = changes.pop("path")
+        assert put(connection, records(path, key=EVE, **changes))["code"] == "KW004"
+    connection.execute("select public.enrol_signer(%s, 'eve', '{*}')", [EVE.public_key.hex()])  # items alone
+    assert put(connection, records("docs/b.md", key=EVE))["code"] == "KW004"
+    connection.execute("select public.retire_signer(%s)", [EVE.key_id])
+    assert put(connection, records("docs/b.md", key=EVE))["code"] == "KW003"
+    assert count(connection, "documents") == 1
+
+
+async def test_what_a_compromised_key_signed_is_gone_at_once(
+    store: DocumentRegistryStore, connection: psycopg.Connection
+) -> None:
+    enrol(connection, EVE, "eve", "*")
+    await store.upsert(records("a.md", ["zebra hooves"], key=EVE, after=60))
+    await store.upsert(records("b.md", ["zebra stripes"], seed=9))
+    connection.execute("select public.revoke_signer(%s)", [EVE.key_id])
+    statistics = await store.statistics(["zebra", "hoov"])
+    assert (statistics.passages, statistics.items, statistics.document_frequency) == (1, 1, {"zebra": 1})
+    assert [h.ref.item_id for h in (await store.search(query("zebra hooves", statistics))).items] == ["b.md"]
+    assert await store.get(ref("a.md")) is None
+    assert list(await store.sources()) == ["b.md"]
+    assert (await store.similar_terms(["hooes"]))["hooes"] == ()
+    assert (await store.status()).items == 1
+    with pytest.raises(RegistryRefused, match="compromised"):
+        await store.upsert(records("a.md", ["zebra hooves"], key=EVE, after=60))
+    await store.upsert(records("a.md", ["okapi"]))  # older, and honest
+    assert list(await store.sources()) == ["a.md", "b.md"]
+
+
+@pytest.mark.parametrize("role", ["owner", "replica"])
+def test_no_row_stands_without_its_signature(url: str, role: str) -> None:
+    """Not even those for whom triggers and rights do not count get one in."""
+    columns = "payload_type, payload, signature, signer, public_key"
+    good, other = records("a.md", ["zebra"])[0].admission, records("b.md")[0].admission
+    insert = (
+        f"insert into kiwi.documents ({columns}, workspace_id, total_length)"
+        " overriding system value values (%s, %s, %s, %s, %s, 1, 0)"
+    )
+    passage = (
+        "insert into kiwi.document_passages (document_id, workspace_id, ordinal, text, context, heading, start_line,"
+        " end_line, kind, length, embedding)"
+        " select document_id, workspace_id, 0, %s, 'a.md', '{Top,Sub}', 1, 1, 'section', 1,"
+        " (select array_agg(sqrt(1.0/384)) from generate_series(1, 384))::real[]::extensions.vector from kiwi.documents"
+    )
+    become = "set role kiwi_owner" if role == "owner" else "set session_replication_role = replica"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("insert into kiwi.workspaces (name, fingerprint) values ('acme-web', 'x')")
+        connection.execute(become)  # type: ignore[call-overload]
+
+        def row(signature: bytes, key: bytes) -> list[Any]:
+            return [PAYLOAD_TYPE, good.envelope.payload, signature, KEY.key_id, key]
+
+        with pytest.raises(psycopg.errors.CheckViolation, match="documents_signature"):
+            connection.execute(insert, row(other.envelope.signatures[0][1], KEY.public_key))
+        connection.execute(insert, row(good.envelope.signatures[0][1], EVE.public_key))
+        with pytest.raises(psycopg.Error, match="not what was signed") as refused:
+            connection.execute(passage, ["okapi"])
+        assert refused.value.sqlstate == "KW017"
+        connection.execute(passage, ["zebra"])
+        for statement, state in {
+            "update kiwi.documents set payload = payload || ' '": "KW014",
+            "update kiwi.documents set signer = signer, received_at = now()": "KW014",
+            "update kiwi.document_passages set text = 'okapi'": "KW017",
+            "update kiwi.document_passages set ordinal = 1": "KW017",
+        }.items():
+            with pytest.raises(psycopg.Error) as refused:
+                connection.execute(statement)  # type: ignore[call-overload]
+            assert refused.value.sqlstate == state
+        assert connection.execute("select public_key = %s from kiwi.documents", [KEY.public_key]).fetchone() == (True,)
+
+
+async def test_over_supabases_api_a_user_reads_and_nobody_writes(url: str, store: DocumentRegistryStore) -> None:
+    found = records("a b.md", ["zebra"])
+    await store.upsert(found)
+    with project(url) as hosted:
+        reader = DocumentRegistryStore(SupabaseApi(hosted.url, PUBLISHABLE, token()), WORKSPACE)
+        assert await reader.get(ref("a b.md")) == await store.get(ref("a b.md"))
+        hits = await reader.search(query("zebra", await reader.statistics(["zebra"])))
+        assert [hit.passage for hit in hits.items] == [found[0].passage]
+        assert await reader.list(Filters(path="a*")) == await store.list(Filters())
+        with pytest.raises(RegistryRefused):
+            await reader.upsert(records("b.md"))
+        with pytest.raises(RegistryRefused):
+            await reader.delete(ref("a b.md"))
+        await reader.close()
+        stranger = DocumentRegistryStore(SupabaseApi(hosted.url, PUBLISHABLE), WORKSPACE)
+        with pytest.raises(RegistryRefused):
+            await stranger.get(ref("a b.md"))
+        with pytest.raises(RegistryRefused):
+            await stranger.statistics(["zebra"])
+        await stranger.close()
+
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=40)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=TEXT, context=TEXT, heading=st.lists(TEXT, max_size=4), start=st.integers(0, 2**31 - 1), kind=TEXT)
+def test_a_passage_has_one_digest_everywhere(
+    empty: psycopg.Connection, text: str, context: str, heading: list[str], start: int, kind: str
+) -> None:
+    passage = Passage(0, text, context, tuple(heading), start, start, kind)
+    call = "select kiwi.passage_digest(%s, %s, %s, %s, %s, %s)"
+    told = empty.execute(call, [text, context, heading, start, start, kind]).fetchone()
+    assert told == (passage_digest(passage),)
+
+
+CALLS = {
+    "put_document": ("select public.put_document('{}', 'x', '[]')", {"kiwi_indexer"}),
+    "note_rules": ("select public.note_rules('w', 'a', 'x', 'y')", {"kiwi_indexer"}),
+    "note_workspace": ("select public.note_workspace('w', 'a', 'b')", {"kiwi_indexer"}),
+    "delete_document": ("select public.delete_document('w', 'a')", {"kiwi_indexer", "kiwi_admin"}),
+    "clear_documents": ("select public.clear_documents('w')", {"kiwi_indexer", "kiwi_admin"}),
+    "get_document": ("select * from public.get_document('w', 'a')", set(READERS)),
+    "list_documents": ("select * from public.list_documents('w')", set(READERS)),
+    "document_status": ("select public.document_status('w')", set(READERS)),
+    "workspace_note": ("select public.workspace_note('w', 'a')", set(READERS)),
+    "document_statistics": ("select public.document_statistics('w', '{a}')", set(READERS)),
+    "similar_document_terms": ("select public.similar_document_terms('w', '{a}')", set(READERS)),
+    "search_documents": ("select * from public.search_documents('w', null, '{a}', '{1}', 1)", set(READERS)),
+    "the table": ("select count(*) from kiwi.documents", set(READERS)),
+    "the workspaces": ("select count(*) from kiwi.workspaces", set(READERS)),
+    "the vectors": ("select count(*) from kiwi.document_passages", set()),
+    "the words": ("select count(*) from kiwi.document_postings", set()),
+}
+
+
+async def test_each_function_has_its_callers(store: DocumentRegistryStore, connection: psycopg.Connection) -> None:
+    await store.upsert(records("a.md", ["zebra"]))
+    for role in ("anon", *READERS):
+        connection.execute(f"set session authorization {role}")  # type: ignore[call-overload]
+        for name, (call, allowed) in CALLS.items():
+            if role in allowed:
+                connection.execute(call)  # type: ignore[call-overload]
+            else:
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    connection.execute(call)  # type: ignore[call-overload]
+                    pytest.fail(f"{role} did {name}")
+        for table, column in TABLES.items():
+            for statement in (
+                f"insert into kiwi.{table} default values",
+                f"update kiwi.{table} set {column} = default",
+                f"delete from kiwi.{table}",
+                f"truncate kiwi.{table} cascade",
+            ):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    connection.execute(statement)  # type: ignore[call-overload]
+        connection.execute("reset session authorization")

@@ -1,0 +1,157 @@
+"""Several writers of one workspace at once, each over connections of its own: nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator
+
+import psycopg
+import pytest
+
+from kiwi_rag.errors import RegistryRefused
+from kiwi_rag.lexical import term_frequencies
+from kiwi_rag.model import CollectionStatistics, EmbeddingRecord
+from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.registry.pool import Connections
+from kiwi_rag.signing import keys
+from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
+from tests.conformance.items import KEY
+from tests.sql.documents import WORKSPACE, arguments, enrol, records, registry_of_documents
+
+CI = keys.generate("ci")
+WORDS = [f"word{n}" for n in range(60)]
+PUT = "select public.put_document(%s, %s, %s)"
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with registry_of_documents() as fresh:
+        with psycopg.connect(fresh) as connection:
+            enrol(connection, CI, "ci@acme", "acme-web/*")
+        yield fresh
+
+
+@pytest.fixture
+async def stores(url: str) -> AsyncIterator[list[DocumentRegistryStore]]:
+    """Four writers."""
+    opened = [DocumentRegistryStore(Connections(url, limit=2), WORKSPACE) for _ in range(4)]
+    yield opened
+    for store in opened:
+        await store.close()
+
+
+def document(path: str, seed: int, **changes: object) -> list[EmbeddingRecord]:
+    chance = random.Random(seed)
+    texts = [" ".join(chance.choices(WORDS, k=12)) for _ in range(chance.randint(1, 5))]
+    return records(path, texts, seed=seed, **changes)
+
+
+def truth(held: list[list[EmbeddingRecord]]) -> CollectionStatistics:
+    """The statistics of these documents, counted anew."""
+    counted = [term_frequencies(r.passage.indexed_text) for found in held for r in found]
+    frequency = {word: df for word in WORDS if (df := sum(word in c for c in counted))}
+    return CollectionStatistics(len(counted), sum(c.total() for c in counted), frequency, len(held))
+
+
+async def test_writers_of_different_files_lose_nothing(stores: list[DocumentRegistryStore], url: str) -> None:
+    """Each writes ten files three times over, with words that all of them share, and deletes one."""
+
+    async def write(number: int, store: DocumentRegistryStore) -> list[list[EmbeddingRecord]]:
+        key = {"key": CI, "principal": "ci@acme"} if number % 2 else {"key": KEY}
+        kept = {}
+        for turn in range(3):
+            for n in range(10):
+                path = f"docs/{number}-{n}.md"
+                kept[path] = document(path, 1000 * turn + 10 * number + n, after=turn, **key)
+                await store.upsert(kept[path])
+        del kept[f"docs/{number}-3.md"]
+        assert await store.delete(ItemRef(ItemType.DOCUMENT, f"docs/{number}-3.md"))
+        return list(kept.values())
+
+    written = await asyncio.gather(*(write(n, store) for n, store in enumerate(stores)))
+    held = [found for part in written for found in part]
+    assert await stores[0].statistics(WORDS) == truth(held)
+    assert {path: stamp.digest for path, stamp in (await stores[0].sources()).items()} == {
+        found[0].admission.item.ref.item_id: found[0].admission.digest for found in held
+    }
+    with psycopg.connect(url) as connection:
+        assert connection.execute("select public.verify_audit()").fetchone() == (None,)
+        stored = connection.execute(
+            "select d.path, p.ordinal, p.embedding::text from kiwi.document_passages as p"
+            " join kiwi.documents as d using (document_id)"
+        ).fetchall()
+    assert len(stored) == sum(map(len, held))
+    vectors = {(path, ordinal): text for path, ordinal, text in stored}
+    for found in held:
+        for record in found:
+            text = vectors[found[0].admission.item.ref.item_id, record.passage.ordinal]
+            assert abs(float(text[1 : text.index(",")]) - record.vector[0]) < 1e-6
+
+
+async def test_of_one_file_what_was_signed_last_stays(stores: list[DocumentRegistryStore]) -> None:
+    """Whoever comes when: ten statements about one path, from four writers in any order."""
+    statements = [document("a.md", n, after=n) for n in range(10)]
+    chance = random.Random(5)
+
+    async def write(store: DocumentRegistryStore, mine: list[list[EmbeddingRecord]]) -> int:
+        refused = 0
+        for found in mine:
+            try:
+                await store.upsert(found)
+            except RegistryRefused as error:
+                assert error.state == "KW018"
+                refused += 1
+        return refused
+
+    chance.shuffle(statements)
+    await asyncio.gather(*(write(store, statements[n::4]) for n, store in enumerate(stores)))
+    last = max(statements, key=lambda found: found[0].admission.signed_at)
+    assert await stores[0].statistics(WORDS) == truth([last])
+    stored = await stores[0].get(ItemRef(ItemType.DOCUMENT, "a.md"))
+    assert stored is not None
+    assert stored.digest == last[0].admission.digest
+
+
+async def test_one_that_is_not_done_keeps_nobody_waiting_who_only_reads(
+    stores: list[DocumentRegistryStore], url: str
+) -> None:
+    await stores[0].upsert(document("a.md", 1))
+    async with await psycopg.AsyncConnection.connect(url) as line:
+        await line.execute(PUT, arguments(document("a.md", 2, after=1)))
+        async with asyncio.timeout(5):
+            assert await stores[1].statistics(WORDS) == truth([document("a.md", 1)])
+        await line.rollback()
+    assert await stores[1].statistics(WORDS) == truth([document("a.md", 1)])
+
+
+async def test_clearing_waits_for_writers_and_they_begin_anew(stores: list[DocumentRegistryStore], url: str) -> None:
+    await stores[0].upsert(document("a.md", 1))
+    async with await psycopg.AsyncConnection.connect(url) as line:
+        await line.execute(PUT, arguments(document("b.md", 2)))
+        clearing = asyncio.create_task(stores[1].clear())
+        await asyncio.sleep(0.2)
+        assert not clearing.done()
+        await line.commit()
+        await clearing
+    assert await stores[0].sources() == {}
+    other = "other/0/384/mean/256"
+    await asyncio.gather(
+        *(store.upsert(records(f"{n}.md", ["word1"], seed=n, fingerprint=other)) for n, store in enumerate(stores))
+    )
+    assert len(await stores[0].sources()) == 4
+    assert (await stores[0].status()).fingerprint == other
+
+
+async def test_a_revocation_and_a_put_do_not_pass_each_other(stores: list[DocumentRegistryStore], url: str) -> None:
+    by_ci = document("a.md", 1, key=CI, principal="ci@acme")
+    async with await psycopg.AsyncConnection.connect(url) as line:
+        await line.execute("select public.revoke_signer(%s)", [CI.key_id])
+        putting = asyncio.create_task(stores[0].upsert(by_ci))
+        await asyncio.sleep(0.2)
+        assert not putting.done()
+        await line.commit()
+        with pytest.raises(RegistryRefused) as refused:
+            await putting
+    assert refused.value.state == "KW003"
+    assert await stores[1].sources() == {}
