@@ -17,6 +17,7 @@ from kiwi_rag.signing import keys
 from kiwi_rag.signing.documents import Indexer
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.stores.local import LocalVectorStore
+from kiwi_rag.stores.local.planner import EXACT_LIMIT
 from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.policy import policy_of
@@ -61,7 +62,7 @@ class Yard:
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
-        self.store = LocalVectorStore(self.root / ".ai/vectors/documents", "owner")
+        self.store = LocalVectorStore(self.root / ".ai/vectors/documents", "owner", index_from=EXACT_LIMIT)
 
     @property
     def place(self) -> Place:

@@ -380,7 +380,7 @@ class App:
             self._local[name] = self.new_local_store(root)
         return self._local[name]
 
-    def new_local_store(self, root: Path, *below: str) -> LocalVectorStore:
+    def new_local_store(self, root: Path, *below: str, index_from: int = 0) -> LocalVectorStore:
         """Return a store of this user's in the ``.ai`` folder `root`; the caller closes it."""
         from kiwi_rag.stores.local import LocalVectorStore
         from kiwi_rag.stores.local.ownership import owner_token
@@ -389,7 +389,8 @@ class App:
             raise StoreError(f"{root / 'vectors'} is a link, which is not followed", hint=f"rm {root / 'vectors'}")
         token = owner_token(self.user_dir)
         # A folder for each user of a working copy, so that none moves another's index aside.
-        return LocalVectorStore(root.joinpath("vectors", sha256_hex(token.encode())[:12], *below), token)
+        folder = root.joinpath("vectors", sha256_hex(token.encode())[:12], *below)
+        return LocalVectorStore(folder, token, index_from=index_from)
 
     def _registry_store(self) -> RegistryVectorStore:
         from kiwi_rag.stores.postgres import RegistryVectorStore

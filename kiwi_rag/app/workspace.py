@@ -151,7 +151,10 @@ class Workspace:
             raise StoreError(f"cannot make {self._folder}: {error.strerror}") from error
 
     def _local_store(self) -> LocalVectorStore:
-        store = self._app.new_local_store(self._folder, "documents")
+        from kiwi_rag.stores.local.planner import EXACT_LIMIT
+
+        # Below the planner's limit every search is exact: Chroma would be written, and never asked.
+        store = self._app.new_local_store(self._folder, "documents", index_from=EXACT_LIMIT)
         self._stores.append(store)
         return store
 

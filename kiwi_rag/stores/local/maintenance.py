@@ -20,7 +20,10 @@ from kiwi_rag.stores.local.session import CatalogSession, is_damaged
 class Maintenance:
     """What keeps one tier folder sound. Shares the store's connections, lock and Chroma client."""
 
-    def __init__(self, session: CatalogSession, lock: WriterLock, chroma: ChromaIndex, exact_limit: int) -> None:
+    def __init__(  # a folder's parts
+        self, session: CatalogSession, lock: WriterLock, chroma: ChromaIndex, exact_limit: int, index_from: int = 0
+    ) -> None:
+        self._index_from = index_from
         self._session = session
         self._lock = lock
         self._chroma = chroma
@@ -41,6 +44,8 @@ class Maintenance:
     def flush(self) -> None:
         """Bring Chroma up to the catalog; a failure is kept for `status`, the catalog answers meanwhile."""
         with self.writing() as connection:
+            if int(meta(connection, "passages")) < self._index_from:
+                return
             try:
                 self._chroma.synchronise(connection)
                 self._chroma_failure = ""
@@ -80,7 +85,8 @@ class Maintenance:
             return (damage,)
         with self._session.borrow("audit") as connection:
             problems = tuple(self._catalog_problems(connection))
-            chroma = self._chroma.problem(connection)
+            needed = int(meta(connection, "passages")) >= self._index_from
+            chroma = self._chroma.problem(connection) if needed else ""
         return (*problems, chroma) if chroma else problems
 
     def repair(self) -> list[str]:

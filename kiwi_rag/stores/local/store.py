@@ -47,6 +47,8 @@ class LocalVectorStore:
         Up to so many passages an unfiltered search is answered by a matrix product, above it by Chroma.
     wait_seconds
         How long a second writer waits before `StoreBusy`.
+    index_from
+        From so many passages on Chroma is written; a store that answers all of its searches exactly needs no index.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class LocalVectorStore:
         *,
         exact_limit: int = EXACT_LIMIT,
         wait_seconds: float = WAIT_SECONDS,
+        index_from: int = 0,
     ) -> None:
         self.folder = folder
+        self._index_from = index_from
         self._exact_limit = exact_limit
         ownership = Ownership(folder, owner_token)
         self._lock = WriterLock(folder, wait_seconds)
@@ -65,7 +69,7 @@ class LocalVectorStore:
         self._chroma = ChromaIndex(ownership)
         self._audit = SqliteAuditLog(lambda: self._session.borrow("audit"))
         self._snapshot: Snapshot | None = None
-        self._maintenance = Maintenance(self._session, self._lock, self._chroma, exact_limit)
+        self._maintenance = Maintenance(self._session, self._lock, self._chroma, exact_limit, index_from)
         self._wrote = False
 
     @property
@@ -89,7 +93,8 @@ class LocalVectorStore:
             When the catalog cannot be written; nothing was half-written.
         """
         admission = catalog.check_records(records)
-        self._chroma.warm()
+        if not self._index_from:
+            self._chroma.warm()
         await asyncio.to_thread(self._write, lambda c: catalog.put_item(c, admission, records, source))
 
     async def delete(self, ref: ItemRef) -> bool:
