@@ -4,16 +4,18 @@
 #   make bench   figures side by side  make soak    long runs: kill -9, many times
 #   make bench-1m                      the registry's search from 10,000 to 1,000,000 passages, meant for under 40 minutes
 #   make lock    renew requirements/   make clean   forget the set-up
+#   make vector-index vector-watch vector-stats vector-search Q="…"   the documents of ROOT (default: here)
 #   make kong-up kong-logs kong-routes the model gateway of docs/gateway.md, in docker
 #   make supabase-migrations           renew supabase/migrations/ from migrations/ and sql/
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
+ROOT ?= .
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 export KIWI_CACHE_DIR ?= $(CURDIR)/.cache/kiwi
 
-.PHONY: demo test check bench bench-1m soak lock format clean supabase-migrations supabase-release \
+.PHONY: demo test check bench bench-1m soak lock format clean supabase-migrations supabase-release \ vector-index vector-watch vector-stats vector-search
     kong-up kong-logs kong-routes
 
 demo: $(VENV)/run
@@ -47,6 +49,19 @@ supabase-migrations: $(VENV)/dev
 
 supabase-release: $(VENV)/dev
 	$(BIN)/python supabase/generate.py --release
+
+vector-index: $(VENV)/run
+	$(BIN)/kiwi workspace index $(ROOT)
+
+vector-watch: $(VENV)/run
+	$(BIN)/kiwi workspace watch $(ROOT)
+
+vector-stats: $(VENV)/run
+	$(BIN)/kiwi workspace stats $(ROOT)
+
+vector-search: $(VENV)/run
+	@test -n "$(Q)" || { echo 'ask something: make vector-search Q="POST /check-ins"' >&2; exit 2; }
+	$(BIN)/kiwi workspace search --root $(ROOT) -- "$(Q)"
 
 kong-up:
 	docker compose up --detach --wait kong

@@ -15,7 +15,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from kiwi_rag.embedding.base import EmbeddingProvider
-from kiwi_rag.errors import EmbeddingError, MalformedEnvelope, NotFound, Rejected, SourceUnreadable, TextsRefused
+from kiwi_rag.errors import (
+    EmbeddingError,
+    FingerprintMismatch,
+    MalformedEnvelope,
+    NotFound,
+    Rejected,
+    SourceUnreadable,
+    TextsRefused,
+)
 from kiwi_rag.ingest.encoding import Work, encoded
 from kiwi_rag.model import Document, sha256_hex
 from kiwi_rag.passages import split_document
@@ -96,7 +104,7 @@ async def index(  # noqa: PLR0913  # what a run depends on
     if not await asyncio.to_thread(place.root.is_dir):  # before the index, which may stand in it, is made anew
         raise NotFound(f"{place.root} is no folder", hint="name the workspace's root: kiwi workspace index ROOT")
     async with to.store.writing():
-        await _clear_other_model(to.store, writer)
+        await _clear_other_model(to, writer)
         run = _Run(place, to, writer, rules(place, to, writer), await to.store.sources(), listener)
         changed = await asyncio.to_thread(run.survey, paths)
         whole = paths is None
@@ -310,7 +318,11 @@ class _Run:
             self.report.removed.append(path)
 
 
-async def _clear_other_model(store: FileStore, writer: Writer) -> None:
-    held = (await store.status()).fingerprint
-    if held and held != str(writer.embed.fingerprint):
-        await store.clear()
+async def _clear_other_model(to: Tier[FileStore], writer: Writer) -> None:
+    held, own = (await to.store.status()).fingerprint, str(writer.embed.fingerprint)
+    if not held or held == own:
+        return
+    if to.policy.received_now:
+        hint = "use that model, or begin a shared index under another name: KIWI_WORKSPACE_NAME"
+        raise FingerprintMismatch(f"the shared index holds vectors of {held}, not of {own}", hint=hint)
+    await to.store.clear()

@@ -29,6 +29,7 @@ from kiwi_rag.tiers import Tier
 from kiwi_rag.workspace import kinds
 from kiwi_rag.workspace.place import Place
 
+_CHANGED = {"same": False, "changed": True, "elsewhere": None}
 PATH_SHARE = 0.05
 """What a file gains whose path holds all words of the question."""
 
@@ -124,11 +125,14 @@ class WorkspaceSearcher:
         return _Verified(read, signer, stored.digest)
 
     def state_of(self, path: str, content_sha256: str) -> str:
-        """Return ``same``, ``changed`` or ``gone``: the file as it is now beside what was indexed. Blocking."""
+        """Return ``same``, ``changed``, ``gone`` or ``elsewhere``: the file as it is beside what was indexed. Blocking.
+
+        What others indexed need not be in this checkout.
+        """
         try:
             data, _ = self._place.read(path, self._tier.policy.max_bytes)
         except FileNotFoundError:
-            return "gone"
+            return "elsewhere" if self._tier.policy.received_now else "gone"
         except KiwiError:
             return "changed"
         return "same" if sha256_hex(data) == content_sha256 else "changed"
@@ -212,7 +216,7 @@ class _Chosen:
             self._refuse(entry.candidate, HitChanged(f"the index shows text of {path} that was not signed"))
             return
         self._taken[path] += 1
-        self.hits.append(_hit(entry, verified, self._states[path] == "changed"))
+        self.hits.append(_hit(entry, verified, _CHANGED[self._states[path]]))
 
     async def _document(self, path: str, candidate: Candidate) -> _Verified | None:
         if path not in self._documents:
@@ -246,7 +250,7 @@ def _held(wanted: set[str], path: str) -> float:
     return len(wanted & set(terms(path))) / len(wanted) if wanted else 0.0
 
 
-def _hit(entry: _Scored, verified: _Verified, changed: bool) -> DocumentHit:
+def _hit(entry: _Scored, verified: _Verified, changed: bool | None) -> DocumentHit:
     read = verified.statement
     return DocumentHit(
         path=read.path,
