@@ -15,7 +15,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 export KIWI_CACHE_DIR ?= $(CURDIR)/.cache/kiwi
 
-.PHONY: demo test check bench bench-1m soak lock format clean supabase-migrations supabase-release \ vector-index vector-watch vector-stats vector-search
+.PHONY: demo test check bench bench-1m soak lock format clean supabase-migrations supabase-release \
+    vector-index vector-watch vector-stats vector-search \
     kong-up kong-logs kong-routes
 
 demo: $(VENV)/run
