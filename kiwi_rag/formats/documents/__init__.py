@@ -17,7 +17,10 @@ Parsing never raises for bad content: what cannot be read as its format becomes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import PurePosixPath
 
 from kiwi_rag.model import Finding, Section
 
@@ -30,7 +33,8 @@ class ParsedDocument:
 
     ``sections`` stand in the order of the file and do not overlap; every line that is not blank is in one of them. The
     text of a section is that of its lines, joined by line feeds, unless several sections share one long line.
-    ``service`` and ``domain`` are what the content itself says, empty where it says nothing.
+    ``service`` and ``domain`` are what the content says of itself; `parse` takes a service that the content does not
+    name from the path (`kiwi_rag.formats.documents.detect.service_of`), and a title from the file's name.
     """
 
     file_type: str
@@ -42,6 +46,31 @@ class ParsedDocument:
 
 
 def parse(path: str, text: str) -> ParsedDocument:
-    """Return what the format of a text makes of it."""
-    lines = text.split("\n")
-    return ParsedDocument("text", path, (Section("text", text, 1, len(lines)),))
+    """Return the sections of `text`, the file at `path` below its root; what kind of file it is, the text decides.
+
+    Bad content never raises: a file that cannot be read as what it is becomes ``text``, with one finding of severity
+    ``warning`` and code ``document.malformed`` that names the line.
+    """
+    from kiwi_rag.formats.documents.detect import detect, service_of
+
+    form = detect(path, text)
+    document = _structured(path, text, form) if form in {"yaml", "json"} else _parser(form)(path, text)
+    title = document.title or PurePosixPath(path).name
+    return replace(document, title=title, service=document.service or service_of(path))
+
+
+def _structured(path: str, text: str, language: str) -> ParsedDocument:
+    from kiwi_rag.formats.documents import structured
+    from kiwi_rag.formats.documents.text import malformed
+    from kiwi_rag.formats.outcome import MalformedSource
+
+    try:
+        return structured.parse(text, language)
+    except MalformedSource as error:
+        return malformed(path, text, language.upper(), error.message, error.line)
+
+
+def _parser(form: str) -> Callable[[str, str], ParsedDocument]:
+    """Return the function that reads a form; imported late, for tree-sitter and the others are only for some files."""
+    parser: Callable[[str, str], ParsedDocument] = import_module(f"{__name__}.{form}").parse
+    return parser

@@ -1,0 +1,9 @@
+def heave(rope:
+    """Pull."""
+    if rope
+        return None
+
+
+class Winch
+    def turn(self):
+        pass
