@@ -103,6 +103,31 @@ RATIOS = (
         lambda r: _exactly(r["index_throughput"]["unchanged"]["encoded"]),
     ),
     Ratio(
+        "workspace index throughput ÷ raw encode of the same 3,000 passages",
+        "≥",
+        0.95,
+        lambda r: dict(r["workspace"]["throughput"]["ratio"]),
+        "the command starts and loads the model before its first passage, which raw encoding does not count",
+    ),
+    Ratio(
+        "unchanged workspace: passages encoded",
+        "=",
+        0.0,
+        lambda r: _exactly(r["workspace"]["unchanged"]["encoded"]),
+    ),
+    Ratio(
+        "one changed file of 4,000: run ÷ encoding its passages",
+        "≤",
+        1.3,
+        lambda r: dict(r["workspace"]["changed"]["ratio"]),
+    ),
+    Ratio(
+        "judged workspace, questions not tuned on: an answer among the first 3 files",
+        "≥",
+        0.9,
+        lambda r: _exactly(r["workspace"]["judged"]["test"]["hit@3"]),
+    ),
+    Ratio(
         "federated p95 ÷ slowest tier alone",
         "≤",
         1.1,

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import quality_report
+from benchmarks import quality_report, trees_report
 from benchmarks.ratios import table
 from benchmarks.timing import timed
 
@@ -26,6 +26,7 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
     "local_search": (),
     "encode": (),
     "index_throughput": (),
+    "workspace": (),
     "federated": (),
     "agents": (),
     "registry_search": (),
@@ -33,6 +34,7 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
     "quality": ("acme", "corpus", "fitz-gov", "fitz-gov-untitled"),
     "publish": ("300",),
     "sql_signature": (),
+    "trees": ("1500",),
 }
 """Scripts beside this one, in the order in which they run, with their arguments; RESULTS.md says how long each took."""
 
@@ -87,6 +89,8 @@ def markdown(results: Mapping[str, Any]) -> str:
 def _figures(name: str, found: Mapping[str, Any]) -> list[str]:
     if name == "quality" and "failed" not in found:
         return quality_report.tables(found)
+    if name == "trees" and "failed" not in found:
+        return trees_report.table(found)
     return ["", "```json", json.dumps(found, indent=1), "```"]
 
 

@@ -72,7 +72,7 @@ _BEGIN_KEY = re.compile(r"BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY")
 # Up to the line that ends it; where there is none, as long as there are long lines of base64.
 _KEY_BODY = re.compile(
     r"[A-Za-z0-9+/=\s\\\"':,.>#*|-]{0,16384}?-----END [A-Z0-9 ]{0,40}KEY[A-Z ]{0,8}-----"
-    r"|[^\n]{0,80}(?:\s*[A-Za-z0-9+/=]{20,})*"
+    r"|[A-Za-z0-9+/= -]{0,80}(?:\s*[A-Za-z0-9+/=]{20,})*"
 )
 
 Detector = Callable[[str], Iterable[str]]
@@ -121,10 +121,10 @@ def spans(text: str) -> list[tuple[int, int, str]]:
 
 def _end_of_key(text: str, start: int, end: int) -> int:
     """Return where a private key ends whose beginning was found; any other credential ends where it was found to."""
-    if "PRIVATE KEY" not in text[start:end]:
+    if "PRIVATE KEY" not in text[start:end] or "-----END" in text[start:end]:
         return end
     body = _KEY_BODY.match(text, end)
-    return max(end, body.end()) if body else end
+    return body.end() if body else end
 
 
 def _is_known(found: Mapping[tuple[str, str], int], kind: str, secret: str, line: int) -> bool:
