@@ -26,8 +26,8 @@ NEVER = frozenset({".git", ".hg", ".svn", ".ai"})
 # that would be half of the time of a run over files that have not changed.
 _FOLDERS = frozenset(
     {
-        "node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox", ".gradle",
-        ".idea", ".terraform", ".vector-db",
+        "node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox",
+        ".gradle", ".idea", ".terraform", ".vector-db",
     }
 )  # fmt: skip
 _FILES = re.compile(

@@ -24,6 +24,12 @@ FULL: dict[str, Any] = {
     },
     "encode": {"ratio": spread([1.9])},
     "index_throughput": {"ratio": spread([0.9, 0.92, 0.97]), "unchanged": {"encoded": 0}},
+    "workspace": {
+        "throughput": {"ratio": spread([0.96, 0.97])},
+        "unchanged": {"encoded": 0},
+        "changed": {"ratio": spread([1.2])},
+        "judged": {"test": {"hit@3": 0.95}},
+    },
     "federated": {"federated_p95_to_slowest_alone": spread([1.0])},
     "registry_search": {"ratio_p95": spread([1.05, 1.0, 1.2])},
     "quality": {
