@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kiwi_rag.errors import KiwiError
     from kiwi_rag.model import (
         Admission,
+        Document,
         EmbeddingRecord,
         Filters,
         Finding,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         SearchReply,
         SearchResult,
     )
+    from kiwi_rag.passages import TextChunker
     from kiwi_rag.refs import ItemRef, ItemType
     from kiwi_rag.search import HybridSearchHandler
     from kiwi_rag.stores.base import VectorStore
@@ -37,6 +39,7 @@ _HOMES = {
     "Admission": "model",
     "App": "app",
     "CachedEmbeddingProvider": "embedding",
+    "Document": "model",
     "EmbeddingProvider": "embedding",
     "EmbeddingRecord": "model",
     "Filters": "model",
@@ -55,13 +58,14 @@ _HOMES = {
     "Settings": "config",
     "ValidationManager": "validation.manager",
     "ValidationResult": "validation.manager",
+    "TextChunker": "passages",
     "VectorStore": "stores.base",
 }
 
 __all__ = [
-    "Admission", "App", "CachedEmbeddingProvider", "EmbeddingProvider", "EmbeddingRecord", "Filters", "Finding",
+    "Admission", "App", "CachedEmbeddingProvider", "Document", "EmbeddingProvider", "EmbeddingRecord", "Filters", "Finding",
     "HybridSearchHandler", "Item", "ItemRef", "ItemType", "KiwiError", "LocalVectorStore", "Passage",
-    "RegistryVectorStore", "SearchQuery", "SearchReply", "SearchResult", "Settings", "ValidationManager",
+    "RegistryVectorStore", "SearchQuery", "SearchReply", "SearchResult", "Settings", "TextChunker", "ValidationManager",
     "ValidationResult", "VectorStore", "__version__",
 ]  # fmt: skip
 

@@ -145,7 +145,7 @@ def list_documents(
     return DONE
 
 
-@workspace.command(epilog="Example: kiwi --json workspace stats")
+@workspace.command(epilog="Example: kiwi workspace stats, or for programs: kiwi --json workspace stats")
 @ROOT
 @STORE
 @click.pass_obj

@@ -73,7 +73,7 @@ def test_files_that_failed_are_a_warning_and_anything_else_fails(
     done = run(tmp_path, "Index", exit_code)
     assert done.returncode == ends
     assert ("::warning::" in done.stdout) == warns
-    assert (tmp_path / "calls").read_text() == "--json workspace index .\n"
+    assert (tmp_path / "calls").read_text() == "--json workspace index . --prune\n"
     assert json.loads((tmp_path / "report.json").read_text()) == REPORT
 
 
