@@ -63,10 +63,10 @@ _HOMES = {
 }
 
 __all__ = [
-    "Admission", "App", "CachedEmbeddingProvider", "Document", "EmbeddingProvider", "EmbeddingRecord", "Filters", "Finding",
-    "HybridSearchHandler", "Item", "ItemRef", "ItemType", "KiwiError", "LocalVectorStore", "Passage",
-    "RegistryVectorStore", "SearchQuery", "SearchReply", "SearchResult", "Settings", "TextChunker", "ValidationManager",
-    "ValidationResult", "VectorStore", "__version__",
+    "Admission", "App", "CachedEmbeddingProvider", "Document", "EmbeddingProvider", "EmbeddingRecord", "Filters",
+    "Finding", "HybridSearchHandler", "Item", "ItemRef", "ItemType", "KiwiError", "LocalVectorStore", "Passage",
+    "RegistryVectorStore", "SearchQuery", "SearchReply", "SearchResult", "Settings", "TextChunker",
+    "ValidationManager", "ValidationResult", "VectorStore", "__version__",
 ]  # fmt: skip
 
 
