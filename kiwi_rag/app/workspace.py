@@ -36,20 +36,12 @@ class Workspace:
     ----------
     app
         Settings, model and trust. Its project is the workspace, or, outside of any project, the folder it stands in.
-
-    Raises
-    ------
-    UsageError
-        When that is the folder of the user tier.
     """
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._folder = app.project_dir or app.here.absolute() / PROJECT_FOLDER
         self._stores: list[VectorStore] = []
-        if self._folder.resolve() == app.user_dir.resolve():
-            hint = "index one repository at a time: kiwi workspace index ROOT"
-            raise UsageError(f"{self._folder.parent} holds the user tier, and is no workspace", hint=hint)
 
     async def __aenter__(self) -> Workspace:
         return self
@@ -108,6 +100,10 @@ class Workspace:
         return Writer(gate, self._app.embed, Indexer(key, audience, self.place.name))
 
     @property
+    def _is_users(self) -> bool:
+        return self._folder.resolve() == self._app.user_dir.resolve()
+
+    @property
     def is_indexed(self) -> bool:
         """Whether there is an index; looking makes none. A shared one says itself whether it is empty."""
         if self.is_shared:
@@ -136,11 +132,16 @@ class Workspace:
 
         Raises
         ------
+        UsageError
+            When the root is where the user tier is.
         NotFound
             When the root is not there.
         StoreError
             When it cannot be made.
         """
+        if self._is_users:
+            hint = "index one repository at a time: kiwi workspace index ROOT"
+            raise UsageError(f"{self._folder.parent} holds the user tier, and is no workspace", hint=hint)
         if not self.place.root.is_dir():
             raise NotFound(f"{self.place.root} is no folder", hint="name the workspace's root")
         try:

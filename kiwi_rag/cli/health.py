@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,10 @@ from kiwi_rag.cli.session import DONE, PARTLY, Session
 from kiwi_rag.errors import KiwiError, StoreCorrupt
 from kiwi_rag.resident import calls, place
 from kiwi_rag.services import standing
+
+if TYPE_CHECKING:
+    from kiwi_rag.stores.base import FileStore
+    from kiwi_rag.tiers import Tier
 
 
 @click.command(epilog="Example: kiwi status")
@@ -63,15 +68,20 @@ async def _status(session: Session, app: App) -> int:
 
 
 async def _doctor(session: Session, app: App, repair: bool) -> int:
+    from kiwi_rag.app.workspace import TIER as WORKSPACE
+    from kiwi_rag.app.workspace import Workspace
+
     findings = [*_check_setup(app), *_check_model(app)]
     repaired: list[str] = []
-    for name in app.source_names("local"):
-        try:
-            problems, done = await _check_tier(app, name, repair)
-        except KiwiError as error:
-            problems, done = [f"{name}: {error.message} ({error.hint})"], []
-        findings += problems
-        repaired += done
+    async with Workspace(app) as workspace:
+        for name in [*app.source_names("local"), *([WORKSPACE] if workspace.is_indexed else [])]:
+            try:
+                place = workspace.tier if name == WORKSPACE else app.local(name)
+                problems, done = await _check_tier(place, repair)
+            except KiwiError as error:
+                problems, done = [f"{name}: {error.message} ({error.hint})"], []
+            findings += problems
+            repaired += done
     if session.as_json:
         session.data({"problems": findings, "repaired": repaired})
     else:
@@ -83,8 +93,8 @@ async def _doctor(session: Session, app: App, repair: bool) -> int:
     return PARTLY if findings else DONE
 
 
-async def _check_tier(app: App, name: str, repair: bool) -> tuple[list[str], list[str]]:
-    place = app.local(name)
+async def _check_tier(place: Tier[FileStore], repair: bool) -> tuple[list[str], list[str]]:
+    name = place.name
     done = [f"{name}: {line}" for line in await place.store.repair()] if repair else []
     problems = [f"{name}: {line}" for line in await place.store.check()]
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -106,6 +107,19 @@ def test_an_index_that_never_was_says_what_to_do(kiwi: Kiwi):
     assert kiwi.json("workspace", "stats")["documents"] == 0
     assert kiwi.json("workspace", "list") == []
     assert list(kiwi.cwd.iterdir()) == []
+
+
+def test_doctor_looks_at_the_index_of_documents(ready: Kiwi):
+    (ready.cwd / "a.md").write_text("# A\n\nAlpha.\n")
+    ready.run("workspace", "index")
+    assert ready.json("doctor")["problems"] == []
+    catalog = ready.vectors / "documents/catalog.sqlite3"
+    with sqlite3.connect(catalog) as connection:
+        connection.execute("UPDATE meta SET value = 7 WHERE name = 'passages'")
+    connection.close()
+    problems = ready.json("doctor", expect=3)["problems"]
+    assert [line for line in problems if line.startswith("workspace: ")] == problems != []
+    assert ready.json("doctor", "--repair")["problems"] == []
 
 
 def test_files_of_every_bad_kind_are_reported_and_none_is_lost(kiwi: Kiwi):
