@@ -40,6 +40,8 @@
         ├── StoreCorrupt          corrupt         the catalog or an index is damaged
         ├── MemoryDamaged         memory          what was remembered of a registry cannot be read
         ├── FellSilent            silent          a tier stopped answering while its hits were verified
+        ├── StoreUnreachable      store-unreachable a shared index gives no answer; says nothing about what it holds
+        ├── StoreRefused          store-refused   a shared index does not accept the key
         └── RegistryError         registry        the base of what a registry can get wrong
             ├── RegistryUnreachable unreachable   no connection; says nothing about what it holds
             ├── RegistryOutdated  outdated        its schema is not the one this Kiwi speaks
@@ -334,6 +336,28 @@ class FellSilent(StoreError):
     """The tier stopped answering while its hits were verified; its outcome says so."""
 
     code = "silent"
+
+
+class StoreUnreachable(StoreError):
+    """The shared index cannot be reached; this says nothing about what it holds.
+
+    Parameters
+    ----------
+    passing
+        Whether the same call may succeed in a moment.
+    """
+
+    code = "store-unreachable"
+
+    def __init__(self, message: str = "", *, hint: str = "", passing: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.passing = passing
+
+
+class StoreRefused(StoreError):
+    """The shared index does not accept the key."""
+
+    code = "store-refused"
 
 
 class RegistryError(StoreError):

@@ -13,7 +13,9 @@ from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
+from kiwi_rag.stores.qdrant import Connection, QdrantVectorStore
 from tests.conformance.documents import WORKSPACE
+from tests.qdrant_server import API_KEY, QdrantServer
 from tests.sql.databases import database, template
 from tests.sql.documents import registry_of_documents
 from tests.supabase.reading import read_over_api
@@ -40,10 +42,27 @@ async def registry(folder: Path) -> AsyncIterator[VectorStore]:
         await store.close()
 
 
+@asynccontextmanager
+async def qdrant(folder: Path) -> AsyncIterator[VectorStore]:
+    store = QdrantVectorStore(Connection(str(folder / "qdrant")), "shared")
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def qdrant_server(folder: Path) -> AsyncIterator[VectorStore]:
+    with QdrantServer(api_key=API_KEY) as server:
+        store = QdrantVectorStore(Connection(server.url, API_KEY), "shared")
+        yield store
+        await store.close()
+
+
 BACKENDS: dict[str, Backend] = {
     "local": local(50_000),
     "local-over-limit": local(0),
     "registry": registry,
+    "qdrant": qdrant,
+    "qdrant-server": qdrant_server,
     "supabase": read_over_api,
 }
 
@@ -60,6 +79,8 @@ DOCUMENT_BACKENDS: dict[str, Backend] = {
     "local": local(50_000),
     "local-over-limit": local(0),
     "registry": shared_registry,
+    "qdrant": qdrant,
+    "qdrant-server": qdrant_server,
 }
 """Those that keep documents; the one that `tests.conformance.documents` signs for is ``harbour``."""
 

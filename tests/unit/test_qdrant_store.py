@@ -1,0 +1,680 @@
+"""The index in Qdrant: writers that meet or break off, servers that fail or lie, documents, and exact words."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import dataclasses
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from qdrant_client import models
+
+from kiwi_rag.errors import (
+    ConfigError,
+    FingerprintMismatch,
+    KiwiError,
+    MissingExtra,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreRefused,
+    StoreUnreachable,
+)
+from kiwi_rag.lexical import bm25, bm25_weights, query_terms, term_frequencies
+from kiwi_rag.model import CollectionStatistics, EmbeddingRecord, Filters
+from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.stores.qdrant import Connection, QdrantVectorStore, layout, searching, writing
+from kiwi_rag.stores.qdrant.collection import Collection
+from tests.conformance.documents import document, records_of
+from tests.conformance.items import admission, query, records, unit_vector
+from tests.qdrant_server import API_KEY, Failure, QdrantServer, Seen
+
+OLD = ["zebra one", "zebra two", "zebra three"]
+NEW = ["giraffe one", "giraffe two"]
+REF = ItemRef(ItemType.DIRECTIVE, "acme/deploy")
+REF_1 = ItemRef(ItemType.DIRECTIVE, "acme/deploy", "1.0.0")
+
+
+def batch(texts: Sequence[str], version: str = "1.0.0", item_id: str = "acme/deploy") -> list[EmbeddingRecord]:
+    return records(admission(item_id, texts[0], version=version), texts, seed=len(texts[0]))
+
+
+async def texts_of(store: QdrantVectorStore, text: str, **changes: Any) -> list[str]:
+    """What a search for `text` finds by its words, best first."""
+    asked = query(text, await store.statistics(query_terms(text)), **changes)
+    found = await store.search(asked)
+    return [c.passage.text for c in sorted(found.items, key=lambda c: -c.bm25) if c.bm25 > 0]
+
+
+async def seen_by_a_reader(store: QdrantVectorStore) -> tuple[int, int, list[str]]:
+    """Items, passages and all texts, as counting and searching have them."""
+    counted = await store.statistics([])
+    found = await store.search(query("zebra giraffe", await store.statistics(query_terms("zebra giraffe"))))
+    assert not found.refused
+    return counted.items, counted.passages, sorted(c.passage.text for c in found.items)
+
+
+class Broken(Exception):
+    """The writer's process ended here."""
+
+
+def breaking(monkeypatch: pytest.MonkeyPatch, at: int, *, after: bool) -> None:
+    """End the writer at one of its requests that write, before or after the server has done what it asks."""
+    update, number = Collection.update, 0
+
+    async def broken(self: Collection, operations: Any) -> None:
+        nonlocal number
+        number += 1
+        if number < at or after:
+            await update(self, operations)
+        if number == at:
+            raise Broken
+
+    monkeypatch.setattr(Collection, "update", broken)
+
+
+class Yielding(Connection):
+    """Local mode that lets others go first before each request, so that writers meet everywhere."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(":memory:")
+        self._random = random.Random(seed)
+
+    async def ask(self, call: Callable[..., Awaitable[Any]], pauses: Sequence[float] = ()) -> Any:
+        for _ in range(self._random.randrange(5)):
+            await asyncio.sleep(0)
+        return await super().ask(call, pauses)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", range(1, 6))
+async def test_a_writer_that_breaks_off_leaves_the_old_or_the_new_and_the_next_one_sweeps(
+    at: int, after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_PASSAGES_AT_ONCE", 1)
+    connection = Connection(":memory:")
+    store = QdrantVectorStore(connection, "shared", settle_seconds=0)
+    await store.upsert(batch(OLD))
+    with monkeypatch.context() as broken:
+        breaking(broken, at, after=after)
+        try:
+            await store.upsert(batch(NEW, "1.1.0"))
+        except Broken:
+            assert at <= 3  # two passages, the second with the head, and the cleaning
+    assert await seen_by_a_reader(store) in [(1, 3, sorted(OLD)), (1, 2, sorted(NEW))]
+    assert (await store.similar_terms(["zebrq", "girafef"])).keys() == {"zebrq", "girafef"}
+
+    await QdrantVectorStore(connection, "shared", settle_seconds=0).upsert(batch(["other"], item_id="acme/other"))
+    assert (await store.status()).problems == ()
+    await store.upsert(batch(NEW, "1.1.0"))
+    assert await seen_by_a_reader(store) == (2, 3, sorted([*NEW, "other"]))
+    assert await store.history(REF) == {v: batch(t, v)[0].admission.item.content_sha256 for v, t in
+                                        {"1.0.0": OLD, "1.1.0": NEW}.items()}  # fmt: skip
+    kinds = [point.payload["kind"] for point in await every_point(connection)]
+    assert sorted(kinds) == ["head", "head", "passage", "passage", "passage"]
+    await store.close()
+
+
+async def every_point(connection: Connection) -> list[Any]:
+    return (await connection.ask(lambda client: client.scroll("shared", limit=1000)))[0]
+
+
+async def test_what_a_broken_writer_of_a_new_item_left_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "_PASSAGES_AT_ONCE", 1)
+    store = QdrantVectorStore(Connection(":memory:"), "shared", settle_seconds=0)
+    await store.upsert(batch(["other"], item_id="acme/other"))
+    with monkeypatch.context() as broken, pytest.raises(Broken):
+        breaking(broken, 1, after=True)
+        await store.upsert(batch(OLD))
+    assert await seen_by_a_reader(store) == (1, 1, ["other"])
+    assert await store.get(REF) is None
+    assert await store.delete(ItemRef(ItemType.DIRECTIVE, "acme/other"))  # sweeps first
+    assert (await store.statistics(["zebra"])) == CollectionStatistics()
+    assert (await store.status()).problems == ()
+    await store.upsert(batch(OLD))
+    assert await seen_by_a_reader(store) == (1, 3, sorted(OLD))
+    await store.close()
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_writers_that_meet_everywhere_leave_every_item_whole(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "_PASSAGES_AT_ONCE", 1)
+    monkeypatch.setattr(writing, "_TRIES", 100)
+    connection = Yielding(seed)
+    stores = [QdrantVectorStore(connection, "shared", settle_seconds=0) for _ in range(3)]
+    wanted = {f"acme/own-{n}": f"own {n}" for n in range(3)}
+
+    async def write(number: int) -> None:
+        chosen = random.Random(100 * seed + number)
+        await stores[number].upsert(batch([f"own {number}", "more of it"], item_id=f"acme/own-{number}"))
+        for _ in range(5):  # all three at one item, back and forth between the same two contents, or deleting it
+            if chosen.random() < 0.2:
+                await stores[number].delete(REF)
+            else:
+                await stores[number].upsert(batch(chosen.choice([OLD, NEW])))
+            await look()
+
+    async def look() -> None:
+        """Whatever is there now is there wholly."""
+        found = await stores[0].search(query("zebra giraffe", CollectionStatistics(9, 9, {"zebra": 3, "giraff": 2})))
+        seen = sorted(c.passage.text for c in found.items if c.ref == REF_1)
+        assert (seen, found.refused) in [(texts, ()) for texts in ([], sorted(OLD), sorted(NEW))]
+
+    await asyncio.gather(*(write(number) for number in range(3)))
+    await stores[0].upsert(batch(OLD))
+    status = await stores[0].status()
+    assert (status.items, status.passages, status.problems) == (4, 9, ())
+    assert sorted(await texts_of(stores[1], "zebra")) == sorted(OLD)
+    for item_id, text in wanted.items():
+        assert text in await texts_of(stores[2], text), item_id
+    kinds = [point.payload["kind"] for point in await every_point(connection)]
+    assert sorted(kinds) == ["head"] * 4 + ["passage"] * 9
+    await connection.close()
+
+
+async def test_a_slow_writer_whose_leavings_were_swept_writes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "_PASSAGES_AT_ONCE", 1)
+    connection = Connection(":memory:")
+    slow, other = (QdrantVectorStore(connection, "shared", settle_seconds=s) for s in (1000, 0))
+    await other.upsert(batch(NEW))
+    update, held, number = Collection.update, asyncio.Event(), 0
+
+    async def slowly(self: Collection, operations: Any) -> None:
+        nonlocal number
+        number += 1
+        if number == 3:  # its last passage and the head
+            await held.wait()
+        await update(self, operations)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Collection, "update", slowly)
+        writer = asyncio.create_task(slow.upsert(batch(OLD, "1.1.0")))
+        while number < 3:
+            await asyncio.sleep(0)
+        await other.upsert(batch(["other"], item_id="acme/other"))
+        assert await seen_by_a_reader(other) == (2, 3, sorted([*NEW, "other"]))
+        held.set()
+        await writer
+    assert await seen_by_a_reader(other) == (2, 4, sorted([*OLD, "other"]))
+    assert (await other.status()).problems == ()
+    await connection.close()
+
+
+async def test_a_search_that_a_writer_overtakes_is_asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = Connection(":memory:")
+    store = QdrantVectorStore(connection, "shared")
+    await store.upsert(batch(OLD))
+    query_, overtaken = Collection.query, False
+
+    async def overtake(self: Collection, requests: Any) -> Any:
+        nonlocal overtaken
+        found = await query_(self, requests)
+        if not overtaken:
+            overtaken = True
+            await store.upsert(batch(NEW, "1.1.0"))
+        return found
+
+    monkeypatch.setattr(Collection, "query", overtake)
+    assert (await seen_by_a_reader(store))[2] == sorted(NEW)
+    await store.close()
+
+
+async def test_what_an_index_overlooks_is_found_by_its_fellows(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = Connection(":memory:")
+    store = QdrantVectorStore(connection, "shared")
+    await store.upsert(batch(OLD))
+    asked = query("zebra", await store.statistics(query_terms("zebra")), seed=len(OLD[0]))
+    query_, first = Collection.query, True
+
+    async def approximate(self: Collection, requests: Any) -> Any:
+        nonlocal first
+        found = await query_(self, requests)
+        if first:  # the legs
+            first, found = False, [points[1:] for points in found]
+        return found
+
+    everything = (await store.search(asked)).items
+    monkeypatch.setattr(Collection, "query", approximate)
+    assert {c.passage for c in (await store.search(asked)).items} == {c.passage for c in everything}
+    assert len(everything) == 3
+    await store.close()
+
+
+WRITER = """
+import asyncio, sys
+from kiwi_rag.stores.qdrant import Connection, QdrantVectorStore
+from tests.conformance.items import admission, records
+
+async def main(url, key, who):
+    store = QdrantVectorStore(Connection(url, key), "shared")
+    for n in range(5):
+        texts = [f"file {n} of {who}", f"more of {n} by {who}"]
+        await store.upsert(records(admission(f"acme/{who}-{n}", texts[0]), texts, seed=n))
+    await store.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_two_processes_on_different_files_lose_nothing_of_each_other() -> None:
+    with QdrantServer(api_key=API_KEY) as server:
+        writers = [
+            await asyncio.create_subprocess_exec(sys.executable, "-c", WRITER, server.url, API_KEY, who)
+            for who in ("ada", "bob")
+        ]
+        assert [await writer.wait() for writer in writers] == [0, 0]
+        store = QdrantVectorStore(Connection(server.url, API_KEY), "shared")
+        status = await store.status()
+        assert (status.items, status.passages, status.problems) == (10, 20, ())
+        assert status.details["server"] == "1.20.0"
+        for who in ("ada", "bob"):
+            assert len(await texts_of(store, who)) == 10
+        await store.close()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["lost", "answer-lost"])
+async def test_a_connection_that_is_cut_is_tried_again_and_writes_once(after: bool) -> None:
+    with QdrantServer() as server:
+        store = QdrantVectorStore(Connection(server.url), "shared")
+        await store.upsert(batch(OLD))
+        count = len(server.seen)
+        await store.upsert(batch(NEW, "1.1.0"))
+        requests = [seen.path.rpartition("/")[2] for seen in server.seen[count:]]
+        for number in range(len(requests)):
+            server.before = cut_at(server, number, after=after)
+            await store.upsert(batch(OLD if number % 2 == 0 else NEW, f"1.{number + 2}.0"))
+            assert await seen_by_a_reader(store) == ((1, 3, sorted(OLD)) if number % 2 == 0 else (1, 2, sorted(NEW)))
+        assert requests.count("batch") == 2
+        await store.close()
+
+
+def cut_at(server: QdrantServer, number: int, *, after: bool) -> Callable[[Seen], None]:
+    left = number
+
+    def before(_: Seen) -> None:
+        nonlocal left
+        if left == 0:
+            server.failures.append(Failure(after=after))
+        left -= 1
+
+    return before
+
+
+async def test_no_server_is_an_error_and_never_an_empty_answer() -> None:
+    with QdrantServer() as server:
+        url = server.url
+    store = QdrantVectorStore(Connection(url, "s3cret-key"), "shared")
+    for call in (store.search(query("x", CollectionStatistics())), store.statistics(["x"]), store.list(Filters()),
+                 store.get(REF), store.status(), store.upsert(batch(OLD))):  # fmt: skip
+        with pytest.raises(StoreUnreachable) as caught:
+            await call
+        assert "cannot be reached" in caught.value.message
+        assert "KIWI_QDRANT_URL" in caught.value.hint
+        assert "s3cret" not in f"{caught.value!r} {caught.value.__cause__!r}"
+    await store.close()
+
+
+ANSWERS: dict[str, tuple[Failure, type[KiwiError], str]] = {
+    "key": (Failure(401, b'{"status": {"error": "bad key s3cret-key"}}'), StoreRefused, "(hidden)"),
+    "forbidden": (Failure(403), StoreRefused, "told to fail"),
+    "redirect": (Failure(307, b"", {"location": "http://127.0.0.1:1/"}), StoreError, "redirect"),
+    "page": (Failure(200, b"<html>Welcome s3cret-key</html>"), StoreError, "not a qdrant server"),
+    "json": (Failure(200, b'{"result": {"exists": "s3cret-key"}}'), StoreError, "not a qdrant server"),
+    "strict": (Failure(400), StoreError, "told to fail"),
+    "broken": (Failure(500, b'{"status": {"error": "Service internal error: s3cret-key"}}'), StoreError, "(hidden)"),
+    "full": (Failure(507), StoreError, "disk"),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_what_else_a_server_answers_is_told_and_holds_no_key(name: str) -> None:
+    failure, kind, words = ANSWERS[name]
+    with QdrantServer() as server:
+        connection = Connection(server.url, "s3cret-key")
+        store = QdrantVectorStore(connection, "shared")
+        await store.upsert(batch(OLD))
+        before = len(server.seen)
+        server.failures.append(failure)
+        with pytest.raises(kind) as caught:
+            await store.search(query("x", CollectionStatistics()))
+        assert words in caught.value.message.lower()
+        assert "s3cret" not in f"{caught.value!r} {caught.value.hint} {caught.value.__cause__!r}"
+        assert len(server.seen) == before + 1
+        await store.close()
+
+
+@pytest.mark.parametrize("failure", [Failure(503), Failure(429, headers={"retry-after": "1"}), Failure()], ids=str)
+async def test_what_may_pass_is_tried_again(failure: Failure) -> None:
+    with QdrantServer() as server:
+        store = QdrantVectorStore(Connection(server.url), "shared")
+        await store.upsert(batch(OLD))
+        server.failures.append(failure)
+        assert sorted(await texts_of(store, "zebra")) == sorted(OLD)
+        server.failures.extend([failure] * 2)
+        with pytest.raises(StoreUnreachable):
+            await store.statistics(["x"])
+        await store.close()
+
+
+async def test_a_server_that_does_not_answer_in_time_is_unreachable() -> None:
+    with QdrantServer() as server:
+        connection = Connection(server.url, seconds=1)
+        store = QdrantVectorStore(connection, "shared")
+        assert await store.list(Filters()) == []
+        server.before = lambda seen: time.sleep(1.5)
+        with pytest.raises(StoreUnreachable, match="too long"):
+            await connection.ask(lambda client: client.collection_exists("shared"), ())
+        server.before = lambda seen: None
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [("1.15.4", "1.16 or newer"), ("0.11.0", "1.16"), ("nginx", "not a Qdrant")]
+)
+async def test_an_old_server_and_another_one_are_told_at_once(version: str, said: str) -> None:
+    with QdrantServer(version=version) as server:
+        store = QdrantVectorStore(Connection(server.url), "shared")
+        with pytest.raises(StoreError, match=said):
+            await store.upsert(batch(OLD))
+        assert [seen.path for seen in server.seen] == ["/"]
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    "url", ["http://qdrant.example:6333", "https://user:secret@host", "https://", "http://[::1", "https://h:99999"]
+)
+def test_a_key_goes_over_tls_or_to_this_machine(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Connection(url, "s3cret-key")
+    assert "secret" not in caught.value.message
+    Connection("http://127.0.0.1:6333", "s3cret-key")
+    Connection("https://qdrant.example", "s3cret-key")
+
+
+def test_keys_and_names_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ConfigError):
+        Connection("https://qdrant.example", "two words")
+    for name in ("", "a/b", "..", "ä", "x" * 300):
+        with pytest.raises(ConfigError):
+            QdrantVectorStore(Connection(":memory:"), name)
+
+
+async def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any, **more: Any) -> Any:
+        if name.startswith("qdrant_client"):
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtra) as caught:
+        await QdrantVectorStore(Connection(":memory:"), "shared").get(REF)
+    assert "kiwi-rag[qdrant]" in caught.value.hint
+
+
+def test_the_store_is_imported_without_its_package() -> None:
+    code = "import sys, kiwi_rag.stores.qdrant as q; sys.exit(any(m.startswith('qdrant_client') for m in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+async def test_a_folder_has_one_process_and_keeps_what_was_written(tmp_path: Path) -> None:
+    store = QdrantVectorStore(Connection(str(tmp_path / "q")), "shared")
+    await store.upsert(batch(OLD))
+    second = QdrantVectorStore(Connection(str(tmp_path / "q")), "shared")
+    with pytest.raises(StoreBusy, match="another process"):
+        await second.statistics([])
+    await store.close()
+    assert await seen_by_a_reader(second) == (1, 3, sorted(OLD))
+    with pytest.raises(FingerprintMismatch, match="other/1"):
+        await second.upsert(records(admission("acme/two"), fingerprint="other/1/384/mean/256"))
+    await second.close()
+
+
+async def test_a_collection_that_kiwi_did_not_make_is_left_alone() -> None:
+    connection = Connection(":memory:")
+    plain = {"dense": models.VectorParams(size=384, distance=models.Distance.COSINE)}
+    await connection.ask(lambda client: client.create_collection("theirs", plain))
+    store = QdrantVectorStore(connection, "theirs")
+    for call in (store.upsert(batch(OLD)), store.search(query("x", CollectionStatistics())), store.delete(REF)):
+        with pytest.raises(StoreCorrupt, match="did not make"):
+            await call
+    assert (await connection.ask(lambda client: client.count("theirs"))).count == 0
+    await connection.close()
+
+
+async def test_nothing_is_made_by_reading() -> None:
+    connection = Connection(":memory:")
+    store = QdrantVectorStore(connection, "shared")
+    assert await store.list(Filters()) == []
+    assert not await store.delete(REF)
+    assert "no collection 'shared' yet" in (await store.status()).problems[0]
+    assert not (await connection.ask(lambda client: client.get_collections())).collections
+    await connection.close()
+
+
+DAMAGE: dict[str, tuple[str, dict[str, Any]]] = {
+    "no-digest": ("head", {"digest": None}),
+    "metadata": ("head", {"metadata": "{"}),
+    "type": ("head", {"item_type": "recipe"}),
+    "other-id": ("head", {"item_id": "acme/victim"}),
+    "no-such-id": ("head", {"item_id": "../../etc/passwd"}),
+    "time": ("head", {"signed_at": "yesterday"}),
+    "version": ("head", {"version": "9" * 1000}),
+    "head-of": ("head", {"of": 10**9}),
+    "norm": ("head", {"norm": "x"}),
+    "turn": ("head", {"turn": True}),
+    "text": ("passage", {"text": 7}),
+    "heading": ("passage", {"heading": "Top"}),
+    "lines": ("passage", {"start_line": None}),
+    "of": ("passage", {"of": -1}),
+    "counts": ("passage", {"counts": {"zebra": -4}}),
+    "length": ("passage", {"length": -3}),
+    "item": ("passage", {"item": ["x"]}),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+async def test_what_cannot_be_read_is_refused_and_spoils_nothing_else(name: str) -> None:
+    kind, changed = DAMAGE[name]
+    connection = Connection(":memory:")
+    store = QdrantVectorStore(connection, "shared")
+    await store.upsert(batch(OLD))
+    await store.upsert(batch(["a zebra elsewhere"], item_id="beta/sound"))
+    statistics = await store.statistics(query_terms("zebra"))
+    await damage(connection, kind, changed)
+    found = await store.search(query("zebra", statistics))
+    assert [c.ref.item_id for c in found.items if c.ref.item_id != "acme/deploy"] == ["beta/sound"]
+    assert len(found.items) < 4
+    assert found.refused
+    assert all(hit.tier == "qdrant" and "Qdrant" in hit.reason for hit in found.refused)
+    await store.list(Filters())
+    await connection.close()
+
+
+async def damage(connection: Connection, kind: str, changed: dict[str, Any]) -> None:
+    """Change one point of the first item, as somebody with a key could."""
+    item = models.FieldCondition(key="item", match=models.MatchValue(value="directive:acme/deploy"))
+    one = models.FieldCondition(key="kind", match=models.MatchValue(value=kind))
+    (point, *_), _ = await connection.ask(lambda client: client.scroll("shared", models.Filter(must=[item, one])))
+    await connection.ask(lambda client: client.set_payload("shared", changed, [point.id]))
+
+
+async def test_an_item_that_cannot_be_read_is_listed_with_its_problem() -> None:
+    connection = Connection(":memory:")
+    store = QdrantVectorStore(connection, "shared")
+    await store.upsert(batch(OLD))
+    await damage(connection, "head", {"envelope": {"payloadType": "x"}})
+    (item,) = await store.list(Filters())
+    assert (item.ref.item_id, item.ref.version) == ("acme/deploy", "1.0.0")
+    assert "members" in item.problem
+    with pytest.raises(StoreCorrupt):
+        await store.get(REF)
+    await connection.close()
+
+
+async def test_an_item_whose_passages_are_missing_is_not_shown_and_mends_by_writing() -> None:
+    connection = Connection(":memory:")
+    store = QdrantVectorStore(connection, "shared")
+    await store.upsert(batch(OLD))
+    item = layout.item_key(REF)
+    head = await writing.head_of(Collection(connection, "shared"), item)
+    first = layout.passage_id(item, head.generation, 0)
+    await connection.ask(lambda client: client.delete("shared", [first]))
+    found = await store.search(query("zebra", await store.statistics(query_terms("zebra"))))
+    assert not found.items
+    assert [hit.reason for hit in found.refused] == ["passages of it are missing in Qdrant"]
+    assert (await store.status()).problems == ("1 passages are missing: index it again",)
+    await store.upsert(batch(OLD))
+    assert await seen_by_a_reader(store) == (1, 3, sorted(OLD))
+    await connection.close()
+
+
+async def test_points_of_somebody_else_are_no_hits() -> None:
+    connection = Connection(":memory:")
+    store = QdrantVectorStore(connection, "shared")
+    await store.upsert(batch(OLD))
+    vector = {"dense": unit_vector(0).tolist()}
+    for number, payload in enumerate([{}, {"item": "directive:acme/deploy", "generation": "9-x", "of": 1}]):
+        point = models.PointStruct(id=number, vector=vector, payload=payload)
+        await connection.ask(lambda client, point=point: client.upsert("shared", [point]))
+    found = await store.search(query("zebra", await store.statistics(query_terms("zebra"))))
+    assert sorted(c.passage.text for c in found.items) == sorted(OLD)
+    assert len(found.refused) == 1
+    await connection.close()
+
+
+@pytest.mark.parametrize("average", [8.0, 60.0, 100.0, 700.0])
+async def test_the_words_leg_is_exact_under_any_average_length(average: float) -> None:
+    rng = np.random.default_rng(3)
+    words = ["deploy", "canary", "queue", *(f"filler{chr(97 + n)}" for n in range(20))]
+    store = QdrantVectorStore(Connection(":memory:"), "shared")
+    texts = [" ".join(rng.choice(words, size=int(rng.integers(2, 150)))) for _ in range(60)]
+    for n in range(6):
+        await store.upsert(records(admission(f"acme/item-{n}", texts[n]), texts[10 * n : 10 * n + 10], seed=10 * n))
+    own = await store.statistics(query_terms("canary deploy queue"))
+    statistics = dataclasses.replace(own, total_length=round(average * own.passages))
+    weights = bm25_weights(statistics, query_terms("canary deploy queue"))
+    expected = sorted(
+        (round(bm25(c, c.total(), weights, statistics.average_length), 9)
+         for number, text in enumerate(texts)
+         if (c := term_frequencies(f"{admission(f'acme/item-{number // 10}').item.title}\n{text}"))),
+        reverse=True,
+    )  # fmt: skip
+    found = await store.search(query("canary deploy queue", statistics, seed=5000, depth=6))
+    assert sorted((round(c.bm25, 9) for c in found.items), reverse=True)[:6] == expected[:6]
+    await store.close()
+
+
+async def test_the_words_leg_reads_on_where_the_first_choice_may_not_hold_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float | None] = []
+    words = searching._Search._words
+
+    def noting(self: Any, within: Any, limit: int, enough: float | None = None) -> Any:
+        asked.append(enough)
+        return words(self, within, limit, enough)
+
+    monkeypatch.setattr(searching._Search, "_words", noting)
+    store = QdrantVectorStore(Connection(":memory:"), "shared")
+    # Long passages that repeat the word go behind the short ones under a short average, before them under a long one.
+    long = " ".join(["zebra", *["filler"] * 40] * 3)
+    for n in range(6):
+        await store.upsert(batch(["zebra and others", long], item_id=f"acme/i-{n}"))
+    own = await store.statistics(query_terms("zebra"))
+    for length in (10, 2000):
+        statistics = dataclasses.replace(own, total_length=length * own.passages)
+        found = await store.search(query("zebra", statistics, seed=77, depth=4))
+        best = max(found.items, key=lambda c: c.bm25)
+        assert best.passage.text.startswith("zebra and" if length == 10 else "zebra filler")
+    assert any(enough is not None for enough in asked)
+    await store.close()
+
+
+PATHS = {
+    "README.md": {},
+    "docs/adr/0001-queue.md": {"file_type": "adr", "service": "svc-check-in"},
+    "docs/adr/0002-[draft].md": {"file_type": "adr"},
+    "docs/adr.md": {},
+    "services/check-in/openapi.yaml": {"file_type": "openapi", "service": "svc-check-in", "domain": "Operations"},
+    "services/check_in/Main.java": {"file_type": "java", "service": "svc-check-in", "domain": "Operations"},
+}
+
+
+@pytest.mark.parametrize(
+    ("filters", "count"),
+    [
+        (Filters(), 6),
+        (Filters(item_type=ItemType.DOCUMENT), 6),
+        (Filters(item_type=ItemType.DIRECTIVE), 0),
+        (Filters(file_type="adr"), 2),
+        (Filters(service="svc-check-in", domain="Operations"), 2),
+        (Filters(path="docs/adr"), 2),
+        (Filters(path="docs/adr/"), 2),
+        (Filters(path="docs/*"), 3),
+        (Filters(path="*.md"), 4),
+        (Filters(path="*check?in*"), 2),
+        (Filters(path="docs/adr/000?-*.md", file_type="adr"), 2),
+        (Filters(path="docs/adr/0002-[draft].md"), 1),
+        (Filters(path="docs/adr/0002-[d*"), 1),
+        (Filters(path="doc?"), 3),
+        (Filters(path="Docs/*"), 0),
+        (Filters(path="services/check-in"), 1),
+    ],
+    ids=str,
+)
+async def test_documents_are_found_by_what_they_are_and_where_they_stand(filters: Filters, count: int) -> None:
+    store = QdrantVectorStore(Connection(":memory:"), "shared")
+    for path, labels in PATHS.items():
+        await store.upsert(records_of(document(path, [f"the queue of {path}", "more of it"], labels=labels)))
+    found = (await store.search(query("queue", await store.statistics(query_terms("queue")), filters=filters))).items
+    listed = await store.list(filters)
+    assert len(listed) == count
+    assert {c.ref.item_id for c in found} == {item.ref.item_id for item in listed}
+    assert len(found) == 2 * count
+    await store.close()
+
+
+async def test_requests_hold_the_key_and_nothing_is_sent_without_it() -> None:
+    with QdrantServer(api_key=API_KEY) as server:
+        wrong = QdrantVectorStore(Connection(server.url, "wrong"), "shared")
+        with pytest.raises(StoreRefused, match="Must provide an API key"):
+            await wrong.upsert(batch(OLD))
+        right = QdrantVectorStore(Connection(server.url, API_KEY), "shared")
+        await right.upsert(batch(OLD))
+        assert {seen.headers.get("api-key") for seen in server.seen} == {"wrong", API_KEY}
+        updates = [json.dumps(seen.body) for seen in server.seen if seen.path.endswith("points/batch")]
+        assert len(updates) == 2
+        await wrong.close()
+        await right.close()
+
+
+async def test_every_key_that_is_asked_for_has_an_index() -> None:
+    with QdrantServer() as server:
+        store = QdrantVectorStore(Connection(server.url), "shared")
+        await store.upsert(batch(OLD))
+        assert server.collections["shared"].indexes == layout.indexes()
+        del server.collections["shared"].indexes["tags"]
+        assert (await store.status()).problems == ("payload indexes are missing: tags",)
+        with pytest.raises(StoreError, match="tags"):
+            await store.list(Filters(tags=("deploy",)))
+        await store.upsert(batch(NEW))
+        assert [item.ref.item_id for item in await store.list(Filters(tags=("deploy",)))] == ["acme/deploy"]
+        await store.close()
+
+
+def test_ids_derive_from_content_and_place() -> None:
+    spelled = (("directive", "a/b-c"), ("directive", "a/b_c"), ("document", "a/b-c"), ("document", "a/b_c"))
+    assert len({layout.head_id(layout.item_key(ItemRef(ItemType(kind), item))) for kind, item in spelled}) == 3
+    ids = {layout.passage_id(item, turn, place) for item in ("a", "b") for turn in ("1-x", "2-x") for place in (0, 1)}
+    assert len(ids) == 8
