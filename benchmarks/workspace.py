@@ -83,7 +83,7 @@ async def runs(place: Place, files: int) -> dict[str, Any]:
         path.write_text(f"# Buoy {number}\n\nBuoy {number} blinks every {number % 9 + 1} seconds.\n")
     (place.project / LONG).write_text(note(0))
     async with App.open(place.env, place.project, place.project) as app, Workspace(app) as workspace:
-        workspace.prepare()
+        await workspace.prepare()
         writer = workspace.writer()
         first = await index(workspace.place, workspace.tier, writer)
         await asyncio.sleep(SETTLED_SECONDS)
@@ -144,7 +144,7 @@ async def judged(place: Place) -> Mapping[str, Any]:
     """Index the judged workspace and ask its questions; return how often an answer is among the first files."""
     queries = [json.loads(line) for line in (JUDGED.parent / "workspace-queries.jsonl").read_text().splitlines()]
     async with App.open(place.env, JUDGED, place.project) as app, Workspace(app) as workspace:
-        workspace.prepare()
+        await workspace.prepare()
         await index(workspace.place, workspace.tier, workspace.writer())
         ranks = [(query, await _rank(workspace, query)) for query in queries]
     found: dict[str, Any] = {}

@@ -127,8 +127,8 @@ class Workspace:
         s = self._app.settings
         return WorkspaceSearcher(self.tier, self._app.embed, self.trust, s.registry_name, self.place, s.deadline)
 
-    def prepare(self) -> None:
-        """Make the folder of the index, kept out of git, if there is none.
+    async def prepare(self) -> None:
+        """Make the folder of the index, kept out of git, if there is none; and the embedded registry if that is it.
 
         Raises
         ------
@@ -150,6 +150,8 @@ class Workspace:
                 (self._folder / ".gitignore").write_text(_IGNORE, encoding="utf-8")
         except OSError as error:
             raise StoreError(f"cannot make {self._folder}: {error.strerror}") from error
+        if self._app.settings.workspace_store == "registry":
+            await self._app.prepare_registry()
 
     def _local_store(self) -> LocalVectorStore:
         from kiwi_rag.stores.local.planner import EXACT_LIMIT

@@ -186,7 +186,7 @@ async def _index(session: Session, app: App, files: tuple[Path, ...], rebuild: b
     from kiwi_rag.workspace import indexing
 
     async with Workspace(app) as opened:
-        opened.prepare()
+        await opened.prepare()
         if rebuild:
             await opened.tier.store.clear()
         paths = [opened.place.relative(file) for file in files] if files else None
@@ -211,7 +211,7 @@ async def _watch(session: Session, app: App) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with Workspace(app) as opened:
-        opened.prepare()
+        await opened.prepare()
         writer = opened.writer(ask_passphrase)
 
         async def bring(paths: Sequence[str] | None) -> WorkspaceReport:
@@ -267,7 +267,9 @@ def _told(session: Session, opened: Workspace, report: WorkspaceReport, encoded:
 
 def _list(session: Session, report: WorkspaceReport) -> None:
     """Say on stderr what a person may want to mend."""
-    lines = [f"failed   {path}: {error.message}" + _hint(error.hint) for path, error in report.failed.items()]
+    from kiwi_rag.workspace.report import told
+
+    lines = [f"failed   {path}: {told(error)}" + _hint(error.hint) for path, error in report.failed.items()]
     lines += [f"warning  {found.where}: {found.message}" + _hint(found.hint) for found in report.warnings]
     if session.verbose:
         lines += [f"skipped  {path}: {reason}" for path, reason in report.skipped.items()]

@@ -113,10 +113,13 @@ def workspace_text(stats: Mapping[str, Any]) -> str:
         f"workspace  {stats['workspace']}  {stats['root']}",
         f"documents  {stats['documents']}  ({types})" if types else f"documents  {stats['documents']}",
         f"passages   {stats['passages']}",
-        f"run        {stats['run'] or 'none yet'}",
         f"model      {stats['model'] or '–'}",
-        f"size       {stats['bytes'] / (1 << 20):.1f} MiB  {stats['path']}",
     ]
+    if stats["store"] == "local":
+        lines.append(f"run        {stats['run'] or 'none yet'}")
+        lines.append(f"size       {stats['bytes'] / (1 << 20):.1f} MiB  {stats['path']}")
+    else:
+        lines.append(f"store      {stats['store']}, shared")
     return safe("\n".join([*lines, *(f"problem    {problem}" for problem in stats["problems"])]))
 
 

@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kiwi_rag.errors import KiwiError
+from kiwi_rag.errors import KiwiError, Rejected
 from kiwi_rag.model import Finding
+
+
+def told(error: KiwiError) -> str:
+    """Return what went wrong with one file: of what the gate says, each finding."""
+    found = [finding.message for finding in error.findings if finding.is_error] if isinstance(error, Rejected) else []
+    return "; ".join(found) or error.message
 
 
 @dataclass(slots=True)
@@ -38,7 +44,9 @@ class WorkspaceReport:
             "removed": list(self.removed),
             "moved": [{"path": new, "from": old} for new, old in self.moved.items()],
             "skipped": [{"path": path, "reason": reason} for path, reason in self.skipped.items()],
-            "failed": [{"path": path, **error.as_dict()} for path, error in self.failed.items()],
+            "failed": [
+                {"path": path, **error.as_dict(), "message": told(error)} for path, error in self.failed.items()
+            ],
             "warnings": [finding.as_dict() for finding in self.warnings],
             "passages": self.passages,
             "complete": self.complete,

@@ -26,10 +26,13 @@ async def standing(place: Place, tier: Tier[FileStore] | None) -> Mapping[str, A
     status = await tier.store.status()
     documents = await tier.store.list(Filters())
     types = Counter(parse(document.envelope).metadata.get("file_type", "") for document in documents)
-    return _standing(place, status, dict(sorted(types.items())), await tier.store.noted(RUN))
+    kind = tier.store.capabilities.kind
+    return _standing(place, status, dict(sorted(types.items())), await tier.store.noted(RUN), kind)
 
 
-def _standing(place: Place, status: StoreStatus, types: Mapping[str, int], run: str) -> Mapping[str, Any]:
+def _standing(
+    place: Place, status: StoreStatus, types: Mapping[str, int], run: str, kind: str = "local"
+) -> Mapping[str, Any]:
     path = str(Path(str(status.details["path"])).parent) if "path" in status.details else ""
     return {
         "workspace": place.name,
@@ -40,6 +43,7 @@ def _standing(place: Place, status: StoreStatus, types: Mapping[str, int], run: 
         "run": run,
         "complete": run == COMPLETE,
         "model": status.fingerprint,
+        "store": kind,
         "path": path,
         "bytes": _size(Path(path)) if path else 0,
         "problems": list(status.problems),

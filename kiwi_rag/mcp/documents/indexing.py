@@ -84,7 +84,7 @@ def _started(house: House, paths: Sequence[str] | None, *, rebuild: bool) -> Job
 
         async with house.writing():
             workspace = house.workspace
-            workspace.prepare()
+            await workspace.prepare()
             if rebuild:
                 await workspace.tier.store.clear()
             writer, told = workspace.writer(), Listener(job.planned)

@@ -70,6 +70,7 @@ STATS = record(
     file_types=OBJECT,
     run=STRING,
     complete=BOOLEAN,
+    store=STRING,
     model=STRING,
     path=STRING,
     bytes=INTEGER,
