@@ -303,9 +303,19 @@ class AnswerMalformed(EmbeddingError):
 
 
 class StoreError(KiwiError):
-    """A store failed."""
+    """A store failed.
+
+    Parameters
+    ----------
+    passing
+        Whether the same call may succeed in a moment: no connection, no free one, no answer, or a conflict.
+    """
 
     code = "store"
+
+    def __init__(self, message: str = "", *, hint: str = "", passing: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.passing = passing
 
 
 class StoreBusy(StoreError):
@@ -339,19 +349,9 @@ class FellSilent(StoreError):
 
 
 class StoreUnreachable(StoreError):
-    """The shared index cannot be reached; this says nothing about what it holds.
-
-    Parameters
-    ----------
-    passing
-        Whether the same call may succeed in a moment.
-    """
+    """The shared index cannot be reached; this says nothing about what it holds."""
 
     code = "store-unreachable"
-
-    def __init__(self, message: str = "", *, hint: str = "", passing: bool = False) -> None:
-        super().__init__(message, hint=hint)
-        self.passing = passing
 
 
 class StoreRefused(StoreError):
@@ -361,19 +361,9 @@ class StoreRefused(StoreError):
 
 
 class RegistryError(StoreError):
-    """The registry failed.
-
-    Parameters
-    ----------
-    passing
-        Whether the same call may succeed in a moment: no connection, no free one, no answer, or a conflict.
-    """
+    """The registry failed."""
 
     code = "registry"
-
-    def __init__(self, message: str = "", *, hint: str = "", passing: bool = False) -> None:
-        super().__init__(message, hint=hint)
-        self.passing = passing
 
 
 class RegistryUnreachable(RegistryError):

@@ -8,10 +8,10 @@ from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, cast
 
 from kiwi_rag import config
-from kiwi_rag.errors import NotFound, RegistryUnreachable, StoreError, UsageError
+from kiwi_rag.errors import NotFound, RegistryUnreachable, StoreError
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.notices import KeyNotice, narrowed
@@ -31,13 +31,6 @@ if TYPE_CHECKING:
     from kiwi_rag.validation.audit import AuditLog
     from kiwi_rag.validation.manager import ValidationManager
     from kiwi_rag.witness.watch import RegistryWatch
-
-
-@runtime_checkable
-class Closable(Protocol):
-    """Something that holds a file open until it is told to let go."""
-
-    def close(self) -> None: ...
 
 
 class App:
@@ -90,7 +83,7 @@ class App:
         """Write what is to be remembered, release stores and, if this was its last user, the embedded registry."""
         for store in self._local.values():
             await store.close()
-        if "embed" in self.__dict__ and isinstance(self.embed, Closable):
+        if "embed" in self.__dict__:
             self.embed.close()
         try:
             if "witness" in self.__dict__:
@@ -229,15 +222,7 @@ class App:
 
     def key_name(self, name: str = "") -> str:
         """Return the name of the kept key that `name`, the settings, or the lack of others decide on."""
-        chosen = name or self.settings.key
-        if chosen:
-            return chosen
-        there = keys.names(self.keys_dir)
-        if not there:
-            raise NotFound("there is no key to sign with", hint="kiwi keys new")
-        if len(there) > 1:
-            raise UsageError(f"there are several keys: {', '.join(there)}", hint="choose one with --key NAME")
-        return there[0]
+        return name or self.settings.key or keys.only_name(self.keys_dir)
 
     def root(self, tier: str) -> Path:
         """Return the ``.ai`` folder of a local tier.

@@ -86,6 +86,9 @@ class EmbeddingProvider(ABC):
                 progress(sum(copies[text] for text in batch))
         return [vectors[text] for text in texts]
 
+    def close(self) -> None:  # noqa: B027  # most hold nothing
+        """Let go of what is held open; the next use opens it again."""
+
     async def query(self, text: str) -> Vector:
         """Embed one query; the vector has shape ``(dimension,)``."""
         return (await self.documents([text]))[0]

@@ -156,6 +156,24 @@ def names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in folder.glob("*.pem")))
 
 
+def only_name(folder: Path) -> str:
+    """Return the name of the one key in `folder`.
+
+    Raises
+    ------
+    NotFound
+        When there is none.
+    UsageError
+        When there are several.
+    """
+    there = names(folder)
+    if not there:
+        raise NotFound("there is no key to sign with", hint="kiwi keys new")
+    if len(there) > 1:
+        raise UsageError(f"there are several keys: {', '.join(there)}", hint="choose one with --key NAME")
+    return there[0]
+
+
 def public_key(name: str, folder: Path) -> bytes:
     """Return the raw public half of a kept key; needs no passphrase.
 
