@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from kiwi_rag.model import Finding, Severity
 from kiwi_rag.validation import bounds, hidden, secrets
 
-REDACTED = "[redacted]"
-HIDDEN = "[hidden text]"
+REDACTED = "(redacted)"
+"""In round brackets, which mean nothing to YAML, JSON or Markdown: what is left is still of its format."""
+HIDDEN = "(hidden text)"
 MAX_PLACES = 20
 
 _BINARY_SAMPLE = 8192

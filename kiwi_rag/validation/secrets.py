@@ -75,7 +75,8 @@ _KEY_BODY = re.compile(
     r"|[A-Za-z0-9+/= -]{0,80}(?:\s*[A-Za-z0-9+/=]{20,})*"
 )
 
-Detector = Callable[[str], Iterable[str]]
+Detector = Callable[[str], Iterable[tuple[int, int]]]
+"""Where credentials of one kind stand in a text, as start and end offsets; what leads up to one may be part of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +108,22 @@ def check(text: str, metadata: Mapping[str, Any] | None = None, path: str = "") 
 def spans(text: str) -> list[tuple[int, int, str]]:
     """Return where every credential in `text` stands, as start and end offsets, and of what kind it is.
 
-    A private key's span reaches to the line that ends it. Examples from makers' documentation are left out.
+    A private key's span reaches to the line that ends it. Examples from makers' documentation are left out. One that
+    is whole as the text stands is not looked for across lines, where the word after it would seem to be part of it.
     """
-    found: dict[tuple[int, int], str] = {}
+    found: list[tuple[int, int, str]] = []
+    taken = bytearray(len(text))  # a byte a character: whether it belongs to one that an earlier reading found
     for reading in {reading.text: reading for reading in _readings(text)}.values():
-        for kind, secret, _ in _secrets(reading.text):
-            if not _DOCUMENTED.search(secret):
-                for match in re.finditer(re.escape(secret), reading.text):
-                    start, end = reading.origin(match.start()), reading.origin(match.end() - 1) + 1
-                    found[start, _end_of_key(text, start, end)] = kind
-    return [(start, end, kind) for (start, end), kind in sorted(found.items())]
+        fresh: dict[tuple[int, int, str], None] = {}
+        for kind, secret, position in _secrets(reading.text):
+            start, end = reading.origin(position), reading.origin(position + len(secret) - 1) + 1
+            end = _end_of_key(text, start, end)
+            if not _DOCUMENTED.search(secret) and not any(taken[start:end]):
+                fresh[start, end, kind] = None
+        for start, end, _ in fresh:
+            taken[start:end] = b"\1" * (end - start)
+        found += fresh
+    return sorted(found)
 
 
 def _end_of_key(text: str, start: int, end: int) -> int:
@@ -146,9 +153,8 @@ def _secrets(text: str) -> Iterator[tuple[str, str, int]]:
     for start in range(0, max(1, len(text)), WINDOW - WINDOW_OVERLAP):
         window = text[start : start + WINDOW]
         for kind, detect in _detectors():
-            for secret in set(detect(window)):
-                if secret and (position := window.find(secret)) >= 0:
-                    yield kind, secret, start + position
+            for begin, end in detect(window):
+                yield kind, window[begin:end], start + begin
         if start + WINDOW >= len(text):
             break
 
@@ -198,25 +204,30 @@ def _detectors() -> tuple[tuple[str, Detector], ...]:
 
 
 def _guarded(plugin: Any) -> Detector:
-    """Return a plugin's search, kept linear for JWTs; a private key's marker alone, as prose names it, is no key."""
+    """Return a plugin's search, kept linear for JWTs; a private key's marker alone, as prose names it, is no key.
+
+    Its patterns are used themselves: of those with groups its own search gives parts, of a GitHub token ``ghp``.
+    """
     name = type(plugin).__name__
     if name == "JwtTokenDetector":
         return lambda text: _tokens(text, plugin) if "eyJ" in text else ()
-    if name in _HELD:
-        return lambda text: plugin.analyze_string(text) if _holds_any(text, _HELD[name]) else ()
-    if name != "PrivateKeyDetector":
-        return plugin.analyze_string  # type: ignore[no-any-return]
-    patterns = [re.compile(p.pattern) for p in plugin.denylist]
-    return lambda text: [m[0] for p in patterns for m in p.finditer(text) if not _is_marker_only(m[0])]
+    patterns = [re.compile(p.pattern, p.flags) for p in plugin.denylist]
+    held = _HELD.get(name, ())
+    if name == "PrivateKeyDetector":
+        return lambda text: [m.span() for p in patterns for m in p.finditer(text) if not _is_marker_only(m[0])]
+    return lambda text: [m.span() for p in patterns for m in p.finditer(text)] if _holds_any(text, held) else ()
 
 
 def _holds_any(text: str, parts: Iterable[str]) -> bool:
-    lowered = text.lower()
-    return any(part in lowered for part in parts)
+    lowered = text.lower() if parts else ""
+    return not parts or any(part in lowered for part in parts)
 
 
-def _tokens(text: str, plugin: Any) -> list[str]:
-    return [token for run in _DOTTED.findall(text) for token in plugin.analyze_string(run)]
+def _tokens(text: str, plugin: Any) -> Iterator[tuple[int, int]]:
+    for run in _DOTTED.finditer(text):
+        for token in plugin.analyze_string(run[0]):
+            start = run.start() + run[0].find(token)
+            yield start, start + len(token)
 
 
 def _is_marker_only(match: str) -> bool:
@@ -225,4 +236,4 @@ def _is_marker_only(match: str) -> bool:
 
 
 def _whole_matches(literal: str, pattern: re.Pattern[str]) -> Detector:
-    return lambda text: [match[0] for match in pattern.finditer(text)] if literal in text else ()
+    return lambda text: [match.span() for match in pattern.finditer(text)] if literal in text else ()
