@@ -51,18 +51,22 @@ supabase-migrations: $(VENV)/dev
 supabase-release: $(VENV)/dev
 	$(BIN)/python supabase/generate.py --release
 
+# Through the environment, so that the shell reads nothing into a question or a folder's name.
+vector-search: export VECTOR_QUESTION := $(value Q)
+vector-index vector-watch vector-stats vector-search: export VECTOR_ROOT := $(value ROOT)
+
 vector-index: $(VENV)/run
-	$(BIN)/kiwi workspace index $(ROOT)
+	@$(BIN)/kiwi workspace index -- "$$VECTOR_ROOT"
 
 vector-watch: $(VENV)/run
-	$(BIN)/kiwi workspace watch $(ROOT)
+	@$(BIN)/kiwi workspace watch -- "$$VECTOR_ROOT"
 
 vector-stats: $(VENV)/run
-	$(BIN)/kiwi workspace stats $(ROOT)
+	@$(BIN)/kiwi workspace stats -- "$$VECTOR_ROOT"
 
 vector-search: $(VENV)/run
-	@test -n "$(Q)" || { echo 'ask something: make vector-search Q="POST /check-ins"' >&2; exit 2; }
-	$(BIN)/kiwi workspace search --root $(ROOT) -- "$(Q)"
+	@test -n "$$VECTOR_QUESTION" || { echo 'ask something: make vector-search Q="POST /check-ins"' >&2; exit 2; }
+	@$(BIN)/kiwi workspace search --root "$$VECTOR_ROOT" -- "$$VECTOR_QUESTION"
 
 kong-up:
 	docker compose up --detach --wait kong

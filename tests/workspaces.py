@@ -84,9 +84,14 @@ class Yard:
 
     async def search(self, text: str, **narrowed: Any) -> DocumentReply:
         limit = narrowed.pop("limit", 10)
-        searcher = WorkspaceSearcher(self.tier, self.embed, TRUST, AUDIENCE, self.place)
-        return await searcher.search(DocumentQuery(text, Filters(**narrowed), limit))
+        return await self.searcher.search(DocumentQuery(text, Filters(**narrowed), limit))
+
+    @property
+    def searcher(self) -> WorkspaceSearcher:
+        return WorkspaceSearcher(self.tier, self.embed, TRUST, AUDIENCE, self.place)
 
     async def held(self) -> dict[str, tuple[str, str]]:
         """Path → digests of the file and of its passages, of everything that is indexed."""
-        return {row["path"]: (row["sha256"], row["passages_sha256"]) for row in await documents(self.tier, Filters())}
+        rows, refused = await documents(self.searcher, Filters())
+        assert refused == 0
+        return {row["path"]: (row["sha256"], row["passages_sha256"]) for row in rows}

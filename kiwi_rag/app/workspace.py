@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
@@ -16,6 +18,7 @@ from kiwi_rag.signing.documents import Indexer
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.policy import policy_of
+from kiwi_rag.workspace.commits import git_root
 from kiwi_rag.workspace.place import Place
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
 TIER = "workspace"
 _KEY = b"kiwi: the key of this user's indexes of documents"
-_IGNORE = "# The index is made from the files of this repository; it never belongs in it.\nvectors/\n"
+_IGNORE = b"# The index is made from the files of this repository; it never belongs in it.\n*\n"
 
 
 class Workspace:
@@ -35,12 +38,14 @@ class Workspace:
     Parameters
     ----------
     app
-        Settings, model and trust. Its project is the workspace, or, outside of any project, the folder it stands in.
+        Settings, model and trust. Its project is the workspace; outside of any project it is the git repository around
+        where it stands, and outside of those that folder.
     """
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._folder = app.project_dir or app.here.absolute() / PROJECT_FOLDER
+        here = app.here.absolute()
+        self._folder = app.project_dir or (git_root(here) or here) / PROJECT_FOLDER
         self._stores: list[VectorStore] = []
 
     async def __aenter__(self) -> Workspace:
@@ -90,10 +95,20 @@ class Workspace:
         return TrustPolicy((Signer("this user", self.own_key.public_key, types=(ItemType.DOCUMENT,)),))
 
     def writer(self, ask: Callable[[], str] = str) -> Writer:
-        """Return the gate, the model and the key for an index run; `ask` is called for the passphrase of a kept key."""
+        """Return the gate, the model and the key for an index run; `ask` is called for the passphrase of a kept key.
+
+        Raises
+        ------
+        ConfigError
+            When the index is shared and only the workspace itself says which one it is: a stranger's clone could name
+            another's, and its files would take the place of theirs under this user's key.
+        """
         from kiwi_rag.validation.manager import ValidationManager
         from kiwi_rag.workspace.indexing import Writer
 
+        if self.is_shared and not self._app.settings.workspace_name:
+            hint = f"name it yourself: --workspace {self.place.name}, or KIWI_WORKSPACE_NAME"
+            raise ConfigError("whoever writes to a shared index has to say which workspace it is", hint=hint)
         audience = self._app.settings.registry_name
         key = self._app.signing_key(ask=ask) if self.is_shared else self.own_key
         gate = ValidationManager(self.trust, audience)
@@ -144,10 +159,14 @@ class Workspace:
             raise UsageError(f"{self._folder.parent} holds the user tier, and is no workspace", hint=hint)
         if not self.place.root.is_dir():
             raise NotFound(f"{self.place.root} is no folder", hint="name the workspace's root")
+        vectors = self._folder / "vectors"
         try:
+            if self._folder.is_symlink():
+                raise StoreError(f"{self._folder} is a link, which is not followed", hint=f"rm {self._folder}")
             self._folder.mkdir(exist_ok=True)
-            if not (self._folder / ".gitignore").exists():
-                (self._folder / ".gitignore").write_text(_IGNORE, encoding="utf-8")
+            if not vectors.is_symlink():  # a link is refused where the store is opened
+                vectors.mkdir(exist_ok=True)
+                _write_new(vectors / ".gitignore")
         except OSError as error:
             raise StoreError(f"cannot make {self._folder}: {error.strerror}") from error
         if self._app.settings.workspace_store == "registry":
@@ -180,3 +199,13 @@ class Workspace:
 
         model = str(self._app.embed.fingerprint)
         return DocumentRegistryStore(self._app.transport(), self.place.name, fingerprint=model)
+
+
+def _write_new(path: Path) -> None:
+    """Write git's ignore file of an index, unless something is there: what is there may be a link to elsewhere."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    except FileExistsError:
+        return
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(_IGNORE)

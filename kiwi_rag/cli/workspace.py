@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,8 @@ from kiwi_rag import present
 from kiwi_rag.app import App
 from kiwi_rag.cli.hooks import hooks
 from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session, ask_passphrase
-from kiwi_rag.config import WORKSPACE_STORES
+from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
+from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.model import Filters
 from kiwi_rag.model.documents import DocumentQuery, DocumentReply
@@ -30,7 +32,9 @@ ROOT = click.argument(
 STORE = click.option(
     "--store", type=click.Choice(WORKSPACE_STORES), default=None, help="Where the documents are; default: local."
 )
+NAME = click.option("--workspace", "name", default=None, help="Its name in statements; a shared index wants it said.")
 FORMATS = ["text", "json", "jsonl", "paths"]
+TOLD_EVERY_SECONDS = 10.0
 SHOWN = 20
 """Failures and warnings that are listed, unless --verbose wants all."""
 
@@ -46,17 +50,27 @@ def workspace() -> None:
 @click.option("--rebuild", is_flag=True, help="Empty the index first.")
 @click.option("--prune", is_flag=True, help="In a shared index, remove documents whose files are not here.")
 @STORE
+@NAME
 @click.pass_obj
 def index(
-    session: Session, root: Path | None, files: tuple[Path, ...], rebuild: bool, prune: bool, store: str | None
+    session: Session,
+    root: Path | None,
+    files: tuple[Path, ...],
+    rebuild: bool,
+    prune: bool,
+    store: str | None,
+    name: str | None,
 ) -> int:
     """Bring the index of ROOT (default: this project, or this folder) up to its files.
 
     Only what changed is read and embedded. Left out is what .gitignore and .kiwiignore name. Safe to stop and to run
     again. Exit code 3: some files could not be indexed, and are listed.
     """
+    if rebuild and files:
+        raise UsageError("--rebuild empties the whole index, and --file fills in one file", hint="one or the other")
     _place(session, root)
-    return session.run(lambda app: _index(session, app, files, rebuild, prune), workspace_store=store)
+    flags = {"workspace_store": store, "workspace_name": name}
+    return session.run(lambda app: _index(session, app, files, rebuild, prune), **flags)
 
 
 @workspace.command(epilog="Example: kiwi workspace watch, in a terminal of its own or as an editor's task")
@@ -100,13 +114,14 @@ def search(
 ) -> int:
     """Find passages of documents by meaning and by words; each is verified before it is shown."""
     _place(session, root)
-    filters = Filters(file_type=file_type or "", service=service, domain=domain, path=path)
 
     async def ask(app: App) -> DocumentReply:
         from kiwi_rag.app.workspace import Workspace
 
-        asked = DocumentQuery(" ".join(query), filters, app.settings.limit, per_file, alpha)
         async with Workspace(app) as opened:
+            meant = opened.place.meant(path)
+            filters = Filters(file_type=file_type or "", service=service, domain=domain, path=meant)
+            asked = DocumentQuery(" ".join(query), filters, app.settings.limit, per_file, alpha)
             return await opened.searcher.search(asked)
 
     reply = session.run(ask, limit=limit, workspace_store=store)
@@ -130,19 +145,22 @@ def list_documents(
     from kiwi_rag.workspace.standing import documents
 
     _place(session, root)
-    filters = Filters(file_type=file_type or "", service=service, domain=domain, path=path)
 
-    async def look(app: App) -> list[dict[str, Any]]:
+    async def look(app: App) -> tuple[list[dict[str, Any]], int]:
         async with Workspace(app) as opened:
-            return await documents(opened.tier, filters) if opened.is_indexed else []
+            meant = opened.place.meant(path)
+            filters = Filters(file_type=file_type or "", service=service, domain=domain, path=meant)
+            return await documents(opened.searcher, filters)
 
-    rows = session.run(look, workspace_store=store)
+    rows, refused = session.run(look, workspace_store=store)
     if session.as_json:
         session.data(rows)
     for row in [] if session.as_json else rows:
         about = "  ".join(str(row[name]) for name in ("service", "domain", "title") if row[name])
         session.out(present.safe(f"{row['path']}  {row['file_type']}  {row['passages']}  {about}".rstrip()))
-    return DONE
+    if refused:
+        session.say(f"{refused} documents do not verify, and are not listed")
+    return PARTLY if refused else DONE
 
 
 @workspace.command(epilog="Example: kiwi workspace stats, or for programs: kiwi --json workspace stats")
@@ -190,8 +208,9 @@ async def _index(session: Session, app: App, files: tuple[Path, ...], rebuild: b
         if rebuild:
             await opened.tier.store.clear()
         paths = [opened.place.relative(file) for file in files] if files else None
+        _tell_of_outer(session, opened)
         with session.bar("index workspace", "files") as planned:
-            listener = indexing.Listener(planned)
+            listener = indexing.Listener(planned if session.draws_bars else _told_now_and_then(session))
             report = await indexing.index(
                 opened.place,
                 opened.tier,
@@ -252,14 +271,40 @@ def _summary(report: WorkspaceReport) -> str:
     return f"{len(report.indexed)} indexed, {len(report.removed)} removed{f': {files}' if files else ''}"
 
 
+def _tell_of_outer(session: Session, opened: Workspace) -> None:
+    """Say so where a workspace lies in another one: from now on it answers searches that are made below it."""
+    root = opened.place.root.resolve()
+    outer = next((folder for folder in root.parents if (folder / PROJECT_FOLDER / "vectors").is_dir()), None)
+    if outer:
+        session.say(f"{root} lies in {outer}, which has an index as well; it is a workspace of its own from now on")
+
+
+def _told_now_and_then(session: Session) -> Callable[[int], Callable[[int], None]]:
+    """Return what tells how a long run goes on where no bar can be drawn: a line every ten seconds."""
+
+    def planned(total: int) -> Callable[[int], None]:
+        done, last = 0, time.monotonic()
+
+        def step(files: int) -> None:
+            nonlocal done, last
+            done += files
+            if time.monotonic() - last >= TOLD_EVERY_SECONDS:
+                last = time.monotonic()
+                session.say(f"{done} of {total} files")
+
+        return step
+
+    return planned
+
+
 def _told(session: Session, opened: Workspace, report: WorkspaceReport, encoded: int) -> int:
     if session.as_json:
         session.data({**report.as_dict(), "encoded": encoded, "root": str(opened.place.root)})
     else:
+        fresh, moved = len(report.indexed) - len(report.moved), len(report.moved)
         session.out(
-            f"{len(report.indexed)} indexed, {report.unchanged} unchanged, {len(report.moved)} moved, "
-            f"{len(report.removed)} removed, {len(report.skipped)} skipped, {len(report.failed)} failed; "
-            f"{report.passages} passages, {encoded} encoded"
+            f"{fresh} indexed, {report.unchanged} unchanged, {moved} moved, {len(report.removed)} removed, "
+            f"{len(report.skipped)} skipped, {len(report.failed)} failed; {report.passages} passages, {encoded} encoded"
         )
     _list(session, report)
     return PARTLY if report.failed else DONE
@@ -271,8 +316,7 @@ def _list(session: Session, report: WorkspaceReport) -> None:
 
     lines = [f"failed   {path}: {told(error)}" + _hint(error.hint) for path, error in report.failed.items()]
     lines += [f"warning  {found.where}: {found.message}" + _hint(found.hint) for found in report.warnings]
-    if session.verbose:
-        lines += [f"skipped  {path}: {reason}" for path, reason in report.skipped.items()]
+    lines += [f"skipped  {path}: {reason}" for path, reason in report.skipped.items()]
     shown = lines if session.verbose else lines[:SHOWN]
     for line in shown:
         session.say(line)

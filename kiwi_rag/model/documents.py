@@ -52,6 +52,7 @@ class DocumentReply:
     """What a search of a workspace found. ``kind`` is what the query was read as asking for, empty for nothing special.
 
     ``refused`` are hits that did not verify, ``gone`` paths of hits whose file is not there any more; neither is shown.
+    ``unfinished`` tells that the last index run was broken off, or is still under way: files may be missing.
     """
 
     query: DocumentQuery
@@ -61,8 +62,9 @@ class DocumentReply:
     refused: tuple[RefusedHit, ...] = ()
     gone: tuple[str, ...] = ()
     read_as: Mapping[str, str] = field(default_factory=dict)
+    unfinished: bool = False
 
     @property
     def complete(self) -> bool:
-        """Whether the index answered, and everything it gave verified."""
-        return self.outcome.state == "ok" and not self.refused
+        """Whether the index is whole and answered, and everything it gave verified."""
+        return self.outcome.state == "ok" and not self.refused and not self.unfinished

@@ -97,6 +97,8 @@ def document_notices(reply: DocumentReply) -> Sequence[str]:
     found = [f"{code}: {reason}" for code, reason in ((r.code, r.reason) for r in reply.refused)]
     if reply.outcome.error:
         found.append(f"the index did not answer: {reply.outcome.error['message']}")
+    if reply.unfinished:
+        found.append("the index is not complete: its last run was broken off, or is under way; kiwi workspace index")
     if reply.gone:
         found.append(f"{len(reply.gone)} files that were found are gone: kiwi workspace index")
     if any(hit.changed for hit in reply.hits):

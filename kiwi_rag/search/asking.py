@@ -23,15 +23,17 @@ LEG_DEPTH = 100
 
 
 async def ask_first(
-    query: SearchQuery, asked: Sequence[Asked], embed: EmbeddingProvider
+    query: SearchQuery, asked: Sequence[Asked], embed: EmbeddingProvider, *, mend: bool = True
 ) -> tuple[StoreQuery, dict[str, str], float]:
     """Embed a query, and ask every tier for its statistics meanwhile.
 
-    Returns the question to ask for candidates, word → what it is read as, and the seconds that embedding took.
+    With `mend` words that nobody holds are read as near ones. Returns the question to ask for candidates, word → what
+    it is read as, and the seconds that embedding took.
     """
     terms = query_terms(query.text)
     embedding = asyncio.ensure_future(_embedded(query.text, embed))
-    terms, read_as = await ask_again(asked, query.text, terms, await ask_statistics(asked, terms))
+    statistics = await ask_statistics(asked, terms)
+    terms, read_as = await ask_again(asked, query.text, terms, statistics) if mend else (terms, {})
     vector, seconds = await embedding
     question = StoreQuery(vector, terms, merged(asked), query.filters, str(embed.fingerprint), depth_of(query))
     return question, read_as, seconds

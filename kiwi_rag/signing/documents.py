@@ -167,11 +167,16 @@ def check_path(path: str) -> str:
     MalformedEnvelope
         When it cannot.
     """
-    steps = path.split("/")
-    bad = any(step in ("", ".", "..") for step in steps) or "\\" in path or not path.isprintable()
-    if bad or len(path) > MAX_PATH_CHARACTERS:
+    if not is_nameable(path):
         raise MalformedEnvelope(f"{path[:80]!r} cannot be the path of a document")
     return path
+
+
+def is_nameable(path: str) -> bool:
+    """Say whether `path` can name a document: a person can read it, and it leads nowhere else."""
+    steps = path.split("/")
+    plain = path.isprintable() and "\\" not in path and len(path) <= MAX_PATH_CHARACTERS
+    return plain and not any(step in ("", ".", "..") for step in steps)
 
 
 def _check_types(members: Mapping[str, object]) -> None:

@@ -5,17 +5,19 @@ What is refused here is what cannot be read at all; what may not be shown is tak
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from kiwi_rag.errors import MalformedEnvelope
 from kiwi_rag.formats.documents import ParsedDocument, parse
 from kiwi_rag.model import Document, Finding, Passage, sha256_hex
 from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.signing.documents import DocumentStatement, check_path, passage_digest
-from kiwi_rag.validation import scrub
+from kiwi_rag.validation import scrub, secrets
 from kiwi_rag.validation.policy import Policy
 
+MAX_WORDS = 200
+"""Characters of a heading, a title or a label."""
 _VISIBLE_AS_MARKDOWN = ("markdown", "adr")
 
 
@@ -90,12 +92,32 @@ def _refusal(file: DocumentFile, policy: Policy) -> Finding | None:
 
 def _document(file: DocumentFile, text: str, parsed: ParsedDocument, findings: tuple[Finding, ...]) -> Document:
     own = {"file_type": parsed.file_type, "title": parsed.title, "service": parsed.service, "domain": parsed.domain}
-    empty = {"last_modified": "", "git_commit": ""}
+    metadata = {"last_modified": "", "git_commit": "", **own, **{n: value for n, value in file.labels.items() if value}}
+    words = cleaned([*metadata.values(), *(word for section in parsed.sections for word in section.heading)])
     return Document(
         ref=ItemRef(ItemType.DOCUMENT, file.path),
         content=text,
-        metadata={**empty, **own, **{name: value for name, value in file.labels.items() if value}},
-        sections=parsed.sections,
+        metadata={name: words[value] for name, value in metadata.items()},
+        sections=tuple(replace(s, heading=tuple(words[word] for word in s.heading)) for s in parsed.sections),
         findings=findings,
         source_sha256=sha256_hex(file.data),
     )
+
+
+def cleaned(words: Iterable[str]) -> Mapping[str, str]:
+    """Return word → what may be shown of it, for headings, titles and labels.
+
+    They are made from what was decoded (escapes of YAML and JSON) or put together (Markdown without its marks), so
+    they are looked at once more: unseen characters, credentials and line ends go, and so does what is too long.
+    """
+    known = dict.fromkeys(words)
+    suspect = secrets.spans("\n\n".join(known)) != []
+    return {word: _cleaned(word, suspect) for word in known}
+
+
+def _cleaned(word: str, suspect: bool) -> str:
+    if word.isascii() and word.isprintable() and len(word) <= MAX_WORDS and not suspect:
+        return word
+    clean, _ = scrub.without_unseen(word.encode("utf-8", "replace").decode(), "")
+    clean, _ = scrub.without_secrets(clean, "") if suspect else (clean, [])
+    return " ".join(clean.split())[:MAX_WORDS]

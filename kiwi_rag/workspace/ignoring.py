@@ -8,16 +8,21 @@ leaves out. Nothing below a folder that is left out is looked at.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import SourceUnreadable
+from kiwi_rag.workspace.opening import read_beside
 
 IGNORE_FILES = (".gitignore", ".kiwiignore")
 """In the order in which they count, the last most."""
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 18
+MAX_PATTERNS = 2_000
+MAX_CHARACTERS = 1_024
+MAX_STARS = 3
+"""Of one step of a path: matching takes the name's length to this power."""
+_STARS = re.compile(r"(?<=[^*/])\*{2,}|\*{2,}(?=[^*/])|\*{3,}")
 
 NEVER = frozenset({".git", ".hg", ".svn", ".ai"})
 """Folders that no pattern brings back: what versions keep, and the tier of items, which is an index of its own."""
@@ -27,7 +32,7 @@ NEVER = frozenset({".git", ".hg", ".svn", ".ai"})
 _FOLDERS = frozenset(
     {
         "node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox",
-        ".gradle", ".idea", ".terraform", ".vector-db",
+        ".gradle", ".idea", ".vscode", ".githooks", ".terraform", ".vector-db",
     }
 )  # fmt: skip
 _FILES = re.compile(
@@ -57,7 +62,8 @@ class Ignoring:
         Raises
         ------
         SourceUnreadable
-            When an ignore file is there and cannot be read: what it leaves out must not be indexed.
+            When an ignore file is there and cannot be read or used: what it leaves out must not be indexed. One that
+            is a link does not count, as it does not for git.
         """
         own = tuple((path, spec) for name in IGNORE_FILES if (spec := _read(folder / name)) is not None)
         return Ignoring((*self.levels, *own)) if own else self
@@ -87,23 +93,20 @@ def leaves_out_on_the_way(root: Path, path: str) -> bool:
     return ignoring.leaves_out(path, is_folder=False)
 
 
-def _spec(text: str) -> Any:
+def _spec(text: str, path: Path) -> Any:
     from pathspec import GitIgnoreSpec
 
-    return GitIgnoreSpec.from_lines(_lines(text))
+    patterns = [_STARS.sub("*", line) for line in text.split("\n") if line.strip() and not line.startswith("#")]
+    if len(patterns) > MAX_PATTERNS or any(_is_costly(pattern) for pattern in patterns):
+        hint = f"up to {MAX_PATTERNS} patterns, each with up to {MAX_STARS} '*' between two slashes"
+        raise SourceUnreadable(f"{path} holds patterns that take too long to match", hint=hint)
+    return GitIgnoreSpec.from_lines(patterns)
 
 
-def _lines(text: str) -> Sequence[str]:
-    # A pattern with a NUL or of absurd length matches no path, and costs time.
-    return [line for line in text.split("\n") if len(line) < 4096 and "\0" not in line]
+def _is_costly(pattern: str) -> bool:
+    return len(pattern) > MAX_CHARACTERS or any(step.count("*") > MAX_STARS for step in pattern.split("/"))
 
 
 def _read(path: Path) -> Any:
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES).decode("utf-8", "replace")
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
-    except OSError as error:
-        raise SourceUnreadable(f"cannot read {path}: {error.strerror}", hint=f"chmod +r {path}") from error
-    return _spec(text)
+    data = read_beside(path, MAX_BYTES)
+    return None if data is None else _spec(data[:MAX_BYTES].decode("utf-8", "replace"), path)

@@ -18,7 +18,7 @@ from kiwi_rag.embedding.base import EmbeddingProvider
 from kiwi_rag.errors import (
     EmbeddingError,
     FingerprintMismatch,
-    MalformedEnvelope,
+    KiwiError,
     NotFound,
     Rejected,
     SourceUnreadable,
@@ -32,22 +32,18 @@ from kiwi_rag.signing.documents import Indexer
 from kiwi_rag.stores.base import FileStore, SourceStamp
 from kiwi_rag.telemetry import span
 from kiwi_rag.tiers import Tier
-from kiwi_rag.validation.documents import DocumentFile
+from kiwi_rag.validation.documents import DocumentFile, cleaned
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.workspace.commits import head_commit
 from kiwi_rag.workspace.ignoring import leaves_out_on_the_way
 from kiwi_rag.workspace.place import Place
-from kiwi_rag.workspace.report import WorkspaceReport
+from kiwi_rag.workspace.report import BEGUN, COMPLETE, PARTLY, RUN, WorkspaceReport
 from kiwi_rag.workspace.shared import RULES
-from kiwi_rag.workspace.walking import FoundFile, NotWalked, look, walk
+from kiwi_rag.workspace.walking import FoundFile, NotWalked, look, walk, walk_below
 
 FORMATS_VERSION = 1
 """Raise it when a format, the splitter or the gate makes other passages of a file: every file is then read again."""
 
-RUN = "workspace-run"
-"""The note that says where a run over the whole workspace stands."""
-BEGUN, COMPLETE, PARTLY = "begun", "complete", "partly"
-"""From its first write on; after its last; and the same where files failed."""
 
 TICK_NS = 2_000_000_000
 """A file that changed within so many nanoseconds before it was read may change again without its times telling: some
@@ -134,7 +130,7 @@ def rules(place: Place, to: Tier[FileStore], writer: Writer) -> str:
 
 @dataclass(slots=True)
 class _Run:
-    """One pass over a workspace, and what it met. ``fresh`` is digest → path of files that were stored."""
+    """One pass over a workspace, and what it met. ``fresh`` is digest → new paths of files that were stored."""
 
     place: Place
     to: Tier[FileStore]
@@ -145,7 +141,7 @@ class _Run:
     report: WorkspaceReport = field(default_factory=WorkspaceReport)
     touched: list[SourceStamp] = field(default_factory=list)
     gone: dict[str, SourceStamp] = field(default_factory=dict)
-    fresh: dict[str, str] = field(default_factory=dict)
+    fresh: dict[str, list[str]] = field(default_factory=dict)
     progress: Callable[[int], None] = lambda _: None
 
     def survey(self, paths: Sequence[str] | None) -> list[FoundFile]:
@@ -160,9 +156,16 @@ class _Run:
         return [file for file in files if not self._is_settled(file)]
 
     def _named(self, paths: Sequence[str]) -> Iterable[FoundFile | NotWalked]:
+        """Yield the files at some paths and below them; tell of each path why it gives none."""
         for path in dict.fromkeys(paths):
-            if not leaves_out_on_the_way(self.place.root, path) and (entry := look(self.place.root, path)):
+            if leaves_out_on_the_way(self.place.root, path):
+                self.report.skipped[path] = "left out, by .kiwiignore, .gitignore or its name"
+            elif (self.place.root / path).is_dir():
+                yield from walk_below(self.place.root, path)
+            elif entry := look(self.place.root, path):
                 yield entry
+            elif not self._known_at([path]):
+                self.report.skipped[path] = "there is no such file that is text"
 
     def _known_at(self, paths: Sequence[str]) -> Sequence[str]:
         """Return the indexed files at some paths, and below those that are not there: they may have been folders."""
@@ -225,7 +228,7 @@ class _Run:
         self.report.indexed.append(path)
         self.report.passages += len(work.passages)
         if path not in self.known:
-            self.fresh[work.stamp.sha256] = path
+            self.fresh.setdefault(work.stamp.sha256, []).append(path)
         self.listener.stored(path)
         self.progress(1)
 
@@ -239,7 +242,10 @@ class _Run:
                 yield work
 
     def _work(self, path: str, commit: str) -> Work | None:
-        """Return one file, admitted and split; None where nothing is to be stored of it, which the report tells."""
+        """Return one file, admitted and split; None where nothing is to be stored of it, which the report tells.
+
+        Parsers are strangers' code: whatever they raise is this file's failure, and no other's.
+        """
         try:
             read = self._read(path, commit)
             return self._admitted(*read) if read else None
@@ -247,8 +253,10 @@ class _Run:
             self._lose(path)
         except Rejected as error:
             self._refused(path, error)
-        except (SourceUnreadable, MalformedEnvelope) as error:
+        except KiwiError as error:
             self.report.failed[path] = error
+        except Exception as error:  # noqa: BLE001  # see above
+            self.report.failed[path] = SourceUnreadable(f"cannot be read: {type(error).__name__}: {str(error)[:200]}")
         return None
 
     def _read(self, path: str, commit: str) -> tuple[DocumentFile, SourceStamp] | None:
@@ -280,7 +288,7 @@ class _Run:
         """Return a document with the domain that the settings name for its service, where it names none itself."""
         said, service = str(document.metadata["domain"]), str(document.metadata["service"])
         domain = said or self.place.domains.get(service, "")
-        return replace(document, metadata={**document.metadata, "domain": domain})
+        return replace(document, metadata={**document.metadata, "domain": cleaned([domain])[domain]})
 
     def _refused(self, path: str, error: Rejected) -> None:
         """Note a file that the gate keeps nothing of: it is no document, or it is refused."""
@@ -311,9 +319,9 @@ class _Run:
         await self.to.store.delete(ItemRef(ItemType.DOCUMENT, path))
         await self.to.store.delete_source(path)
         self.to.audit.append("removed", f"{ItemType.DOCUMENT}:{path}", stamp.digest, "", {"path": path})
-        new = self.fresh.pop(stamp.sha256, "")
+        new = self.fresh.get(stamp.sha256)
         if new:
-            self.report.moved[new] = path
+            self.report.moved[new.pop(0)] = path
         else:
             self.report.removed.append(path)
 

@@ -111,15 +111,24 @@ class Asked:
             return 0.0
         return EXACT_SHARE if any(_operation(h) == self.operation for h in candidate.passage.heading) else 0.0
 
+    def _is_own(self, candidate: Candidate) -> bool:
+        """Whether a passage is about what is named: its service's, or under a key or heading of its name."""
+        said = {str(candidate.metadata.get("service", "")).lower(), *map(_first_words, candidate.passage.heading)}
+        return not said.isdisjoint(self.names)
+
     def _of_names(self, candidate: Candidate) -> float:
         """Who calls a service names it; its own files do so all the time, and tell what it calls itself."""
         if not self.names:
             return 0.0
-        own = str(candidate.metadata.get("service", "")).lower() in self.names
+        own = self._is_own(candidate)
         if own and self.kind.name in ("callers", "dependencies"):
             return NAMED_SHARE * (1 if self.kind.name == "dependencies" else -1)
         text = f"{candidate.passage.context}\n{candidate.passage.text}".lower()
         return NAMED_SHARE * sum(name in text for name in self.names) / len(self.names)
+
+
+def _first_words(heading: str) -> str:
+    return heading.partition(":")[0].strip().lower()
 
 
 def read(text: str) -> Asked:

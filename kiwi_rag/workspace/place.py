@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -22,8 +21,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag.errors import ConfigError, SourceUnreadable, UsageError
+from kiwi_rag.errors import ConfigError, UsageError
 from kiwi_rag.signing.documents import check_workspace
+from kiwi_rag.workspace.opening import read_below, read_beside
 
 SETTINGS_FILE = "workspace.yaml"
 MAX_BYTES = 1 << 16
@@ -74,21 +74,16 @@ class Place:
         SourceUnreadable
             When it cannot be read, is no regular file, or a link stands in the way to it.
         """
-        place = self.resolved / path
-        try:
-            if place.resolve(strict=True) != place:
-                raise SourceUnreadable(f"a link stands on the way to {path}", hint="it is not followed")
-            # Not blocking: a pipe that took the file's place would wait for a writer for ever.
-            with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-                entry = os.fstat(file.fileno())
-                if not stat.S_ISREG(entry.st_mode):
-                    raise SourceUnreadable(f"{path} is not a regular file", hint="replace it with a file")
-                return file.read(limit + 1), entry
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise FileNotFoundError(path) from error
-        except OSError as error:
-            hint = "check the owner and the mode"
-            raise SourceUnreadable(f"cannot read {path}: {error.strerror or error}", hint=hint) from error
+        return read_below(self.resolved, path, limit)
+
+    def meant(self, path: str) -> str:
+        """Return what a person means by a path to search in: a pattern, or what lies there from where they are."""
+        if not path or "*" in path or "?" in path:
+            return path.removeprefix("./")
+        if (Path.cwd() / path).exists():
+            absolute = Path(os.path.normpath(Path.cwd() / path))
+            return "" if absolute in (self.root.absolute(), self.resolved) else self.relative(absolute)
+        return path.removeprefix("./")
 
     def relative(self, given: Path) -> str:
         """Return the path below the root that a path given by a person means, with slashes.
@@ -121,17 +116,23 @@ def _services(said: Mapping[str, Any]) -> dict[str, str]:
 def _settings(path: Path) -> Mapping[str, Any]:
     import yaml
 
+    data = read_beside(path, MAX_BYTES)
+    if data is None:
+        return {}
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1).decode()
-        if len(text) > MAX_BYTES or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+        text = data.decode()
+        if len(data) > MAX_BYTES or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
             raise ConfigError(f"{path}: over 64 KiB, or holds YAML aliases")
         said = yaml.safe_load(text) or {}
-    except FileNotFoundError:
-        return {}
-    except (yaml.YAMLError, OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read as YAML{_where(error)}") from None  # the cause quotes the file
     return _checked(said, path)
+
+
+def _where(error: Exception) -> str:
+    """Say where a file is wrong without quoting it: it is a stranger's, and may not be what it seems."""
+    mark = getattr(error, "problem_mark", None)
+    return f": line {mark.line + 1}" if mark else ""
 
 
 def _checked(said: object, path: Path) -> Mapping[str, Any]:

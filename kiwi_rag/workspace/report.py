@@ -9,6 +9,11 @@ from typing import Any
 from kiwi_rag.errors import KiwiError, Rejected
 from kiwi_rag.model import Finding
 
+RUN = "workspace-run"
+"""The note that says where a run over the whole workspace stands."""
+BEGUN, COMPLETE, PARTLY = "begun", "complete", "partly"
+"""From its first write on; after its last; and the same where files failed."""
+
 
 def told(error: KiwiError) -> str:
     """Return what went wrong with one file: of what the gate says, each finding."""

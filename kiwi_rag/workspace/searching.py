@@ -28,6 +28,7 @@ from kiwi_rag.telemetry import span
 from kiwi_rag.tiers import Tier
 from kiwi_rag.workspace import kinds
 from kiwi_rag.workspace.place import Place
+from kiwi_rag.workspace.report import BEGUN, RUN
 
 _CHANGED = {"same": False, "changed": True, "elsewhere": None}
 PATH_SHARE = 0.05
@@ -76,7 +77,7 @@ class WorkspaceSearcher:
         place: Place,
         deadline: float = 10.0,
     ) -> None:
-        self._tier = tier
+        self.tier = tier
         self._embed = embed
         self._trust = trust
         self._audience = audience
@@ -99,13 +100,13 @@ class WorkspaceSearcher:
         check(asked_for)
         if query.alpha is not None and not 0 <= query.alpha <= 1:
             raise UsageError(f"alpha {query.alpha:g} is not between 0 and 1")
-        with span("kiwi.search", source=self._tier.name, limit=query.limit) as note:
-            run = _Run(self, query, Asked(self._tier, self._deadline), kinds.read(query.text))
+        with span("kiwi.search", source=self.tier.name, limit=query.limit) as note:
+            run = _Run(self, query, Asked(self.tier, self._deadline), kinds.read(query.text))
             reply = await run.reply(asked_for)
             note(hits=len(reply.hits), refused=len(reply.refused), complete=reply.complete)
             return reply
 
-    async def verified(self, ref_path: str, stored: StoredItem | None) -> _Verified:
+    def verified(self, ref_path: str, stored: StoredItem | None) -> _Verified:
         """Return a stored document's statement, verified.
 
         Raises
@@ -117,7 +118,7 @@ class WorkspaceSearcher:
             raise HitChanged(f"{ref_path} left the index while it was being searched")
         if stored.problem:
             raise HitChanged(stored.problem)
-        received = stored.admitted_at if self._tier.policy.received_now else None
+        received = stored.admitted_at if self.tier.policy.received_now else None
         read, signer = documents.verify(stored.envelope, self._trust, received)
         wanted = (self._audience, self._place.name, ref_path, stored.content_sha256, stored.digest)
         if (read.registry, read.workspace, read.path, read.content_sha256, digest_of(stored.envelope)) != wanted:
@@ -130,9 +131,9 @@ class WorkspaceSearcher:
         What others indexed need not be in this checkout.
         """
         try:
-            data, _ = self._place.read(path, self._tier.policy.max_bytes)
+            data, _ = self._place.read(path, self.tier.policy.max_bytes)
         except FileNotFoundError:
-            return "elsewhere" if self._tier.policy.received_now else "gone"
+            return "elsewhere" if self.tier.policy.received_now else "gone"
         except KiwiError:
             return "changed"
         return "same" if sha256_hex(data) == content_sha256 else "changed"
@@ -148,8 +149,9 @@ class _Run:
     question: kinds.Asked
 
     async def reply(self, asked_for: SearchQuery) -> DocumentReply:
-        question, read_as, _ = await ask_first(asked_for, [self.asked], self.searcher._embed)
+        question, read_as, _ = await ask_first(asked_for, [self.asked], self.searcher._embed, mend=False)
         question = await ask_candidates([self.asked], question)
+        unfinished = await self._is_unfinished()
         chosen = await self._chosen(question.statistics.passages and max_term_score(question.statistics))
         while len(chosen.hits) < self.query.limit and self._may_be_more(question.depth):
             question = await ask_deeper([self.asked], question, min(question.depth * DEEPER, MAX_DEPTH))
@@ -162,7 +164,15 @@ class _Run:
             tuple(chosen.refused),
             tuple(chosen.gone),
             read_as,
+            unfinished,
         )
+
+    async def _is_unfinished(self) -> bool:
+        """Whether the last run over the whole workspace was broken off, so that files may be missing."""
+        store = self.asked.tier.store
+        if not hasattr(store, "noted"):
+            return False
+        return bool(await self.asked.guard("statistics", store.noted(RUN)) == BEGUN)
 
     def _may_be_more(self, depth: int) -> bool:
         return self.asked.answers and depth < MAX_DEPTH and len(self.asked.candidates.items) >= depth
@@ -224,7 +234,7 @@ class _Chosen:
             searcher, asked = self._run.searcher, self._run.asked
             try:
                 stored = await asked.in_time(asked.tier.store.get(candidate.ref))
-                self._documents[path] = await searcher.verified(path, stored)
+                self._documents[path] = searcher.verified(path, stored)
             except FellSilent:
                 return None
             except Refused as error:

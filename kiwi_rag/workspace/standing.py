@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag.model import Filters, sha256_hex
+from kiwi_rag.errors import MalformedEnvelope, Refused
+from kiwi_rag.formats.documents import FILE_TYPES
+from kiwi_rag.model import Filters, StoredItem, sha256_hex
 from kiwi_rag.signing.documents import parse
 from kiwi_rag.stores.base import FileStore, StoreStatus
 from kiwi_rag.tiers import Tier
-from kiwi_rag.workspace.indexing import COMPLETE, RUN
 from kiwi_rag.workspace.place import Place
+from kiwi_rag.workspace.report import COMPLETE, RUN
+from kiwi_rag.workspace.searching import WorkspaceSearcher
 
 
 async def standing(place: Place, tier: Tier[FileStore] | None) -> Mapping[str, Any]:
@@ -25,7 +28,7 @@ async def standing(place: Place, tier: Tier[FileStore] | None) -> Mapping[str, A
         return _standing(place, StoreStatus(0, 0, ""), {}, "")
     status = await tier.store.status()
     documents = await tier.store.list(Filters())
-    types = Counter(parse(document.envelope).metadata.get("file_type", "") for document in documents)
+    types = Counter(map(_type_of, documents))
     kind = tier.store.capabilities.kind
     return _standing(place, status, dict(sorted(types.items())), await tier.store.noted(RUN), kind)
 
@@ -50,20 +53,34 @@ def _standing(
     }
 
 
-async def documents(tier: Tier[FileStore], filters: Filters) -> list[dict[str, Any]]:
-    """Return what the index holds of each document, in the order of their paths, JSON-ready.
+async def documents(searcher: WorkspaceSearcher, filters: Filters) -> tuple[list[dict[str, Any]], int]:
+    """Return what the index holds of each document that verifies, by path, JSON-ready; and how many do not.
 
     ``sha256`` is of the file, ``passages_sha256`` of the digests of its passages one after the other: two indexes that
     give the same hold the same.
     """
-    rows = []
-    for stored in await tier.store.list(filters):
-        read = parse(stored.envelope)
+    rows: list[dict[str, Any]] = []
+    refused = 0
+    for stored in await searcher.tier.store.list(filters):
+        try:
+            read = searcher.verified(stored.ref.item_id, stored).statement
+        except Refused:
+            refused += 1
+            continue
         passages = sha256_hex("".join(read.passages).encode())
         facts = {name: read.metadata.get(name, "") for name in ("file_type", "title", "service", "domain")}
         counted = {"passages": len(read.passages), "passages_sha256": passages}
         rows.append({"path": read.path, **facts, "sha256": read.content_sha256, **counted})
-    return rows
+    return rows, refused
+
+
+def _type_of(stored: StoredItem) -> str:
+    """Return a document's type for counting; nothing is verified, so nothing but a type's own name is returned."""
+    try:
+        said = parse(stored.envelope).metadata.get("file_type", "")
+    except MalformedEnvelope:
+        return "unreadable"
+    return said if said in FILE_TYPES else "unreadable"
 
 
 def _size(folder: Path) -> int:

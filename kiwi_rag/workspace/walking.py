@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kiwi_rag.errors import KiwiError, NotFound, SourceUnreadable
+from kiwi_rag.signing.documents import MAX_PATH_CHARACTERS, is_nameable
 from kiwi_rag.workspace.ignoring import Ignoring
 
 # By their suffixes no text; anything else is looked into before it is believed to be text.
@@ -54,14 +55,36 @@ def walk(root: Path) -> Iterator[FoundFile | NotWalked]:
     """
     if not root.is_dir():
         raise NotFound(f"{root} is no folder", hint="name the workspace's root: kiwi workspace index ROOT")
-    yield from _walk(root, root.resolve(), "", Ignoring.at_root())
+    yield from walk_below(root, "")
+
+
+def walk_below(root: Path, path: str) -> Iterator[FoundFile | NotWalked]:
+    """Yield the files below one folder of a workspace, as `walk` does; the folder itself is not held against patterns.
+
+    A stack, and no recursion: folders may be nested as deep as a file system lets them.
+    """
+    resolved = root.resolve()
+    ignoring = Ignoring.at_root()
+    for step in _steps(path)[:-1]:
+        ignoring = ignoring.below(root / step, step)
+    stack: list[_Open] = [iter([_Folder(path, ignoring)])]
+    while stack:
+        entry = next(stack[-1], None)
+        if entry is None:
+            stack.pop()
+        elif isinstance(entry, _Folder):
+            stack.append(_entries(root, resolved, entry))
+        else:
+            yield entry
 
 
 def look(root: Path, path: str) -> FoundFile | NotWalked | None:
     """Return the file at one path below the root, as `walk` would, patterns aside; None when there is none."""
+    if not is_nameable(path):
+        return _unnameable(path)
     try:
         entry = (root / path).lstat()
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     except OSError as error:
         return NotWalked(path, _unreadable(path, error))
@@ -77,10 +100,31 @@ def found(path: str, entry: os.stat_result) -> FoundFile:
     return FoundFile(path, entry.st_size, max(entry.st_mtime_ns, entry.st_ctime_ns))
 
 
-def _walk(folder: Path, root: Path, base: str, above: Ignoring) -> Iterator[FoundFile | NotWalked]:
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A folder that is still to be listed, and what counts in those above it."""
+
+    path: str
+    above: Ignoring
+
+
+_Open = Iterator["FoundFile | NotWalked | _Folder"]
+
+
+def _steps(path: str) -> list[str]:
+    """Return the folders on the way to a path, the root first, and the path itself."""
+    steps = path.split("/") if path else []
+    return ["", *("/".join(steps[:depth]) for depth in range(1, len(steps) + 1))]
+
+
+def _entries(root: Path, resolved: Path, folder: _Folder) -> _Open:
+    base = folder.path
     try:
-        ignoring = above.below(folder, base)
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        ignoring = folder.above.below(root / base, base)
+        with os.scandir(root / base) as listed:
+            entries = sorted(listed, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return
     except SourceUnreadable as error:
         yield NotWalked(base or ".", error)
         return
@@ -89,26 +133,41 @@ def _walk(folder: Path, root: Path, base: str, above: Ignoring) -> Iterator[Foun
         return
     for entry in entries:
         path = f"{base}/{entry.name}" if base else entry.name
-        yield from _entry(entry, root, path, ignoring)
+        found = _seen(entry, root, resolved, path, ignoring)
+        if found is not None:
+            yield found
 
 
-def _entry(entry: os.DirEntry[str], root: Path, path: str, ignoring: Ignoring) -> Iterator[FoundFile | NotWalked]:
+def _seen(
+    entry: os.DirEntry[str], root: Path, resolved: Path, path: str, ignoring: Ignoring
+) -> FoundFile | NotWalked | _Folder | None:
     try:
         is_folder = entry.is_dir(follow_symlinks=False)
         if ignoring.leaves_out(path, is_folder=is_folder or entry.is_dir()):
-            return
-        if is_folder:
-            yield from _walk(Path(entry.path), root, path, ignoring)
-        elif entry.is_symlink():
-            refused = _link(Path(entry.path[: -len(path) - 1]), root, path)
-            if refused:
-                yield refused
-        elif entry.is_file(follow_symlinks=False) and not _is_binary(entry.name):
-            yield found(path, entry.stat(follow_symlinks=False))
+            return None
+        if is_folder and is_nameable(path):
+            return _Folder(path, ignoring)
+        return _file(entry, root, resolved, path)
     except FileNotFoundError:  # deleted between listing and looking
-        return
+        return None
     except OSError as error:
-        yield NotWalked(path, _unreadable(path, error))
+        return NotWalked(path, _unreadable(path, error))
+
+
+def _file(entry: os.DirEntry[str], root: Path, resolved: Path, path: str) -> FoundFile | NotWalked | None:
+    if not is_nameable(path):
+        return _unnameable(path)
+    if entry.is_symlink():
+        return _link(root, resolved, path)
+    if entry.is_file(follow_symlinks=False) and not _is_binary(entry.name):
+        return found(path, entry.stat(follow_symlinks=False))
+    return None
+
+
+def _unnameable(path: str) -> NotWalked:
+    shown = path.encode("unicode_escape", "replace").decode("ascii")[:MAX_PATH_CHARACTERS]
+    error = SourceUnreadable(f"{shown} has a name that cannot be shown", hint="rename it")
+    return NotWalked(shown, error)
 
 
 def _link(root: Path, resolved: Path, path: str) -> NotWalked | None:

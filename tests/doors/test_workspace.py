@@ -85,7 +85,7 @@ def test_the_index_keeps_out_of_git(kiwi: Kiwi):
     told = subprocess.run(
         ["git", "status", "--porcelain", "-uall"], cwd=kiwi.cwd, capture_output=True, text=True, check=True
     )
-    assert told.stdout.splitlines() == ["?? .ai/.gitignore", "?? a.md"]
+    assert told.stdout.splitlines() == ["?? a.md"]
 
 
 def test_what_is_wrong_with_the_call_is_said(kiwi: Kiwi, tmp_path: Path):
