@@ -18,7 +18,7 @@ _TOKENS = 190
 class _Group:
     """Sections that become one: kind and heading of the whole, its first section and its characters.
 
-    ``tokens`` are its word pieces, 0 until somebody asks.
+    ``tokens`` are its word pieces, 0 until somebody asks; ``bare`` says that it is headings and nothing else.
     """
 
     kind: str
@@ -27,6 +27,7 @@ class _Group:
     end_line: int
     size: int
     tokens: int = 0
+    bare: bool = False
 
     def counted(self) -> int:
         """Return about how many word pieces it has."""
@@ -37,12 +38,14 @@ def merged(sections: Sequence[Section], lines: Sequence[str]) -> Iterator[Sectio
     """Yield the sections, those under ``TINY`` characters joined to a neighbour while both fit into a passage.
 
     A tiny section joins the neighbour with which it shares more of its headings, the one before it where that is
-    equal. A joined section has the kind of its larger part, and the headings that its parts have in common, or the
-    larger part's where one path begins the other. `lines` are the document's.
+    equal. A heading with nothing below it but deeper ones joins the first of these, whatever its size. A joined
+    section has the kind of its larger part, and the headings that its parts have in common, or the larger part's where
+    one path begins the other. `lines` are the document's.
     """
     current: _Group | None = None
     for section, following in zip(sections, (*sections[1:], None), strict=False):
-        group = _Group(section.kind, section.heading, section, section.end_line, len(section.text))
+        size, bare = len(section.text), _is_bare(section)
+        group = _Group(section.kind, section.heading, section, section.end_line, size, bare=bare)
         if current and _joins(current, group, following):
             current = _joined(current, group)
             continue
@@ -55,6 +58,8 @@ def merged(sections: Sequence[Section], lines: Sequence[str]) -> Iterator[Sectio
 
 def _joins(first: _Group, second: _Group, following: Section | None) -> bool:
     apart = second.first.start_line <= first.end_line  # pieces of one long line
+    if not apart and first.bare and second.heading[: len(first.heading)] == first.heading:
+        return True
     if apart or first.size + second.size >= SIZE or min(first.size, second.size) >= TINY:
         return False
     shared = _relation(first.heading, second.heading)
@@ -62,12 +67,21 @@ def _joins(first: _Group, second: _Group, following: Section | None) -> bool:
     return shared > 0 and not closer and first.counted() + second.counted() <= _TOKENS
 
 
+def _is_bare(section: Section) -> bool:
+    """Whether it is a heading of Markdown and nothing below it: found by itself, it would answer nothing."""
+    text = section.text.strip()
+    return bool(section.heading) and text.startswith("#") and "\n" not in text
+
+
 def _joined(first: _Group, second: _Group) -> _Group:
     larger = first if first.size >= second.size else second
     common = _common(first.heading, second.heading)
     heading = larger.heading if common in (first.heading, second.heading) else common
     size, tokens = first.size + second.size, first.counted() + second.counted()
-    return replace(first, kind=larger.kind, heading=heading, end_line=second.end_line, size=size, tokens=tokens)
+    bare = first.bare and second.bare
+    return replace(
+        first, kind=larger.kind, heading=heading, end_line=second.end_line, size=size, tokens=tokens, bare=bare
+    )
 
 
 def _section(group: _Group, lines: Sequence[str]) -> Section:

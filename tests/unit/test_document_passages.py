@@ -182,3 +182,11 @@ def test_chunks_repeat_from_the_start_of_a_sentence_or_a_word() -> None:
 def test_sizes_that_cannot_be_kept_are_refused(size: int, overlap: int) -> None:
     with pytest.raises(UsageError):
         TextChunker(size, overlap)
+
+
+def test_a_heading_with_nothing_below_it_is_no_passage_of_its_own() -> None:
+    content = "# Guide\n\n## Breaking changes\n\n### First\n\n" + "It was renamed. " * 80 + "\n\n## Next\n\nMore.\n"
+    found = split_markdown(content)
+    assert not [p for p in found if p.text.strip() in ("# Guide", "## Breaking changes")]
+    assert found[0].text.startswith("# Guide\n\n## Breaking changes\n\n### First")
+    assert found[0].heading[-1] == "First"
