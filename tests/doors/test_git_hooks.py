@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from kiwi_rag.clients.hook_text import HOOKS
 from tests.doors.conftest import Kiwi
 
 
@@ -40,11 +39,11 @@ def commit(kiwi: Kiwi, path: str, text: str) -> None:
 
 
 def documents(kiwi: Kiwi, wanted: int) -> int:
-    """Wait for a number of documents beside the hooks, which are files of the repository, too."""
+    """Wait for a number of documents."""
     found = -1
     for _ in range(30):
         wait_for_runs(kiwi)
-        found = kiwi.json("workspace", "stats")["documents"] - len(HOOKS)
+        found = kiwi.json("workspace", "stats")["documents"]
         if found == wanted:
             break
     return found
