@@ -12,9 +12,10 @@ import click
 from kiwi_rag import present
 from kiwi_rag.cli.session import Session
 from kiwi_rag.clients.files import Backups
-from kiwi_rag.clients.marked import PARAGRAPH
+from kiwi_rag.clients.marked import paragraph
 from kiwi_rag.clients.places import Surroundings
 from kiwi_rag.clients.plan import Change, carry_out, make_plan
+from kiwi_rag.clients.server import TOOLSETS
 from kiwi_rag.clients.table import CLIENTS, VSCODE_TASKS, Client
 from kiwi_rag.config import PROJECT_FOLDER, find_project, home_of, process_environment
 from kiwi_rag.errors import UsageError
@@ -31,32 +32,43 @@ Example: kiwi setup claude --project     .mcp.json and CLAUDE.md of this project
 @click.argument("client", type=click.Choice(list(CLIENTS)))
 @click.option("--project", is_flag=True, help="This project's files, for everybody who works on it, in place of yours.")
 @click.option("--tasks", is_flag=True, help="Of VS Code, the project's tasks instead: watch and index the workspace.")
+@click.option("--toolsets", default=TOOLSETS, show_default=True, help="What the server offers, separated by commas.")
 @click.option("--remove", is_flag=True, help="Take Kiwi's part out again.")
 @click.option("--dry-run", is_flag=True, help="Print the changes as a unified diff; write nothing.")
 @click.pass_obj
-def setup(session: Session, client: str, project: bool, tasks: bool, remove: bool, dry_run: bool) -> None:
+def setup(
+    session: Session, client: str, project: bool, tasks: bool, toolsets: str, remove: bool, dry_run: bool
+) -> None:
     """Make a client start Kiwi as its MCP server, and tell its agent to ask Kiwi before it reads files."""
+    from kiwi_rag.mcp.toolsets import named
+
     if tasks and client != "vscode":
         raise UsageError(f"{CLIENTS[client].title} has no tasks", hint="kiwi setup vscode --tasks")
-    known, around = VSCODE_TASKS if tasks else CLIENTS[client], _surroundings(session)
+    toolsets = ",".join(named(toolsets))
+    known, around = VSCODE_TASKS if tasks else CLIENTS[client], _surroundings(session, anywhere=tasks)
     project = project or tasks
     _refuse_wrong_level(known, around, project)
     backups = Backups(home_of(process_environment()) / "clients")
     if dry_run:
-        plan = make_plan(known, around, backups, project=project, remove=remove)
+        plan = make_plan(known, around, backups, project=project, remove=remove, toolsets=toolsets)
     else:
         with backups.locked():
-            plan = make_plan(known, around, backups, project=project, remove=remove)
+            plan = make_plan(known, around, backups, project=project, remove=remove, toolsets=toolsets)
             carry_out(plan, backups, project=project)
     _report(session, plan, backups, dry_run)
     if plan and not (dry_run or remove):
-        _advise(session, known, project)
+        _advise(session, known, project, toolsets)
 
 
-def _surroundings(session: Session) -> Surroundings:
+def _surroundings(session: Session, *, anywhere: bool) -> Surroundings:
     environ = process_environment()
     found = session.project / PROJECT_FOLDER if session.project else find_project(Path.cwd(), home_of(environ))
-    return Surroundings(Path.home(), found.absolute().parent if found else None, sys.platform, environ)
+    project = found.absolute().parent if found else None
+    if project is None and anywhere:
+        from kiwi_rag.workspace.commits import git_root
+
+        project = git_root(Path.cwd()) or Path.cwd()
+    return Surroundings(Path.home(), project, sys.platform, environ)
 
 
 def _refuse_wrong_level(client: Client, around: Surroundings, project: bool) -> None:
@@ -95,11 +107,11 @@ def _kept(change: Change, backups: Backups) -> str | None:
     return str(backups.place(change.file.path)) if has_old else None
 
 
-def _advise(session: Session, client: Client, project: bool) -> None:
+def _advise(session: Session, client: Client, project: bool, toolsets: str) -> None:
     if project and shutil.which("kiwi") is None:
         session.say(
             "kiwi is not on your PATH, where the client will look for it: uv tool install PATH-OF-KIWI, or pipx"
         )
     if client.without_rules and not project:
-        session.say(f"{client.without_rules}:\n    {PARAGRAPH}")
+        session.say(f"{client.without_rules}:\n    {paragraph(toolsets)}")
     session.say(f"next: {client.then}")

@@ -6,6 +6,7 @@ import click
 
 from kiwi_rag.app import App
 from kiwi_rag.cli.session import DONE, Session
+from kiwi_rag.mcp.toolsets import DEFAULT
 
 _EXAMPLES = """\b
 Example: kiwi mcp                            serve the client that starts it, over stdio
@@ -15,7 +16,7 @@ Example: kiwi mcp                            serve the client that starts it, ov
 
 
 @click.command(epilog=_EXAMPLES)
-@click.option("--toolsets", default="items", show_default=True, help="What to offer, separated by commas.")
+@click.option("--toolsets", default=DEFAULT, show_default=True, help="What to offer, separated by commas.")
 @click.option("--allow-write", is_flag=True, help="Offer tools that change something, too.")
 @click.option("--http", is_flag=True, help="Serve streamable HTTP in place of stdio.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen, with --http.")
@@ -33,15 +34,15 @@ def mcp(
     token: str | None,
     names: tuple[str, ...],
 ) -> int:
-    """Serve the Model Context Protocol: search, read and check items, for agents."""
-    from kiwi_rag.mcp.toolsets import load
+    """Serve the Model Context Protocol: search, read and check items, search this repository, for agents."""
+    from kiwi_rag.mcp.toolsets import load, named
     from kiwi_rag.mcp.wire import Wire
 
-    offered = load(toolsets, allow_write=allow_write)
-
+    chosen = named(toolsets)
     wire = None if http else Wire()
     if wire:
-        wire.greet()
+        wire.greet(chosen)
+    offered = load(toolsets, allow_write=allow_write)
 
     async def serve(app: App) -> int:
         from kiwi_rag.mcp.house import House

@@ -60,7 +60,7 @@ class Served:
             await asyncio.to_thread(importlib.import_module, "kiwi_rag.mcp.server")
             app = await asyncio.to_thread(request.open, {})
             async with self._apps.lend(app) as lent:
-                await _speak(lent, request.toolsets or "items", accept)
+                await _speak(lent, request.toolsets, accept)
         except (ImportError, KiwiError) as error:
             raise NotServed(f"the session cannot begin: {error}") from error
 
@@ -148,9 +148,9 @@ def _run(around: _Callers) -> Message:
 async def _speak(app: App, toolsets: str, accept: Callable[[], Awaitable[Wire]]) -> None:
     from kiwi_rag.mcp.house import House
     from kiwi_rag.mcp.stdio import serve_lines
-    from kiwi_rag.mcp.toolsets import load
+    from kiwi_rag.mcp.toolsets import DEFAULT, load
 
-    offered = load(toolsets)
+    offered = load(toolsets or DEFAULT)
     house = House(app)
     try:
         await serve_lines(house, offered, _Lines(await accept()))

@@ -12,7 +12,7 @@ from kiwi_rag.clients.jsonc import JsonServers
 from kiwi_rag.clients.marked import Paragraph
 from kiwi_rag.clients.places import Surroundings
 from kiwi_rag.clients.refusals import Malformed, MalformedClientFile, NameTaken
-from kiwi_rag.clients.server import NAME, Server, starting_command
+from kiwi_rag.clients.server import NAME, TOOLSETS, Server, starting_command
 from kiwi_rag.clients.table import Client
 from kiwi_rag.clients.tasks import JsonTasks
 from kiwi_rag.clients.toml import TomlServers
@@ -47,10 +47,10 @@ class Change:
         return "\n".join(lines)
 
 
-def make_plan(
-    client: Client, around: Surroundings, backups: Backups, *, project: bool, remove: bool
+def make_plan(  # noqa: PLR0913  # what is asked for, by name
+    client: Client, around: Surroundings, backups: Backups, *, project: bool, remove: bool, toolsets: str = TOOLSETS
 ) -> Sequence[Change]:
-    """Return what setting a client up, or taking Kiwi out of it, changes; nothing is written.
+    """Return what setting a client up with `toolsets`, or taking Kiwi out of it, changes; nothing is written.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def make_plan(
         When one of its files cannot be read, is malformed, or has another server of Kiwi's name.
     """
     changes = []
-    for path, editor in _editors(client, around, project=project):
+    for path, editor in _editors(client, around, project=project, toolsets=toolsets):
         file = ClientFile.read(path, around.may_lead_into(project=project))
         try:
             change = _taken(file, editor, backups) if remove else _put(file, editor)
@@ -84,14 +84,14 @@ def carry_out(plan: Sequence[Change], backups: Backups, *, project: bool) -> Non
         change.file.write(change.after, 0o644 if project else 0o600)
 
 
-def _editors(client: Client, around: Surroundings, *, project: bool) -> Iterator[tuple[Path, Editor]]:
+def _editors(client: Client, around: Surroundings, *, project: bool, toolsets: str) -> Iterator[tuple[Path, Editor]]:
     level = client.project if project and client.project else client.user
     # What a project's files say has to be right on everybody's machine.
     command = [NAME] if project else starting_command(around.environ.get("PATH"), by_name=client.sees_path)
-    server = Server(command[0], (*command[1:], *level.args), level.extra)
+    server = Server(command[0], (*command[1:], *level.args), level.extra, toolsets)
     yield around.file(level.config), client.format(client.key, server)
     if level.rules:
-        yield around.file(level.rules), Paragraph(level.head)
+        yield around.file(level.rules), Paragraph(level.head, toolsets)
 
 
 def _put(file: ClientFile, editor: Editor) -> Change:
@@ -107,7 +107,7 @@ def _taken(file: ClientFile, editor: Editor, backups: Backups) -> Change:
     after: bytes | None = file.encoded(left)
     if left == text:
         after = file.data
-    elif before.data is not None and editor.put(before.text()) == text:
+    elif before.data is not None and editor.take(editor.put(before.text())) == left:  # whatever Kiwi's part said
         after = before.data
     elif before.data is None and left == editor.take(editor.put("")):
         after = None

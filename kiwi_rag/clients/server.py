@@ -13,6 +13,9 @@ from kiwi_rag.clients.refusals import NameTaken
 
 NAME = "kiwi"
 VERB = "mcp"
+TOOLSETS = "items,workspace"
+"""What a server offers unless it is told otherwise."""
+_OPTION = "--toolsets"
 MODULE = "kiwi_rag.cli"
 
 
@@ -28,28 +31,43 @@ class Server:
         Its arguments, up to and with ``mcp``.
     extra
         What else the client wants said: ``type``, ``cwd``.
+    toolsets
+        What it offers, separated by commas.
     """
 
     command: str = NAME
     args: Sequence[str] = (VERB,)
     extra: Mapping[str, str] = field(default_factory=dict)
+    toolsets: str = TOOLSETS
 
     def merged(self, there: Any) -> dict[str, Any]:
         """Return the entry to write where `there` stands now, or None does.
 
-        What somebody added to Kiwi's entry stays: other keys, and arguments behind ``mcp``.
+        What somebody added to Kiwi's entry stays: other keys, and arguments behind ``mcp`` but the toolsets.
 
         Raises
         ------
         NameTaken
             When `there` starts something else.
         """
+        args = [*self.args, _OPTION, self.toolsets]
         if there is None:
-            return {**self.extra, "command": self.command, "args": list(self.args)}
+            return {**self.extra, "command": self.command, "args": args}
         if not starts_kiwi(there):
             raise NameTaken(f"there already is a server named {NAME!r}, and it is not this one")
-        added = there["args"][there["args"].index(VERB) + 1 :]
-        return {**self.extra, **there, "command": self.command, "args": [*self.args, *added]}
+        added = _without_toolsets(there["args"][there["args"].index(VERB) + 1 :])
+        return {**self.extra, **there, "command": self.command, "args": [*args, *added]}
+
+
+def _without_toolsets(args: Sequence[Any]) -> Sequence[Any]:
+    left: list[Any] = []
+    words = iter(args)
+    for word in words:
+        if word == _OPTION:
+            next(words, None)
+        elif not str(word).startswith(f"{_OPTION}="):
+            left.append(word)
+    return left
 
 
 def starts_kiwi(entry: Any) -> bool:

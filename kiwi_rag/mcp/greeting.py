@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from kiwi_rag import __version__
-from kiwi_rag.mcp.instructions import INSTRUCTIONS, NAME, TITLE
+from kiwi_rag.mcp.instructions import NAME, TITLE, instructions
 
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Those that begin with ``initialize``; who asks for another is offered the last."""
@@ -18,8 +19,8 @@ _CAPABILITIES = {
 }
 
 
-def greeting(line: bytes) -> dict[str, Any] | None:
-    """Return the answer to a line, None when it is no plain ``initialize``."""
+def greeting(line: bytes, toolsets: Iterable[str]) -> dict[str, Any] | None:
+    """Return the answer to a line of a server that offers these toolsets, None when it is no plain ``initialize``."""
     try:
         message = json.loads(line)
         params = message["params"]
@@ -34,13 +35,13 @@ def greeting(line: bytes) -> dict[str, Any] | None:
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    return {"jsonrpc": "2.0", "id": message["id"], "result": _result(version)} if plain else None
+    return {"jsonrpc": "2.0", "id": message["id"], "result": _result(version, toolsets)} if plain else None
 
 
-def _result(version: str) -> dict[str, Any]:
+def _result(version: str, toolsets: Iterable[str]) -> dict[str, Any]:
     return {
         "capabilities": _CAPABILITIES,
-        "instructions": INSTRUCTIONS,
+        "instructions": instructions(toolsets),
         "protocolVersion": version if version in VERSIONS else VERSIONS[-1],
         "serverInfo": {"name": NAME, "title": TITLE, "version": __version__},
     }

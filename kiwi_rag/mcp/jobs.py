@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kiwi_rag.errors import KiwiError, NotFound
+from kiwi_rag.errors import KiwiError, NotFound, StoreBusy
+from kiwi_rag.mcp import threads
 
 State = Literal["running", "done", "failed", "cancelled"]
 STEP_SECONDS = 1.0
+CANCEL_SECONDS = 5.0
+"""How long a cancelled job is waited for; what hangs in a thread cannot be stopped."""
 Tell = Callable[[str], Awaitable[None]]
 MAX_KEPT = 32
 """Jobs that are remembered after their end."""
+_LOOK_SECONDS = 0.05
+_UNEXPECTED = "an error that Kiwi did not expect"
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Job:
-    """One piece of long work. ``done`` of ``total`` steps are made; ``result`` and ``error`` are set at its end."""
+    """One piece of long work. ``done`` of ``total`` steps are made; ``result`` or ``error`` is set at its end.
+
+    ``stopping`` says that it was cancelled, which it may not have heard yet; ``calls`` are its calls in threads that
+    have not ended.
+    """
 
     name: str
     id: str = field(default_factory=lambda: secrets.token_hex(6))
@@ -29,15 +40,17 @@ class Job:
     result: Mapping[str, Any] | None = None
     error: KiwiError | None = None
     task: asyncio.Task[None] | None = None
+    stopping: bool = False
+    calls: set[Future[Any]] = field(default_factory=set)
 
     @property
     def state(self) -> State:
-        """Where it stands."""
-        if self.task is None or not self.task.done():
+        """Where it stands; a cancelled one runs until its last thread has ended."""
+        if self.task is None or not self.task.done() or self.calls:
             return "running"
         if self.task.cancelled():
             return "cancelled"
-        return "failed" if self.error else "done"
+        return "done" if self.result is not None else "failed"
 
     def planned(self, total: int) -> Callable[[int], None]:
         """Note how many steps there are; return what to call as they are made."""
@@ -53,17 +66,32 @@ Work = Callable[[Job], Awaitable[Mapping[str, Any]]]
 
 
 class Jobs:
-    """The jobs of one server."""
+    """The jobs of one server, of which one runs at a time."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
 
+    @property
+    def running(self) -> Job | None:
+        """The job that runs, if one does."""
+        return next((job for job in self._jobs.values() if job.state == "running"), None)
+
     def start(self, name: str, work: Work) -> Job:
-        """Start a job and return it; what it raises becomes its error."""
+        """Start a job and return it; what it raises becomes its error.
+
+        Raises
+        ------
+        StoreBusy
+            When one runs: it may be the one that is wanted, or has to end first.
+        """
+        if running := self.running:
+            state = "is being cancelled, and has not ended" if running.stopping else "is running"
+            hint = f'ask about it with job "{running.id}", and call again when it has ended; or cancel it'
+            raise StoreBusy(f"job {running.id} ({running.name}) {state}", hint=hint)
+        threads.install()
         job = Job(name)
         job.task = asyncio.create_task(_run(job, work))
-        ended = [other.id for other in self._jobs.values() if other.state != "running"]
-        for old in ended[: max(0, len(ended) - MAX_KEPT + 1)]:
+        for old in list(self._jobs)[: max(0, len(self._jobs) - MAX_KEPT + 1)]:
             del self._jobs[old]
         self._jobs[job.id] = job
         return job
@@ -81,32 +109,45 @@ class Jobs:
         except KeyError as error:
             raise NotFound(f"there is no job {job_id[:40]!r}", hint="leave out job to start one") from error
 
-    async def cancel(self, job: Job) -> None:
-        """Stop a job and wait for its end; what it has stored stays."""
+    async def cancel(self, job: Job, seconds: float = CANCEL_SECONDS) -> None:
+        """Stop a job and wait up to `seconds` for its end; what it has stored stays."""
         if job.task and not job.task.done():
+            job.stopping = True
             job.task.cancel()
-            await asyncio.wait([job.task])
+        await _ended(job, seconds)
 
     async def close(self) -> None:
-        """Stop all jobs."""
-        for job in list(self._jobs.values()):
-            await self.cancel(job)
+        """Stop the job that runs."""
+        if running := self.running:
+            await self.cancel(running)
 
 
 async def wait(job: Job, seconds: float, tell: Tell) -> None:
     """Wait for a job's end, up to `seconds`, telling every second how far it is."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
-    while job.task and not job.task.done() and loop.time() < until:
-        await asyncio.wait([job.task], timeout=min(STEP_SECONDS, max(0.0, until - loop.time())))
-        if not job.task.done():
+    while job.state == "running" and loop.time() < until:
+        await _ended(job, min(STEP_SECONDS, until - loop.time()))
+        if job.state == "running":
             await tell(f"{job.name}: {job.done} of {job.total} files" if job.total else f"{job.name}: looking at files")
 
 
+async def _ended(job: Job, seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    if job.task:
+        await asyncio.wait([job.task], timeout=max(0.0, seconds))
+    while job.state == "running" and loop.time() < until:  # noqa: ASYNC110  # its threads set no event of this loop
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
 async def _run(job: Job, work: Work) -> None:
-    with contextlib.suppress(KiwiError):
-        try:
-            job.result = await work(job)
-        except KiwiError as error:
-            job.error = error
-            raise
+    threads.OWN.set(job.calls)
+    try:
+        job.result = await work(job)
+    except KiwiError as error:
+        job.error = error
+    except Exception as error:  # noqa: BLE001  # of whatever library; its words may quote anything, and are not told
+        job.error = KiwiError(_UNEXPECTED, hint="kiwi status tells what failed; start it again")
+        facts = {"tool": job.name, "outcome": "failed", "code": type(error).__name__}
+        _LOG.error(_UNEXPECTED, extra=facts)  # a trace would show what files hold

@@ -18,7 +18,7 @@ from kiwi_rag.embedding.base import well_formed
 from kiwi_rag.errors import KiwiError, NotFound, RegistryRefused, RegistryUnreachable, UsageError
 from kiwi_rag.mcp.calls import recorded
 from kiwi_rag.mcp.house import House
-from kiwi_rag.mcp.instructions import INSTRUCTIONS, NAME, TITLE
+from kiwi_rag.mcp.instructions import NAME, TITLE, instructions
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext as Context
@@ -52,7 +52,7 @@ def build(house: House, offered: Toolset) -> Server[Any]:
         NAME,
         version=__version__,
         title=TITLE,
-        instructions=INSTRUCTIONS,
+        instructions=instructions(offered.names),
         cache_hints=_FRESH,
         lifespan=lifespan,
         on_list_tools=door.list_tools,

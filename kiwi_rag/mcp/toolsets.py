@@ -20,6 +20,9 @@ TOOLSETS = {
 }
 """Name → module."""
 
+DEFAULT = "items,workspace"
+"""What is offered unless a server is told otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listed:
@@ -60,11 +63,12 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Toolset:
-    """What a room offers to agents."""
+    """What a room offers to agents; ``names`` are those of the toolsets that it was put together from."""
 
     tools: Sequence[Tool]
     resources: Sequence[ResourceTemplate] = ()
     prompts: Sequence[Prompt] = ()
+    names: Sequence[str] = ()
 
     def __add__(self, other: Toolset) -> Toolset:
         return Toolset(
@@ -72,18 +76,30 @@ class Toolset:
         )
 
 
-def load(named: str, *, allow_write: bool = False) -> Toolset:
-    """Return the toolsets named in a list with commas as one; tools that change something only with `allow_write`.
+def named(text: str) -> Sequence[str]:
+    """Return the toolsets that a list with commas names, each once; none is loaded.
 
     Raises
     ------
     UsageError
         When there is none of a name.
     """
-    names = [name.strip() for name in named.split(",") if name.strip()]
+    names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in TOOLSETS]
     if unknown or not names:
         raise UsageError(f"there is no toolset {', '.join(unknown) or 'named'}", hint=", ".join(TOOLSETS))
-    offered: Any = sum((import_module(TOOLSETS[name]).toolset() for name in dict.fromkeys(names)), Toolset(()))
+    return list(dict.fromkeys(names))
+
+
+def load(text: str, *, allow_write: bool = False) -> Toolset:
+    """Return the toolsets that a list with commas names as one; tools that change something only with `allow_write`.
+
+    Raises
+    ------
+    UsageError
+        When there is none of a name.
+    """
+    names = named(text)
+    offered: Any = sum((import_module(TOOLSETS[name]).toolset() for name in names), Toolset(()))
     tools = [tool for tool in offered.tools if allow_write or tool.effects.read_only or tool.rebuildable]
-    return Toolset(tools, offered.resources, offered.prompts)
+    return Toolset(tools, offered.resources, offered.prompts, names)

@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from itertools import chain
@@ -40,10 +40,12 @@ class Wire:
         self._writing = threading.Lock()
         self._first = b""
         self._answered: str | int | None = None
+        self._toolsets: Sequence[str] = ()
         self._greeting = threading.Thread(target=self._greet, name="greeting", daemon=True)
 
-    def greet(self) -> None:
-        """Begin to wait for the first line; it is answered while the caller goes on."""
+    def greet(self, toolsets: Sequence[str]) -> None:
+        """Begin to wait for the first line; it is answered, as a server of `toolsets`, while the caller goes on."""
+        self._toolsets = toolsets
         self._greeting.start()
 
     def lines(self) -> Iterator[str]:
@@ -68,7 +70,7 @@ class Wire:
 
     def _greet(self) -> None:
         self._first = self._reader.readline(MAX_LINE + 1)
-        answer = greeting(self._first)
+        answer = greeting(self._first, self._toolsets)
         if answer is not None:
             self._send(json.dumps(answer) + "\n")
             self._answered = answer["id"]

@@ -168,8 +168,8 @@ class _Run:
                 self.report.skipped[path] = "there is no such file that is text"
 
     def _known_at(self, paths: Sequence[str]) -> Sequence[str]:
-        """Return the indexed files at some paths, and below those that are not there: they may have been folders."""
-        lost = tuple(f"{path}/" for path in paths if not (self.place.root / path).exists())
+        """Return the indexed files at some paths, and below them: they are folders, or may have been."""
+        lost = tuple(f"{path}/" for path in paths if not (self.place.root / path).is_file())
         named = set(paths)
         return [path for path in self.known if path in named or path.startswith(lost)]
 

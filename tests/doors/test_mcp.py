@@ -17,7 +17,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from tests.doors.conftest import Kiwi, note
 from tests.doors.mcp_server import post, read_answer, serving
 
-TOOLS = {"kiwi_search", "kiwi_get", "kiwi_validate", "kiwi_status"}
+TOOLS = {"kiwi_search", "kiwi_get", "kiwi_validate", "kiwi_status", "workspace_search", "workspace_index_stats"}
 
 
 @asynccontextmanager
@@ -33,7 +33,7 @@ async def connected(kiwi: Kiwi, *arguments: str):
 async def test_from_initialise_to_a_verified_hit(acme: Kiwi) -> None:
     async with connected(acme) as client:
         assert client.server_info.name == "kiwi"
-        assert "kiwi_search" in (client.instructions or "")
+        assert all(name in (client.instructions or "") for name in ("kiwi_search", "workspace_search"))
         tools = (await client.list_tools()).tools
         assert {tool.name for tool in tools} == TOOLS
 
@@ -262,7 +262,7 @@ def test_initialise_is_answered_once(talking) -> None:
     assert greeted["id"] == 1
     talking.stdin.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}) + "\n")
     (listed,) = answers(talking, json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}) + "\n")
-    assert (listed["id"], len(listed["result"]["tools"])) == (2, 4)
+    assert (listed["id"], len(listed["result"]["tools"])) == (2, 6)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -313,15 +313,16 @@ async def test_pages_hold_every_hit_once_though_a_signer_may_have_only_half_of_a
     assert len(every) == len(set(every)) == 12
 
 
-def test_the_early_answer_is_the_one_that_the_sdk_gives(acme: Kiwi) -> None:
+@pytest.mark.parametrize("toolsets", [["items", "workspace"], ["documents"]])
+def test_the_early_answer_is_the_one_that_the_sdk_gives(acme: Kiwi, toolsets: list[str]) -> None:
     from kiwi_rag.mcp.greeting import VERSIONS, greeting
 
     assert VERSIONS == HANDSHAKE_PROTOCOL_VERSIONS
-    with serving(acme) as url:
+    with serving(acme, "--toolsets", ",".join(toolsets)) as url:
         for version in (*VERSIONS, "1999-01-01", LATEST_MODERN_VERSION):
             status, _, text = post(url, json.loads(initialize(version)))
             assert status == 200, text
-            assert read_answer(text) == greeting(initialize(version).encode())
+            assert read_answer(text) == greeting(initialize(version).encode(), toolsets)
 
 
 def test_what_is_no_message_is_answered_and_the_server_lives(talking) -> None:

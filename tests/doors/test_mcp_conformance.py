@@ -80,7 +80,8 @@ def test_the_inspector_lists_and_calls_the_tools_over_stdio(acme: Kiwi, tmp_path
     run = inspect("--method", "tools/list")
     assert run.returncode == 0, run.stderr
     tools = {tool["name"]: tool for tool in json.loads(run.stdout)["tools"]}
-    assert set(tools) == {"kiwi_search", "kiwi_get", "kiwi_validate", "kiwi_status"}
+    items = {"kiwi_search", "kiwi_get", "kiwi_validate", "kiwi_status"}
+    assert set(tools) == items | {"workspace_search", "workspace_index_stats"}
     assert tools["kiwi_search"]["outputSchema"]["type"] == "object"
     run = inspect("--method", "tools/call", "--tool-name", "kiwi_search", "--tool-arg", "query=undo a bad release")
     assert run.returncode == 0, run.stderr

@@ -32,7 +32,7 @@ def test_a_project_is_set_up_from_a_folder_below_it_and_a_second_time_nothing_ch
     assert "next: start claude anew" in first.stderr
     servers = json.loads((root / ".mcp.json").read_text())["mcpServers"]
     assert list(servers) == ["gh", "kiwi"]
-    assert servers["kiwi"] == {"type": "stdio", "command": "kiwi", "args": ["mcp"]}
+    assert servers["kiwi"] == {"type": "stdio", "command": "kiwi", "args": ["mcp", "--toolsets", "items,workspace"]}
     before = contents(project)
     assert "nothing to change" in project.run("setup", "claude", "--project").stderr
     assert contents(project) == before
@@ -68,6 +68,17 @@ def test_the_command_that_is_written_starts_this_kiwi(project: Kiwi) -> None:
     asked = [entry["command"], *entry["args"], "--help"]
     done = subprocess.run(asked, capture_output=True, text=True, env=project.environment(), timeout=60, check=True)
     assert "Model Context Protocol" in done.stdout
+
+
+def test_toolsets_are_chosen_and_an_agent_is_told_of_those_alone(project: Kiwi) -> None:
+    project.run("setup", "claude", "--project", "--toolsets", "workspace, documents")
+    entry = json.loads((project.cwd / ".mcp.json").read_text())["mcpServers"]["kiwi"]
+    assert entry["args"] == ["mcp", "--toolsets", "workspace,documents"]
+    told = (project.cwd / "CLAUDE.md").read_text()
+    assert "`workspace_search`" in told
+    assert "kiwi_search" not in told
+    refused = project.run("setup", "claude", "--project", "--toolsets", "everything", expect=2)
+    assert "items, workspace, documents" in refused.stderr
 
 
 def test_a_malformed_file_is_named_with_its_line_and_left_as_it_is(project: Kiwi) -> None:

@@ -18,7 +18,9 @@ from kiwi_rag.clients.marked import BEGIN, PARAGRAPH
 from kiwi_rag.clients.places import Surroundings
 from kiwi_rag.clients.plan import Change, carry_out, make_plan
 from kiwi_rag.clients.refusals import ClientFileError, MalformedClientFile, NameTaken
+from kiwi_rag.clients.server import TOOLSETS
 from kiwi_rag.clients.table import CLIENTS
+from kiwi_rag.mcp.toolsets import DEFAULT
 from tests.shared import ROOT
 
 
@@ -35,12 +37,15 @@ class Desk:
         self.around = Surroundings(self.home, self.project, "linux", {"PATH": str(self.bin), **environ})
         self.backups = Backups(self.home / ".ai/clients")
 
-    def plan(self, client: str, *, project: bool = True, remove: bool = False) -> list[Change]:
-        return list(make_plan(CLIENTS[client], self.around, self.backups, project=project, remove=remove))
+    def plan(
+        self, client: str, *, project: bool = True, remove: bool = False, toolsets: str = TOOLSETS
+    ) -> list[Change]:
+        asked = {"project": project, "remove": remove, "toolsets": toolsets}
+        return list(make_plan(CLIENTS[client], self.around, self.backups, **asked))
 
-    def run(self, client: str, *, project: bool = True, remove: bool = False) -> list[Path]:
+    def run(self, client: str, *, project: bool = True, remove: bool = False, toolsets: str = TOOLSETS) -> list[Path]:
         with self.backups.locked():
-            plan = self.plan(client, project=project, remove=remove)
+            plan = self.plan(client, project=project, remove=remove, toolsets=toolsets)
             carry_out(plan, self.backups, project=project)
         return [change.file.path for change in plan]
 
@@ -82,10 +87,11 @@ USER_FILES = {
     "continue": (".continue/mcpServers/kiwi.json", ".continue/rules/kiwi.md"),
     "codex": (".codex/config.toml", ".codex/AGENTS.md"),
 }
+ARGS = ["mcp", "--toolsets", "items,workspace"]
 EXPECTED = {
-    "cursor": {"type": "stdio", "command": "kiwi", "args": ["--project", "${workspaceFolder}", "mcp"]},
-    "vscode": {"type": "stdio", "cwd": "${workspaceFolder}", "command": "kiwi", "args": ["mcp"]},
-    "codex": {"command": "kiwi", "args": ["mcp"]},
+    "cursor": {"type": "stdio", "command": "kiwi", "args": ["--project", "${workspaceFolder}", *ARGS]},
+    "vscode": {"type": "stdio", "cwd": "${workspaceFolder}", "command": "kiwi", "args": ARGS},
+    "codex": {"command": "kiwi", "args": ARGS},
 }
 
 
@@ -98,13 +104,35 @@ def entry(file: Path) -> dict:
 def test_a_project_gets_the_files_that_its_client_reads_and_loses_them_again(desk: Desk, client: str) -> None:
     written = desk.run(client)
     assert written == [desk.project / path for path in PROJECT_FILES[client]]
-    assert entry(written[0]) == EXPECTED.get(client, {"type": "stdio", "command": "kiwi", "args": ["mcp"]})
+    assert entry(written[0]) == EXPECTED.get(client, {"type": "stdio", "command": "kiwi", "args": ARGS})
     assert PARAGRAPH in written[1].read_text()
     assert {path.stat().st_mode & 0o777 for path in written} == {0o644}
     assert desk.plan(client) == []
     assert desk.run(client, remove=True) == written
     assert desk.snapshot() == {}
     assert desk.plan(client, remove=True) == []
+
+
+@pytest.mark.parametrize("client", ["claude", "codex"])
+def test_other_toolsets_are_written_told_of_and_renewed_and_taken_out_to_the_byte(desk: Desk, client: str) -> None:
+    config, rules = (desk.project / path for path in PROJECT_FILES[client])
+    desk.write(PROJECT_FILES[client][0], '{ "x":1 }' if client == "claude" else "x  =  1")
+    before = desk.snapshot()
+    desk.run(client, toolsets="workspace,documents")
+    assert entry(config)["args"] == ["mcp", "--toolsets", "workspace,documents"]
+    assert "`update_files`" in rules.read_text()
+    assert "kiwi_search" not in rules.read_text()
+    desk.run(client)
+    assert entry(config)["args"] == ARGS
+    assert {"`kiwi_search`", "`workspace_search`"} <= set(re.findall("`[a-z_]+`", rules.read_text()))
+    assert "update_files" not in rules.read_text()
+    desk.run(client, toolsets="documents")
+    desk.run(client, remove=True)
+    assert desk.snapshot() == before
+
+
+def test_what_is_written_is_what_a_server_offers_by_itself() -> None:
+    assert TOOLSETS == DEFAULT
 
 
 def test_what_a_project_says_does_not_depend_on_who_set_it_up(desk: Desk) -> None:
@@ -117,7 +145,7 @@ def test_what_a_project_says_does_not_depend_on_who_set_it_up(desk: Desk) -> Non
 def test_a_user_gets_the_files_that_the_client_reads_and_loses_them_again(desk: Desk, client: str) -> None:
     written = desk.run(client, project=False)
     assert written == [desk.home / path for path in USER_FILES[client]]
-    assert entry(written[0])["args"] == ["mcp"]
+    assert entry(written[0])["args"] == ARGS
     assert entry(written[0])["command"] == (str(desk.bin / "kiwi") if client == "claude-desktop" else "kiwi")
     assert {path.stat().st_mode & 0o777 for path in written} == {0o600}
     assert desk.plan(client, project=False) == []
@@ -361,7 +389,7 @@ def test_a_diff_says_what_would_change_and_changes_nothing(desk: Desk) -> None:
         "+",
         "+[mcp_servers.kiwi]",
         '+command = "kiwi"',
-        '+args = ["mcp"]',
+        '+args = ["mcp", "--toolsets", "items,workspace"]',
     ]
     assert rules.startswith(f"--- /dev/null\n+++ {desk.project}/AGENTS.md\n")
     assert desk.snapshot() == before

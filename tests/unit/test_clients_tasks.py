@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -165,10 +166,23 @@ def test_what_cannot_be_edited_is_named_with_its_line(desk: Desk) -> None:
     assert desk.file.read_text() == '{\n  "tasks": [\n    {]\n}\n'
 
 
-def test_only_vs_code_has_tasks_and_only_in_a_project(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_vs_code_has_tasks(desk: Desk) -> None:
     result = CliRunner().invoke(setup, ["claude", "--tasks"], obj=Session(project=desk.project))
     assert isinstance(result.exception, UsageError)
-    monkeypatch.chdir(desk.project.parent)
+
+
+@pytest.mark.parametrize("is_git", [True, False])
+def test_tasks_want_no_project_they_go_into_the_work_tree_or_the_folder(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_git: bool
+) -> None:
+    below = tmp_path / "repository/src"
+    below.mkdir(parents=True)
+    if is_git:
+        subprocess.run(["git", "init", "-q", below.parent], check=True)
+    monkeypatch.chdir(below)
     result = CliRunner().invoke(setup, ["vscode", "--tasks"], obj=Session())
-    assert isinstance(result.exception, UsageError)
-    assert "kiwi init" in result.exception.hint
+    assert result.exception is None, result.output
+    file = (below.parent if is_git else below) / ".vscode/tasks.json"
+    assert set(kiwis(file.read_text())) == {WATCH, INDEX}
+    refused = CliRunner().invoke(setup, ["vscode", "--project"], obj=Session())
+    assert "kiwi init" in refused.exception.hint

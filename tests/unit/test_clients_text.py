@@ -20,7 +20,8 @@ from kiwi_rag.clients.table import CLIENTS
 from kiwi_rag.clients.toml import TomlServers
 
 SERVER = Server(extra={"type": "stdio"})
-ENTRY = {"type": "stdio", "command": "kiwi", "args": ["mcp"]}
+ARGS = ["mcp", "--toolsets", "items,workspace"]
+ENTRY = {"type": "stdio", "command": "kiwi", "args": ARGS}
 JSON = JsonServers("mcpServers", SERVER)
 TOML = TomlServers("mcp_servers", Server())
 
@@ -161,7 +162,7 @@ def test_a_renewed_entry_keeps_what_somebody_added_to_it() -> None:
         '    "args": ["mcp", "--allow-write"], "env": {"KIWI_QUIET": "1"}},\n  "x": {}\n}}'
     )
     edited = JSON.put(text)
-    wanted = {**ENTRY, "args": ["mcp", "--allow-write"], "env": {"KIWI_QUIET": "1"}}
+    wanted = {**ENTRY, "args": [*ARGS, "--allow-write"], "env": {"KIWI_QUIET": "1"}}
     assert plain(edited) == {"mcpServers": {"kiwi": wanted, "x": {}}}
     assert "// mine" in edited
     assert JSON.put(edited) == edited
@@ -240,7 +241,7 @@ TOML_TEXTS = {
 def test_the_server_goes_in_and_out_of_toml_and_nothing_else_moves(text: str) -> None:
     edited = TOML.put(text)
     expected = tomllib.loads(text)
-    expected.setdefault("mcp_servers", {})["kiwi"] = {"command": "kiwi", "args": ["mcp"]}
+    expected.setdefault("mcp_servers", {})["kiwi"] = {"command": "kiwi", "args": ARGS}
     assert tomllib.loads(edited) == expected
     assert TOML.put(edited) == edited
     left = TOML.take(edited)
@@ -250,7 +251,10 @@ def test_the_server_goes_in_and_out_of_toml_and_nothing_else_moves(text: str) ->
 
 
 def test_a_new_table_stands_at_the_end_and_goes_out_without_a_trace() -> None:
-    assert TOML.put(CONFIG) == CONFIG + '\n[mcp_servers.kiwi]\ncommand = "kiwi"\nargs = ["mcp"]\n'
+    assert (
+        TOML.put(CONFIG)
+        == CONFIG + '\n[mcp_servers.kiwi]\ncommand = "kiwi"\nargs = ["mcp", "--toolsets", "items,workspace"]\n'
+    )
     assert TOML.take(TOML.put(CONFIG)) == CONFIG
 
 
@@ -264,7 +268,8 @@ def test_a_table_in_the_middle_goes_out_and_comments_of_the_next_one_stay() -> N
 
 def test_a_renewed_table_keeps_comments_and_added_keys() -> None:
     text = (
-        '[mcp_servers.kiwi] # the team\'s\ncommand = "/old/kiwi" # moved\nargs = ["mcp", "--allow-write"]\n'
+        '[mcp_servers.kiwi] # the team\'s\ncommand = "/old/kiwi" # moved\nargs = ["mcp", "--toolsets", '
+        '"items,workspace", "--allow-write"]\n'
         "startup_timeout_sec = 20\n\n# next\n[tui]\n"
     )
     assert TOML.put(text) == text.replace("/old/kiwi", "kiwi")

@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag import present
-from kiwi_rag.errors import UsageError
+from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.mcp.house import House
-from kiwi_rag.mcp.jobs import Job, wait
+from kiwi_rag.mcp.jobs import Job, Work, wait
 from kiwi_rag.mcp.schemas import BOOLEAN, INTEGER, OBJECT, OBJECTS, STRING, STRINGS, Schema, maybe, record, text
 from kiwi_rag.mcp.schemas import texts as texts_schema
 from kiwi_rag.mcp.tool import Answer, Effects, Tell, Tool
+
+_INDEXING, _REBUILDING, _UPDATING = "re-index documents", "rebuild the index of documents", "update files"
+_COUNTED = ("indexed", "unchanged", "removed", "moved", "skipped", "failed")
+SHOWN = 20
+"""Files that an answer's text names; its data name all."""
 
 _JOB: dict[str, Schema] = {
     "job": text("Ask about this job in place of starting one.", maxLength=40),
@@ -30,7 +35,10 @@ _REINDEX: dict[str, Schema] = {
     **_JOB,
 }
 _UPDATE: dict[str, Schema] = {
-    "paths": {**texts_schema("Files to bring up to date, below the repository's root.", 1_024, 500), "minItems": 1},
+    "paths": {
+        **texts_schema("Files, or folders for all files below, under the repository's root.", 1_024, 500),
+        "minItems": 1,
+    },
     **_JOB,
 }
 _REPORT = record(
@@ -65,17 +73,28 @@ async def _update(house: House, given: Mapping[str, Any], tell: Tell) -> Answer:
 
 
 async def _answered(house: House, given: Mapping[str, Any], tell: Tell, paths: Sequence[str] | None) -> Answer:
+    joined = False
     if "job" in given:
         job = house.jobs.get(given["job"])
     else:
-        job = _started(house, paths, rebuild=given.get("rebuild", False))
+        job, joined = _started(house, paths, rebuild=given.get("rebuild", False))
     if given["cancel"]:
         await house.jobs.cancel(job)
-    await wait(job, given["wait_seconds"], tell)
-    return _state(job)
+    else:
+        await wait(job, given["wait_seconds"], tell)
+    return _state(job, "It was running already; no other was started.\n" if joined else "")
 
 
-def _started(house: House, paths: Sequence[str] | None, *, rebuild: bool) -> Job:
+def _started(house: House, paths: Sequence[str] | None, *, rebuild: bool) -> tuple[Job, bool]:
+    """Start a job, or return the one that runs where it does the same; the flag says so."""
+    name = _UPDATING if paths is not None else _REBUILDING if rebuild else _INDEXING
+    running = house.jobs.running
+    if running and not running.stopping and running.name == name != _UPDATING:
+        return running, True
+    return house.jobs.start(name, _work(house, paths, rebuild=rebuild)), False
+
+
+def _work(house: House, paths: Sequence[str] | None, *, rebuild: bool) -> Work:
     place = house.workspace.place
     named = [place.relative(place.root / Path(path)) for path in paths] if paths is not None else None
 
@@ -91,10 +110,10 @@ def _started(house: House, paths: Sequence[str] | None, *, rebuild: bool) -> Job
             report = await index(workspace.place, workspace.tier, writer, named, told, prune=not workspace.is_shared)
             return report.as_dict()
 
-    return house.jobs.start("update files" if paths is not None else "re-index documents", work)
+    return work
 
 
-def _state(job: Job) -> Answer:
+def _state(job: Job, said: str) -> Answer:
     data = {
         "job": job.id,
         "state": job.state,
@@ -103,22 +122,26 @@ def _state(job: Job) -> Answer:
         "report": job.result,
         "error": dict(job.error.as_dict()) if job.error else None,
     }
-    return Answer(_told(job), data)
+    return Answer(said + _told(job), data)
 
 
 def _told(job: Job) -> str:
     if job.state == "running":
-        return f"Job {job.id} is running: {job.done} of {job.total} files. Ask again with job {job.id}."
-    if job.state == "cancelled" or job.result is None:
-        return f"Job {job.id} {job.state}." + (f" {present.safe(str(job.error))}" if job.error else "")
+        how = "was cancelled, and still has to end" if job.stopping else "is running"
+        return f"Job {job.id} {how}: {job.done} of {job.total} files. Ask again with job {job.id}."
+    if job.result is None or job.state == "cancelled":
+        return f"Job {job.id} {job.state}." + (f"\n{_failure(job.error)}" if job.error else "")
     told = job.result
-    counts = ", ".join(
-        f"{_count(told[name])} {name}" for name in ("indexed", "unchanged", "removed", "moved", "failed")
-    )
-    problems = [f"{row['path']}: {row['message']}" for row in told["failed"][:20]]
-    return "\n".join(
-        [f"Job {job.id} is done: {counts}.", *([present.delimited("\n".join(problems))] if problems else [])]
-    )
+    counts = ", ".join(f"{_count(told[name])} {name}" for name in _COUNTED)
+    rows = [f"failed: {row['path']}: {row['message']}" for row in told["failed"]]
+    rows += [f"skipped: {row['path']}: {row['reason']}" for row in told["skipped"]]
+    shown = [*rows[:SHOWN], f"and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else rows
+    return "\n".join([f"Job {job.id} is done: {counts}.", *([present.delimited("\n".join(shown))] if shown else [])])
+
+
+def _failure(error: KiwiError) -> str:
+    # What went wrong may quote a file's name, or what a file says.
+    return present.delimited(error.message) + (f"\n→ {present.safe(error.hint)}" if error.hint else "")
 
 
 def _count(value: int | Sequence[object]) -> int:
@@ -130,7 +153,7 @@ REINDEX = Tool(
     "reindex_documents",
     "Bring the index of documents up to date",
     "Bring the index up to all files of this repository; only what changed is read and embedded. Long runs go on as a "
-    "job: ask again with its id, or cancel it.",
+    "job, of which there is one at a time: ask again with its id, or cancel it.",
     _REINDEX,
     _STATE,
     _reindex,
@@ -140,7 +163,7 @@ REINDEX = Tool(
 UPDATE = Tool(
     "update_files",
     "Bring some files' index up to date",
-    "Bring the index up to the files at some paths, after they were changed, added or deleted.",
+    "Bring the index up to some files, or to all files below some folders, after they were changed, added or deleted.",
     _UPDATE,
     _STATE,
     _update,

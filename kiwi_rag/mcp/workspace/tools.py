@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kiwi_rag import present
+from kiwi_rag.errors import NotFound
 from kiwi_rag.mcp.house import House
 from kiwi_rag.mcp.tool import Answer, Tell, Tool
 from kiwi_rag.mcp.workspace import schemas
@@ -14,6 +15,11 @@ from kiwi_rag.model.documents import DocumentQuery
 from kiwi_rag.passages import estimate_tokens
 from kiwi_rag.present import documents
 
+if TYPE_CHECKING:
+    from kiwi_rag.workspace.searching import WorkspaceSearcher
+
+INDEX = "reindex_documents (toolset documents), or kiwi workspace index"
+"""What brings an index up to date, for an agent: whether it has the tool, it sees itself."""
 _FILTERS = ("file_type", "service", "domain", "path")
 
 
@@ -21,9 +27,16 @@ async def search(house: House, given: Mapping[str, Any], tell: Tell) -> Answer:
     """Search a workspace's documents with the arguments of ``workspace_search``."""
     await house.ready(tell)
     filters = Filters(**{name: given[name] for name in _FILTERS if name in given})
-    reply = await house.workspace.searcher.search(DocumentQuery(given["query"], filters, given["limit"]))
-    text, data = documents.documents_page(reply, given["max_tokens"], estimate_tokens)
+    reply = await _searcher(house).search(DocumentQuery(given["query"], filters, given["limit"]))
+    text, data = documents.documents_page(reply, given["max_tokens"], estimate_tokens, INDEX)
     return Answer(text, data)
+
+
+def _searcher(house: House) -> WorkspaceSearcher:
+    workspace = house.workspace
+    if not workspace.is_indexed:
+        raise NotFound(f"{workspace.place.root} is not indexed yet", hint=INDEX)
+    return workspace.searcher
 
 
 async def _stats(house: House, _given: Mapping[str, Any], _tell: Tell) -> Answer:

@@ -1,0 +1,48 @@
+"""What a server says of itself names the tools that are there, and no others."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from kiwi_rag.clients.marked import paragraph
+from kiwi_rag.errors import UsageError
+from kiwi_rag.mcp.greeting import greeting
+from kiwi_rag.mcp.instructions import TOLD, instructions
+from kiwi_rag.mcp.toolsets import DEFAULT, TOOLSETS, load, named
+
+OFFERED = ["items", "workspace", "documents", "items,workspace", "workspace,documents", "items,workspace,documents"]
+EVERY_TOOL = {tool.name for tool in load(",".join(TOOLSETS), allow_write=True).tools}
+
+
+@pytest.mark.parametrize("text", OFFERED)
+def test_instructions_and_agents_files_name_tools_that_are_offered(text: str) -> None:
+    offered = load(text)
+    there = {tool.name for tool in offered.tools}
+    for told in (instructions(offered.names), paragraph(text)):
+        spoken = set(re.findall(r"[a-z]+(?:_[a-z]+)+", told))
+        assert spoken <= there, spoken - there
+        assert spoken & EVERY_TOOL
+
+
+def test_every_toolset_is_told_of() -> None:
+    assert set(TOLD) == set(TOOLSETS)
+    assert named(DEFAULT) == ["items", "workspace"]
+
+
+@pytest.mark.parametrize("text", OFFERED)
+def test_the_early_answer_tells_what_the_server_does(text: str) -> None:
+    asked = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": asked}).encode()
+    answer = greeting(line, named(text))
+    assert answer is not None
+    assert answer["result"]["instructions"] == instructions(load(text).names)
+
+
+@pytest.mark.parametrize("text", ["", " , ", "items,nothing"])
+def test_a_toolset_that_there_is_not_is_refused_with_those_that_there_are(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        named(text)
+    assert refused.value.hint == "items, workspace, documents"
