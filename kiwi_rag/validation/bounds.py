@@ -22,13 +22,18 @@ _BIDI = "\u202a-\u202e\u2066-\u2069"
 _MARKS = "\u200e\u200f\u061c"
 _TAGS = "\U000e0000-\U000e007f"
 _SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
+# Format controls of Duployan shorthand and of Egyptian hieroglyphs, and the braille pattern without dots.
+_SCRIPT_CONTROLS = "\U0001bca0-\U0001bca3\U00013430-\U0001345f"
+_BLANK = "\u2800"
 _INVISIBLE = (
     "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\u3164"
     "\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0080-\U000e00ff\U000e01f0-\U000e0fff"
 )
 # Lone carriage returns too: Markdown ends a line there, most other readers do not.
 _CONTROL = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
-_SUSPECT = re.compile(f"[{_CONTROL}{_BIDI}{_MARKS}{_TAGS}{_SELECTORS}{_INVISIBLE}{_ZWNJ}{_ZWJ}]|\r(?!\n)")
+_SUSPECT = re.compile(
+    f"[{_CONTROL}{_BIDI}{_MARKS}{_TAGS}{_SELECTORS}{_INVISIBLE}{_SCRIPT_CONTROLS}{_BLANK}{_ZWNJ}{_ZWJ}]|\r(?!\n)"
+)
 _KINDS = (
     (re.compile(f"[{_CONTROL}\r]"), "bounds.control", "control character", "remove it"),
     (
@@ -54,6 +59,8 @@ _JOINING_SCRIPT = re.compile(
     "[\u0600-\u08ff\u0900-\u0fff\u1000-\u109f\u1780-\u18af\u1900-\u1aaf\u1b00-\u1c4f\ua800-\uaaff\uabc0-\uabff"
     "\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U00010aff\U00011000-\U00011fff\U0001e900-\U0001e95f]"
 )
+_CONTROLLED_SCRIPT = re.compile("[\U0001bc00-\U0001bca3\U00013000-\U0001345f]")
+_BLANKS_AT_MOST = 16
 _EMOJI = re.compile("[\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff]")
 _MODIFIER = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
 _KEYCAP_OR_SIGN = re.compile("[0-9#*\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff]")
@@ -141,13 +148,29 @@ def _is_at_home(text: str, position: int) -> bool:
         return _joins_script(text, position) or (char == _ZWJ and _joins_emoji(text, position))
     if char in _MARKS:
         return _near_rtl(text, position)
-    if "\u180b" <= char <= "\u180f":
-        return "\u1820" <= _before(text, position) <= "\u18aa"
+    if char == _BLANK or "\u180b" <= char <= "\u180f" or "\U00013430" <= char <= "\U0001bca3":
+        return _is_in_its_script(text, position)
     return _is_selector(char) and _takes_selector(_before(text, position), char)
 
 
 def _before(text: str, position: int) -> str:
     return text[position - 1] if position else ""
+
+
+def _is_in_its_script(text: str, position: int) -> bool:
+    """Say whether a control of Mongolian, hieroglyphs or shorthand follows its letters, and a blank parts no word."""
+    char, before = text[position], _before(text, position)
+    if char == _BLANK:
+        return not (_letter_near(text, position, -1) and _letter_near(text, position, 1))
+    return "\u1820" <= before <= "\u18aa" if char <= "\u180f" else bool(_CONTROLLED_SCRIPT.match(before))
+
+
+def _letter_near(text: str, position: int, step: int) -> bool:
+    """Say whether a letter or digit stands next to a run of blanks; very long runs part no word."""
+    at = position + step
+    while 0 <= at < len(text) and text[at] == _BLANK and abs(at - position) < _BLANKS_AT_MOST:
+        at += step
+    return 0 <= at < len(text) and text[at].isalnum()
 
 
 def _joins_script(text: str, position: int) -> bool:

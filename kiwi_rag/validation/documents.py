@@ -19,6 +19,7 @@ from kiwi_rag.validation.policy import Policy
 MAX_WORDS = 200
 """Characters of a heading, a title or a label."""
 _VISIBLE_AS_MARKDOWN = ("markdown", "adr")
+_VISIBLE_AS_THEY_ARE = ("java", "python")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,10 @@ def inspect_document(file: DocumentFile, policy: Policy) -> tuple[Document | Non
     if not text.strip():
         return None, (*found, Finding("bounds.empty", "the file is empty", 0, file.path, "", "warning"))
     parsed = parse(file.path, text)  # 1, 2
-    if parsed.file_type in _VISIBLE_AS_MARKDOWN:
-        text, more = scrub.without_hidden(text, file.path, policy.hidden)  # 6
+    if parsed.file_type not in _VISIBLE_AS_THEY_ARE:
+        is_markdown = parsed.file_type in _VISIBLE_AS_MARKDOWN
+        without = scrub.without_hidden if is_markdown else scrub.without_comments
+        text, more = without(text, file.path, policy.hidden)  # 6
         parsed = parse(file.path, text) if more else parsed
         found += more
     findings = (*found, *parsed.findings)

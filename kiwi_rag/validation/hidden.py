@@ -16,8 +16,11 @@ from dataclasses import dataclass
 from kiwi_rag.formats import markdown
 from kiwi_rag.model import Finding, Severity
 from kiwi_rag.refs import ItemType
+from kiwi_rag.validation import elements
 
 MAX_PLACES = 20
+MAX_SPANS = 2_000
+"""Hidden places a text; from there on all of what is left of it counts as one."""
 _LONG_ALT = 25
 
 _INSTRUCTION = re.compile(
@@ -36,6 +39,13 @@ _TOOL_MARK = re.compile(
     r"|BEGIN|END|START|all-contributors|AUTO-GENERATED|readme|badges?))\b[^\n]{0,80}$",
     re.IGNORECASE,
 )
+# What such marks say beside their name: what the tool is to do, and what the region holds.
+_OF_MARKS = re.compile(
+    r"\b(?:do not|don't|must not|never) (?:edit|remove|modify|change|delete|touch)\b|\b(?:please )?keep comment here\b"
+    r"|[-:.](?:ignore|delete|remove)\b|\b(?:users?|secrets?|passwords?|tokens?|credentials?|api keys?|private keys?"
+    r"|tools?|rules?|output|ai|agents?)\b",
+    re.IGNORECASE,
+)
 # CommonMark §4.6, kinds 1 and 6: up to the next blank line all is raw HTML, and backticks make no code in it.
 _HTML_BLOCK = re.compile(
     r"^ {0,3}</?(?:address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog"
@@ -45,23 +55,36 @@ _HTML_BLOCK = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _WORD = re.compile(r"[^\W_]{2,}")
+# CommonMark §6.6: comments, processing instructions, CDATA and declarations; and comments of MDX.
+_OPENER = re.compile(r"`+|<!--|<\?|<!\[CDATA\[|<![A-Za-z]", re.IGNORECASE)
+_OPENER_MDX = re.compile(rf"{_OPENER.pattern}|\{{[ \t]*/\*", re.IGNORECASE)
+_CLOSING = {"<!--": "-->", "<?": "?>", "<![CDATA[": "]]>"}
+_HTML_SUFFIXES = (".html", ".htm", ".xhtml", ".xml", ".svg", ".vue")
+# In JSON, the brackets may be escaped.
+_BEGIN_COMMENT = re.compile(r"(?:<|\\u003[cC])!--")
+_END_COMMENT = re.compile(r"--(?:>|\\u003[eE])")
+_LINE_END = re.compile(r"[\n\"]")
 _TICKS = re.compile(r"`+")
-_NOTE = re.compile(r"^ {0,3}\[[^\]\n]{1,80}\]:[ \t]*(?:#|<>)[ \t]*[\"'(]([^\n]*)", re.MULTILINE)
-_STYLED_AWAY = re.compile(
-    r"<[A-Za-z][^<>]{0,400}?(?:\shidden(?=[\s=/>])|display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0(?![.\d]))",
-    re.IGNORECASE,
+_NOTE = re.compile(
+    r"^ {0,3}\[(?:[^\]\n]{1,80}\]:[ \t]*+\n?[ \t]*+(?:#|<>)|[^\]\w\n^]{1,20}\]:[ \t]*+\n?[ \t]*+[^\s\"'(]++)"
+    r"[ \t]*+\n?[ \t]*+[\"'(]([^\n]*)",
+    re.MULTILINE,
 )
+_NOTE_END = re.compile(r"[\"')][ \t]*$", re.MULTILINE)
+_LONGEST_NOTE = 1_000
 _TARGET = re.compile(
     r"\]\([ \t]*<?|^ {0,3}\[[^\]\n]{1,200}\]:[ \t]*<?|<(?=[A-Za-z&])|\b(?:href|src|action)[ \t]*=[ \t]*[\"']?",
     re.MULTILINE | re.IGNORECASE,
 )
 _TARGET_END = re.compile(r"[\s)>\"']")
-_ELEMENT_NAME = re.compile(r"<([A-Za-z][\w:-]*)")
-_PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
 _SCHEME = re.compile(r"(javascript|vbscript|data):", re.IGNORECASE)
+# How a target may start that is one of these: with its letters, an entity, or what renderers drop.
+_SCHEME_START = re.compile(r"[\s\x00-\x20&]|[jvd][\s\x00-\x20&ab]", re.IGNORECASE)
 _RASTER = re.compile(r"data:image/(?:png|jpe?g|gif|webp|avif)[;,]", re.IGNORECASE)
+# No part of an image reaches into the next one: each is looked at once.
 _IMAGE = re.compile(
-    r"!\[([^\]]{0,2000})\]\([ \t]*<?((?:https?:)?//[^\s)>]{1,2000})>?(?:[ \t]+[\"'(]([^\n]{0,1000}?)[\"')])?[ \t]*\)",
+    r"!\[((?:[^\]!]|!(?!\[)){0,2000}+)\]\([ \t]*+<?((?:https?:)?//(?:[^\s)>!]++|!(?!\[))++)>?"
+    r"(?:[ \t]++[\"'(]((?:[^\n!]|!(?!\[)){0,1000}?)[\"')])?[ \t]*\)",
     re.IGNORECASE,
 )
 _PLACEHOLDER = re.compile(r"\{[^}]{1,80}\}|%7B|\$\(|<[a-z_ ]{1,40}", re.IGNORECASE)
@@ -98,14 +121,63 @@ def check(item_type: ItemType, text: str, path: str = "", severity: Severity = "
 
 def spans(text: str, path: str = "", severity: Severity = "error") -> list[Span]:
     """Return everything in a Markdown text that is hidden from its reader, with where it stands."""
-    visible, comments = _reader_view(text)
-    found = [
-        *_comment_spans(comments, severity),
-        *_note_spans(visible, severity),
-        *_styled_spans(visible, severity),
-        *_target_spans(visible, severity),
-        *_image_spans(visible, severity),
-    ]
+    visible, comments = _reader_view(text, path)
+    return _listed(
+        text,
+        path,
+        severity,
+        _comment_spans(comments, severity),
+        _note_spans(visible, severity),
+        _element_spans(visible, severity),
+        _target_spans(visible, severity),
+        _image_spans(visible, severity),
+    )
+
+
+def comment_spans(text: str, path: str = "", severity: Severity = "error") -> list[Span]:
+    """Return the HTML comments in a text of any kind that may instruct, with where they stand.
+
+    One without an end reaches, in HTML, to the end of the text; elsewhere, where it would show, to the end of its line.
+    """
+    comments: list[_Comment] = []
+    closed, last = True, 0
+    for match in _BEGIN_COMMENT.finditer(text):
+        if match.start() < last:
+            continue
+        end = _END_COMMENT.search(text, match.end()) if closed else None
+        closed = end is not None
+        last = end.end() if end else _end_of_open(text, match.end(), path)
+        comments.append(_Comment(match.start(), text[match.end() : end.start() if end else last], last))
+    return _listed(text, path, severity, _comment_spans(comments, severity))
+
+
+def _end_of_open(text: str, position: int, path: str) -> int:
+    if path.lower().endswith(_HTML_SUFFIXES):
+        return len(text)
+    end = _LINE_END.search(text, position)
+    return end.start() if end else len(text)
+
+
+def _listed(text: str, path: str, severity: Severity, *kinds: Iterator[Span]) -> list[Span]:
+    """Return the spans of every kind with their lines: of errors `MAX_SPANS` at most, of warnings `MAX_PLACES` a kind.
+
+    Beyond that many errors, the rest of the text is one more.
+    """
+    found: list[Span] = []
+    cut = len(text)
+    for kind in kinds:
+        errors = warnings = 0
+        for span in kind:
+            errors, warnings = errors + (span.finding.severity == severity), warnings + 1
+            if errors > MAX_SPANS:
+                cut = min(cut, span.start)
+                break
+            if span.finding.severity == severity or warnings <= MAX_PLACES:
+                found.append(span)
+    found = [span for span in found if span.start < cut]
+    if cut < len(text):
+        message = f"more than {MAX_SPANS:,} hidden places; the rest of the file counts as one"
+        found.append(Span(cut, len(text), Finding("hidden.rest", message, 0, "", "show what is hidden", severity)))
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
     return [_placed(span, bisect_right(starts, span.start), path) for span in found]
 
@@ -124,7 +196,7 @@ def _comment_spans(comments: list[_Comment], severity: Severity) -> Iterator[Spa
 def _judged(comment: _Comment, severity: Severity) -> Finding | None:
     text = " ".join(comment.text.split())
     words = _WORD.findall(text)
-    if not words or _TOOL_MARK.match(text):
+    if not words or _is_tool_mark(text):
         return None
     if _INSTRUCTION.search(text):
         message = f"an HTML comment that may instruct an agent: {text[:60]!r}"
@@ -136,29 +208,46 @@ def _judged(comment: _Comment, severity: Severity) -> Finding | None:
     return Finding("hidden.comment", message, 0, "", "say it in visible text, or remove it", "warning")
 
 
+def _is_tool_mark(text: str) -> bool:
+    """Say whether a comment is a mark for a tool, and nothing that follows the mark is an instruction."""
+    return bool(_TOOL_MARK.match(text)) and not _INSTRUCTION.search(_OF_MARKS.sub(" ", text))
+
+
 def _note_spans(visible: str, severity: Severity) -> Iterator[Span]:
+    last = 0
     for match in _NOTE.finditer(visible):
-        if found := _judged(_Comment(match.start(), match[1].rstrip("\"')"), match.end()), severity):
-            yield Span(match.start(), match.end(), found)
+        if match.start() < last:
+            continue
+        last = _end_of_note(visible, match)
+        if found := _judged(_Comment(match.start(), visible[match.start(1) : last].rstrip("\"') \t"), last), severity):
+            yield Span(match.start(), last, found)
 
 
-def _styled_spans(visible: str, severity: Severity) -> Iterator[Span]:
-    for match in _STYLED_AWAY.finditer(visible):
-        message = f"an element that is styled away: {match[0][:60]!r}"
-        found = Finding("hidden.element", message, 0, "", "show it, or remove it", severity)
-        yield Span(match.start(), _end_of_element(visible, match), found)
+def _end_of_note(visible: str, match: re.Match[str]) -> int:
+    """Return where a note ends: its title may go on over lines, up to a blank one."""
+    if _NOTE_END.search(match[1]):
+        return match.end()
+    blank = visible.find("\n\n", match.end(), match.end() + _LONGEST_NOTE)
+    found = _NOTE_END.search(visible, match.end(), blank if blank >= 0 else match.end() + _LONGEST_NOTE)
+    return found.end() if found else match.end()
 
 
-def _end_of_element(visible: str, match: re.Match[str]) -> int:
-    """Return where an element ends: after its closing tag, or with its paragraph where it has none."""
-    name = _ELEMENT_NAME.match(match[0])
-    closed = re.compile(rf"</{re.escape(name[1])}\s*>", re.IGNORECASE) if name else _PARAGRAPH_END
-    found = closed.search(visible, match.end()) or _PARAGRAPH_END.search(visible, match.end())
-    return found.end() if found else len(visible)
+def _element_spans(visible: str, severity: Severity) -> Iterator[Span]:
+    for element in elements.unseen(visible, MAX_SPANS + 1):
+        body = visible[element.start : element.end]
+        if element.is_styled or _INSTRUCTION.search(body):
+            message = f"an element that is styled away: {body[:60]!r}"
+            if not element.is_styled:
+                message = f"an element that a reader does not see, and that may instruct an agent: {body[:60]!r}"
+            found = Finding("hidden.element", message, 0, "", "show it, or remove it", severity)
+            yield Span(element.start, element.end, found)
 
 
 def _target_spans(visible: str, severity: Severity) -> Iterator[Span]:
+    last = 0
     for match in _TARGET.finditer(visible):
+        if match.start() < last or not _SCHEME_START.match(visible, match.end()):
+            continue
         # Renderers decode entities and drop white space before they look at a scheme.
         target = re.sub(r"[\s\x00-\x20]+", "", html.unescape(visible[match.end() : match.end() + 120]))
         scheme = _SCHEME.match(target)
@@ -168,7 +257,8 @@ def _target_spans(visible: str, severity: Severity) -> Iterator[Span]:
             hint = "link to a file or an https address"
             found = Finding("hidden.link", message, 0, "", hint, "warning" if raster else severity)
             end = _TARGET_END.search(visible, match.end())
-            yield Span(match.start(), end.start() if end else len(visible), found)
+            last = end.start() if end else len(visible)
+            yield Span(match.start(), last, found)
 
 
 def _image_spans(visible: str, severity: Severity) -> Iterator[Span]:
@@ -183,7 +273,7 @@ def _image_spans(visible: str, severity: Severity) -> Iterator[Span]:
         yield Span(match.start(), match.end(), Finding("hidden.image", message, 0, "", hint, severity))
 
 
-def _reader_view(text: str) -> tuple[str, list[_Comment]]:
+def _reader_view(text: str, path: str) -> tuple[str, list[_Comment]]:
     """Return `text` with fences, code spans, comments and signature lines blanked (offsets stay), and the comments."""
     lines = text.split("\n")
     blocks = markdown.blocks(markdown.split_lines(text))
@@ -193,17 +283,18 @@ def _reader_view(text: str) -> tuple[str, list[_Comment]]:
         offsets.append(offsets[-1] + len(line) + 1)
     signed = offsets[markdown.signature_lines(markdown.split_lines(text))]
     pieces = [_blank(text[:signed])]
+    opener = _OPENER_MDX if path.lower().endswith(".mdx") else _OPENER
     comments: list[_Comment] = []
     position = signed
     for block in (b for b in blocks if b.start_line not in raw):
         start, end = offsets[block.start_line - 1], min(offsets[block.end_line], len(text))
-        pieces.append(_inline_view(text[position:start], position, comments))
+        pieces.append(_inline_view(text[position:start], position, comments, opener))
         if block.kind == "comment":
-            pieces.append(_comment_block_view(text[start:end], start, comments))
+            pieces.append(_comment_block_view(text[start:end], start, comments, opener))
         else:
             pieces.append(_blank(text[start:end]))
         position = end
-    pieces.append(_inline_view(text[position:], position, comments))
+    pieces.append(_inline_view(text[position:], position, comments, opener))
     return "".join(pieces), comments
 
 
@@ -223,35 +314,46 @@ def _raw_fences(lines: Sequence[str], blocks: Sequence[markdown.Block]) -> set[i
     return raw
 
 
-def _comment_block_view(block: str, start: int, comments: list[_Comment]) -> str:
+def _comment_block_view(block: str, start: int, comments: list[_Comment], opener: re.Pattern[str]) -> str:
     begin = block.find("<!--")
     end = block.find("-->", begin + 4)
     end = len(block) if end < 0 else end
     rest = min(len(block), end + 3)
     comments.append(_Comment(start + begin, block[begin + 4 : end], start + rest))
-    return _blank(block[:rest]) + _inline_view(block[rest:], start + rest, comments)
+    return _blank(block[:rest]) + _inline_view(block[rest:], start + rest, comments, opener)
 
 
-def _inline_view(text: str, start: int, comments: list[_Comment]) -> str:
-    """Blank code spans and comments inside prose, whichever opens first."""
+def _inline_view(text: str, start: int, comments: list[_Comment], opener: re.Pattern[str]) -> str:
+    """Blank code spans, comments and other raw HTML that shows nothing inside prose, whichever opens first."""
     pieces: list[str] = []
     position = 0
     closers = _closing_runs(text)
-    for match in re.finditer(r"`+|<!--", text):
+    unclosed: set[str] = set()
+    for match in opener.finditer(text):
         if match.start() < position:
             continue
-        end = _comment_end(text, match, start, comments) if match[0] == "<!--" else closers.get(match.start(), 0)
+        is_code = match[0].startswith("`")
+        end = closers.get(match.start(), 0) if is_code else _comment_end(text, match, start, comments, unclosed)
         if end:
             pieces += [text[position : match.start()], _blank(text[match.start() : end])]
             position = end
     return "".join([*pieces, text[position:]])
 
 
-def _comment_end(text: str, match: re.Match[str], start: int, comments: list[_Comment]) -> int:
-    found = text.find("-->", match.end())
-    end = found + 3 if found >= 0 else len(text)
+def _comment_end(text: str, match: re.Match[str], start: int, comments: list[_Comment], unclosed: set[str]) -> int:
+    """Return where raw HTML ends that shows nothing, and note it down; 0 if it has no end, so that it shows."""
+    opening = match[0].upper()
+    closing = "*/" if opening.startswith("{") else _CLOSING.get(opening, ">")
+    found = -1 if closing in unclosed else text.find(closing, match.end())
+    if found < 0:
+        unclosed.add(closing)
+        # Up to the end of the file: an open comment; and what opens a line (CommonMark §4.6, kinds 2 to 5).
+        if opening != "<!--" and text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip(" "):
+            return 0
+    end = found + len(closing) if found >= 0 else len(text)
     body = text[match.end() : found if found >= 0 else len(text)]
-    comments.append(_Comment(start + match.start(), body, start + end))
+    if opening == "<!--" or _INSTRUCTION.search(body):
+        comments.append(_Comment(start + match.start(), body, start + end))
     return end
 
 
@@ -272,4 +374,4 @@ def _closing_runs(text: str) -> dict[int, int]:
 
 
 def _blank(text: str) -> str:
-    return re.sub(r"[^\n]", " ", text)
+    return re.sub(r"[^\n]+", lambda match: " " * len(match[0]), text)

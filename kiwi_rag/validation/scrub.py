@@ -8,7 +8,10 @@ is replaced.
 from __future__ import annotations
 
 import codecs
+import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
 
 from kiwi_rag.model import Finding, Severity
 from kiwi_rag.validation import bounds, hidden, secrets
@@ -19,6 +22,13 @@ HIDDEN = "(hidden text)"
 MAX_PLACES = 20
 
 _BINARY_SAMPLE = 8192
+# Source code of which nothing is read but the text: "<!--" in it is a string, and its reader sees it.
+_CODE = frozenset({
+    *(".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".go", ".rs", ".c", ".h", ".cc", ".cpp", ".hpp", ".cs", ".kt"),
+    *(".kts", ".scala", ".rb", ".php", ".pl", ".sh", ".bash", ".zsh", ".ps1", ".sql", ".swift", ".lua", ".r", ".dart"),
+    *(".groovy", ".gradle", ".css", ".scss", ".less", ".proto", ".tf", ".ex", ".exs", ".clj", ".hs", ".ml", ".m"),
+    *(".java", ".py", ".pyi", ".pyw"),
+})  # fmt: skip
 
 
 def is_binary(data: bytes) -> bool:
@@ -65,25 +75,36 @@ def without_unseen(text: str, path: str) -> tuple[str, list[Finding]]:
 def without_secrets(text: str, path: str) -> tuple[str, list[Finding]]:
     """Return `text` with every live-format credential replaced by `REDACTED`, and a warning for each."""
     spans = secrets.spans(text)
+    starts = [0, *(match.end() for match in re.finditer("\n", text))] if spans else []
+    listed = [*spans[: MAX_PLACES - 1], *spans[MAX_PLACES - 1 :][-1:]]
     found = [
         Finding(
             "secrets.redacted",
             f"a live-format credential ({kind}) was taken out",
-            text.count("\n", 0, start) + 1,
+            bisect_right(starts, start),
             path,
             "revoke it where it was issued; name where it is kept instead",
             "warning",
         )
-        for start, _, kind in spans
+        for start, _, kind in listed
     ]
-    return _replaced(text, [(start, end) for start, end, _ in spans], REDACTED), found[:MAX_PLACES]
+    return _replaced(text, [(start, end) for start, end, _ in spans], REDACTED), found
 
 
 def without_hidden(text: str, path: str, severity: Severity) -> tuple[str, list[Finding]]:
     """Return a Markdown text without what is hidden from its reader and may speak to an agent; warnings for each."""
     spans = [span for span in hidden.spans(text, path, severity) if span.finding.is_error]
     clean = _replaced(text, [(span.start, span.end) for span in spans], HIDDEN)
-    return clean, [_as_warning(span.finding) for span in spans[:MAX_PLACES]]
+    return clean, _warnings(spans)
+
+
+def without_comments(text: str, path: str, severity: Severity) -> tuple[str, list[Finding]]:
+    """Return a text of any format without the HTML comments in it that may speak to an agent; warnings for each."""
+    if PurePosixPath(path).suffix.lower() in _CODE:
+        return text, []
+    spans = [span for span in hidden.comment_spans(text, path, severity) if span.finding.is_error]
+    clean = _replaced(text, [(span.start, span.end) for span in spans], HIDDEN)
+    return clean, _warnings(spans)
 
 
 def _unicode_of(data: bytes) -> str:
@@ -96,6 +117,11 @@ def _unseen(code: str, count: int, line: int, path: str) -> Finding:
     return Finding(code, message, line, path, "remove them", "warning")
 
 
+def _warnings(spans: list[hidden.Span]) -> list[Finding]:
+    """Return the first of the findings as warnings, and the last, which says where the rest of a file was left out."""
+    return [_as_warning(span.finding) for span in [*spans[: MAX_PLACES - 1], *spans[MAX_PLACES - 1 :][-1:]]]
+
+
 def _as_warning(found: Finding) -> Finding:
     return Finding(found.code, f"taken out: {found.message}", found.line, found.path, found.hint, "warning")
 
@@ -103,9 +129,18 @@ def _as_warning(found: Finding) -> Finding:
 def _replaced(text: str, spans: Iterable[tuple[int, int]], mark: str) -> str:
     pieces, last = [], 0
     for start, end in _joined(spans):
-        pieces += [text[last:start], mark, "\n" * text.count("\n", start, end)]
+        breaks = text.count("\n", start, end)
+        pieces += [text[last:start], mark, "\n" * breaks, _indent(text, end) if breaks else ""]
         last = end
     return "".join([*pieces, text[last:]])
+
+
+def _indent(text: str, position: int) -> str:
+    """Return the indent of the line that goes on at `position`: what is left of it stays in its block."""
+    if text[position : position + 1] in {"", "\n"}:
+        return ""
+    line = text[text.rfind("\n", 0, position) + 1 : position]
+    return line[: len(line) - len(line.lstrip(" \t"))]
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -9,15 +9,19 @@ every metadata value once its escapes are decoded.
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from kiwi_rag.model import Finding
+from kiwi_rag.validation import private_keys
 
 MAX_PLACES = 20
+MAX_MATCHES = 2_000
+"""Places a text; from there on it is a list of credentials, and all of what is left of it counts as one."""
 # Some detectors take time that grows with the square of what they are given; windows keep that small.
 WINDOW = 8_192
 WINDOW_OVERLAP = 2_048
@@ -29,7 +33,6 @@ _DETECTORS = (
     ("jwt", "JwtTokenDetector"),
     ("mailchimp", "MailchimpDetector"),
     ("npm", "NpmDetector"),
-    ("private_key", "PrivateKeyDetector"),
     ("sendgrid", "SendGridDetector"),
     ("slack", "SlackDetector"),
     ("square_oauth", "SquareOAuthDetector"),
@@ -46,11 +49,6 @@ _HELD = {
 }
 # What it is, what each of its kind holds as it stands (far quicker to look for), and how it looks.
 _NEWER = (
-    (
-        "Private Key",
-        "PRIVATE KEY",
-        r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----[\s\S]{0,200}?[A-Za-z0-9+/]{40}",
-    ),
     ("GitHub Token", "github_pat_", r"\bgithub_pat_[0-9A-Za-z_]{60,90}\b"),
     ("GitLab Token", "glpat-", r"\bglpat-[0-9A-Za-z_-]{20}"),
     ("Google API Key", "AIza", r"\bAIza[0-9A-Za-z_-]{35}\b"),
@@ -66,15 +64,10 @@ _NEWER = (
 _DOCUMENTED = re.compile(r"AKIA[0-9A-Z]{9}EXAMPLE|wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
 _LITERAL_SEAM = re.compile(r"[\"'][\s+\\]*+[rRbBuUfF]{0,2}[\"']")
 _LINE_SEAM = re.compile(r"(?:[\"'\\]|(?<![ \t]))[ \t]*+\r?\n[ \t]*+(?:[>#*|+-][ \t]++|//[ \t]*+)?[\"']?")
+_AWS_SECRET = re.compile(r"\b(?=([0-9a-zA-Z/+]{40})\b)")
+_AWS_NAME = re.compile(r"aws[^\n]{0,20}?(?:key|pwd|pw|password|pass|token)[^\n]{0,20}$")
+_REST = re.compile(r"[\w=.+/-]*+")
 _DOTTED = re.compile(r"(?<![\w=-])[\w=-]++(?:\.[\w=+/-]++)+")
-_BEGIN_KEY = re.compile(r"BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY")
-
-# Up to the line that ends it; where there is none, as long as there are long lines of base64.
-_KEY_BODY = re.compile(
-    r"[A-Za-z0-9+/=\s\\\"':,.>#*|-]{0,16384}?-----END [A-Z0-9 ]{0,40}KEY[A-Z ]{0,8}-----"
-    r"|[A-Za-z0-9+/= -]{0,80}(?:\s*[A-Za-z0-9+/=]{20,})*"
-)
-
 Detector = Callable[[str], Iterable[tuple[int, int]]]
 """Where credentials of one kind stand in a text, as start and end offsets; what leads up to one may be part of it."""
 
@@ -84,25 +77,36 @@ class _Reading:
     """A way to read a text, and where its parts stand in the original (parallel, sorted offsets)."""
 
     text: str
-    starts: tuple[int, ...]
-    origins: tuple[int, ...]
+    starts: Sequence[int]
+    origins: Sequence[int]
 
     def origin(self, position: int) -> int:
         part = bisect_right(self.starts, position) - 1
         return self.origins[part] + position - self.starts[part]
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a credential stands in the original text; ``secret`` is what it reads there, seams left out."""
+
+    start: int
+    end: int
+    kind: str
+    secret: str
+
+
 def check(text: str, metadata: Mapping[str, Any] | None = None, path: str = "") -> list[Finding]:
     """Return a finding for every credential in `text` or in a value of `metadata`; none shows the secret itself."""
-    found: dict[tuple[str, str], int] = {}
-    for reading in {reading.text: reading for reading in _readings(text)}.values():
-        for kind, secret, position in _secrets(reading.text):
-            line = text.count("\n", 0, reading.origin(position)) + 1
-            if not _is_known(found, kind, secret, line):
-                found[kind, secret] = line
-    for kind, secret, _ in _secrets("\n\n".join(_strings(metadata or {}))):
-        found.setdefault((kind, secret), 0)
-    return [_finding(kind, secret, line, path) for (kind, secret), line in list(found.items())[:MAX_PLACES]]
+    found: list[Finding] = []
+    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    lines = ((place, bisect_right(starts, place.start)) for place in _places(text)[0])
+    known: set[tuple[str, object]] = set()
+    for place, line in (*lines, *((place, 0) for place in _places("\n\n".join(_strings(metadata or {})))[0])):
+        # The same one again, or one of the same kind on the same line.
+        if known.isdisjoint({(place.kind, place.secret), (place.kind, line or place.secret)}):
+            found.append(_finding(place.kind, place.secret, line, path))
+        known |= {(place.kind, place.secret), (place.kind, line or place.secret)}
+    return found[:MAX_PLACES]
 
 
 def spans(text: str) -> list[tuple[int, int, str]]:
@@ -110,33 +114,67 @@ def spans(text: str) -> list[tuple[int, int, str]]:
 
     A private key's span reaches to the line that ends it. Examples from makers' documentation are left out. One that
     is whole as the text stands is not looked for across lines, where the word after it would seem to be part of it.
+    After `MAX_MATCHES` places, all that follows is the last of them.
     """
-    found: list[tuple[int, int, str]] = []
+    places, cut = _places(text)
+    found = [(place.start, place.end, place.kind) for place in places if not _DOCUMENTED.search(place.secret)]
+    rest = [(cut, len(text), f"more than {MAX_MATCHES:,} in one file; the rest of the file")] if cut < len(text) else []
+    return sorted(found) + rest
+
+
+def _places(text: str) -> tuple[list[_Place], int]:
+    """Return what every reading of a text finds, what an earlier one found left out, and where the last of it ends."""
     taken = bytearray(len(text))  # a byte a character: whether it belongs to one that an earlier reading found
-    for reading in {reading.text: reading for reading in _readings(text)}.values():
-        fresh: dict[tuple[int, int, str], None] = {}
-        for kind, secret, position in _secrets(reading.text):
-            start, end = reading.origin(position), reading.origin(position + len(secret) - 1) + 1
-            end = _end_of_key(text, start, end)
-            if not _DOCUMENTED.search(secret) and not any(taken[start:end]):
-                fresh[start, end, kind] = None
-        for start, end, _ in fresh:
-            taken[start:end] = b"\1" * (end - start)
-        found += fresh
-    return sorted(found)
+    found, cut = _read(_Reading(text, (0,), (0,)), text, taken, [], len(text))
+    for reading in _readings(text[:cut]):
+        found, cut = _read(reading, text, taken, found, cut)
+    return found, cut
 
 
-def _end_of_key(text: str, start: int, end: int) -> int:
-    """Return where a private key ends whose beginning was found; any other credential ends where it was found to."""
-    if "PRIVATE KEY" not in text[start:end] or "-----END" in text[start:end]:
-        return end
-    body = _KEY_BODY.match(text, end)
-    return body.end() if body else end
+def _read(reading: _Reading, text: str, taken: bytearray, found: list[_Place], cut: int) -> tuple[list[_Place], int]:
+    """Add to `found` what a reading finds; `MAX_MATCHES` stay, and the next one is where the text is cut."""
+    fresh = _merged(_fresh(reading, text, taken, cut))
+    found = sorted([*found, *fresh], key=lambda place: place.start)
+    if len(found) > MAX_MATCHES:
+        cut = min(cut, found[MAX_MATCHES].start)
+        found = found[:MAX_MATCHES]
+    for place in fresh:
+        taken[place.start : place.end] = b"\1" * (place.end - place.start)
+    return found, cut
 
 
-def _is_known(found: Mapping[tuple[str, str], int], kind: str, secret: str, line: int) -> bool:
-    """Say whether an earlier reading saw this one: the same, or one of the same kind on the same line."""
-    return (kind, secret) in found or any(k == kind and at == line for (k, _), at in found.items())
+def _fresh(reading: _Reading, text: str, taken: bytearray, cut: int) -> Iterator[_Place]:
+    """Yield what a reading finds before `cut` that no earlier one took; of very many, no more than decide it."""
+    ends: dict[tuple[int, int], None] = {}
+    if any(marker in reading.text for marker in private_keys.MARKERS):
+        for begin, end in private_keys.spans(reading.text, text, reading.origin):
+            if begin >= cut:
+                break
+            if taken.find(1, begin, end) < 0:
+                ends[begin, end] = None
+                yield _Place(begin, end, "Private Key", text[begin : begin + 40])
+            if len(ends) > MAX_MATCHES:
+                break
+    ends.clear()
+    for kind, secret, position in _secrets(reading.text):
+        start, end = reading.origin(position), reading.origin(position + len(secret) - 1) + 1
+        if start >= cut or len(ends) > 4 * MAX_MATCHES:
+            return
+        if (start, end) not in ends and taken.find(1, start, end) < 0:
+            ends[start, end] = None
+            yield _Place(start, end, kind, secret)
+
+
+def _merged(places: Iterable[_Place]) -> list[_Place]:
+    """Return the places in order, those that overlap as one: a long one is found in pieces by two windows."""
+    found: list[_Place] = []
+    for place in sorted(places, key=lambda place: (place.start, -place.end)):
+        if found and place.start < found[-1].end:
+            first = found[-1]
+            found[-1] = _Place(first.start, max(first.end, place.end), first.kind, first.secret)
+        else:
+            found.append(place)
+    return found
 
 
 def _finding(kind: str, secret: str, line: int, path: str) -> Finding:
@@ -149,37 +187,59 @@ def _finding(kind: str, secret: str, line: int, path: str) -> Finding:
 
 
 def _secrets(text: str) -> Iterator[tuple[str, str, int]]:
-    """Yield kind, secret and position of each credential."""
+    """Yield kind, secret and position of each credential; one longer than a window holds what stands in it."""
+    reached = 0
     for start in range(0, max(1, len(text)), WINDOW - WINDOW_OVERLAP):
         window = text[start : start + WINDOW]
         for kind, detect in _detectors():
             for begin, end in detect(window):
-                yield kind, window[begin:end], start + begin
+                if start + begin < reached:
+                    continue
+                # A long one may reach beyond its window.
+                rest = _REST.match(text, start + end) if end == WINDOW else None
+                reached = rest.end() if rest else reached
+                yield kind, window[begin:end] + (rest[0] if rest else ""), start + begin
         if start + WINDOW >= len(text):
             break
 
 
 def _readings(text: str) -> Iterator[_Reading]:
-    """Yield `text` as it is, with literals joined, with all lines joined, and with lines joined in pairs.
+    """Yield `text` with literals joined, with all lines joined, and with lines joined in pairs.
 
     In pairs, because a key between two words would be one word with them if all lines were joined.
     """
-    yield _Reading(text, (0,), (0,))
-    yield _without(text, list(_LITERAL_SEAM.finditer(text)))
-    lines = list(_LINE_SEAM.finditer(text))
-    yield from (_without(text, seams) for seams in (lines, lines[::2], lines[1::2]))
+    literals = _Seams(_LITERAL_SEAM, text)
+    if literals.starts:
+        yield _without(text, literals, 0, 1)
+    lines = _Seams(_LINE_SEAM, text)
+    if lines.starts:
+        yield _without(text, lines, 0, 1)
+    if len(lines.starts) > 1:
+        yield _without(text, lines, 0, 2)
+        yield _without(text, lines, 1, 2)
 
 
-def _without(text: str, seams: Iterable[re.Match[str]]) -> _Reading:
-    parts, starts, origins = [], [0], [0]
+class _Seams:
+    """Where a pattern matches a text, as parallel arrays of offsets: there may be millions."""
+
+    def __init__(self, pattern: re.Pattern[str], text: str) -> None:
+        self.starts, self.ends = array("q"), array("q")
+        for match in pattern.finditer(text):
+            self.starts.append(match.start())
+            self.ends.append(match.end())
+
+
+def _without(text: str, seams: _Seams, first: int, step: int) -> _Reading:
+    """Return `text` without every `step`-th of the seams, from the `first` on."""
+    parts, starts, origins = [], array("q", [0]), array("q", [0])
     length = last = 0
-    for match in seams:
-        parts.append(text[last : match.start()])
-        length += match.start() - last
-        last = match.end()
+    for start, end in zip(seams.starts[first::step], seams.ends[first::step], strict=True):
+        parts.append(text[last:start])
+        length += start - last
+        last = end
         starts.append(length)
         origins.append(last)
-    return _Reading("".join([*parts, text[last:]]), tuple(starts), tuple(origins))
+    return _Reading("".join([*parts, text[last:]]), starts, origins)
 
 
 def _strings(value: object) -> Iterator[str]:
@@ -204,18 +264,39 @@ def _detectors() -> tuple[tuple[str, Detector], ...]:
 
 
 def _guarded(plugin: Any) -> Detector:
-    """Return a plugin's search, kept linear for JWTs; a private key's marker alone, as prose names it, is no key.
+    """Return a plugin's search, kept linear for JWTs and AWS keys.
 
     Its patterns are used themselves: of those with groups its own search gives parts, of a GitHub token ``ghp``.
     """
     name = type(plugin).__name__
     if name == "JwtTokenDetector":
         return lambda text: _tokens(text, plugin) if "eyJ" in text else ()
+    if name == "AWSKeyDetector":
+        return _aws(plugin)
     patterns = [re.compile(p.pattern, p.flags) for p in plugin.denylist]
-    held = _HELD.get(name, ())
-    if name == "PrivateKeyDetector":
-        return lambda text: [m.span() for p in patterns for m in p.finditer(text) if not _is_marker_only(m[0])]
-    return lambda text: [m.span() for p in patterns for m in p.finditer(text)] if _holds_any(text, held) else ()
+    held, spanned = _HELD.get(name, ()), _named if name == "NpmDetector" else re.Match.span
+    return lambda text: [spanned(m) for p in patterns for m in p.finditer(text)] if _holds_any(text, held) else ()
+
+
+def _named(match: re.Match[str]) -> tuple[int, int]:
+    """Return where a token stands that was found by its name: without the name, so that YAML keeps its key."""
+    return match.span(1) if match[1] else match.span()
+
+
+def _aws(plugin: Any) -> Detector:
+    """Return the search for AWS keys. What only its name gives away is looked for from its end, which is linear."""
+    identifier = re.compile(plugin.denylist[0].pattern)
+
+    def detect(text: str) -> Iterator[tuple[int, int]]:
+        lowered = text.lower()
+        if _holds_any(lowered, _HELD["AWSKeyDetector"]):
+            yield from (match.span() for match in identifier.finditer(text))
+        for match in _AWS_SECRET.finditer(text) if "aws" in lowered else ():
+            before = lowered[max(0, match.start() - 52) : match.start()]
+            if "aws" in before and _AWS_NAME.search(before):
+                yield match.span(1)
+
+    return detect
 
 
 def _holds_any(text: str, parts: Iterable[str]) -> bool:
@@ -228,11 +309,6 @@ def _tokens(text: str, plugin: Any) -> Iterator[tuple[int, int]]:
         for token in plugin.analyze_string(run[0]):
             start = run.start() + run[0].find(token)
             yield start, start + len(token)
-
-
-def _is_marker_only(match: str) -> bool:
-    body = _BEGIN_KEY.sub("", match).replace("-", "").replace("\n", "").replace("END", "")
-    return "PuTTY" not in match and len(body) < 16
 
 
 def _whole_matches(literal: str, pattern: re.Pattern[str]) -> Detector:

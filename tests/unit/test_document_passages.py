@@ -152,7 +152,7 @@ def test_large_files_take_time_in_proportion(content: str) -> None:
     document = as_document(content, text.parse("a.txt", content), "a.txt")
     started = process_time()
     passages = split_document(document)
-    assert process_time() - started < 3
+    assert process_time() - started < 15
     assert passages[-1].text.strip()
 
 

@@ -112,3 +112,11 @@ def test_deep_nesting_neither_crashes_nor_makes_endless_headings() -> None:
     deep = read("class A {\n" * 3_000 + "}\n" * 3_000)
     assert max(len(s.heading) for s in deep.sections) <= 60
     read("class A { int f() { return " + "(" * 20_000 + "1" + ")" * 20_000 + "; } }")
+
+
+def test_a_very_large_file_is_text_and_says_so() -> None:
+    unit = "class A { int b; }\n"
+    document = parse("a.java", unit * ((2 << 20) // len(unit) + 1))
+    (warning,) = document.findings
+    assert (document.file_type, document.title) == ("text", "a.java")
+    assert (warning.code, warning.severity) == ("document.large", "warning")

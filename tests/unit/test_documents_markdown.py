@@ -128,4 +128,13 @@ def test_only_line_feeds_end_lines() -> None:
 def test_deep_nesting_neither_crashes_nor_takes_long(text: str) -> None:
     started = process_time()
     outline(text)
-    assert process_time() - started < 3
+    assert process_time() - started < 15
+
+
+def test_of_a_very_large_file_the_marked_headings_are_told_apart() -> None:
+    unit = "# A *part*\n\n```\n# none\n```\n\nwords\n\n## Below\n\nmore\n\n"
+    started = process_time()
+    document = parse("a.md", unit * ((2 << 20) // len(unit) + 1))
+    assert {section.heading for section in document.sections} == {("A *part*",), ("A *part*", "Below")}
+    assert [(warning.code, warning.severity) for warning in document.findings] == [("document.large", "warning")]
+    assert process_time() - started < 60

@@ -113,3 +113,11 @@ def test_only_line_feeds_end_lines() -> None:
 
 def test_an_empty_module_has_no_sections() -> None:
     assert read("\n \n").sections == ()
+
+
+def test_a_very_large_file_is_text_and_says_so() -> None:
+    unit = "x = 1\n"
+    document = parse("a.py", unit * ((1 << 20) // len(unit) + 1))
+    (warning,) = document.findings
+    assert (document.file_type, document.title) == ("text", "a.py")
+    assert (warning.code, warning.severity) == ("document.large", "warning")

@@ -50,10 +50,10 @@ def detect(path: str, text: str) -> str:
     """
     suffix = PurePosixPath(path).suffix.lower()
     form, head = _FORMS.get(suffix, ""), text[:_HEAD]
+    if form == "markdown":  # whatever it begins with: what it hides is looked for as Markdown hides it
+        return _prose(path, text)
     if form == "plantuml" or _DIAGRAM.match(head):
         return "plantuml"
-    if form == "markdown":
-        return _prose(path, text)
     if form == "json" and _KEY.match(head):
         return "yaml"
     if form == "java" and not _JAVA.search(head):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kiwi_rag.formats.documents import ParsedDocument
 from kiwi_rag.formats.documents.lines import Stretch, one_line, sections
-from kiwi_rag.formats.documents.text import file_name, malformed
+from kiwi_rag.formats.documents.text import file_name, large, malformed
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
@@ -31,6 +31,8 @@ _COMMENTS = frozenset({"block_comment", "line_comment"})
 _NAMES = frozenset({"scoped_identifier", "identifier"})
 _WITHIN = frozenset({"enum_body_declarations", "ERROR"})
 _NESTING = 50
+LARGEST = 2 << 20
+"""Characters; the tree of larger ones takes memory by the gigabyte."""
 
 
 def parse(path: str, text: str) -> ParsedDocument:
@@ -38,6 +40,8 @@ def parse(path: str, text: str) -> ParsedDocument:
 
     The path of headings is the type with its package, types nested in it, and the method's signature.
     """
+    if len(text) > LARGEST:
+        return large(path, text, "Java", LARGEST)
     from tree_sitter import Parser
 
     root = Parser(_language()).parse(text.encode("utf-8", "replace")).root_node

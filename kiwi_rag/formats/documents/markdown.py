@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import dropwhile, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.formats.documents import ParsedDocument
 from kiwi_rag.formats.documents.lines import Stretch, flat, one_line
-from kiwi_rag.formats.documents.text import file_name
+from kiwi_rag.formats.documents.text import file_name, size_warning
 from kiwi_rag.formats.markdown import Heading, heading_path
+from kiwi_rag.formats.markdown import headings as marked_headings
 from kiwi_rag.formats.outcome import MalformedSource
 from kiwi_rag.formats.yaml_block import parse_yaml
 from kiwi_rag.model import Finding
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+
+LARGEST = 2 << 20
+MOST_LINES = 100_000
+"""Characters and lines; of larger texts, headings are those with a number sign alone, found line by line."""
 
 _FENCE = re.compile(r"---[ \t]*$")
 _FENCE_END = re.compile(r"(?:---|\.\.\.)[ \t]*$")
@@ -41,9 +47,13 @@ def parse(path: str, text: str) -> ParsedDocument:
     lines = text.split("\n")
     front = front_matter_lines(lines)
     metadata, findings = _metadata(path, lines, front)
-    found = headings(lines, front)
+    is_large = len(text) > LARGEST or len(lines) > MOST_LINES
+    found = _marked_headings(lines, front) if is_large else headings(lines, front)
     title = _words(metadata.get("title")) or _first_title(found, text) or file_name(path)
     parts = flat(lines, stretches(found, front, lines))
+    if is_large:
+        limit = f"{LARGEST >> 20} MiB or {MOST_LINES:,} lines"
+        findings += (size_warning(path, "Markdown", limit, "so only headings that begin with # are told apart"),)
     return ParsedDocument(
         "markdown", title, parts, _words(metadata.get("service")), _words(metadata.get("domain")), findings
     )
@@ -67,6 +77,11 @@ def headings(lines: Sequence[str], front: int) -> list[Heading]:
         if opening.type == "heading_open" and opening.map and not _is_list(opening.markup, inline.content):
             found.append(Heading(opening.map[0] + 1, int(opening.tag[1:]), plain(inline.content)))
     return found
+
+
+def _marked_headings(lines: Sequence[str], front: int) -> list[Heading]:
+    """Return the headings with a number sign outside of fences and comments, without a parser's tree of tokens."""
+    return [replace(found, text=plain(found.text)) for found in marked_headings(lines) if found.line > front]
 
 
 def stretches(found: Sequence[Heading], front: int, lines: Sequence[str]) -> Iterator[Stretch]:

@@ -14,9 +14,11 @@ from threading import Lock
 
 from kiwi_rag.formats.documents import ParsedDocument
 from kiwi_rag.formats.documents.lines import Stretch, sections
-from kiwi_rag.formats.documents.text import file_name, malformed
+from kiwi_rag.formats.documents.text import file_name, large, malformed
 
 _WHOLE = 1_500
+LARGEST = 1 << 20
+"""Characters; the parser takes several hundred times the memory of what it reads."""
 _NESTING = 50
 _TITLE_AT_MOST = 80
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
@@ -30,6 +32,8 @@ def parse(path: str, text: str) -> ParsedDocument:
 
     The title is the first sentence of the module's docstring where that is short, else the file's name.
     """
+    if len(text) > LARGEST:
+        return large(path, text, "Python", LARGEST)
     try:
         tree = _tree(text)
     except SyntaxError as error:

@@ -1,0 +1,113 @@
+"""Step 6: HTML elements that a reader does not see, each from its opening tag to the closing tag that is its own.
+
+All tags are read once, whatever they nest in.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+# Values in quotation marks may hold ">"; a mark without its partner nearby is a character like others.
+_QUOTED = r"\"[^\"]{0,1000}+\"|'[^']{0,1000}+'"
+_OPENING = re.compile(rf"<([A-Za-z][\w:-]*+)((?:[^<>\"']++|{_QUOTED}|[\"'])*+)")
+_VALUE = re.compile(_QUOTED)
+_HIDDEN = re.compile(r"(?:^|[\s/\"'])hidden(?=[\s=/>]|$)|\btype\s*=\s*[\"']?hidden\b", re.IGNORECASE)
+_STYLED_AWAY = re.compile(
+    r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|font-size\s*:\s*0(?!\.?\d*[1-9])"
+    r"|opacity\s*:\s*0(?!\.?\d*[1-9])",
+    re.IGNORECASE,
+)
+_PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
+_NEVER_SHOWN = frozenset({"template", "style", "script"})
+_VOID = frozenset(
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """Where an element stands that is not shown; ``is_styled`` if its own attributes say so, not its name."""
+
+    start: int
+    end: int
+    is_styled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    start: int
+    end: int
+    name: str
+    is_styled: bool
+
+
+def unseen(visible: str, at_most: int) -> Iterator[Element]:
+    """Yield the first `at_most` elements in order that a reader does not see; those within another are part of it."""
+    openings = list(_openings(visible, at_most))
+    ends = _ends(visible, {opening.name for opening in openings}, {opening.start for opening in openings})
+    last = 0
+    for opening in openings:
+        if opening.start < last:
+            continue
+        end = opening.end if opening.name in _VOID else ends.get(opening.start, 0)
+        if not end and not opening.is_styled and not _opens_line(visible, opening.start):
+            continue  # a word of prose that looks like a tag
+        last = end or _end_of_paragraph(visible, opening.end)
+        yield Element(opening.start, last, opening.is_styled)
+
+
+def _openings(visible: str, at_most: int) -> Iterator[_Opening]:
+    count = 0
+    for match in _OPENING.finditer(visible):
+        name, given = match[1].lower(), match[2]
+        is_styled = len(given) > 6 and _is_styled_away(given)
+        if is_styled or name in _NEVER_SHOWN:
+            yield _Opening(match.start(), min(match.end() + 1, len(visible)), name, is_styled)
+            count += 1
+        if count >= at_most:
+            break
+
+
+def _is_styled_away(given: str) -> bool:
+    bare = _VALUE.sub('""', given)
+    if _HIDDEN.search(bare) or re.search(r"\btype\s*=\s*[\"']hidden\b", given, re.IGNORECASE):
+        return True
+    return (":" in given or "&" in given) and bool(_STYLED_AWAY.search(html.unescape(given)))
+
+
+def _ends(visible: str, names: Collection[str], wanted: Collection[int]) -> dict[int, int]:
+    """Return where each wanted element ends, by where it starts: after its closing tag, those of inner ones counted.
+
+    One whose inner elements took all closing tags ends after the last of them.
+    """
+    ends: dict[int, int] = {}
+    open_now: dict[str, list[int]] = {name: [] for name in names}
+    last: dict[str, int] = {}
+    if not names:
+        return ends
+    for match in re.finditer(r"<(/?)([A-Za-z][\w:-]*+)(?:[ \t\n]*+>)?", visible):
+        name = match[2].lower()
+        if name not in open_now:
+            continue
+        if not match[1]:
+            open_now[name].append(match.start())
+            continue
+        last[name] = match.end()
+        start = open_now[name].pop() if open_now[name] else -1
+        if start in wanted:
+            ends[start] = match.end()
+    for name, starts in open_now.items():
+        ends.update({start: last[name] for start in starts if start in wanted and last.get(name, 0) > start})
+    return ends
+
+
+def _opens_line(visible: str, start: int) -> bool:
+    return not visible[visible.rfind("\n", 0, start) + 1 : start].strip(" ")
+
+
+def _end_of_paragraph(visible: str, position: int) -> int:
+    found = _PARAGRAPH_END.search(visible, position)
+    return found.end() if found else len(visible)
