@@ -149,12 +149,36 @@ def resolve(
 
 
 def find_project(start: Path, home: Path) -> Path | None:
-    """Return the nearest ``.ai`` folder at or above `start` that is not the user's own, or None."""
+    """Return the nearest ``.ai`` folder at or above `start` that is not the user's own, or None.
+
+    One that belongs to another user, or leads out of the folder that it is in, is passed over: whoever may write to a
+    folder above (``/tmp``) would else decide about all projects below.
+    """
+    owners = _own_ids(start)
     for folder in (start, *start.parents):
         candidate = folder / PROJECT_FOLDER
-        if candidate.is_dir() and candidate.resolve() != home.resolve():
+        if candidate.is_dir() and candidate.resolve() != home.resolve() and _is_own(candidate, owners):
             return candidate
     return None
+
+
+def _own_ids(start: Path) -> frozenset[int]:
+    """Return whose folders may be a project: the process's, root's, and those of whoever owns the folder it stands in.
+
+    The last is for root in a container, or by sudo, in somebody's checkout: its ``.ai`` is that checkout's.
+    """
+    try:
+        return frozenset({0, os.geteuid(), start.stat().st_uid})
+    except OSError:
+        return frozenset({0, os.geteuid()})
+
+
+def _is_own(candidate: Path, owners: frozenset[int]) -> bool:
+    try:
+        leads_out = not candidate.resolve().is_relative_to(candidate.parent.resolve())
+        return not leads_out and {candidate.lstat().st_uid, candidate.stat().st_uid} <= owners
+    except OSError:  # it went meanwhile
+        return False
 
 
 def home_of(environ: Mapping[str, str]) -> Path:

@@ -1,8 +1,13 @@
-"""What git says of a repository, asked of git itself: where its work tree, its own folder and its hooks are."""
+"""What git says of a repository, asked of git itself: where its work tree, its own folder and its hooks are.
+
+A repository that came as an archive, or lies in another as a folder of files, brings a configuration of its own, and
+git starts what is named there. `SAFE` and `safe_environment` keep it from that: whoever starts git uses both.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +15,24 @@ from pathlib import Path
 from kiwi_rag.clients.refusals import HooksRefused
 
 HOOKS_PATH = "core.hooksPath"
+SAFE = (
+    "--no-pager",
+    "-c", "core.fsmonitor=false",  # else a command that reads the index starts it
+    "-c", "safe.bareRepository=explicit",  # else a folder of files that looks like a repository is one
+    "-c", "protocol.allow=never",
+)  # fmt: skip
+"""Options before git's command, with which it runs nothing that a repository names; `safe_environment` goes with it."""
+
+# An object that a partial clone lacks is fetched when it is looked at, by a program that the configuration names. A
+# repository may set protocol.NAME.allow, which is stronger than protocol.allow: the variable is stronger than both.
+# Newer versions of git need no protocol for that: they can be told not to fetch.
+_NOTHING_FETCHED = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
+_POINTING = (
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+)  # fmt: skip
+# What ends a line, for git, for a shell or for Python, and other controls.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +60,21 @@ class Repository:
         Raises
         ------
         HooksRefused
-            When it is in none, when it is in a bare one, which has no files to index, or when there is no git.
+            When it is in none, when it is in a bare one, which has no files to index, when its path holds a line
+            break or another control character, or when there is no git.
         """
-        if _asked(folder, "rev-parse", "--is-bare-repository") == "true":
+        _refuse_control(folder.resolve())
+        told = _git(folder, "rev-parse", "--is-bare-repository")
+        if told.stdout == "true\n" or "safe.bareRepository" in told.stderr:
             raise HooksRefused(f"{folder} is a bare repository", hint="run this in one of its work trees")
         found = _git(folder, "rev-parse", "--show-toplevel", "--git-common-dir", "--absolute-git-dir")
         if found.returncode:
             why = found.stderr.removeprefix("fatal: ").partition("\n")[0]
             raise HooksRefused(f"{folder} is in no git work tree: {why}", hint="git init makes one")
-        return cls(*((folder / line).resolve() for line in found.stdout.splitlines()))
+        lines = found.stdout.removesuffix("\n").split("\n")
+        if len(lines) != 3:  # core.worktree may name any folder
+            raise HooksRefused(f"a folder of {folder}'s repository has a line break in its name", hint="rename it")
+        return cls(*(_refuse_control((folder / line).resolve()) for line in lines))
 
     def hooks_path(self) -> str | None:
         """Return ``core.hooksPath`` as git sees it here, whichever file sets it, or None."""
@@ -78,16 +107,26 @@ def _asked(folder: Path, *arguments: str) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = ["git", "-C", str(folder), *arguments]
+    command = ["git", *SAFE, "-C", str(folder), *arguments]
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, errors="surrogateescape", check=False, env=_environment()
+            command, capture_output=True, text=True, errors="surrogateescape", check=False, env=safe_environment()
         )
     except FileNotFoundError as error:
         raise HooksRefused("there is no git on the PATH", hint="install git, and run this again") from error
 
 
-def _environment() -> dict[str, str]:
-    """Return the environment without what would point git at another repository than the folder's."""
-    pointing = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX")
-    return {name: value for name, value in os.environ.items() if name not in pointing} | {"LC_ALL": "C"}
+def _refuse_control(path: Path) -> Path:
+    """Return a path that can stand in a line of a script, and be shown."""
+    if _CONTROL.search(str(path)):
+        shown = _CONTROL.sub("�", str(path))
+        raise HooksRefused(
+            f"{shown} has a control character in its path", hint="rename the folder, then run this again"
+        )
+    return path
+
+
+def safe_environment() -> dict[str, str]:
+    """Return the environment for git: it looks at the repository of the folder it is given, and fetches nothing."""
+    rest = {name: value for name, value in os.environ.items() if name not in _POINTING}
+    return rest | _NOTHING_FETCHED | {"LC_ALL": "C"}

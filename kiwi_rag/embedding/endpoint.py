@@ -1,9 +1,10 @@
 """One POST to an embedding server: retries within a bounded time, answers of a bounded size, typed errors.
 
 Retried are 429, 5xx, time-outs and broken connections, with growing waits, or as long as ``Retry-After`` says
-(RFC 9110, section 10.2.3), while ``patience`` lasts. Where nobody listens, the name is unknown or there is no network,
-it says so at once. Redirects are refused: following one would hand the API key to another host. The key appears in no
-message and no log.
+(RFC 9110, section 10.2.3), while ``patience`` lasts. One try, from the connection to the answer's last byte, takes
+``timeout`` at most. Where nobody listens, the name is unknown or there is no network, it says so at once. Redirects are
+refused: following one would hand the API key to another host. The key appears in no message and no log; of what a
+server says, what a terminal would obey is taken out.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kiwi_rag.embedding.deadline import Deadline
 from kiwi_rag.errors import AnswerMalformed, EmbeddingError, ModelUnavailable, RateLimited, TextsRefused, UsageError
 
 _SHOWN = 300
@@ -131,29 +133,36 @@ def _post_once(endpoint: Endpoint, url: str, body: Mapping[str, object], max_byt
     if endpoint.api_key:
         headers["Authorization"] = f"Bearer {endpoint.api_key}"
     request = urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")  # noqa: S310 - checked
-    try:
-        with urllib.request.build_opener(_NoRedirects).open(request, timeout=endpoint.timeout) as response:
-            answer = _read(response, url, max_bytes, endpoint.timeout)
-    except urllib.error.HTTPError as error:
-        raise _refusal(endpoint, url, error) from error
-    except (OSError, http.client.HTTPException, UnicodeError) as error:
-        raise _broken(url, error) from error
+    answer = _answer(endpoint, request, max_bytes)
     try:
         return json.loads(answer)
     except (ValueError, RecursionError) as error:
         raise AnswerMalformed(f"{url} answered something that is not JSON") from error
 
 
-def _read(response: http.client.HTTPResponse, url: str, max_bytes: int, timeout: float) -> bytes:
-    """Return the whole body; a server that sends without end, or a byte a second, is not waited for."""
-    until = time.monotonic() + timeout
+def _answer(endpoint: Endpoint, request: urllib.request.Request, max_bytes: int) -> bytes:
+    url = request.full_url
+    with Deadline(endpoint.timeout) as deadline:
+        try:
+            with deadline.opener(_NoRedirects).open(request, timeout=endpoint.timeout) as response:
+                answer = _read(response, url, max_bytes)
+            if not deadline.is_over:  # else it may have been cut there, even if nothing tells
+                return answer
+            raise TimeoutError("timed out")
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(endpoint, url, error) from error
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
+            raise _broken(url, TimeoutError("timed out") if deadline.is_over else error) from error
+
+
+def _read(response: http.client.HTTPResponse, url: str, max_bytes: int) -> bytes:
+    """Return the whole body; a server that sends without end is not listened to."""
     read = bytearray()
     while piece := response.read1(_PIECE):
         read += piece
         if len(read) > max_bytes:
             raise AnswerMalformed(f"{url} answered more than {max_bytes:,} bytes: no vectors take that much")
-        if time.monotonic() > until:
-            raise TimeoutError("timed out in the middle of the answer")
     if response.length:
         raise ConnectionError(f"the answer broke off with {response.length} bytes missing")
     return bytes(read)
@@ -163,8 +172,10 @@ def _refusal(endpoint: Endpoint, url: str, error: urllib.error.HTTPError) -> Exc
     detail = _detail(error)
     if endpoint.api_key:
         detail = detail.replace(endpoint.api_key, "…")
-    message = f"{url} answered {error.code} {error.reason}: {detail}".rstrip(": ")
-    failure = _kind(error.code)(message, hint=_hint(error.code, detail))
+    detail = detail[:_SHOWN]
+    # The status in the standard's words: those in the answer are the server's, which might repeat the texts in them.
+    message = f"{url} answered {error.code} {http.client.responses.get(error.code, '')}".rstrip() + f": {detail}"
+    failure = _kind(error.code)(message.removesuffix(": "), hint=_hint(error.code, detail))
     failure.quoted, failure.status = detail, error.code
     passes = error.code in _RETRIED and _NO_CREDIT not in detail
     return _Transient(failure, _seconds(error.headers.get("Retry-After", ""))) if passes else failure
@@ -187,14 +198,22 @@ def _hint(status: int, detail: str) -> str:
 
 def _detail(error: urllib.error.HTTPError) -> str:
     try:
-        return error.read(4096).decode("utf-8", "replace").strip()[:_SHOWN]
+        return _clean(error.read(4096).decode("utf-8", "replace"))
     except (OSError, http.client.HTTPException):
         return ""
 
 
+def _clean(text: str) -> str:
+    """Return what a server said as one line, with ``�`` for control, invisible and direction-changing characters."""
+    return "".join(letter if letter.isprintable() else "�" for letter in " ".join(text.split()))
+
+
 def _broken(url: str, error: Exception) -> Exception:
     reason = getattr(error, "reason", error)
-    failure = ModelUnavailable(f"{url} cannot be reached: {reason}", hint="is the server running, and the URL right?")
+    # An HTTPException quotes what the server sent in the place of HTTP; RemoteDisconnected, an OSError, too, does not.
+    no_http = isinstance(reason, http.client.HTTPException) and not isinstance(reason, OSError)
+    told = f"it does not answer in HTTP ({type(reason).__name__})" if no_http else _clean(str(reason))[:_SHOWN]
+    failure = ModelUnavailable(f"{url} cannot be reached: {told}", hint="is the server running, and the URL right?")
     hopeless = isinstance(reason, ConnectionRefusedError | socket.gaierror | ssl.SSLCertVerificationError)
     return failure if hopeless or getattr(reason, "errno", None) in _NO_WAY_THERE else _Transient(failure)
 

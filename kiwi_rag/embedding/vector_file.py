@@ -6,8 +6,11 @@ anew; one that is locked, read-only or on a full disk is not written to. Each of
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -92,6 +95,7 @@ class VectorFile:
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            _keep_private(self._path)
             self._connection = _connect(self._path)
         return self._connection
 
@@ -111,6 +115,24 @@ class VectorFile:
         # Once: an index of ten thousand passages on a read-only disk needs no three hundred warnings.
         level, self._warned = (logging.DEBUG if self._warned else logging.WARNING), True
         _log.log(level, "the embedding cache %s cannot be used now: %s", self._path, error)
+
+
+def _keep_private(path: Path) -> None:
+    """Make the file its owner's alone, before anything is in it: vectors and digests tell of the texts.
+
+    SQLite gives the files beside it (``-wal``, ``-shm``) the same rights. The file is never opened here: closing it
+    would drop the locks that SQLite holds on it for another thread (sqlite.org/howtocorrupt.html, section 2.2).
+    """
+    with contextlib.suppress(OSError):  # SQLite says what is wrong with it, or reads what it may
+        if path.exists():
+            path.chmod(path.stat().st_mode & 0o600)
+            return
+        descriptor, fresh = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)  # of mode 0600
+        os.close(descriptor)
+        try:
+            os.link(fresh, path)  # unless another process was first, whose file it is then
+        finally:
+            Path(fresh).unlink()
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -105,7 +105,22 @@ create table kiwi.workspace_notes (
     primary key (workspace, name)
 )
 """
-_TABLES = ("workspaces", "documents", "document_passages", "document_postings", "document_terms", "workspace_notes")
+# When what a document's path no longer has was signed. It outlives the document and its workspace: whoever may delete
+# and put, but has no key, could else put an older statement in the place of a newer one. One a signer, so that those of
+# a key that turns out to be compromised do not count, and hide no other's. Workspaces are named, as they begin anew.
+_MARKS = """
+create table kiwi.document_marks (
+    workspace text not null,
+    path text collate "C" not null,
+    signer text not null references kiwi.signers (key_id),
+    signed_at timestamptz not null,
+    primary key (workspace, path, signer)
+)
+"""
+_TABLES = (
+    "workspaces", "documents", "document_passages", "document_postings", "document_terms", "workspace_notes",
+    "document_marks",
+)  # fmt: skip
 
 _UPGRADE = (
     "alter table kiwi.signers drop constraint signers_item_types_check",
@@ -121,9 +136,11 @@ _UPGRADE = (
     _POSTINGS,
     _TERMS,
     _NOTES,
+    _MARKS,
     # What statistics add up, without the payloads.
     "create index documents_sizes on kiwi.documents (workspace_id) include (signer, passages, total_length)",
     "create index documents_signer on kiwi.documents (signer)",
+    "create index document_marks_signer on kiwi.document_marks (signer)",
     "create index document_passages_workspace on kiwi.document_passages (workspace_id)",
     "create index document_postings_document on kiwi.document_postings (document_id)",
     'create index document_terms_endings on kiwi.document_terms (workspace_id, reverse(term) collate "C")',

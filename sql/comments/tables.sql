@@ -18,3 +18,4 @@ comment on table kiwi.document_passages is 'The passages of documents and their 
 comment on table kiwi.document_postings is 'Word by word, the documents'' passages: their lexical index.';
 comment on table kiwi.workspace_notes is 'Short texts that indexers leave for the next one: how far a run came.';
 comment on table kiwi.document_terms is 'The words that ever stood in a workspace''s documents, for misspelt ones.';
+comment on table kiwi.document_marks is 'When documents that are gone were signed, so that nothing older takes their place.';

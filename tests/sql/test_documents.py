@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +38,7 @@ TABLES = {
     "document_postings": "frequency",
     "document_terms": "term",
     "workspace_notes": "text",
+    "document_marks": "signed_at",
 }
 
 
@@ -153,7 +154,56 @@ async def test_what_was_signed_before_never_replaces_what_was_signed_later(store
     assert stored.digest == same_second[0].admission.digest
 
 
-async def test_delete_leaves_nothing(store: DocumentRegistryStore, connection: psycopg.Connection) -> None:
+async def deleted(store: DocumentRegistryStore) -> None:
+    assert await store.delete(ref("a.md"))
+
+
+async def cleared(store: DocumentRegistryStore) -> None:
+    await store.clear()
+
+
+async def replaced_and_cleared(store: DocumentRegistryStore) -> None:
+    await store.upsert(records("a.md", ["newest"], after=90))
+    await store.clear()
+
+
+@pytest.mark.parametrize("take_away", [deleted, cleared, replaced_and_cleared])
+async def test_nothing_older_comes_back_once_the_newer_is_gone(
+    store: DocumentRegistryStore, take_away: Callable[[DocumentRegistryStore], Awaitable[None]]
+) -> None:
+    """Whoever deletes and puts needs no key: an old signed statement is no way around a newer one."""
+    older = records("a.md", ["older"])
+    await store.upsert(older)
+    await store.upsert(records("a.md", ["newer"], after=60))
+    await take_away(store)
+    for _ in range(2):
+        with pytest.raises(RegistryRefused, match=r"a\.md was signed at") as refused:
+            await store.upsert(older)
+        assert refused.value.state == "KW018"
+        assert not await store.delete(ref("a.md"))
+    await store.upsert(records("b.md", ["another path"]))
+    await store.upsert(records("a.md", ["as it is now"], after=120))
+    assert sorted(await store.sources()) == ["a.md", "b.md"]
+
+
+async def test_a_mark_of_a_compromised_key_counts_no_more_and_hides_no_other(
+    store: DocumentRegistryStore, connection: psycopg.Connection
+) -> None:
+    enrol(connection, EVE, "eve@acme", "*")
+    await store.upsert(records("a.md", ["ada's"], after=30))
+    await store.upsert(records("a.md", ["eve's"], after=60, key=EVE, principal="eve@acme"))
+    await store.delete(ref("a.md"))
+    with pytest.raises(RegistryRefused, match="signed at"):
+        await store.upsert(records("a.md", ["ada's"], after=40))
+    connection.execute("select public.revoke_signer(%s, 'lost')", [EVE.key_id])
+    with pytest.raises(RegistryRefused, match="signed at"):
+        await store.upsert(records("a.md", ["ada's, before"]))
+    assert await store.sources() == {}
+    await store.upsert(records("a.md", ["ada's"], after=40))
+    assert list(await store.sources()) == ["a.md"]
+
+
+async def test_delete_leaves_nothing_but_a_mark(store: DocumentRegistryStore, connection: psycopg.Connection) -> None:
     await store.upsert(records("a.md", ["zebra"]))
     await store.upsert(records("b.md", ["okapi"]))
     assert await store.delete(ref("a.md"))
@@ -197,7 +247,7 @@ async def test_a_workspace_has_one_model_until_it_is_cleared(
     with pytest.raises(FingerprintMismatch, match="384"):
         await store.upsert(records("b.md", fingerprint="other/0/768/mean/256"))
     await store.clear()
-    assert [count(connection, table) for table in TABLES] == [0] * 6
+    assert [count(connection, table) for table in TABLES] == [0] * 6 + [1]  # the mark of a.md
     await store.upsert(records("b.md", fingerprint=other))
     await store.delete(ref("b.md"))
     await store.upsert(records("b.md"))  # an empty one begins anew, too
@@ -247,7 +297,7 @@ def test_the_registry_itself_verifies_the_signature(connection: psycopg.Connecti
     }
     for code, forged in cases.items():
         assert put(connection, found, envelope=Jsonb(dsse.encode(forged)))["code"] == code
-    assert [count(connection, table) for table in TABLES] == [0] * 6
+    assert [count(connection, table) for table in TABLES] == [0] * 7
     refusals = connection.execute("select details ->> 'code', ref from kiwi.audit where event = 'refused'").fetchall()
     assert {code for code, _ in refusals} == set(cases)
     assert {ref for _, ref in refusals} == {"document:acme-web/a.md"}
@@ -293,7 +343,7 @@ def signed(**members: Any) -> Jsonb:
 def test_a_statement_is_read_strictly(empty: psycopg.Connection, code: str, members: dict[str, Any]) -> None:
     answer = put(empty, records("a.md", ["zebra"]), envelope=signed(**members))
     assert answer["code"] == code
-    assert [count(empty, table) for table in TABLES] == [0] * 6
+    assert [count(empty, table) for table in TABLES] == [0] * 7
 
 
 @pytest.mark.parametrize(
@@ -322,7 +372,7 @@ def test_passages_are_those_that_were_signed(empty: psycopg.Connection, change: 
     answer = put(empty, found, passages=Jsonb([passage | change]))
     assert answer["code"] == "KW017"
     assert "kiwi workspace index" in answer["hint"]
-    assert [count(empty, table) for table in TABLES] == [0] * 6
+    assert [count(empty, table) for table in TABLES] == [0] * 7
 
 
 @pytest.mark.parametrize("change", ["missing", "twice", "swapped", "more", "object", "nothing"])

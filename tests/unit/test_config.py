@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from kiwi_rag import config
 from kiwi_rag.config import Settings, resolve
 from kiwi_rag.errors import ConfigError
+
+STRANGER = 65534
 
 
 @pytest.fixture
@@ -208,6 +211,50 @@ def test_a_project_is_found_upwards_and_is_not_the_home(home: Path, project: Pat
     deep.mkdir(parents=True)
     assert config.find_project(deep, home) == project
     assert config.find_project(home.parent, home) is None
+
+
+def give_away(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a folder be somebody else's: really, where the tests may; else by being somebody else."""
+    if os.geteuid() == 0:
+        os.chown(folder, STRANGER, STRANGER, follow_symlinks=False)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: folder.lstat().st_uid + 1)
+
+
+def test_a_project_of_another_user_is_passed_over(
+    tmp_path: Path, home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may make ``/tmp/.ai``; it decides nothing about what others have below ``/tmp``."""
+    project.mkdir(parents=True)
+    mine = project.parent / "mine"
+    mine.mkdir()
+    assert config.find_project(mine, home) == project
+    give_away(project, monkeypatch)
+    assert config.find_project(mine, home) is None
+    assert config.find_project(project.parent, home) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+def test_one_goes_on_above_a_strangers_folder_unless_one_stands_in_theirs(home: Path, project: Path) -> None:
+    inner = project.parent / "inner/.ai"
+    for folder in (project, inner):
+        folder.mkdir(parents=True)
+    os.chown(inner, STRANGER, STRANGER)
+    assert config.find_project(inner.parent, home) == project
+    os.chown(inner.parent, STRANGER, STRANGER)
+    assert config.find_project(inner.parent, home) == inner
+
+
+def test_a_link_is_a_project_only_where_it_stays_inside(tmp_path: Path, home: Path, project: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    project.parent.mkdir()
+    project.symlink_to(elsewhere)
+    assert config.find_project(project.parent, home) is None
+    project.unlink()
+    (project.parent / "kept").mkdir()
+    project.symlink_to("kept")
+    assert config.find_project(project.parent, home) == project
 
 
 def test_home_comes_from_the_environment(home: Path) -> None:

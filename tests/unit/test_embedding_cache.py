@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
@@ -47,6 +49,24 @@ def path(tmp_path: Path) -> Path:
 
 def same(one: Sequence[Vector], other: Sequence[Vector]) -> bool:
     return [v.tobytes() for v in one] == [v.tobytes() for v in other]
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+async def test_the_file_is_its_owners_alone(path: Path, was_there: bool) -> None:
+    """Whoever reads it learns whether a text that he guesses was encoded."""
+    if was_there:
+        path.parent.mkdir()
+        path.touch()
+        path.chmod(0o644)
+    before = os.umask(0o000)
+    try:
+        provider = CachedEmbeddingProvider(Hashing(), path)
+        await provider.documents(["text"])
+        rights = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.glob("embeddings.sqlite*")}
+    finally:
+        os.umask(before)
+    assert set(rights) == {path.name, f"{path.name}-wal", f"{path.name}-shm"}
+    assert set(rights.values()) == {0o600}
 
 
 async def test_what_was_encoded_once_is_not_encoded_again_by_a_later_process(path: Path) -> None:

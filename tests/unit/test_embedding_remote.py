@@ -7,13 +7,19 @@ import errno
 import hashlib
 import logging
 import socket
+import ssl
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from kiwi_rag.embedding.batching import cut, estimated_tokens, requests
 from kiwi_rag.embedding.breaker import Breaker
@@ -333,24 +339,159 @@ def test_an_answer_without_end_is_not_read_to_it(server: EmbeddingServer) -> Non
         openai(server).encode(["x"])
 
 
-def test_an_answer_that_trickles_is_not_waited_for() -> None:
+def trickling(start: bytes, piece: bytes) -> Callable[[socket.socket], None]:
+    """What a server does that sends a piece now and then, for longer than anybody should wait."""
+
+    def speak(connection: socket.socket) -> None:
+        connection.sendall(start)
+        for _ in range(80):
+            connection.sendall(piece)
+            time.sleep(0.05)
+
+    return speak
+
+
+def hear(connection: socket.socket) -> None:
+    """Read a whole request: what is left unread would break the connection off when it is closed."""
+    with connection.makefile("rb") as reading:
+        length = 0
+        while line := reading.readline().strip().lower():
+            if line.startswith(b"content-length:"):
+                length = int(line.partition(b":")[2])
+        reading.read(length)
+
+
+@contextlib.contextmanager
+def speaking(speak: Callable[[socket.socket], None], tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Yield the URL of a server that takes a request and then sends bytes of its own choice."""
+
+    def serve(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with (
+            contextlib.suppress(OSError),
+            connection,
+            tls.wrap_socket(connection, server_side=True) if tls else connection as opened,
+        ):
+            hear(opened)
+            speak(opened)
+
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=_trickle, args=(listening,), daemon=True).start()
-        endpoint = Endpoint(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=0.4, retries=0)
+        threading.Thread(target=serve, args=(listening,), daemon=True).start()
+        port = listening.getsockname()[1]
+        yield f"https://localhost:{port}" if tls else f"http://127.0.0.1:{port}"
+
+
+TRICKLES = {
+    "status line": trickling(b"", b"H"),
+    "header": trickling(b"HTTP/1.1 200 OK\r\nX: ", b"a"),
+    "headers": trickling(b"HTTP/1.1 200 OK\r\n", b"X: a\r\n"),
+    "100 Continue": trickling(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "body": trickling(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b"a"),
+    "body without a length": trickling(b"HTTP/1.0 200 OK\r\n\r\n", b" "),
+    "chunk": trickling(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n"),
+    "chunk size": trickling(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"a"),
+}
+
+
+@pytest.mark.parametrize("speak", TRICKLES.values(), ids=TRICKLES)
+def test_an_answer_that_trickles_is_not_waited_for(speak: Callable[[socket.socket], None]) -> None:
+    before = threading.active_count()
+    with speaking(speak) as url:
         started = time.monotonic()
         with pytest.raises(ModelUnavailable, match="timed out"):
+            OllamaEmbeddingProvider(Endpoint(url, timeout=0.4, retries=0), "m", 8).encode(["x"])
+        assert time.monotonic() - started < 1.5
+    assert threading.active_count() <= before + 1, "no timer is left; the server may still be there"
+
+
+def test_a_whole_answer_without_end_of_the_connection_is_not_taken() -> None:
+    """Cut off by the deadline, a body without a length looks complete."""
+    answer = b'HTTP/1.0 200 OK\r\n\r\n{"embeddings": [[1, 2, 3, 4, 5, 6, 7, 8]]}'
+    with speaking(trickling(answer, b"")) as url, pytest.raises(ModelUnavailable, match="timed out"):
+        OllamaEmbeddingProvider(Endpoint(url, timeout=0.3, retries=0), "m", 8).encode(["x"])
+
+
+def test_a_refusal_that_trickles_is_told_in_time() -> None:
+    with speaking(trickling(b"HTTP/1.1 400 no\r\nContent-Length: 4000\r\n\r\n", b"a")) as url:
+        started = time.monotonic()
+        with pytest.raises(TextsRefused, match=r"answered 400 Bad Request: a+$"):
+            OllamaEmbeddingProvider(Endpoint(url, timeout=0.4, retries=0), "m", 8).encode(["x"])
+        assert time.monotonic() - started < 1.5
+
+
+def test_a_handshake_that_never_comes_is_not_waited_for() -> None:
+    with speaking(trickling(b"", b"")) as url:
+        started = time.monotonic()
+        with pytest.raises(ModelUnavailable, match="timed out"):
+            endpoint = Endpoint(url.replace("http:", "https:"), timeout=0.4, retries=0)
             OllamaEmbeddingProvider(endpoint, "m", 8).encode(["x"])
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 1.5
 
 
-def _trickle(listening: socket.socket) -> None:
-    connection, _ = listening.accept()
-    with connection, contextlib.suppress(OSError):
-        connection.recv(1 << 16)
-        connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
-        for _ in range(60):
-            connection.sendall(b" ")
-            time.sleep(0.05)
+def certificate(folder: Path) -> Path:
+    """Make a key and a certificate for localhost, signed with itself, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    plain = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path = folder / "localhost.pem"
+    path.write_bytes(plain + made.public_bytes(Encoding.PEM))
+    return path
+
+
+@pytest.mark.parametrize("name", ["header", "body without a length"])
+def test_an_answer_that_trickles_through_tls_is_not_waited_for(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    with speaking(TRICKLES[name], context) as url:
+        started = time.monotonic()
+        with pytest.raises(ModelUnavailable, match="timed out"):
+            OllamaEmbeddingProvider(Endpoint(url, timeout=0.6, retries=0), "m", 8).encode(["x"])
+        assert time.monotonic() - started < 1.8
+    answer = b'HTTP/1.0 200 OK\r\n\r\n{"embeddings": [[1, 2, 3, 4, 5, 6, 7, 8]]}'
+    with speaking(lambda connection: connection.sendall(answer), context) as url:
+        assert len(OllamaEmbeddingProvider(Endpoint(url, retries=0), "m", 8).encode(["x"])) == 1
+
+
+ESCAPES = "\x1b]0;owned\x07\x1b[31m\u202e\u200b\x9b2J red\r\n\tnext"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 400 \x1b[31mx\r\nContent-Length: 40\r\n\r\n" + ESCAPES.encode().ljust(40),
+        b"HTTP/1.1 200\x1b[31m OK\r\n\r\n",
+        b"\x1b]0;owned\x07\r\n\r\n",
+        b"HTTP/1.1 404 " + b"\x1b[2J" * 999 + b"\r\n\r\n",
+    ],
+    ids=["refusal", "status", "no HTTP", "reason"],
+)
+def test_no_terminal_obeys_what_a_server_says(answer: bytes) -> None:
+    with speaking(lambda connection: connection.sendall(answer)) as url, pytest.raises(EmbeddingError) as caught:
+        OllamaEmbeddingProvider(Endpoint(url, timeout=2.0, retries=0), "m", 8).encode(["x"])
+    assert caught.value.message.isprintable()
+    assert len(caught.value.message) < 500
+    assert caught.value.message.endswith("red next") == (b"400" in answer)
+    assert "[2J" not in caught.value.own_words
+    assert "owned" not in caught.value.own_words
+
+
+def test_a_key_at_the_end_of_what_is_shown_is_not_shown_in_part(server: EmbeddingServer) -> None:
+    server.failures.append(Failure(401, b"x" * 290 + KEY.encode()))
+    with pytest.raises(EmbeddingError) as caught:
+        openai(server).encode(["x"])
+    assert KEY[:6] not in caught.value.message
 
 
 def test_odd_counts_of_tokens_do_not_cost_the_vectors(server: EmbeddingServer) -> None:

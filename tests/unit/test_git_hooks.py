@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from kiwi_rag.cli.hooks import hooks
 from kiwi_rag.cli.session import Session
 from kiwi_rag.clients import hook_text
+from kiwi_rag.clients.git import SAFE, Repository, safe_environment
 from kiwi_rag.clients.hooks import plan_install, plan_removal
 from kiwi_rag.clients.refusals import HooksRefused
 from kiwi_rag.errors import KiwiError
@@ -486,3 +487,86 @@ def test_outside_of_a_repository_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KiwiError, match="in no git work tree") as error:
         plan_install(tmp_path)
     assert error.value.hint == "git init makes one"
+
+
+def settings(desk: Desk, marker: Path) -> dict[str, str]:
+    """Settings of a repository that each name a command for git to run; it leaves a file."""
+    (desk.repo / "evil.sh").write_text(f"#!/bin/sh\ntouch {marker}\n")
+    (desk.repo / "evil.sh").chmod(0o755)
+    evil = str(desk.repo / "evil.sh")
+    return {
+        "core.fsmonitor": evil, "core.pager": evil, "core.sshCommand": evil, "core.askPass": evil,
+        "pager.ls-files": evil, "pager.rev-parse": evil, "alias.rev-parse": f"!{evil}", "alias.ls-files": f"!{evil}",
+        "diff.external": evil, "credential.helper": f"!{evil}", "extensions.partialClone": "origin",
+        "remote.origin.url": str(desk.repo / ".git"), "remote.origin.promisor": "true",
+        "remote.origin.partialclonefilter": "blob:none", "remote.origin.uploadpack": f"{evil}; false",
+        "protocol.allow": "always", "protocol.file.allow": "always", "protocol.ext.allow": "always",
+        "protocol.ssh.allow": "always",
+    }  # fmt: skip
+
+
+def lacking_its_commit(desk: Desk, marker: Path) -> None:
+    """Make the repository one that names commands, and whose newest commit has to be fetched to be seen."""
+    commit = desk.git("rev-parse", "HEAD").strip()
+    for name, value in settings(desk, marker).items():
+        desk.git("config", "--local", name, value)
+    (desk.repo / ".git/objects" / commit[:2] / commit[2:]).unlink()
+
+
+REMOTES = {"path": "{repo}/.git", "ext": "ext::{repo}/evil.sh", "ssh": "ssh://localhost/x"}
+
+
+@pytest.mark.parametrize("remote", REMOTES.values(), ids=REMOTES)
+def test_git_runs_no_command_that_a_repository_names(desk: Desk, remote: str) -> None:
+    marker = desk.folder / "ran"
+    lacking_its_commit(desk, marker)
+    desk.git("config", "--local", "remote.origin.url", remote.format(repo=desk.repo))
+    looking = ["-C", str(desk.repo), "rev-parse", "--verify", "--quiet", "HEAD^{commit}"]
+    subprocess.run(["git", *SAFE, *looking], env=safe_environment(), capture_output=True, timeout=30)
+    assert not marker.exists()
+    repository = Repository.at(desk.repo)
+    repository.tracks(desk.repo / "a.md")
+    desk.install()
+    desk.remove()
+    assert not marker.exists()
+    subprocess.run(["git", *looking], env=desk.environment(), capture_output=True, timeout=30)
+    assert marker.exists(), "git alone runs it: the settings do name commands"
+
+
+def test_a_file_monitor_that_a_repository_names_does_not_run(desk: Desk) -> None:
+    marker = desk.folder / "ran"
+    desk.git("config", "--local", "core.fsmonitor", settings(desk, marker)["core.fsmonitor"])
+    assert Repository.at(desk.repo).tracks(desk.repo / "a.md")
+    desk.install()
+    desk.remove()
+    assert not marker.exists()
+    desk.git("ls-files", "--error-unmatch", "--", "a.md")
+    assert marker.exists(), "git alone runs it"
+
+
+def test_a_folder_of_files_that_looks_like_a_repository_is_none(desk: Desk) -> None:
+    """A clone may bring one along, with its configuration."""
+    brought = desk.repo / "docs"
+    desk.git("clone", "-q", "--bare", str(desk.repo), str(brought))
+    desk.git("config", "core.worktree", str(brought), at=brought)
+    desk.git("config", "core.bare", "false", at=brought)
+    assert desk.git("rev-parse", "--show-toplevel", at=brought) == f"{brought}\n", "git alone takes it"
+    with pytest.raises(HooksRefused, match="bare repository"):
+        Repository.at(brought)
+
+
+@pytest.mark.parametrize("sign", ["\n", "\r", "\x1b", "\x85", "\u2028"])
+def test_a_path_with_a_line_break_is_refused(desk: Desk, sign: str) -> None:
+    """What follows it would stand in a line of the hook by itself."""
+    folder = desk.repo / f"docs{sign}# kiwi: end"
+    folder.mkdir()
+    before = desk.snapshot()
+    for root in (folder, desk.new(f"other{sign}name")):
+        with pytest.raises(HooksRefused, match="control character") as refused:
+            desk.install(root)
+        assert refused.value.message.isprintable()
+    desk.git("config", "--local", "core.worktree", str(folder))
+    with pytest.raises(HooksRefused):
+        desk.install()
+    desk.git("config", "--local", "--unset", "core.worktree", at=desk.repo / ".git")
+    assert desk.snapshot() == before

@@ -1,5 +1,5 @@
 -- Removes up to `most` documents of a workspace, and with the last the workspace itself, so that it may begin anew with
--- another model. Returns how many it were; fewer than asked for: all is gone.
+-- another model. Returns how many it were; fewer than asked for: all is gone but marks (see mark_document).
 create or replace function kiwi.clear_documents(workspace text, most integer) returns integer
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp

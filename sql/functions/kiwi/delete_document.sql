@@ -1,4 +1,4 @@
--- Removes a document with its passages; returns whether it was there.
+-- Removes a document with its passages; returns whether it was there. A mark stays: see mark_document.
 create or replace function kiwi.delete_document(workspace text, path text) returns boolean
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp

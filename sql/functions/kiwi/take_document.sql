@@ -1,6 +1,5 @@
 -- Takes a signed document in with all its passages, in the place of what its path had, or raises. The same statement
--- again changes nothing but the rules' name. What was signed before what is there is refused, unless the key that signed
--- that is compromised; of two that were signed in one second the later to arrive stays.
+-- again changes nothing but the rules' name. What was signed before what is or was there is refused.
 create or replace function kiwi.take_document(
     envelope jsonb, model_fingerprint text, passages jsonb, rules_name text
 ) returns jsonb
@@ -24,7 +23,7 @@ begin
     name := kiwi.document_name(statement ->> 'workspace', statement ->> 'path');
     perform kiwi.lock_document(statement ->> 'workspace', statement ->> 'path');
     workspace_number := kiwi.begin_workspace(statement ->> 'workspace', model_fingerprint);
-    select d.document_id, d.digest, d.signed_at, s.status into before
+    select d.document_id, d.digest, s.status into before
     from kiwi.documents as d
     join kiwi.signers as s on s.key_id = d.signer
     where d.workspace_id = workspace_number and d.path = statement ->> 'path';
@@ -33,12 +32,9 @@ begin
         update kiwi.documents as d set rules = rules_name
         where d.document_id = before.document_id and d.rules <> rules_name;
     else
-        if before.signed_at > kiwi.parse_time(statement ->> 'signed_at') and before.status <> 'compromised' then
-            raise exception using
-                errcode = 'KW018',
-                message = format('%s was signed at %s, and what is there at %s', name, statement ->> 'signed_at', before.signed_at),
-                hint = 'somebody else''s is newer: index the file as it is now, or see to the clocks';
-        end if;
+        perform kiwi.refuse_older(
+            statement ->> 'workspace', statement ->> 'path', kiwi.parse_time(statement ->> 'signed_at')
+        );
         delete from kiwi.documents as d where d.document_id = before.document_id;
         insert into kiwi.documents (workspace_id, payload_type, payload, signature, signer, rules, total_length)
         values (
