@@ -45,7 +45,13 @@ def list_signers(session: Session) -> None:
 @click.argument("public_key")
 @click.option("--principal", required=True, help="Whose key it is.")
 @click.option("--items", "patterns", multiple=True, help="Items it may sign, as acme/*; default: all. Repeatable.")
-@click.option("--type", "types", multiple=True, type=click.Choice([t.value for t in ItemType]), help="Repeatable.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    type=click.Choice([t.value for t in ItemType]),
+    help="Types it may sign; default: items, not documents. Repeatable.",
+)
 @click.option("--valid-after", type=_MOMENT, help="Signatures count from then, UTC.")
 @click.option("--valid-before", type=_MOMENT, help="Signatures count until then, UTC.")
 @click.option("--status", type=click.Choice([s.value for s in SignerStatus]), default="active", show_default=True)

@@ -131,7 +131,7 @@ for command in (index, watch, hooks):
 
 
 def exit_code_of(reply: DocumentReply) -> int:
-    """Return 0 when complete, 3 when a hit was refused, 1 when the index did not answer."""
+    """Return 0 when complete, 3 when a hit was refused or the index is not, 1 when it did not answer."""
     if reply.complete:
         return DONE
     return PARTLY if reply.outcome.state in ("ok", "refused") else FAILED

@@ -26,7 +26,10 @@ ROOT = click.argument(
     "root", type=click.Path(path_type=Path, exists=True, file_okay=False), required=False, default=None
 )
 STORE = click.option(
-    "--store", type=click.Choice(WORKSPACE_STORES), default=None, help="Where the documents are; default: local."
+    "--store",
+    type=click.Choice(WORKSPACE_STORES),
+    default=None,
+    help="Where the documents are; default: the setting workspace_store.",
 )
 NAME = click.option("--workspace", "name", default=None, help="Its name in statements; a shared index wants it said.")
 TOLD_EVERY_SECONDS = 10.0
@@ -84,6 +87,7 @@ async def _index(session: Session, app: App, files: tuple[Path, ...], rebuild: b
 
     async with Workspace(app) as opened:
         await opened.prepare()
+        writer = opened.writer(ask_passphrase)  # before anything is emptied: it may have none
         if rebuild:
             await opened.tier.store.clear()
         paths = [opened.place.relative(file) for file in files] if files else None
@@ -93,7 +97,7 @@ async def _index(session: Session, app: App, files: tuple[Path, ...], rebuild: b
             report = await indexing.index(
                 opened.place,
                 opened.tier,
-                opened.writer(ask_passphrase),
+                writer,
                 paths,
                 listener,
                 prune=prune or not opened.is_shared,
@@ -200,7 +204,7 @@ def _list(session: Session, report: WorkspaceReport) -> None:
     for line in shown:
         session.say(line)
     if len(lines) > len(shown):
-        session.say(f"{len(lines) - len(shown)} more; all of them: kiwi --verbose workspace index --rebuild")
+        session.say(f"{len(lines) - len(shown)} more; all of them with --verbose")
 
 
 def _hint(hint: str) -> str:

@@ -42,15 +42,10 @@ class House:
 
     @property
     def workspace(self) -> Workspace:
-        """The workspace that this server stands in, opened once.
-
-        Raises
-        ------
-        NotFound
-            When it stands in none.
-        """
+        """The workspace that this server stands in, opened once; who is trusted is judged afresh, as for `app`."""
+        app = self.app
         if self._workspace is None:
-            self._workspace = Workspace(self._app)
+            self._workspace = Workspace(app)
         return self._workspace
 
     def warm(self) -> None:

@@ -29,9 +29,9 @@ class DocumentQuery:
 class DocumentHit:
     """A passage of a document, verified a moment ago; its metadata are those that were signed.
 
-    ``score`` is in [0, 1], but for what its kind adds to it, which ``parts`` tells: ``cosine``, ``bm25``, the legs
-    ``vectors`` and ``words`` in [0, 1], ``alpha``, ``kind`` and ``path``. ``changed`` says that the file has changed
-    since it was indexed, so that lines may have moved; None where there is no file to look at.
+    ``score`` is in [0, 1], but for what its kind and its path add to it, which ``parts`` tells: ``cosine``, ``bm25``,
+    the legs ``vectors`` and ``words`` in [0, 1], ``alpha``, ``kind`` and ``path``. ``changed`` says that the file has
+    changed since it was indexed, so that lines may have moved; None where there is no file to look at.
     """
 
     path: str

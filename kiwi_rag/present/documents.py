@@ -38,6 +38,7 @@ def documents_json(reply: DocumentReply) -> dict[str, Any]:
         "index": {"state": outcome.state, "seconds": round(outcome.seconds, 4), "error": outcome.error},
         "refused": [{"path": r.ref.item_id, "code": r.code, "reason": r.reason} for r in reply.refused],
         "gone": list(reply.gone),
+        "unfinished": reply.unfinished,
         "read_as": dict(reply.read_as),
     }
 
@@ -79,9 +80,13 @@ def documents_page(reply: DocumentReply, budget: int, size: Size, renew: str = R
         kept = cut(hit.passage.text, budget, size)
         rows.append({**document_json(rank, hit), "text": kept, "cut": len(kept) < len(hit.passage.text)})
         spent += wanted
-    told = _agents_notices(reply, rows, renew)
+    told = [*_agents_notices(reply, rows, renew), *_left_over(len(reply.hits) - len(rows))]
     data = {**documents_json(reply), "hits": rows, "notices": list(told)}
     return _page_text(rows, told), data
+
+
+def _left_over(hits: int) -> Sequence[str]:
+    return [f"{hits} more did not fit into max_tokens"] if hits else []
 
 
 def _page_text(rows: Sequence[Mapping[str, Any]], told: Sequence[str]) -> str:
@@ -106,8 +111,9 @@ def _agents_hit(row: Mapping[str, Any], mark: str) -> str:
 
 def document_notices(reply: DocumentReply) -> Sequence[str]:
     """Return what a person should know beside the hits; files that changed are marked there."""
-    changed = any(hit.changed for hit in reply.hits)
-    return _notices(reply, [f"files marked * changed since they were indexed: {RENEW}"] if changed else [], RENEW)
+    changed = len({hit.path for hit in reply.hits if hit.changed})
+    files = "1 file has" if changed == 1 else f"{changed} files have"
+    return _notices(reply, [f"{files} changed since they were indexed: {RENEW}"] if changed else [], RENEW)
 
 
 def _agents_notices(reply: DocumentReply, rows: Sequence[Mapping[str, Any]], renew: str) -> Sequence[str]:

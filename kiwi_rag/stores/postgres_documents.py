@@ -137,7 +137,7 @@ class DocumentRegistryStore:
         """Return counts and health; ``details`` has ``file_types`` and ``last_received_at``."""
         told = await self._read(lambda caller: documents.document_status(caller, self._workspace))
         problems = () if told["audience"] else ("the registry has no name yet: kiwi registry migrate",)
-        fingerprint = self._fingerprint or told["fingerprint"] or ""
+        fingerprint = told["fingerprint"] or self._fingerprint
         return StoreStatus(told["documents"], told["passages"], fingerprint, problems, told)
 
     async def sources(self) -> Mapping[str, SourceStamp]:

@@ -16,7 +16,7 @@ from kiwi_rag.signing.documents import DocumentStatement, check_path, passage_di
 from kiwi_rag.validation import scrub, secrets
 from kiwi_rag.validation.policy import Policy
 
-MAX_WORDS = 200
+MAX_LABEL_CHARACTERS = 200
 """Characters of a heading, a title or a label."""
 _VISIBLE_AS_MARKDOWN = ("markdown", "adr")
 _VISIBLE_AS_THEY_ARE = ("java", "python")
@@ -27,8 +27,8 @@ class DocumentFile:
     """A file of a workspace as it was read.
 
     ``path`` stands below the workspace's root. ``labels`` are what is known of it from outside: ``last_modified``,
-    ``git_commit``, and ``service`` or ``domain`` where the workspace's settings name them; they go before the file's
-    own words.
+    ``git_commit``, the ``rules`` of the run, and ``service`` where the workspace's settings name one, which goes before
+    the file's own words.
     """
 
     path: str
@@ -73,10 +73,19 @@ def statement_findings(
         "signature.passages": (read.passages, tuple(map(passage_digest, passages))),
     }
     return [
-        Finding(code, f"the statement that was signed has another {code.partition('.')[2]}", path=document.path)
+        Finding(code, f"what was signed is of another {_SAID[code]}", path=document.path, hint="kiwi workspace index")
         for code, (said, found) in wanted.items()
         if said != found
     ]
+
+
+_SAID = {
+    "signature.audience": "registry",
+    "signature.other-item": "path",
+    "signature.content": "content",
+    "signature.metadata": "title, type, service or time",
+    "signature.passages": "splitting into passages",
+}
 
 
 def _refusal(file: DocumentFile, policy: Policy) -> Finding | None:
@@ -86,8 +95,7 @@ def _refusal(file: DocumentFile, policy: Policy) -> Finding | None:
         return Finding("bounds.path", error.message, path=file.path, hint="rename the file")
     if len(file.data) > policy.max_bytes:
         limit = f"{policy.max_bytes / (1 << 20):g} MiB"
-        hint = "leave it out: name it in .kiwiignore; or raise the limit: KIWI_WORKSPACE_MAX_MB"
-        return Finding("bounds.size", f"the file has over {limit}", path=file.path, hint=hint)
+        return Finding("bounds.size", f"the file has over {limit}", path=file.path, hint="name it in .kiwiignore")
     if scrub.is_binary(file.data):
         return Finding("bounds.binary", "the file is no text", path=file.path, hint="name it in .kiwiignore")
     return None
@@ -119,8 +127,8 @@ def cleaned(words: Iterable[str]) -> Mapping[str, str]:
 
 
 def _cleaned(word: str, suspect: bool) -> str:
-    if word.isascii() and word.isprintable() and len(word) <= MAX_WORDS and not suspect:
+    if word.isascii() and word.isprintable() and len(word) <= MAX_LABEL_CHARACTERS and not suspect:
         return word
     clean, _ = scrub.without_unseen(word.encode("utf-8", "replace").decode(), "")
     clean, _ = scrub.without_secrets(clean, "") if suspect else (clean, [])
-    return " ".join(clean.split())[:MAX_WORDS]
+    return " ".join(clean.split())[:MAX_LABEL_CHARACTERS]

@@ -18,11 +18,16 @@ MAX_BYTES = 1 << 20
 
 def head_commit(root: Path) -> str:
     """Return the commit that is checked out at or above `root`, as hex; empty outside of git's care. Blocking."""
-    for folder in (root.resolve(), *root.resolve().parents):
-        git = folder / ".git"
-        if git.exists():
-            return _head(git if git.is_dir() else _linked(git))
-    return ""
+    git = git_folder(root)
+    return _head(git) if git else ""
+
+
+def git_folder(root: Path) -> Path | None:
+    """Return where git keeps what it knows of the working tree at or around `root`; None outside of git's care."""
+    base = git_root(root.resolve())
+    if base is None:
+        return None
+    return base / ".git" if (base / ".git").is_dir() else _linked(base / ".git")
 
 
 def git_root(here: Path) -> Path | None:

@@ -94,6 +94,8 @@ async def index(  # noqa: PLR0913  # what a run depends on
     ------
     NotFound
         When the root is not there.
+    FingerprintMismatch
+        When a shared index holds another model's vectors.
     StoreError
         When the index cannot be read or written; nothing is half-written.
     """
@@ -331,6 +333,8 @@ async def _clear_other_model(to: Tier[FileStore], writer: Writer) -> None:
     if not held or held == own:
         return
     if to.policy.received_now:
-        hint = "use that model, or begin a shared index under another name: KIWI_WORKSPACE_NAME"
+        hint = (
+            "use that model; or, in a registry, kiwi workspace index --rebuild; in Qdrant another KIWI_WORKSPACE_NAME"
+        )
         raise FingerprintMismatch(f"the shared index holds vectors of {held}, not of {own}", hint=hint)
     await to.store.clear()

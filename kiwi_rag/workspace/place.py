@@ -136,9 +136,9 @@ def _where(error: Exception) -> str:
 
 
 def _checked(said: object, path: Path) -> Mapping[str, Any]:
-    hint = "kiwi workspace index --help names the keys: name, domains, services"
+    hint = "its keys are name, domains and services: docs/workspace.md"
     if not isinstance(said, dict) or not set(said) <= _KEYS:
-        raise ConfigError(f"{path}: unknown key", hint=hint)
+        raise ConfigError(f"{path} holds an unknown key, or none at all", hint=hint)
     domains, services = said.get("domains", {}), said.get("services", {})
     good = isinstance(said.get("name", ""), str) and isinstance(services, dict) and isinstance(domains, dict)
     if not good or not all(isinstance(names, list) for names in domains.values()):

@@ -98,7 +98,7 @@ class SharedStore:
             Always.
         """
         hint = "index it under another workspace's name: KIWI_WORKSPACE_NAME"
-        raise UsageError("a shared index holds another model's vectors, or others' documents", hint=hint)
+        raise UsageError("a shared index is not emptied: others read it", hint=hint)
 
     async def note(self, name: str, text: str) -> None:
         """Keep a text for this process alone."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def _standing(
         "passages": status.passages,
         "file_types": types,
         "run": run,
-        "complete": run == COMPLETE,
+        "complete": run == COMPLETE if kind == "local" else not status.problems,  # a shared one's runs are many
         "model": status.fingerprint,
         "store": kind,
         "path": path,
@@ -84,4 +85,9 @@ def _type_of(stored: StoredItem) -> str:
 
 
 def _size(folder: Path) -> int:
-    return sum((Path(parent) / name).stat().st_size for parent, _, names in os.walk(folder) for name in names)
+    sizes = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # SQLite's log comes and goes
+                sizes += (Path(parent) / name).stat().st_size
+    return sizes

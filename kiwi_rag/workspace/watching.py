@@ -1,6 +1,6 @@
 """Keeping an index at a workspace's files: every save is found a moment later.
 
-The operating system tells what changes (inotify, FSEvents or ReadDirectoryChangesW, by watchfiles). What comes in a
+The operating system tells what changes (inotify or FSEvents, by watchfiles). What comes in a
 burst is one run, a checkout of hundreds of files too: while git holds its lock nothing is read. Events are only a hint
 of where to look, and the files themselves decide; whenever more than plain files moved, the whole workspace is looked
 at.
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kiwi_rag.errors import EmbeddingError, KiwiError
+from kiwi_rag.workspace.commits import git_folder
 from kiwi_rag.workspace.ignoring import IGNORE_FILES, NEVER
 from kiwi_rag.workspace.place import Place
 from kiwi_rag.workspace.report import WorkspaceReport
@@ -37,6 +38,7 @@ MANY = 64
 PAUSES = (1.0, 5.0, 30.0)
 """Seconds before a run that failed is tried again, the last for good."""
 
+# Not watched, also where a pattern brings them back: installing packages changes tens of thousands of files there.
 _NOISY = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".gradle"})
 
 Bring = Callable[["Sequence[str] | None"], Awaitable[WorkspaceReport]]
@@ -115,6 +117,8 @@ async def _watch_root(
     failures = 0
     try:
         while not stop.is_set() and _identity(place.root) == here:
+            if listening.done():
+                listening.result()  # what the watch itself failed with: a deaf one is worse than none
             if changes.none:
                 await _first(stop, changes.told, TICK)
                 continue
@@ -135,8 +139,6 @@ async def _watch_root(
             if model:
                 yield Held(model, pause)
                 await _pause(stop, pause)
-            if listening.done():
-                listening.result()  # what the watch itself failed with
     finally:
         ended.set()
         listening.cancel()
@@ -177,7 +179,8 @@ def _is_more_than_files(burst: set[tuple[Change, str]]) -> bool:
 
 
 async def _git_is_done(root: Path, stop: asyncio.Event) -> None:
-    lock, until = root / ".git" / "index.lock", time.monotonic() + GIT_SECONDS
+    git = git_folder(root)
+    lock, until = (git or root / ".git") / "index.lock", time.monotonic() + GIT_SECONDS
     while lock.exists() and time.monotonic() < until and not stop.is_set():
         await _pause(stop, QUIET_MS / 1000)
 

@@ -74,6 +74,8 @@ async def _update(house: House, given: Mapping[str, Any], tell: Tell) -> Answer:
 
 async def _answered(house: House, given: Mapping[str, Any], tell: Tell, paths: Sequence[str] | None) -> Answer:
     joined = False
+    if given["cancel"] and "job" not in given:
+        raise UsageError("cancel wants job", hint="name the job that is to be stopped")
     if "job" in given:
         job = house.jobs.get(given["job"])
     else:
@@ -96,6 +98,9 @@ def _started(house: House, paths: Sequence[str] | None, *, rebuild: bool) -> tup
 
 def _work(house: House, paths: Sequence[str] | None, *, rebuild: bool) -> Work:
     place = house.workspace.place
+    if rebuild and house.workspace.is_shared:
+        hint = "its operator does: kiwi workspace index --rebuild"
+        raise UsageError("a shared index is not emptied by an agent", hint=hint)
     named = [place.relative(place.root / Path(path)) for path in paths] if paths is not None else None
 
     async def work(job: Job) -> Mapping[str, Any]:
@@ -104,9 +109,9 @@ def _work(house: House, paths: Sequence[str] | None, *, rebuild: bool) -> Work:
         async with house.writing():
             workspace = house.workspace
             await workspace.prepare()
+            writer, told = workspace.writer(), Listener(job.planned)
             if rebuild:
                 await workspace.tier.store.clear()
-            writer, told = workspace.writer(), Listener(job.planned)
             report = await index(workspace.place, workspace.tier, writer, named, told, prune=not workspace.is_shared)
             return report.as_dict()
 

@@ -59,6 +59,7 @@ HITS = record(
     index=OBJECT,
     refused=OBJECTS,
     gone=STRINGS,
+    unfinished=BOOLEAN,
     read_as=OBJECT,
     notices=STRINGS,
 )
