@@ -42,7 +42,7 @@ bench-1m: $(VENV)/bench
 	nice $(BIN)/python -m benchmarks.million
 
 soak: $(VENV)/test
-	KIWI_KILLS=50 $(BIN)/python -m pytest tests/doors/test_kill.py
+	KIWI_KILLS=50 $(BIN)/python -m pytest tests/doors/test_kill.py tests/doors/test_workspace_kill.py
 	KIWI_QUERIES=10000 $(BIN)/python -m pytest tests/properties/test_hostile_queries.py
 
 supabase-migrations: $(VENV)/dev
