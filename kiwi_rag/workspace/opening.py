@@ -69,6 +69,8 @@ def read_beside(path: Path, limit: int) -> bytes | None:
 class NoRegularFile(SourceUnreadable):
     """It is a folder, a pipe, a socket or a device."""
 
+    code = "not-a-file"
+
 
 def _read(descriptor: int, path: str, limit: int) -> tuple[bytes, os.stat_result]:
     entry = os.fstat(descriptor)

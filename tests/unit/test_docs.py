@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -26,9 +26,11 @@ _CODE = re.compile(rf"(?:{_STEPS})\.[a-z]+(?:-[a-z]+)*")
 _TEMPLATE = re.compile(rf"(?:{_STEPS})\.")
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted((ROOT / "kiwi_rag").rglob("*.py")):
-        yield path.relative_to(ROOT / "kiwi_rag").as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+@lru_cache(maxsize=1)
+def trees() -> tuple[tuple[str, ast.Module], ...]:
+    paths = sorted((ROOT / "kiwi_rag").rglob("*.py"))
+    base = ROOT / "kiwi_rag"
+    return tuple((p.relative_to(base).as_posix(), ast.parse(p.read_text(encoding="utf-8"))) for p in paths)
 
 
 def literal_codes() -> set[str]:
