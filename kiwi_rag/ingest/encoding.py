@@ -6,7 +6,7 @@ the items back in their order, so that a stop, a kill or a failing model costs w
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from kiwi_rag.ingest.lanes import in_order
 from kiwi_rag.model import Admission, EmbeddingRecord, Passage
 from kiwi_rag.passages import embedded_text
-from kiwi_rag.stores.base import SourceStamp
+from kiwi_rag.stores.base import FileStore, SourceStamp
+from kiwi_rag.telemetry import span
+from kiwi_rag.tiers import Tier
 
 if TYPE_CHECKING:
     from kiwi_rag.embedding.base import EmbeddingProvider
@@ -40,6 +42,21 @@ class Work:
     stamp: SourceStamp
 
 
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A file with the records of its passages, ready to be stored."""
+
+    work: Work
+    records: list[EmbeddingRecord]
+
+
+async def store(ready: Sequence[Encoded], to: Tier[FileStore]) -> None:
+    """Store a group of files with their stamps."""
+    passages = sum(len(one.records) for one in ready)
+    with span("kiwi.store", tier=to.name, step="upsert", passages=passages):
+        await to.store.upsert_all([(one.records, one.work.stamp) for one in ready])
+
+
 @dataclass(slots=True)
 class _Group:
     """Items that are encoded together, and for each of their passages the group that encodes its text."""
@@ -60,8 +77,10 @@ class _Group:
 
 async def encoded(
     works: AsyncIterable[Work], embed: EmbeddingProvider, jobs: int = JOBS
-) -> AsyncGenerator[tuple[Work, list[EmbeddingRecord]]]:
-    """Yield each of `works`, in their order, with its passages' records; up to `jobs` groups are encoded at once.
+) -> AsyncGenerator[list[Encoded]]:
+    """Yield `works` in their order, a group at a time, each with its passages' records.
+
+    Up to `jobs` groups are encoded at once.
 
     Raises
     ------
@@ -76,10 +95,12 @@ async def encoded(
 
     async with aclosing(in_order(encode, _groups(works), jobs)) as groups:
         async for group in groups:
-            for work, places in group.works:
-                vectors = [home.vectors[text] for home, text in places]
-                pairs = zip(work.passages, vectors, strict=True)
-                yield work, [EmbeddingRecord(work.admission, one, vector, fingerprint) for one, vector in pairs]
+            yield [Encoded(work, list(_records(work, places, fingerprint))) for work, places in group.works]
+
+
+def _records(work: Work, places: Sequence[tuple[_Group, str]], fingerprint: str) -> Iterator[EmbeddingRecord]:
+    for passage, (home, text) in zip(work.passages, places, strict=True):
+        yield EmbeddingRecord(work.admission, passage, home.vectors[text], fingerprint)
 
 
 async def _groups(works: AsyncIterable[Work]) -> AsyncGenerator[_Group]:

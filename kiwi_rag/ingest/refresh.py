@@ -10,13 +10,12 @@ from pathlib import Path
 
 from kiwi_rag.errors import Rejected
 from kiwi_rag.formats import SourceFile, walk
-from kiwi_rag.ingest.encoding import JOBS, Work, encoded
+from kiwi_rag.ingest.encoding import JOBS, Work, encoded, store
 from kiwi_rag.ingest.files import Writer, admit, digests, read, root_of, rules, stamp
 from kiwi_rag.model import Admission
 from kiwi_rag.passages import split
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.stores.base import FileStore, SourceStamp
-from kiwi_rag.telemetry import span
 from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.signature import Candidate
 
@@ -66,13 +65,13 @@ async def index(
         run.progress = planned(len(changed))
         admitted, passages = [], 0
         async with aclosing(encoded(run.admitted(changed), writer.embed, jobs)) as ready:
-            async for work, records in ready:
-                with span("kiwi.store", tier=to.name, step="upsert", passages=len(records)):
-                    await to.store.upsert(records, work.stamp)
-                admitted.append(work.admission.ref)
-                passages += len(records)
-                stored(work.admission)
-                run.progress(1)
+            async for group in ready:
+                await store(group, to)
+                for one in group:
+                    admitted.append(one.work.admission.ref)
+                    passages += len(one.records)
+                    stored(one.work.admission)
+                run.progress(len(group))
     return IndexReport(tuple(admitted), run.unchanged, removed, tuple(run.rejected), passages)
 
 

@@ -163,6 +163,10 @@ class FileStore(VectorStore, Protocol):
         """As `VectorStore.upsert`, with the file's stamp in the same transaction."""
         ...
 
+    async def upsert_all(self, items: Sequence[tuple[Sequence[EmbeddingRecord], SourceStamp | None]]) -> None:
+        """Store several items in their order, as `upsert` does each; where the store can, all of them or none."""
+        ...
+
     async def sources(self) -> Mapping[str, SourceStamp]:
         """Return path → stamp of every indexed file."""
         ...

@@ -24,8 +24,9 @@ from kiwi_rag.registry.calls import Caller, Listening, Transport
 from kiwi_rag.registry.indexing import IndexedItem, Progress, StoredPassage
 from kiwi_rag.registry.retry import READING, WRITING, persistently
 from kiwi_rag.spelling import MAX_TERMS, max_edits, near
+from kiwi_rag.stores.admitted import one_admission
 from kiwi_rag.stores.base import Capabilities, Claim, Receipt, StoreStatus
-from kiwi_rag.stores.postgres_claim import RegistryClaim, require_one_item
+from kiwi_rag.stores.postgres_claim import RegistryClaim
 from kiwi_rag.validation.seal import require_sealed
 
 INDEXER = "kiwi_indexer"
@@ -92,9 +93,9 @@ class RegistryVectorStore:
 
         The connection's role must be able to do both; where two roles do it, use `publish`, then `claim`.
         """
-        require_one_item(records)
+        admission = one_admission(records)
         async with self._transport.session() as caller:
-            answer = await functions.publish_item(caller, records[0].admission.envelope)
+            answer = await functions.publish_item(caller, admission.envelope)
             if "code" not in answer:
                 await caller.become(INDEXER)
                 await indexing.store_passages(caller, records)

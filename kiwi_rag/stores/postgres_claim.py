@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from kiwi_rag.errors import NotAdmitted, UsageError
+from kiwi_rag.errors import NotAdmitted
 from kiwi_rag.model import EmbeddingRecord
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.registry import functions, indexing
 from kiwi_rag.registry.calls import Caller
 from kiwi_rag.registry.indexing import ClaimState
-from kiwi_rag.validation.seal import require_sealed
+from kiwi_rag.stores.admitted import one_admission
 
 
 class RegistryClaim:
@@ -30,29 +30,10 @@ class RegistryClaim:
 
     async def store(self, records: Sequence[EmbeddingRecord]) -> int:
         """Store the item's passages; return how many."""
-        require_one_item(records)
-        if records[0].admission.digest != self._digest:
+        if one_admission(records).digest != self._digest:
             raise NotAdmitted("these are the passages of another item than the claimed one")
         return await indexing.store_passages(self._caller, records)
 
     async def set_back(self, problem: str) -> None:
         """Note why the item could not be indexed."""
         await indexing.set_back_item(self._caller, self._digest, problem)
-
-
-def require_one_item(records: Sequence[EmbeddingRecord]) -> None:
-    """Raise unless `records` are admitted passages of one item, made by one model.
-
-    Raises
-    ------
-    UsageError
-        When there are none.
-    NotAdmitted
-        When one was not admitted, or they are mixed.
-    """
-    if not records:
-        raise UsageError("there are no passages to store")
-    for record in records:
-        require_sealed(record.admission)
-    if len({(record.admission.digest, record.fingerprint) for record in records}) > 1:
-        raise NotAdmitted("the passages of two items, or of two models, are mixed in one call")

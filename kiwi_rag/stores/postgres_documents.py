@@ -15,10 +15,9 @@ from kiwi_rag.registry.documents import DocumentRow
 from kiwi_rag.registry.retry import READING, WRITING, persistently
 from kiwi_rag.signing.documents import check_workspace, parse
 from kiwi_rag.spelling import MAX_TERMS, max_edits, near
+from kiwi_rag.stores.admitted import one_admission
 from kiwi_rag.stores.base import Capabilities, SourceStamp, StoreStatus
 from kiwi_rag.stores.postgres import INDEXER
-from kiwi_rag.stores.postgres_claim import require_one_item
-from kiwi_rag.validation.seal import require_passages
 
 _CLEARED_AT_ONCE = 500  # documents; each takes its passages and their words along
 _T = TypeVar("_T")
@@ -72,14 +71,17 @@ class DocumentRegistryStore:
         FingerprintMismatch
             When the workspace holds vectors of another model.
         """
-        require_one_item(records)
-        admission = records[0].admission
+        admission = one_admission(records)
         self._require_own(admission)
-        require_passages(admission, [record.passage for record in records])
         rules = source.gate_stamp if source else ""
         answer = await self._write(lambda caller: documents.put_document(caller, records, rules))
         documents.receipt(answer)
         self._noted[admission.item.ref.item_id] = (admission.item.content_sha256, rules)
+
+    async def upsert_all(self, items: Sequence[tuple[Sequence[EmbeddingRecord], SourceStamp | None]]) -> None:
+        """Store several documents one after another, as `upsert` does."""
+        for records, source in items:
+            await self.upsert(records, source)
 
     async def delete(self, ref: ItemRef) -> bool:
         """Remove a document; return whether it was there."""

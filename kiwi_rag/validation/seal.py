@@ -8,6 +8,7 @@ process from forging one; it can keep an honest one from writing, by mistake, wh
 from __future__ import annotations
 
 import hmac
+import json
 import secrets
 from collections.abc import Sequence
 
@@ -15,7 +16,6 @@ from kiwi_rag.errors import MalformedEnvelope, NotAdmitted
 from kiwi_rag.model import Admission, Passage
 from kiwi_rag.refs import ItemType
 from kiwi_rag.signing import statement
-from kiwi_rag.signing.documents import parse as parse_document
 from kiwi_rag.signing.documents import passage_digest
 
 _KEY = secrets.token_bytes(32)
@@ -39,9 +39,10 @@ def require_sealed(admission: Admission) -> Admission:
 
 
 def require_passages(admission: Admission, passages: Sequence[Passage]) -> None:
-    """Return if these are a document's passages as its statement names them, all of them and in order.
+    """Return if these are a sealed document's passages as its statement names them, all of them and in order.
 
     An item's content is signed itself, so its passages can be made again from it; of a document only they are kept.
+    The gate read the statement strictly before it sealed the admission, so that need not be done again.
 
     Raises
     ------
@@ -51,7 +52,7 @@ def require_passages(admission: Admission, passages: Sequence[Passage]) -> None:
     if admission.ref.item_type is not ItemType.DOCUMENT:
         return
     in_order = sorted(passages, key=lambda passage: passage.ordinal)
-    if tuple(map(passage_digest, in_order)) != parse_document(admission.envelope).passages:
+    if list(map(passage_digest, in_order)) != json.loads(admission.envelope.payload)["passages"]:
         raise NotAdmitted(f"{admission.ref}: these are not the passages that were signed", hint="kiwi workspace index")
 
 

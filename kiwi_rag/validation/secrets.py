@@ -42,6 +42,7 @@ _DETECTORS = (
 # What every credential holds that a plugin finds, in lower case: far quicker to look for than its pattern is to match.
 _HELD = {
     "AWSKeyDetector": ("a3t", "abia", "acca", "akia", "asia", "aws"),
+    "GitHubTokenDetector": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
     "MailchimpDetector": ("-us",),
     "NpmDetector": ("npm", "_authtoken"),
     "SlackDetector": ("xox", "hooks.slack.com"),
@@ -68,8 +69,9 @@ _AWS_SECRET = re.compile(r"\b(?=([0-9a-zA-Z/+]{40})\b)")
 _AWS_NAME = re.compile(r"aws[^\n]{0,20}?(?:key|pwd|pw|password|pass|token)[^\n]{0,20}$")
 _REST = re.compile(r"[\w=.+/-]*+")
 _DOTTED = re.compile(r"(?<![\w=-])[\w=-]++(?:\.[\w=+/-]++)+")
-Detector = Callable[[str], Iterable[tuple[int, int]]]
-"""Where credentials of one kind stand in a text, as start and end offsets; what leads up to one may be part of it."""
+Detector = Callable[[str, str], Iterable[tuple[int, int]]]
+"""Where credentials of one kind stand in a text, as start and end offsets; what leads up to one may be part of it. The
+text is given a second time in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +193,9 @@ def _secrets(text: str) -> Iterator[tuple[str, str, int]]:
     reached = 0
     for start in range(0, max(1, len(text)), WINDOW - WINDOW_OVERLAP):
         window = text[start : start + WINDOW]
+        lowered = window.lower()
         for kind, detect in _detectors():
-            for begin, end in detect(window):
+            for begin, end in detect(window, lowered):
                 if start + begin < reached:
                     continue
                 # A long one may reach beyond its window.
@@ -270,12 +273,18 @@ def _guarded(plugin: Any) -> Detector:
     """
     name = type(plugin).__name__
     if name == "JwtTokenDetector":
-        return lambda text: _tokens(text, plugin) if "eyJ" in text else ()
+        return lambda text, _: _tokens(text, plugin) if "eyJ" in text else ()
     if name == "AWSKeyDetector":
         return _aws(plugin)
     patterns = [re.compile(p.pattern, p.flags) for p in plugin.denylist]
     held, spanned = _HELD.get(name, ()), _named if name == "NpmDetector" else re.Match.span
-    return lambda text: [spanned(m) for p in patterns for m in p.finditer(text)] if _holds_any(text, held) else ()
+
+    def detect(text: str, lowered: str) -> Iterable[tuple[int, int]]:
+        if held and not any(part in lowered for part in held):
+            return ()
+        return [spanned(match) for pattern in patterns for match in pattern.finditer(text)]
+
+    return detect
 
 
 def _named(match: re.Match[str]) -> tuple[int, int]:
@@ -287,9 +296,8 @@ def _aws(plugin: Any) -> Detector:
     """Return the search for AWS keys. What only its name gives away is looked for from its end, which is linear."""
     identifier = re.compile(plugin.denylist[0].pattern)
 
-    def detect(text: str) -> Iterator[tuple[int, int]]:
-        lowered = text.lower()
-        if _holds_any(lowered, _HELD["AWSKeyDetector"]):
+    def detect(text: str, lowered: str) -> Iterator[tuple[int, int]]:
+        if any(part in lowered for part in _HELD["AWSKeyDetector"]):
             yield from (match.span() for match in identifier.finditer(text))
         for match in _AWS_SECRET.finditer(text) if "aws" in lowered else ():
             before = lowered[max(0, match.start() - 52) : match.start()]
@@ -297,11 +305,6 @@ def _aws(plugin: Any) -> Detector:
                 yield match.span(1)
 
     return detect
-
-
-def _holds_any(text: str, parts: Iterable[str]) -> bool:
-    lowered = text.lower() if parts else ""
-    return not parts or any(part in lowered for part in parts)
 
 
 def _tokens(text: str, plugin: Any) -> Iterator[tuple[int, int]]:
@@ -312,4 +315,4 @@ def _tokens(text: str, plugin: Any) -> Iterator[tuple[int, int]]:
 
 
 def _whole_matches(literal: str, pattern: re.Pattern[str]) -> Detector:
-    return lambda text: [match.span() for match in pattern.finditer(text)] if literal in text else ()
+    return lambda text, _: [match.span() for match in pattern.finditer(text)] if literal in text else ()

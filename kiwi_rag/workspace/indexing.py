@@ -24,13 +24,12 @@ from kiwi_rag.errors import (
     SourceUnreadable,
     TextsRefused,
 )
-from kiwi_rag.ingest.encoding import Work, encoded
+from kiwi_rag.ingest.encoding import Work, encoded, store
 from kiwi_rag.model import Document, sha256_hex
 from kiwi_rag.passages import split_document
 from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.signing.documents import Indexer
 from kiwi_rag.stores.base import FileStore, SourceStamp
-from kiwi_rag.telemetry import span
 from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.documents import DocumentFile, cleaned
 from kiwi_rag.validation.manager import ValidationManager
@@ -212,11 +211,11 @@ class _Run:
 
     async def _store(self, paths: Sequence[str], commit: str, left: dict[str, None]) -> None:
         async with aclosing(encoded(self._works(paths, commit, left), self.writer.embed)) as ready:
-            async for work, records in ready:
-                with span("kiwi.store", tier=self.to.name, step="upsert", passages=len(records)):
-                    await self.to.store.upsert(records, work.stamp)
-                left.pop(work.stamp.path, None)
-                self._stored(work)
+            async for group in ready:
+                await store(group, self.to)
+                for one in group:
+                    left.pop(one.work.stamp.path, None)
+                    self._stored(one.work)
 
     async def _store_alone(self, path: str, commit: str, left: dict[str, None]) -> None:
         try:
@@ -288,8 +287,9 @@ class _Run:
 
     def _with_domain(self, document: Document) -> Document:
         """Return a document with the domain that the settings name for its service, where it names none itself."""
-        said, service = str(document.metadata["domain"]), str(document.metadata["service"])
-        domain = said or self.place.domains.get(service, "")
+        domain = self.place.domains.get(str(document.metadata["service"]), "")
+        if document.metadata["domain"] or not domain:
+            return document
         return replace(document, metadata={**document.metadata, "domain": cleaned([domain])[domain]})
 
     def _refused(self, path: str, error: Rejected) -> None:

@@ -41,6 +41,11 @@ class SharedStore:
         """As `VectorStore.upsert`; of a file's stamp nothing is kept but what the document itself says."""
         await self._inner.upsert(records)
 
+    async def upsert_all(self, items: Sequence[tuple[Sequence[EmbeddingRecord], SourceStamp | None]]) -> None:
+        """Store several documents one after another, as `upsert` does."""
+        for records, source in items:
+            await self.upsert(records, source)
+
     async def delete(self, ref: ItemRef) -> bool:
         """Remove a document; return whether it was there."""
         return await self._inner.delete(ref)

@@ -100,11 +100,11 @@ async def test_items_come_back_in_order_with_their_own_vectors(jobs: int) -> Non
     chance = np.random.default_rng(jobs)
     works = [work(n, [f"pump {x}" for x in chance.integers(0, 400, chance.integers(1, 30))]) for n in range(60)]
     model = Counting()
-    done = [pair async for pair in encoded(each(works), model, jobs)]
-    assert [one.admission.ref for one, _ in done] == [one.admission.ref for one in works]
-    for one, records in done:
-        assert [r.passage for r in records] == list(one.passages)
-        for record in records:
+    done = [one async for group in encoded(each(works), model, jobs) for one in group]
+    assert [one.work.admission.ref for one in done] == [one.admission.ref for one in works]
+    for one in done:
+        assert [record.passage for record in one.records] == list(one.work.passages)
+        for record in one.records:
             assert (record.vector == Hashing().encode([embedded_text(record.passage)])[0]).all()
     assert set(model.seen.values()) == {1}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.errors import StoreBusy, StoreError
+from kiwi_rag.errors import FingerprintMismatch, StoreBusy, StoreError
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.refs import ItemRef, ItemType
@@ -79,6 +79,22 @@ async def test_a_source_stamp_is_written_with_its_item(tmp_path: Path) -> None:
     assert (await store.sources())[stamp().path].size == 11
     assert await store.delete_source(stamp().path)
     assert not await store.delete_source(stamp().path)
+    await store.close()
+
+
+async def test_several_items_are_stored_together_or_not_at_all(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    good, other_model = records(admission("acme/one")), records(admission("acme/two"), fingerprint="other/1")
+    with pytest.raises(FingerprintMismatch):
+        await store.upsert_all([(good, stamp()), (other_model, stamp("b.md"))])
+    assert (await store.list(EVERYTHING), await store.sources()) == ([], {})
+    last = records(admission("acme/one", "later", version="2.0.0"))
+    await store.upsert_all([(good, stamp()), (records(admission("acme/two")), None), (last, stamp(size=11))])
+    assert [(one.ref.item_id, one.ref.version) for one in await store.list(EVERYTHING)] == [
+        ("acme/one", "2.0.0"),
+        ("acme/two", "1.0.0"),
+    ]
+    assert await store.sources() == {stamp().path: stamp(size=11)}
     await store.close()
 
 

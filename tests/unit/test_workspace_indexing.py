@@ -210,22 +210,23 @@ async def test_a_text_that_the_server_refuses_costs_its_own_file_alone(yard):
 async def test_an_interrupted_run_goes_on_and_ends_as_a_fresh_one(yard, tmp_path):
     for n in range(200):
         yard.write(f"{n}.md", f"# File {n}\n\nBuoy {n} is green.\n")
-    real, calls = yard.store.upsert, []
+    real, stored = yard.store.upsert_all, []
 
-    async def upsert(records, source=None):
-        calls.append(source.path)
-        if len(calls) == 120:
+    async def upsert_all(items):
+        if len(stored) > 120:
             raise KeyboardInterrupt
-        await real(records, source)
+        await real(items)
+        stored.extend(source.path for _, source in items)
 
-    yard.store.upsert = upsert
+    yard.store.upsert_all = upsert_all
     with pytest.raises(KeyboardInterrupt):
         await yard.index()
-    yard.store.upsert = real
+    yard.store.upsert_all = real
     assert await yard.store.noted(indexing.RUN) == indexing.BEGUN
     report = await yard.index()
     assert report.unchanged + len(report.indexed) == 200
-    assert len(report.indexed) == 81
+    assert {*report.indexed, *stored} == set(await yard.store.sources())
+    assert report.unchanged == len(stored) < 200
     fresh = Yard(tmp_path / "fresh")
     for n in range(200):
         fresh.write(f"{n}.md", f"# File {n}\n\nBuoy {n} is green.\n")

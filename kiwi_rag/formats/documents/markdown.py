@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import dropwhile, islice, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kiwi_rag.formats.documents import ParsedDocument
 from kiwi_rag.formats.documents.lines import Stretch, flat, one_line
+from kiwi_rag.formats.documents.nodes import Node, read_yaml
 from kiwi_rag.formats.documents.text import file_name, size_warning
 from kiwi_rag.formats.markdown import Heading, heading_path
 from kiwi_rag.formats.markdown import headings as marked_headings
 from kiwi_rag.formats.outcome import MalformedSource
-from kiwi_rag.formats.yaml_block import parse_yaml
 from kiwi_rag.model import Finding
 
 if TYPE_CHECKING:
@@ -46,17 +46,15 @@ def parse(path: str, text: str) -> ParsedDocument:
     """
     lines = text.split("\n")
     front = front_matter_lines(lines)
-    metadata, findings = _metadata(path, lines, front)
+    values, findings = _front_matter(path, lines, front)
     is_large = len(text) > LARGEST or len(lines) > MOST_LINES
     found = _marked_headings(lines, front) if is_large else headings(lines, front)
-    title = _words(metadata.get("title")) or _first_title(found, text) or file_name(path)
+    title = values.said("title") or _first_title(found, text) or file_name(path)
     parts = flat(lines, stretches(found, front, lines))
     if is_large:
         limit = f"{LARGEST >> 20} MiB or {MOST_LINES:,} lines"
         findings += (size_warning(path, "Markdown", limit, "so only headings that begin with # are told apart"),)
-    return ParsedDocument(
-        "markdown", title, parts, _words(metadata.get("service")), _words(metadata.get("domain")), findings
-    )
+    return ParsedDocument("markdown", title, parts, values.said("service"), values.said("domain"), findings)
 
 
 def front_matter_lines(lines: Sequence[str]) -> int:
@@ -115,19 +113,17 @@ def _is_list(markup: str, content: str) -> bool:
     return markup in {"-", "="} and bool(_LISTED.search(content))
 
 
-def _metadata(path: str, lines: Sequence[str], front: int) -> tuple[dict[str, Any], tuple[Finding, ...]]:
+def _front_matter(path: str, lines: Sequence[str], front: int) -> tuple[Node, tuple[Finding, ...]]:
+    """Return the front matter's values, with a warning where there are none to be read."""
+    nothing = Node("mapping", 0, 0)
     if not front:
-        return {}, ()
+        return nothing, ()
     try:
-        return parse_yaml("\n".join(lines[1 : front - 1])), ()
+        return next(iter(read_yaml("\n".join(lines[1 : front - 1]))), nothing), ()
     except MalformedSource as refusal:
         message = f"the front matter is not read: {refusal.message}"
         hint = refusal.hint or "write it as 'key: value' lines"
-        return {}, (Finding("document.front-matter", message, refusal.line + 1, path, hint, severity="warning"),)
-
-
-def _words(value: object) -> str:
-    return one_line(value) if isinstance(value, str) else ""
+        return nothing, (Finding("document.front-matter", message, refusal.line + 1, path, hint, severity="warning"),)
 
 
 def _first_title(found: Sequence[Heading], text: str) -> str:

@@ -7,9 +7,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, NotAdmitted, UsageError
+from kiwi_rag.errors import FingerprintMismatch
 from kiwi_rag.lexical import terms
 from kiwi_rag.model import Admission, EmbeddingRecord, Filters, StoredItem
 from kiwi_rag.refs import ItemRef, ItemType
@@ -21,7 +19,6 @@ from kiwi_rag.stores.local.records import (
     stored_item,
     timestamp,
 )
-from kiwi_rag.validation.seal import require_passages, require_sealed
 
 # Every filter is a parameter, and an empty one does not narrow: one statement, whatever is asked.
 _MATCHING = """
@@ -82,39 +79,6 @@ def touch(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
 
 
-def check_records(records: Sequence[EmbeddingRecord]) -> Admission:
-    """Return the one sealed admission that all `records` belong to.
-
-    Raises
-    ------
-    UsageError
-        When there are no records.
-    NotAdmitted
-        When a seal is missing or two items are mixed.
-    EmbeddingError
-        When a vector is not a finite unit vector.
-    """
-    if not records:
-        raise UsageError("an item is stored by its passages, and there are none")
-    first = require_sealed(records[0].admission)
-    for record in records:
-        if record.admission is not first and require_sealed(record.admission) != first:
-            raise NotAdmitted(f"records of two admissions are mixed: {first.ref} and {record.admission.ref}")
-        _check_vector(record)
-    if len({(r.fingerprint, r.vector.shape) for r in records}) > 1:
-        raise FingerprintMismatch(f"{first.ref}: its passages were embedded by two models")
-    if len({record.passage.ordinal for record in records}) < len(records):
-        raise UsageError(f"{first.ref}: two passages have one ordinal")
-    require_passages(first, [record.passage for record in records])
-    return first
-
-
-def _check_vector(record: EmbeddingRecord) -> None:
-    vector = record.vector
-    if vector.ndim != 1 or not abs(float(np.linalg.norm(vector.astype(np.float64))) - 1.0) < 1e-3:
-        raise EmbeddingError(f"{record.admission.ref}: passage {record.passage.ordinal} has no unit vector")
-
-
 def put_item(
     connection: sqlite3.Connection,
     admission: Admission,
@@ -140,15 +104,15 @@ def _insert(
     item_key = connection.execute(_INSERT_ITEM, row).lastrowid
     tags = [(item_key, tag) for tag in item_tags(admission)]
     connection.executemany("INSERT INTO tags (item_key, tag) VALUES (?, ?)", tags)
-    for record in records:
-        _insert_passage(connection, int(item_key or 0), record)
-
-
-def _insert_passage(connection: sqlite3.Connection, item_key: int, record: EmbeddingRecord) -> None:
-    found = terms(record.passage.indexed_text)
-    key = connection.execute(_INSERT_PASSAGE, passage_row(item_key, record.passage, len(found))).lastrowid
-    connection.execute("INSERT INTO postings (rowid, terms) VALUES (?, ?)", (key, " ".join(found)))
-    connection.execute("INSERT INTO vectors (passage_key, vector) VALUES (?, ?)", (key, vector_bytes(record)))
+    words = [terms(record.passage.indexed_text) for record in records]
+    keys = [
+        connection.execute(_INSERT_PASSAGE, passage_row(int(item_key or 0), record.passage, len(found))).lastrowid
+        for record, found in zip(records, words, strict=True)
+    ]
+    postings = [(key, " ".join(found)) for key, found in zip(keys, words, strict=True)]
+    connection.executemany("INSERT INTO postings (rowid, terms) VALUES (?, ?)", postings)
+    vectors = [(key, vector_bytes(record)) for key, record in zip(keys, records, strict=True)]
+    connection.executemany("INSERT INTO vectors (passage_key, vector) VALUES (?, ?)", vectors)
 
 
 def vector_bytes(record: EmbeddingRecord) -> bytes:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from kiwi_rag.errors import StoreCorrupt
 from kiwi_rag.model import Candidates, CollectionStatistics, EmbeddingRecord, Filters, StoredItem, StoreQuery
 from kiwi_rag.refs import ItemRef
+from kiwi_rag.stores.admitted import one_admission
 from kiwi_rag.stores.base import Capabilities, StoreStatus
 from kiwi_rag.stores.local import catalog
 from kiwi_rag.stores.local.audit import SqliteAuditLog
@@ -92,10 +93,13 @@ class LocalVectorStore:
         StoreBusy, StoreFull, StoreCorrupt
             When the catalog cannot be written; nothing was half-written.
         """
-        admission = catalog.check_records(records)
+        await self.upsert_all([(records, source)])
+
+    async def upsert_all(self, items: Sequence[tuple[Sequence[EmbeddingRecord], SourceStamp | None]]) -> None:
+        """Store several items, each with its source stamp, in one transaction: all of them or none; see `upsert`."""
         if not self._index_from:
             self._chroma.warm()
-        await asyncio.to_thread(self._write, lambda c: catalog.put_item(c, admission, records, source))
+        await asyncio.to_thread(self._put, items)
 
     async def delete(self, ref: ItemRef) -> bool:
         """Remove an item; its versions stay on record. Return whether it was there."""
@@ -207,6 +211,15 @@ class LocalVectorStore:
     def _read(self, function: Callable[[Connection, Argument], Result], argument: Argument) -> Result:
         with self._reading() as connection:
             return function(connection, argument)
+
+    def _put(self, items: Sequence[tuple[Sequence[EmbeddingRecord], SourceStamp | None]]) -> None:
+        checked = [(one_admission(records), records, source) for records, source in items]
+
+        def put(connection: Connection) -> None:
+            for item in checked:
+                catalog.put_item(connection, *item)
+
+        self._write(put)
 
     def _write(self, function: Callable[[Connection], Result]) -> Result:
         with self._maintenance.writing() as connection, transaction(connection):

@@ -9,19 +9,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, NotAdmitted, UsageError
 from kiwi_rag.lexical import term_frequencies
 from kiwi_rag.signing import dsse
 from kiwi_rag.stores.qdrant import layout
 from kiwi_rag.stores.qdrant.weights import passage_weights
-from kiwi_rag.validation.seal import require_passages, require_sealed
 
 if TYPE_CHECKING:
     from qdrant_client import models
 
     from kiwi_rag.model import Admission, EmbeddingRecord, Passage
-
-_UNIT_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,41 +27,6 @@ class Turn:
     item: str
     number: int
     generation: str
-
-
-def check_records(records: Sequence[EmbeddingRecord]) -> Admission:
-    """Return the one sealed admission that all `records` belong to.
-
-    Raises
-    ------
-    UsageError
-        When there are no records, or two passages have one ordinal.
-    NotAdmitted
-        When a seal is missing, two items are mixed, or these are not the passages that were signed of a document.
-    FingerprintMismatch
-        When two models made the vectors.
-    EmbeddingError
-        When a vector is not a finite unit vector.
-    """
-    if not records:
-        raise UsageError("an item is stored by its passages, and there are none")
-    first = require_sealed(records[0].admission)
-    for record in records:
-        if record.admission is not first and require_sealed(record.admission) != first:
-            raise NotAdmitted(f"records of two admissions are mixed: {first.ref} and {record.admission.ref}")
-        _check_vector(record)
-    if len({(r.fingerprint, r.vector.shape) for r in records}) > 1:
-        raise FingerprintMismatch(f"{first.ref}: its passages were embedded by two models")
-    if len({record.passage.ordinal for record in records}) < len(records):
-        raise UsageError(f"{first.ref}: two passages have one ordinal")
-    require_passages(first, [record.passage for record in records])
-    return first
-
-
-def _check_vector(record: EmbeddingRecord) -> None:
-    length = float(record.vector @ record.vector) if record.vector.ndim == 1 else 0.0
-    if not abs(length - 1.0) < 2 * _UNIT_TOLERANCE:
-        raise EmbeddingError(f"{record.admission.ref}: passage {record.passage.ordinal} has no unit vector")
 
 
 def state_of(admission: Admission, records: Sequence[EmbeddingRecord]) -> str:

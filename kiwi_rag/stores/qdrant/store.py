@@ -11,8 +11,9 @@ from typing import TypeVar
 from kiwi_rag.errors import ConfigError
 from kiwi_rag.model import Candidates, CollectionStatistics, EmbeddingRecord, Filters, StoredItem, StoreQuery
 from kiwi_rag.refs import ItemRef
+from kiwi_rag.stores.admitted import one_admission
 from kiwi_rag.stores.base import Capabilities, StoreStatus
-from kiwi_rag.stores.qdrant import counting, layout, narrowing, points, reading, searching, writing
+from kiwi_rag.stores.qdrant import counting, layout, narrowing, reading, searching, writing
 from kiwi_rag.stores.qdrant.collection import Collection, Facts
 from kiwi_rag.stores.qdrant.connection import Connection
 
@@ -64,7 +65,7 @@ class QdrantVectorStore:
         StoreUnreachable, StoreRefused, StoreError
             When the server does not take them; readers go on finding what was there before.
         """
-        admission = points.check_records(records)
+        admission = one_admission(records)
         fingerprint, dimension = records[0].fingerprint, len(records[0].vector)
         facts = await self._collection.facts()
         if facts is None or facts.missing_indexes:
