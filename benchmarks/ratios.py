@@ -103,11 +103,17 @@ RATIOS = (
         lambda r: _exactly(r["index_throughput"]["unchanged"]["encoded"]),
     ),
     Ratio(
-        "workspace index throughput ÷ raw encode of the same 3,000 passages",
+        "workspace index throughput ÷ raw encode of the same 3,300 passages, model loaded",
         "≥",
         0.95,
         lambda r: dict(r["workspace"]["throughput"]["ratio"]),
-        "the command starts and loads the model before its first passage, which raw encoding does not count",
+    ),
+    Ratio(
+        "the same, `kiwi workspace index` whole ÷ raw encode in a process whose model is loaded",
+        "≥",
+        0.95,
+        lambda r: dict(r["workspace"]["throughput"]["command"]["ratio"]),
+        "the command starts and loads the model before its first passage, which takes a second",
     ),
     Ratio(
         "unchanged workspace: passages encoded",

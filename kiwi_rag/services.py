@@ -124,8 +124,12 @@ def _error_row(record: dict[str, Any]) -> dict[str, Any]:
 
 
 async def tier_rows(app: App) -> list[dict[str, Any]]:
-    """Return what each tier holds and what is wrong with it, JSON-ready; starts nothing."""
-    return [*[await _local_row(app, name) for name in app.source_names("local")], await _registry_row(app)]
+    """Return what each tier holds and what is wrong with it, JSON-ready; starts nothing.
+
+    The index of the workspace is one of them where there is one.
+    """
+    local = [await _local_row(app, name) for name in app.source_names("local")]
+    return [*local, *await _workspace_rows(app), await _registry_row(app)]
 
 
 async def _local_row(app: App, name: str) -> dict[str, Any]:
@@ -136,6 +140,27 @@ async def _local_row(app: App, name: str) -> dict[str, Any]:
         return {**row, "problems": error.message}
     counts = {"items": state.items, "passages": state.passages, "model": state.fingerprint}
     return {**row, **counts, "problems": "; ".join(state.problems)}
+
+
+async def _workspace_rows(app: App) -> list[dict[str, Any]]:
+    from kiwi_rag.app.workspace import TIER, Workspace
+    from kiwi_rag.workspace.report import BEGUN, RUN
+
+    row: dict[str, Any] = {"tier": TIER, "documents": "", "passages": "", "model": "", "problems": ""}
+    async with Workspace(app) as workspace:
+        try:
+            if not workspace.is_indexed:
+                return []
+            async with asyncio.timeout(PROBE_SECONDS):
+                store = workspace.tier.store
+                state, run = await store.status(), await store.noted(RUN)
+        except TimeoutError:
+            return [{**row, "problems": f"the index gave no answer within {PROBE_SECONDS:g} s"}]
+        except KiwiError as error:
+            return [{**row, "problems": present.safe(error.message)}]
+    unfinished = ["the last run has not come to its end: kiwi workspace index goes on with it"] if run == BEGUN else []
+    counts = {"documents": state.items, "passages": state.passages, "model": state.fingerprint}
+    return [{**row, **counts, "problems": "; ".join([*state.problems, *unfinished])}]
 
 
 async def _registry_row(app: App) -> dict[str, Any]:

@@ -190,6 +190,8 @@ def _kind(status: int) -> type[EmbeddingError]:
 def _hint(status: int, detail: str) -> str:
     if status in {401, 403}:
         return "set KIWI_EMBEDDING_API_KEY to a key that this server accepts"
+    if status == 404:
+        return "look at KIWI_EMBEDDING_BASE_URL, below which the API stands, and at KIWI_EMBEDDING_MODEL"
     if status == 429:
         broke = "the account has no credit left; no waiting helps"
         return broke if _NO_CREDIT in detail else "wait, ask for a higher limit, or name KIWI_EMBEDDING_FALLBACKS"

@@ -117,7 +117,7 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
 
     def _check(self, server: RemoteEmbeddingProvider, patience: Endpoint, *, anew: bool = False) -> None:
         """Return if the server serves the model that the fixed text's vector is of."""
-        name = _name(server)
+        name = server.identity
         if not anew and (name in self._agreed or self._memory.agreed_lately(name)):
             return
         known = self._memory.vector()
@@ -154,7 +154,7 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
         )
 
     def _source(self) -> str:
-        return f"declared {self._identity}" if self._identity else _name(self.servers[0])
+        return f"declared {self._identity}" if self._identity else self.servers[0].identity
 
     def _dimension(self) -> int:
         for server in self.servers:
@@ -162,10 +162,6 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
                 return server.dimension
         known = self._memory.vector()
         return len(known) if known is not None else len(self.encode(["dimension"])[0])
-
-
-def _name(server: RemoteEmbeddingProvider) -> str:
-    return f"{server.provider} {server.endpoint.base_url.rstrip('/')} {server.model}"
 
 
 def _all_failed(failures: Sequence[EmbeddingError]) -> EmbeddingError:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kiwi_rag.model import Vector
+
+    _Rows = Sequence[Vector]
 
 DIMENSION = 384
 MAX_TOKENS = 256
@@ -90,13 +92,26 @@ class OnnxEmbeddingProvider(EmbeddingProvider):
         tokens = [row.ids for row in model.tokenizer.encode_batch_fast([well_formed(text) for text in texts])]
         batches = alike([len(row) for row in tokens])
         run = partial(_run, model.session, tokens)
-        done = self._pool.map(run, batches) if len(batches) > 1 else map(run, batches)
+        done = self._shared_out(run, batches) if len(batches) > 1 else map(run, batches)
         vectors = {
             place: vector
             for batch, rows in zip(batches, done, strict=True)
             for place, vector in zip(batch, rows, strict=True)
         }
         return [vectors[place] for place in range(len(texts))]
+
+    def _shared_out(self, run: Callable[[Sequence[int]], _Rows], batches: Sequence[Sequence[int]]) -> list[_Rows]:
+        """Return what `run` makes of each batch, in order.
+
+        Waits once for all of them: to be woken for each one took half a millisecond of a busy core.
+        """
+        under_way = [self._pool.submit(run, batch) for batch in batches]
+        try:
+            wait(under_way, return_when=FIRST_EXCEPTION)
+            return [one.result() for one in under_way]
+        finally:
+            for one in under_way:
+                one.cancel()
 
     def _loaded(self) -> _Model:
         with self._lock:

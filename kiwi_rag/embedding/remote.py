@@ -94,10 +94,13 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
     @property
     def fingerprint(self) -> Fingerprint:
         """Model, dimension and, in place of a weights digest, the digest of provider, base URL and model."""
-        place = f"{self.provider} {self.endpoint.base_url.rstrip('/')} {self.model}"
-        return Fingerprint(
-            self.model, sha256_hex(place.encode()), self._known_dimension(), self.provider, self.max_tokens
-        )
+        weights = sha256_hex(self.identity.encode())
+        return Fingerprint(self.model, weights, self._known_dimension(), self.provider, self.max_tokens)
+
+    @property
+    def identity(self) -> str:
+        """What tells this model from others, for its weights are not to be had: provider, base URL and model."""
+        return f"{self.provider} {self.endpoint.base_url.rstrip('/')} {self.model}"
 
     @property
     def place(self) -> str:

@@ -36,7 +36,8 @@ def draw_usage(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error}") from error
+        hint = "name a file in a folder that is there: --chart usage.png"
+        raise StoreError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error
 
 
 def _label(axes: Any, days: Sequence[date], most: int) -> None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kiwi_rag.errors import MalformedEnvelope, UsageError
@@ -52,6 +53,7 @@ class DocumentStatement:
         return ItemRef(ItemType.DOCUMENT, f"{self.workspace}/{self.path}")
 
 
+@lru_cache(maxsize=1024)  # it is asked for by who signs, by the gate and by the store
 def passage_digest(passage: Passage) -> str:
     """Return the hex SHA-256 of a passage's canonical JSON: its place, its text and what stands in front of it."""
     members = {
@@ -97,7 +99,8 @@ class Indexer:
         check_storable(members)
         data = canonical(members)
         if len(data) > MAX_PAYLOAD_BYTES:
-            raise MalformedEnvelope(f"{document.path} makes {len(passages)} passages, more than can be signed as one")
+            hint = "name it in .kiwiignore, or split it"
+            raise MalformedEnvelope(f"{document.path} makes {len(passages):,} passages, too many to sign", hint=hint)
         return self.key.sign_payload(PAYLOAD_TYPE, data)
 
 

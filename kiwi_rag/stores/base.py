@@ -1,7 +1,7 @@
 """The protocol every store implements.
 
 Writing takes admitted records only: the type says so, an import contract keeps others from making an
-`Admission`, and each store calls `kiwi_rag.validation.seal.require_sealed` before it writes.
+`Admission`, and each store calls `kiwi_rag.stores.admitted.one_admission` before it writes.
 """
 
 from __future__ import annotations

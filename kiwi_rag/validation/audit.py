@@ -7,7 +7,8 @@ without every later hash being wrong. Who holds the head (sequence and hash) can
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -43,11 +44,30 @@ class AuditHead:
     hash: str = GENESIS
 
 
-class AuditLog(Protocol):
-    """An append-only, hash-chained log."""
+@dataclass(frozen=True, slots=True)
+class AuditEvent:
+    """What a record tells, before it has a place in a log."""
+
+    event: str
+    ref: str
+    digest: str
+    key_id: str
+    details: Mapping[str, Any]
+
+
+class AuditSink(Protocol):
+    """What the gate writes to."""
 
     def append(self, event: str, ref: str, digest: str, key_id: str, details: Mapping[str, Any]) -> None:
-        """Add one record at the end. Blocking, short, and durable once it returns."""
+        """Add one record at the end. Blocking, short, and durable once it returns, unless it is `gathered`."""
+        ...
+
+
+class AuditLog(AuditSink, Protocol):
+    """An append-only, hash-chained log."""
+
+    def append_all(self, events: Sequence[AuditEvent]) -> None:
+        """Add a record for each event, in order: all of them or none. Durable once it returns."""
         ...
 
     def entries(self, since_seq: int = 0, limit: int = 1000) -> Sequence[AuditRecord]:
@@ -65,11 +85,28 @@ class AuditLog(Protocol):
         ...
 
 
-def seal_record(  # noqa: PLR0913  # a record has this many fields
-    head: AuditHead, at: str, *, event: str, ref: str, digest: str, key_id: str, details: Mapping[str, Any]
-) -> AuditRecord:
+@contextmanager
+def gathered(log: AuditLog) -> Iterator[AuditSink]:
+    """Lend a sink whose records reach `log` together once the block ends, however it ends; they are durable then."""
+    sink = _Gathered()
+    try:
+        yield sink
+    finally:
+        log.append_all(sink.events)
+
+
+class _Gathered:
+    def __init__(self) -> None:
+        self.events: list[AuditEvent] = []
+
+    def append(self, event: str, ref: str, digest: str, key_id: str, details: Mapping[str, Any]) -> None:
+        self.events.append(AuditEvent(event, ref, digest, key_id, details))
+
+
+def seal_record(head: AuditHead, at: str, told: AuditEvent) -> AuditRecord:
     """Return the record that follows `head`."""
-    draft = AuditRecord(head.seq + 1, at, event, ref, digest, key_id, dict(details), head.hash, "")
+    what = (told.event, told.ref, told.digest, told.key_id, dict(told.details))
+    draft = AuditRecord(head.seq + 1, at, *what, head.hash, "")
     return replace(draft, hash=record_hash(draft))
 
 

@@ -361,7 +361,7 @@ def _closing_runs(text: str) -> dict[int, int]:
     """Return, for each run of backticks that opens a code span, where the span ends; spans end with the paragraph."""
     closers: dict[int, int] = {}
     base = 0
-    for paragraph in re.split(r"(\n[ \t]*\n)", text):
+    for paragraph in re.split(r"(\n[ \t]*\n)", text) if "`" in text else ():
         after: dict[int, re.Match[str]] = {}
         runs = [] if _HTML_BLOCK.search(paragraph) else list(_TICKS.finditer(paragraph))
         for run in reversed(runs):

@@ -26,7 +26,7 @@ from kiwi_rag.signing import documents, statement
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation import signature, time, versions
-from kiwi_rag.validation.audit import AuditLog
+from kiwi_rag.validation.audit import AuditSink
 from kiwi_rag.validation.content import inspect
 from kiwi_rag.validation.documents import DocumentFile, inspect_document, statement_findings
 from kiwi_rag.validation.issuing import issue
@@ -74,7 +74,7 @@ class ValidationManager:
         return ValidationResult(item, tuple(findings))
 
     @span("kiwi.gate", step="admit")
-    def admit(self, candidate: Candidate, policy: Policy, history: Mapping[str, str], audit: AuditLog) -> Admission:
+    def admit(self, candidate: Candidate, policy: Policy, history: Mapping[str, str], audit: AuditSink) -> Admission:
         """Run the whole procedure and write one audit record, whichever way it ends.
 
         Parameters
@@ -98,7 +98,7 @@ class ValidationManager:
         return admission
 
     @span("kiwi.gate", step="inspect-document")
-    def inspect_document(self, file: DocumentFile, policy: Policy, audit: AuditLog) -> Document:
+    def inspect_document(self, file: DocumentFile, policy: Policy, audit: AuditSink) -> Document:
         """Run steps 0-6 over a workspace's file and return what was kept of it.
 
         Raises
@@ -113,7 +113,7 @@ class ValidationManager:
 
     @span("kiwi.gate", step="admit-document")
     def admit_document(
-        self, document: Document, passages: Sequence[Passage], envelope: Envelope, policy: Policy, audit: AuditLog
+        self, document: Document, passages: Sequence[Passage], envelope: Envelope, policy: Policy, audit: AuditSink
     ) -> Admission:
         """Run steps 7-9 over a document that was inspected, split and signed; write one audit record either way.
 
@@ -133,7 +133,7 @@ class ValidationManager:
         audit.append("admitted", str(admission.ref), admission.digest, admission.key_id, {"policy": policy.name})
         return admission
 
-    def vet(self, candidate: Candidate, policy: Policy, audit: AuditLog) -> Item:
+    def vet(self, candidate: Candidate, policy: Policy, audit: AuditSink) -> Item:
         """Return the item if steps 0–6 find nothing to refuse: what must hold before anything is signed.
 
         Raises
@@ -147,7 +147,7 @@ class ValidationManager:
             raise Rejected(candidate.name, content.findings)
         return content.item
 
-    def reject(self, name: str, findings: Sequence[Finding], policy: Policy, audit: AuditLog) -> Rejected:
+    def reject(self, name: str, findings: Sequence[Finding], policy: Policy, audit: AuditSink) -> Rejected:
         """Record a candidate that cannot even be read, and return the rejection to raise."""
         self._record(name, "", findings, policy, audit)
         return Rejected(name, findings)
@@ -192,13 +192,13 @@ class ValidationManager:
         )
 
     def _audit_rejection(
-        self, candidate: Candidate, findings: Sequence[Finding], policy: Policy, audit: AuditLog
+        self, candidate: Candidate, findings: Sequence[Finding], policy: Policy, audit: AuditSink
     ) -> None:
         signatures = candidate.envelope.signatures if candidate.envelope else ()
         claimed = signatures[0][0] if signatures else ""
         self._record(candidate.name, claimed, findings, policy, audit)
 
-    def _record(self, name: str, claimed: str, findings: Sequence[Finding], policy: Policy, audit: AuditLog) -> None:
+    def _record(self, name: str, claimed: str, findings: Sequence[Finding], policy: Policy, audit: AuditSink) -> None:
         codes = sorted({f.code for f in findings if f.is_error})
         audit.append("rejected", name, "", claimed, {"policy": policy.name, "findings": codes})
 

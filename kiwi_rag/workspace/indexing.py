@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -31,6 +31,7 @@ from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.signing.documents import Indexer
 from kiwi_rag.stores.base import FileStore, SourceStamp
 from kiwi_rag.tiers import Tier
+from kiwi_rag.validation.audit import AuditSink, gathered
 from kiwi_rag.validation.documents import DocumentFile, cleaned
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.workspace.commits import head_commit
@@ -47,6 +48,9 @@ FORMATS_VERSION = 1
 TICK_NS = 2_000_000_000
 """A file that changed within so many nanoseconds before it was read may change again without its times telling: some
 file systems count in steps of two seconds. It is read once more by the next run (git calls such entries racy)."""
+
+TOGETHER_BYTES = 32 << 10
+"""Bytes of files that are judged in one go of a thread, with one commit of the audit log."""
 
 _NO_DOCUMENT = ("bounds.binary", "bounds.empty", "bounds.size")
 
@@ -199,30 +203,30 @@ class _Run:
         A server that refuses a text costs the file that holds it alone: those that are left then go one by one.
         """
         commit = await asyncio.to_thread(head_commit, self.place.root) if changed else ""
-        left = dict.fromkeys(file.path for file in changed)
+        left = {file.path: file for file in changed}
         try:
             try:
-                await self._store(list(left), commit, left)
+                await self._store(changed, commit, left)
             except TextsRefused:
-                for path in list(left):
-                    await self._store_alone(path, commit, left)
+                for file in list(left.values()):
+                    await self._store_alone(file, commit, left)
         except EmbeddingError as error:
             self.report.failed.update(dict.fromkeys(left, error))
 
-    async def _store(self, paths: Sequence[str], commit: str, left: dict[str, None]) -> None:
-        async with aclosing(encoded(self._works(paths, commit, left), self.writer.embed)) as ready:
+    async def _store(self, files: Sequence[FoundFile], commit: str, left: dict[str, FoundFile]) -> None:
+        async with aclosing(encoded(self._works(files, commit, left), self.writer.embed)) as ready:
             async for group in ready:
                 await store(group, self.to)
                 for one in group:
                     left.pop(one.work.stamp.path, None)
                     self._stored(one.work)
 
-    async def _store_alone(self, path: str, commit: str, left: dict[str, None]) -> None:
+    async def _store_alone(self, file: FoundFile, commit: str, left: dict[str, FoundFile]) -> None:
         try:
-            await self._store([path], commit, left)
+            await self._store([file], commit, left)
         except TextsRefused as error:
-            self.report.failed[path] = error
-            left.pop(path, None)
+            self.report.failed[file.path] = error
+            left.pop(file.path, None)
 
     def _stored(self, work: Work) -> None:
         path = work.stamp.path
@@ -233,23 +237,28 @@ class _Run:
         self.listener.stored(path)
         self.progress(1)
 
-    async def _works(self, paths: Sequence[str], commit: str, left: dict[str, None]) -> AsyncGenerator[Work]:
-        for path in paths:
-            work = await asyncio.to_thread(self._work, path, commit)
-            if work is None:
-                left.pop(path, None)
-                self.progress(1)
-            else:
-                yield work
+    async def _works(self, files: Sequence[FoundFile], commit: str, left: dict[str, FoundFile]) -> AsyncGenerator[Work]:
+        for some in _by_size(files):
+            for path, work in await asyncio.to_thread(self._judged, some, commit):
+                if work is None:
+                    left.pop(path, None)
+                    self.progress(1)
+                else:
+                    yield work
 
-    def _work(self, path: str, commit: str) -> Work | None:
+    def _judged(self, files: Sequence[FoundFile], commit: str) -> list[tuple[str, Work | None]]:
+        """Return files that are read together, admitted and split; their records in the audit log are durable then."""
+        with gathered(self.to.audit) as audit:
+            return [(file.path, self._work(file.path, commit, audit)) for file in files]
+
+    def _work(self, path: str, commit: str, audit: AuditSink) -> Work | None:
         """Return one file, admitted and split; None where nothing is to be stored of it, which the report tells.
 
         Parsers are strangers' code: whatever they raise is this file's failure, and no other's.
         """
         try:
             read = self._read(path, commit)
-            return self._admitted(*read) if read else None
+            return self._admitted(*read, audit) if read else None
         except FileNotFoundError:  # deleted between listing and reading
             self._lose(path)
         except Rejected as error:
@@ -276,12 +285,12 @@ class _Run:
         labels = {"last_modified": modified, "git_commit": commit, "service": service, RULES: self.rules}
         return DocumentFile(path, data, labels), stamp
 
-    def _admitted(self, file: DocumentFile, stamp: SourceStamp) -> Work | None:
-        gate, to = self.writer.gate, self.to
-        document = self._with_domain(gate.inspect_document(file, to.policy, to.audit))
+    def _admitted(self, file: DocumentFile, stamp: SourceStamp, audit: AuditSink) -> Work:
+        gate, policy = self.writer.gate, self.to.policy
+        document = self._with_domain(gate.inspect_document(file, policy, audit))
         passages = split_document(document)
         envelope = self.writer.indexer.sign(document, passages, datetime.now(UTC))
-        admission = gate.admit_document(document, passages, envelope, to.policy, to.audit)
+        admission = gate.admit_document(document, passages, envelope, policy, audit)
         self.report.warnings += document.findings
         return Work(admission, passages, stamp)
 
@@ -326,6 +335,20 @@ class _Run:
             self.report.moved[new.pop(0)] = path
         else:
             self.report.removed.append(path)
+
+
+def _by_size(files: Iterable[FoundFile]) -> Iterator[list[FoundFile]]:
+    """Yield files in their order, some together: up to `TOGETHER_BYTES`, or one that is larger."""
+    some: list[FoundFile] = []
+    size = 0
+    for file in files:
+        size += file.size
+        if some and size > TOGETHER_BYTES:
+            yield some
+            some, size = [], file.size
+        some.append(file)
+    if some:
+        yield some
 
 
 async def _clear_other_model(to: Tier[FileStore], writer: Writer) -> None:

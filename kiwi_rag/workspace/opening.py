@@ -40,7 +40,7 @@ def read_below(root: Path, path: str, limit: int) -> tuple[bytes, os.stat_result
     except (FileNotFoundError, ValueError) as error:
         raise FileNotFoundError(path) from error
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     finally:
         if held >= 0:
             os.close(held)
@@ -61,7 +61,7 @@ def read_beside(path: Path, limit: int) -> bytes | None:
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             return None
-        raise _unreadable(str(path), error) from error
+        raise unreadable(str(path), error) from error
     except NoRegularFile:
         return None
 
@@ -81,7 +81,8 @@ def _read(descriptor: int, path: str, limit: int) -> tuple[bytes, os.stat_result
         return file.read(limit + 1), entry
 
 
-def _unreadable(path: str, error: OSError) -> SourceUnreadable:
+def unreadable(path: str, error: OSError) -> SourceUnreadable:
+    """Return what is said of a file or folder that the operating system does not let us read."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return SourceUnreadable(f"a link stands on the way to {path}", hint="it is not followed")
     return SourceUnreadable(f"cannot read {path}: {error.strerror or error}", hint="check the owner and the mode")

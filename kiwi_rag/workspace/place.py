@@ -28,6 +28,7 @@ from kiwi_rag.workspace.opening import read_below, read_beside
 SETTINGS_FILE = "workspace.yaml"
 MAX_BYTES = 1 << 16
 _KEYS = {"name", "domains", "services"}
+_HINT = "its keys are name, domains and services: docs/workspace.md"
 
 
 @dataclass(frozen=True)
@@ -122,10 +123,10 @@ def _settings(path: Path) -> Mapping[str, Any]:
     try:
         text = data.decode()
         if len(data) > MAX_BYTES or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise ConfigError(f"{path}: over 64 KiB, or holds YAML aliases")
+            raise ConfigError(f"{path}: over 64 KiB, or holds YAML aliases", hint=_HINT)
         said = yaml.safe_load(text) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read as YAML{_where(error)}") from None  # the cause quotes the file
+        raise ConfigError(f"{path} cannot be read as YAML{_where(error)}", hint=_HINT) from None  # no cause: it quotes
     return _checked(said, path)
 
 
@@ -136,13 +137,12 @@ def _where(error: Exception) -> str:
 
 
 def _checked(said: object, path: Path) -> Mapping[str, Any]:
-    hint = "its keys are name, domains and services: docs/workspace.md"
     if not isinstance(said, dict) or not set(said) <= _KEYS:
-        raise ConfigError(f"{path} holds an unknown key, or none at all", hint=hint)
+        raise ConfigError(f"{path} holds an unknown key, or none at all", hint=_HINT)
     domains, services = said.get("domains", {}), said.get("services", {})
     good = isinstance(said.get("name", ""), str) and isinstance(services, dict) and isinstance(domains, dict)
     if not good or not all(isinstance(names, list) for names in domains.values()):
         raise ConfigError(
-            f"{path}: name is a text, domains is domain: [services], services is path: service", hint=hint
+            f"{path}: name is a text, domains is domain: [services], services is path: service", hint=_HINT
         )
     return said

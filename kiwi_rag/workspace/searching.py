@@ -23,7 +23,7 @@ from kiwi_rag.signing import documents
 from kiwi_rag.signing.documents import DocumentStatement, passage_digest
 from kiwi_rag.signing.statement import digest_of
 from kiwi_rag.signing.trust import Signer, TrustPolicy
-from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.stores.base import FileStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.tiers import Tier
 from kiwi_rag.workspace import kinds
@@ -43,7 +43,7 @@ class _Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class _Verified:
+class Verified:
     """A document whose statement verified just now."""
 
     statement: DocumentStatement
@@ -70,7 +70,7 @@ class WorkspaceSearcher:
 
     def __init__(  # noqa: PLR0913, PLR0917  # what a search depends on
         self,
-        tier: Tier[VectorStore],
+        tier: Tier[FileStore],
         embed: EmbeddingProvider,
         trust: TrustPolicy,
         audience: str,
@@ -99,14 +99,14 @@ class WorkspaceSearcher:
         asked_for = SearchQuery(query.text, filters=query.filters, limit=query.limit)
         check(asked_for)
         if query.alpha is not None and not 0 <= query.alpha <= 1:
-            raise UsageError(f"alpha {query.alpha:g} is not between 0 and 1")
+            raise UsageError(f"alpha {query.alpha:g} is not between 0 and 1", hint="0: words alone, 1: meaning alone")
         with span("kiwi.search", source=self.tier.name, limit=query.limit) as note:
             run = _Run(self, query, Asked(self.tier, self._deadline), kinds.read(query.text))
             reply = await run.reply(asked_for)
             note(hits=len(reply.hits), refused=len(reply.refused), complete=reply.complete)
             return reply
 
-    def verified(self, ref_path: str, stored: StoredItem | None) -> _Verified:
+    def verified(self, ref_path: str, stored: StoredItem | None) -> Verified:
         """Return a stored document's statement, verified.
 
         Raises
@@ -123,7 +123,7 @@ class WorkspaceSearcher:
         wanted = (self._audience, self._place.name, ref_path, stored.content_sha256, stored.digest)
         if (read.registry, read.workspace, read.path, read.content_sha256, digest_of(stored.envelope)) != wanted:
             raise HitChanged(f"what the index says of {ref_path} is not what was signed")
-        return _Verified(read, signer, stored.digest)
+        return Verified(read, signer, stored.digest)
 
     def state_of(self, path: str, content_sha256: str) -> str:
         """Return ``same``, ``changed``, ``gone`` or ``elsewhere``: the file as it is beside what was indexed. Blocking.
@@ -169,10 +169,7 @@ class _Run:
 
     async def _is_unfinished(self) -> bool:
         """Whether the last run over the whole workspace was broken off, so that files may be missing."""
-        store = self.asked.tier.store
-        if not hasattr(store, "noted"):
-            return False
-        return bool(await self.asked.guard("statistics", store.noted(RUN)) == BEGUN)
+        return bool(await self.asked.guard("statistics", self.searcher.tier.store.noted(RUN)) == BEGUN)
 
     def _may_be_more(self, depth: int) -> bool:
         return self.asked.answers and depth < MAX_DEPTH and len(self.asked.candidates.items) >= depth
@@ -206,7 +203,7 @@ class _Chosen:
 
     def __init__(self, run: _Run) -> None:
         self._run = run
-        self._documents: dict[str, _Verified | None] = {}
+        self._documents: dict[str, Verified | None] = {}
         self._states: dict[str, str] = {}
         self._taken: Counter[str] = Counter()
         self.hits: list[DocumentHit] = []
@@ -228,7 +225,7 @@ class _Chosen:
         self._taken[path] += 1
         self.hits.append(_hit(entry, verified, _CHANGED[self._states[path]]))
 
-    async def _document(self, path: str, candidate: Candidate) -> _Verified | None:
+    async def _document(self, path: str, candidate: Candidate) -> Verified | None:
         if path not in self._documents:
             self._documents[path] = None
             searcher, asked = self._run.searcher, self._run.asked
@@ -241,7 +238,7 @@ class _Chosen:
                 self._refuse(candidate, error)
         return self._documents[path]
 
-    async def _state(self, path: str, verified: _Verified) -> str:
+    async def _state(self, path: str, verified: Verified) -> str:
         if path not in self._states:
             look = self._run.searcher.state_of
             self._states[path] = await asyncio.to_thread(look, path, verified.statement.content_sha256)
@@ -260,7 +257,7 @@ def _held(wanted: set[str], path: str) -> float:
     return len(wanted & set(terms(path))) / len(wanted) if wanted else 0.0
 
 
-def _hit(entry: _Scored, verified: _Verified, changed: bool | None) -> DocumentHit:
+def _hit(entry: _Scored, verified: Verified, changed: bool | None) -> DocumentHit:
     read = verified.statement
     return DocumentHit(
         path=read.path,

@@ -12,6 +12,7 @@ from pathlib import Path
 from kiwi_rag.errors import KiwiError, NotFound, SourceUnreadable
 from kiwi_rag.signing.documents import MAX_PATH_CHARACTERS, is_nameable
 from kiwi_rag.workspace.ignoring import Ignoring
+from kiwi_rag.workspace.opening import unreadable
 
 # By their suffixes no text; anything else is looked into before it is believed to be text.
 _BINARY = re.compile(
@@ -87,7 +88,7 @@ def look(root: Path, path: str) -> FoundFile | NotWalked | None:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     except OSError as error:
-        return NotWalked(path, _unreadable(path, error))
+        return NotWalked(path, unreadable(path, error))
     if stat.S_ISLNK(entry.st_mode):
         return _link(root, root.resolve(), path)
     if not stat.S_ISREG(entry.st_mode) or _is_binary(path):
@@ -129,7 +130,7 @@ def _entries(root: Path, resolved: Path, folder: _Folder) -> _Open:
         yield NotWalked(base or ".", error)
         return
     except OSError as error:
-        yield NotWalked(base or ".", _unreadable(base or ".", error))
+        yield NotWalked(base or ".", unreadable(base or ".", error))
         return
     for entry in entries:
         path = f"{base}/{entry.name}" if base else entry.name
@@ -151,7 +152,7 @@ def _seen(
     except FileNotFoundError:  # deleted between listing and looking
         return None
     except OSError as error:
-        return NotWalked(path, _unreadable(path, error))
+        return NotWalked(path, unreadable(path, error))
 
 
 def _file(entry: os.DirEntry[str], root: Path, resolved: Path, path: str) -> FoundFile | NotWalked | None:
@@ -184,7 +185,3 @@ def _link(root: Path, resolved: Path, path: str) -> NotWalked | None:
 def _is_binary(path: str) -> bool:
     dot = path.rfind(".")
     return dot >= 0 and _BINARY.fullmatch(path, dot) is not None
-
-
-def _unreadable(path: str, error: OSError) -> SourceUnreadable:
-    return SourceUnreadable(f"cannot read {path}: {error.strerror or error}", hint="check the owner and the mode")

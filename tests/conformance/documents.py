@@ -11,7 +11,7 @@ from kiwi_rag.refs import ITEM_TYPES, ItemType
 from kiwi_rag.signing.documents import Indexer
 from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.trust import Signer, TrustPolicy
-from kiwi_rag.validation.audit import AuditHead, AuditRecord, seal_record, verify_records
+from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, seal_record, verify_records
 from kiwi_rag.validation.documents import DocumentFile
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.policy import policy_of
@@ -28,16 +28,11 @@ class ListedLog:
         self.records: list[AuditRecord] = []
 
     def append(self, event: str, ref: str, digest: str, key_id: str, details: Mapping[str, Any]) -> None:
-        record = seal_record(
-            self.verify_chain(),
-            "2026-03-02T00:00:00Z",
-            event=event,
-            ref=ref,
-            digest=digest,
-            key_id=key_id,
-            details=details,
-        )
-        self.records.append(record)
+        self.append_all([AuditEvent(event, ref, digest, key_id, details)])
+
+    def append_all(self, events: Sequence[AuditEvent]) -> None:
+        for event in events:
+            self.records.append(seal_record(self.verify_chain(), "2026-03-02T00:00:00Z", event))
 
     def entries(self, since_seq: int = 0, limit: int = 1000) -> Sequence[AuditRecord]:
         return self.records[since_seq : since_seq + limit]

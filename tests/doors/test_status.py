@@ -63,6 +63,19 @@ def test_status_tells_tiers_model_and_cache(ready: Kiwi, tmp_path: Path):
     assert f"cache  {cache}  1.5 MB" in elsewhere.run("status").stdout
 
 
+def test_status_tells_of_the_workspace_once_it_is_indexed(ready: Kiwi):
+    assert "workspace" not in {row["tier"] for row in ready.json("status")["tiers"]}
+    (ready.cwd / "tides.md").write_text("# Tides\n\nHigh water is at noon.\n")
+    ready.run("workspace", "index", ".")
+    row = next(row for row in ready.json("status")["tiers"] if row["tier"] == "workspace")
+    assert (row["documents"], row["passages"], row["problems"]) == (1, 1, "")
+    assert "workspace  1 documents  1 passages" in ready.run("status").stdout
+    catalog = ready.vectors / "documents/catalog.sqlite3"
+    catalog.write_bytes(b"no catalog" * 1000)
+    told = ready.run("--json", "status", expect=3).stdout
+    assert "is damaged" in next(row for row in json.loads(told)["tiers"] if row["tier"] == "workspace")["problems"]
+
+
 def test_status_says_where_the_model_is_or_that_it_is_not(ready: Kiwi, tmp_path: Path):
     for variables, place, problem in (
         ({"KIWI_EMBEDDING_MODEL_DIR": str(tmp_path / "none")}, "", "not on this machine"),

@@ -114,6 +114,7 @@ def test_a_refusal_is_not_tried_again(server: EmbeddingServer, status: int, kind
         openai(server).encode(["x"])
     assert type(caught.value) is kind
     assert caught.value.status == status
+    assert ("KIWI_EMBEDDING_BASE_URL" in caught.value.hint) == (status == 404)
     assert len(server.seen) == 1
 
 

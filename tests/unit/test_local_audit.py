@@ -11,7 +11,7 @@ import pytest
 
 from kiwi_rag.errors import AuditBroken
 from kiwi_rag.stores.local import LocalVectorStore
-from kiwi_rag.validation.audit import AuditHead, AuditRecord, seal_record, verify_records
+from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, gathered, seal_record, verify_records
 
 UNLOCK = "DROP TRIGGER audit_no_update; DROP TRIGGER audit_no_delete;"
 
@@ -20,9 +20,8 @@ def chain(count: int) -> list[AuditRecord]:
     made: list[AuditRecord] = []
     head = AuditHead()
     for number in range(count):
-        record = seal_record(
-            head, "2026-03-01T00:00:00+00:00", event="admitted", ref="r", digest="d", key_id="k", details={"n": number}
-        )
+        event = AuditEvent("admitted", "r", "d", "k", {"n": number})
+        record = seal_record(head, "2026-03-01T00:00:00+00:00", event)
         made.append(record)
         head = AuditHead(record.seq, record.hash)
     return made
@@ -47,9 +46,31 @@ def test_a_missing_and_a_moved_record_are_named() -> None:
     records = chain(5)
     with pytest.raises(AuditBroken, match="record 3: it is missing"):
         verify_records([*records[:2], *records[3:]])
-    forged = seal_record(AuditHead(2, "1" * 64), "t", event="e", ref="r", digest="d", key_id="k", details={})
+    forged = seal_record(AuditHead(2, "1" * 64), "t", AuditEvent("e", "r", "d", "k", {}))
     with pytest.raises(AuditBroken, match="record 3: it does not follow"):
         verify_records([*records[:2], forged])
+
+
+async def test_gathered_records_are_written_together_even_when_the_block_fails(tmp_path: Path) -> None:
+    store = LocalVectorStore(tmp_path, "owner")
+    store.audit.append("admitted", "document:a", "d", "k", {})
+    with pytest.raises(ValueError), gathered(store.audit) as sink:
+        sink.append("admitted", "document:b", "d", "k", {})
+        assert len(store.audit.entries()) == 1
+        sink.append("rejected", "document:c", "", "", {"findings": ["f"]})
+        raise ValueError
+    assert [r.ref for r in store.audit.entries()] == ["document:a", "document:b", "document:c"]
+    assert store.audit.verify_chain().seq == 3
+    await store.close()
+
+
+async def test_of_records_that_are_written_together_none_is_written_alone(tmp_path: Path) -> None:
+    store = LocalVectorStore(tmp_path, "owner")
+    with pytest.raises(ValueError, match="unsupported"), gathered(store.audit) as sink:
+        sink.append("admitted", "document:a", "d", "k", {})
+        sink.append("admitted", "document:b", "d", "k", {"no": object()})
+    assert store.audit.entries() == []
+    await store.close()
 
 
 async def test_the_log_is_kept_in_order(tmp_path: Path) -> None:

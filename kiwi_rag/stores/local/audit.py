@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from kiwi_rag.errors import AuditBroken
 from kiwi_rag.stores.local.connection import transaction
 from kiwi_rag.stores.local.records import timestamp
-from kiwi_rag.validation.audit import AuditHead, AuditRecord, seal_record, verify_records
+from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, seal_record, verify_records
 
 Borrow = Callable[[], AbstractContextManager[sqlite3.Connection]]
 """Lends the store's writing connection, one borrower at a time."""
@@ -33,14 +33,18 @@ class SqliteAuditLog:
 
     def append(self, event: str, ref: str, digest: str, key_id: str, details: Mapping[str, Any]) -> None:
         """Add one record at the end; durable once it returns."""
+        self.append_all([AuditEvent(event, ref, digest, key_id, details)])
+
+    def append_all(self, events: Sequence[AuditEvent]) -> None:
+        """Add a record for each event, in one transaction; durable once it returns."""
+        if not events:
+            return
         with self._borrow() as connection, transaction(connection):
-            now = timestamp(datetime.now(UTC))
-            record = seal_record(
-                _head(connection), now, event=event, ref=ref, digest=digest, key_id=key_id, details=details
-            )
-            text = json.dumps(dict(record.details), ensure_ascii=False)
-            first = (record.seq, record.at, record.event, record.ref, record.digest, record.key_id)
-            connection.execute(_APPEND, (*first, text, record.previous, record.hash))
+            head = _head(connection)
+            for event in events:
+                record = seal_record(head, timestamp(datetime.now(UTC)), event)
+                connection.execute(_APPEND, _row(record))
+                head = AuditHead(record.seq, record.hash)
 
     def entries(self, since_seq: int = 0, limit: int = 1000) -> list[AuditRecord]:
         """Return up to `limit` records with a number above `since_seq`, in order."""
@@ -66,6 +70,11 @@ def verify_audit(connection: sqlite3.Connection) -> AuditHead:
     if row and row[0] != head.seq:
         raise AuditBroken(f"the audit chain breaks at record {head.seq + 1}: records up to {row[0]} were cut off")
     return head
+
+
+def _row(record: AuditRecord) -> tuple[int | str, ...]:
+    told = (record.seq, record.at, record.event, record.ref, record.digest, record.key_id)
+    return (*told, json.dumps(dict(record.details), ensure_ascii=False), record.previous, record.hash)
 
 
 def _head(connection: sqlite3.Connection) -> AuditHead:

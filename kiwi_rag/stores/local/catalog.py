@@ -247,11 +247,11 @@ def all_sources(connection: sqlite3.Connection, _: None = None) -> dict[str, Sou
     rows = connection.execute(
         "SELECT path, size, mtime_ns, sha256, sig_sha256, gate_stamp, item_type, item_id, digest FROM sources"
     )
-    return {row["path"]: _source(dict(row)) for row in rows}
-
-
-def _source(row: dict[str, Any]) -> SourceStamp:
-    return SourceStamp(**{**row, "item_type": ItemType(row["item_type"])})
+    types = {one.value: one for one in ItemType}
+    return {  # thousands of rows, each run
+        path: SourceStamp(path, size, mtime_ns, sha256, sig_sha256, gate_stamp, types[item_type], item_id, digest)
+        for path, size, mtime_ns, sha256, sig_sha256, gate_stamp, item_type, item_id, digest in rows
+    }
 
 
 def clear(connection: sqlite3.Connection) -> None:
