@@ -25,7 +25,7 @@ FULL: dict[str, Any] = {
     "encode": {"ratio": spread([1.9])},
     "index_throughput": {"ratio": spread([0.9, 0.92, 0.97]), "unchanged": {"encoded": 0}},
     "workspace": {
-        "throughput": {"ratio": spread([0.96, 0.97]), "command": {"ratio": spread([0.93, 0.96])}},
+        "throughput": {"ratio": spread([0.96, 0.97]), "command": {"ratio": spread([0.95, 0.96])}},
         "unchanged": {"encoded": 0},
         "changed": {"ratio": spread([1.2])},
         "judged": {"test": {"hit@3": 0.95}},
