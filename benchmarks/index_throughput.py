@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import random
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -104,15 +103,9 @@ class Sides:
         write_items(place.project, items)
         place.run("sign", ".ai")
 
-    def forget(self) -> None:
-        """Remove the index and every vector."""
-        shutil.rmtree(self.place.project / ".ai/vectors", ignore_errors=True)
-        for file in self.place.cache.glob("embeddings.sqlite*"):
-            file.unlink()
-
     def index(self) -> dict[str, Any]:
         """Index with an empty cache; return seconds, passages and how many were encoded."""
-        self.forget()
+        self.place.forget()
         busy = child_seconds()
         seconds, printed = self.place.call("--json", "index")
         report = json.loads(printed)

@@ -65,6 +65,12 @@ class Place:
             raise SystemExit(f"kiwi {' '.join(arguments)}: exit code {done.returncode}: {done.stderr[-2000:].strip()}")
         return seconds, done.stdout
 
+    def forget(self) -> None:
+        """Remove the index and every vector."""
+        shutil.rmtree(self.project / ".ai/vectors", ignore_errors=True)
+        for file in self.cache.glob("embeddings.sqlite*"):
+            file.unlink()
+
     def run(self, *arguments: str, accept: Sequence[int] = (0,)) -> float:
         """Run a command quietly; return its seconds."""
         return self.call("-q", *arguments, accept=accept)[0]

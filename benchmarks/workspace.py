@@ -67,9 +67,9 @@ async def _turn(place: Place) -> dict[str, Any]:
 
     In that process the very same passages are then encoded, all at once and without a cache.
     """
-    _forget(place)
+    place.forget()
     command, printed = place.call("--json", "workspace", "index", ".")
-    _forget(place)
+    place.forget()
     async with App.open(place.env, place.project, place.project) as app, Workspace(app) as workspace:
         await workspace.prepare()
         writer: Any = workspace.writer()
@@ -82,13 +82,6 @@ async def _turn(place: Place) -> dict[str, Any]:
         raise SystemExit(f"{report.passages} passages, {writer.embed.encoded} encoded, {len(texts)} texts")
     seconds = {"command": command, "index": indexing, "encode": encoding}
     return {**seconds, "passages": report.passages, "encoded": writer.embed.encoded}
-
-
-def _forget(place: Place) -> None:
-    """Remove the index and every vector."""
-    shutil.rmtree(place.project / ".ai/vectors", ignore_errors=True)
-    for file in place.cache.glob("embeddings.sqlite*"):
-        file.unlink()
 
 
 def _texts(path: str, data: bytes) -> list[str]:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kiwi_rag.formats import MAX_BYTES
+from kiwi_rag.formats.lines import line_starts
 from kiwi_rag.model import Finding, Severity
 
 MAX_PLACES = 20
@@ -101,7 +102,7 @@ def _not_utf8(data: bytes, error: UnicodeDecodeError, path: str) -> Finding:
 
 
 def _character_findings(text: str, path: str) -> Iterator[Finding]:
-    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    starts = line_starts(text)
     counts: Counter[str] = Counter()
     for position in offences(text):
         code, name, hint = _kind(text[position])

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kiwi_rag.formats import markdown
+from kiwi_rag.formats.lines import line_starts
 from kiwi_rag.model import Finding, Severity
 from kiwi_rag.refs import ItemType
 from kiwi_rag.validation import elements
@@ -178,7 +179,7 @@ def _listed(text: str, path: str, severity: Severity, *kinds: Iterator[Span]) ->
     if cut < len(text):
         message = f"more than {MAX_SPANS:,} hidden places; the rest of the file counts as one"
         found.append(Span(cut, len(text), Finding("hidden.rest", message, 0, "", "show what is hidden", severity)))
-    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    starts = line_starts(text)
     return [_placed(span, bisect_right(starts, span.start), path) for span in found]
 
 

@@ -8,11 +8,11 @@ is replaced.
 from __future__ import annotations
 
 import codecs
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
+from kiwi_rag.formats.lines import line_starts
 from kiwi_rag.model import Finding, Severity
 from kiwi_rag.validation import bounds, hidden, secrets
 
@@ -75,7 +75,7 @@ def without_unseen(text: str, path: str) -> tuple[str, list[Finding]]:
 def without_secrets(text: str, path: str) -> tuple[str, list[Finding]]:
     """Return `text` with every live-format credential replaced by `REDACTED`, and a warning for each."""
     spans = secrets.spans(text)
-    starts = [0, *(match.end() for match in re.finditer("\n", text))] if spans else []
+    starts = line_starts(text) if spans else []
     listed = [*spans[: MAX_PLACES - 1], *spans[MAX_PLACES - 1 :][-1:]]
     found = [
         Finding(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from kiwi_rag.formats.lines import line_starts
 from kiwi_rag.model import Finding
 from kiwi_rag.validation import private_keys
 
@@ -100,7 +101,7 @@ class _Place:
 def check(text: str, metadata: Mapping[str, Any] | None = None, path: str = "") -> list[Finding]:
     """Return a finding for every credential in `text` or in a value of `metadata`; none shows the secret itself."""
     found: list[Finding] = []
-    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    starts = line_starts(text)
     lines = ((place, bisect_right(starts, place.start)) for place in _places(text)[0])
     known: set[tuple[str, object]] = set()
     for place, line in (*lines, *((place, 0) for place in _places("\n\n".join(_strings(metadata or {})))[0])):

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from kiwi_rag.formats.lines import line_starts
 from kiwi_rag.model import Section
 
 LONG_LINE = 400
@@ -56,11 +57,7 @@ class _Page:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.starts = [0]
-        position = text.find("\n")
-        while position >= 0:
-            self.starts.append(position + 1)
-            position = text.find("\n", position + 1)
+        self.starts = line_starts(text)
 
     def begin(self, cuts: Iterable[Cut]) -> list[tuple[int, Cut]]:
         """Return where each section really begins: at its line if that is its own, within it if the line is long."""
