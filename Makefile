@@ -3,6 +3,7 @@
 #   make test    every test            make check   format, lint, types, import contracts
 #   make bench   figures side by side  make soak    long runs: kill -9, many times
 #   make bench-1m                      the registry's search from 10,000 to 1,000,000 passages, meant for under 40 minutes
+#   make structure                     figures of the code itself: lines, modules, circles, copies
 #   make lock    renew requirements/   make clean   forget the set-up
 #   make vector-index vector-watch vector-stats vector-search Q="…"   the documents of ROOT (default: here)
 #   make kong-up kong-logs kong-routes the model gateway of docs/gateway.md, in docker
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 export KIWI_CACHE_DIR ?= $(CURDIR)/.cache/kiwi
 
-.PHONY: demo test check bench bench-1m soak lock format clean supabase-migrations supabase-release \
+.PHONY: demo test check bench bench-1m structure soak lock format clean supabase-migrations supabase-release \
     vector-index vector-watch vector-stats vector-search \
     kong-up kong-logs kong-routes
 
@@ -40,6 +41,9 @@ bench: $(VENV)/bench
 
 bench-1m: $(VENV)/bench
 	nice $(BIN)/python -m benchmarks.million
+
+structure: $(VENV)/dev
+	$(BIN)/python -m benchmarks.structure
 
 soak: $(VENV)/test
 	KIWI_KILLS=50 $(BIN)/python -m pytest tests/doors/test_kill.py tests/doors/test_workspace_kill.py
