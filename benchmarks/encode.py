@@ -1,8 +1,9 @@
 """Encode throughput and cold start: the ``onnx`` provider against sentence-transformers, same texts, same threads.
 
 Run with ``python -m benchmarks.encode``; it prints JSON. Without sentence-transformers only Kiwi's own numbers are
-there. Rounds alternate between the two, so that a busy machine slows both. Each side runs as suits it best on a CPU:
-Kiwi with batches of at most 256 tokens, one a thread, sentence-transformers with batches of 8 (of 1, 2, 8 and 32).
+there; without the corpus (``KIWI_SHARED``) only those of a cold start. Rounds alternate between the two, so that a busy
+machine slows both. Each side runs as suits it best on a CPU: Kiwi with batches of at most 256 tokens, one a thread,
+sentence-transformers with batches of 8 (of 1, 2, 8 and 32).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from benchmarks.timing import spread, timed
 from kiwi_rag.embedding import EmbeddingProvider, load_provider
 from kiwi_rag.embedding.weights import ModelSource, onnx_files
-from tests.shared import CORPUS, ROOT
+from tests.shared import CORPUS, NEEDS_SHARED, ROOT
 
 CACHE = ROOT / ".pytest_cache" / "kiwi"
 TOKENS = 175
@@ -67,24 +68,31 @@ def cold_start(name: str, runs: int) -> float:
     return min(float(subprocess.check_output(command, cwd=ROOT, text=True)) for _ in range(runs))
 
 
+def throughput(names: Sequence[str], threads: int) -> dict[str, Any]:
+    """Return texts a second by provider and, with two, their ratio; without the corpus, that this was skipped."""
+    if not CORPUS.is_dir():
+        return {figure: {"skipped": NEEDS_SHARED} for figure in ("texts_per_second", "ratio")}
+    providers = {n: load_provider(n, cache_dir=CACHE, threads=threads, hub="", cached=False) for n in names}
+    rates = alternating(providers, texts_of(TOKENS, TEXTS))
+    result = {"texts_per_second": {name: spread(rounds, 1) for name, rounds in rates.items()}}
+    if len(names) == 2:
+        pairs = zip(rates["onnx"], rates["sentence-transformers"], strict=True)
+        result["ratio"] = spread([ours / theirs for ours, theirs in pairs], 2)
+    return result
+
+
 def measure(threads: int = 0) -> dict[str, Any]:
     """Return everything measured, ready for JSON."""
     names = ["onnx"]
     if importlib.util.find_spec("sentence_transformers"):
         names.append("sentence-transformers")
     threads = threads or os.cpu_count() or 1
-    providers = {n: load_provider(n, cache_dir=CACHE, threads=threads, hub="", cached=False) for n in names}
-    rates = alternating(providers, texts_of(TOKENS, TEXTS))
-    result: dict[str, Any] = {
+    return {
         "tokens": TOKENS,
         "threads": threads,
-        "texts_per_second": {name: spread(rounds, 1) for name, rounds in rates.items()},
+        **throughput(names, threads),
         "cold_start_seconds": {name: round(cold_start(name, 3 if name == "onnx" else 1), 2) for name in names},
     }
-    if len(names) == 2:
-        pairs = zip(rates["onnx"], rates["sentence-transformers"], strict=True)
-        result["ratio"] = spread([ours / theirs for ours, theirs in pairs], 2)
-    return result
 
 
 if __name__ == "__main__":

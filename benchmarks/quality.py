@@ -37,7 +37,7 @@ from kiwi_rag.evaluation.runs import MAIN, Run, better_leg, read
 from kiwi_rag.evaluation.trials import Captured
 from kiwi_rag.evaluation.tuning import capture
 from kiwi_rag.search.weights import read_weights
-from tests.shared import CORPUS, QUERIES, ROOT
+from tests.shared import CORPUS, NEEDS_SHARED, QUERIES, ROOT
 
 SQL_QUERIES = 500
 """So many of the reported queries are asked of the registry, too: enough to see that it ranks as a local tier does."""
@@ -143,7 +143,7 @@ async def _captured(place: Place, dataset: Dataset) -> list[Captured]:
 def shelf(place: Place, items: Path, queries: Path) -> dict[str, Any]:
     """Measure on items that are there as files, with the weights as shipped."""
     if not items.is_dir():
-        return {"skipped": "its items are not there (KIWI_SHARED names the folder that holds corpus/)"}
+        return {"skipped": NEEDS_SHARED}
     place.copy_in(items)
     index(place)
     run = evaluate(place, queries, "run", "--source", "project")

@@ -17,7 +17,7 @@ def tables(results: Mapping[str, Any]) -> list[str]:
         if not isinstance(found, Mapping):
             continue  # how long the script took
         if "skipped" in found:
-            lines += ["", f"### {name}", "", f"Not measured: {found['skipped']}."]
+            lines += ["", f"### {name}", "", f"Skipped: {found['skipped']}."]
             continue
         about = f"{found['queries']} queries, {found['tiers']['project']['items']} items; weights {found['weights']}"
         lines += ["", f"### {name}", "", f"{about}. In brackets: 95% intervals over queries.", ""]

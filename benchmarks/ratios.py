@@ -164,7 +164,7 @@ RATIOS = (
 
 
 def table(results: Mapping[str, Any], ratios: Sequence[Ratio] = RATIOS) -> list[str]:
-    """Return the table as lines of Markdown; what no script measured says so."""
+    """Return the table as lines of Markdown; what no script measured, or one skipped, says so."""
     lines = ["| ratio | wanted | measured | min – max | |", "| --- | --- | --- | --- | --- |"]
     return lines + [_line(ratio, results) for ratio in ratios]
 
@@ -175,6 +175,8 @@ def _line(ratio: Ratio, results: Mapping[str, Any]) -> str:
         found, recall = ratio.read(results), ratio.recall(results) if ratio.recall else None
     except LookupError:
         return f"| {ratio.name} | {wanted} | – | – | not measured in this run |"
+    if "skipped" in found:
+        return f"| {ratio.name} | {wanted} | – | – | skipped: {found['skipped']} |"
     noise = f"{_figure(found['min'])} – {_figure(found['max'])}" if "min" in found else "–"
     verdict = _verdict(ratio, found["median"], recall)
     return f"| {ratio.name} | {wanted} | {_figure(found['median'])} | {noise} | {verdict} |"

@@ -17,7 +17,7 @@ import pytest
 
 from kiwi_rag.embedding import EmbeddingProvider, load_provider
 from tests.embedding_server import EmbeddingServer
-from tests.shared import CORPUS, QUERIES, ROOT
+from tests.shared import CORPUS, QUERIES, ROOT, needs_shared
 
 CACHE = ROOT / ".pytest_cache" / "kiwi"
 NEEDS_TORCH = pytest.mark.skipif(
@@ -149,6 +149,7 @@ def corpus_texts(count: int) -> list[str]:
 
 
 @NEEDS_TORCH
+@needs_shared
 async def test_onnx_vectors_are_those_of_sentence_transformers() -> None:
     texts = corpus_texts(200)
     ours = np.array(await local("onnx").documents(texts))

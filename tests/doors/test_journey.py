@@ -15,7 +15,7 @@ import time
 import pytest
 
 from tests.doors.conftest import Kiwi, note
-from tests.shared import CORPUS, QUERIES, ROOT
+from tests.shared import CORPUS, QUERIES, ROOT, needs_shared
 
 ACME = ROOT / "examples/acme/.ai"
 MEASURES = ("ndcg@10", "hit@3", "mrr@10")
@@ -153,6 +153,7 @@ def terminal(kiwi: Kiwi, *arguments: str) -> tuple[int, str]:
     return process.wait(), drawn.decode(errors="replace")
 
 
+@needs_shared
 def test_real_items_are_admitted_indexed_and_left_alone(rye: Kiwi):
     # The cache of this home is its own, so that the weights are converted and every passage is really encoded.
     rye = Kiwi(rye.home, rye.cwd, {"KIWI_CACHE_DIR": str(rye.home / "cache")})
@@ -181,6 +182,7 @@ def test_real_items_are_admitted_indexed_and_left_alone(rye: Kiwi):
     assert 0 < third["encoded"] <= third["passages"]
 
 
+@needs_shared
 def test_hybrid_is_not_below_any_leg_or_grep(rye: Kiwi):
     rye.run("index", expect=4)
     rows = {row["method"]: row for row in rye.json("eval", str(QUERIES))["rows"]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 from collections.abc import Sequence
 
@@ -17,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from kiwi_rag.errors import SignatureRefused
 from kiwi_rag.signing import dsse, ed25519
-from tests.shared import SHARED
+from tests.shared import wycheproof_ed25519
 
 P = 2**255 - 19
 L = 2**252 + 27742317777372353535851937790883648493
@@ -112,11 +111,10 @@ def fresh(seed: int, message: bytes = b"m") -> Case:
 
 
 def test_every_wycheproof_case(connection: psycopg.Connection) -> None:
-    groups = json.loads((SHARED / "vectors/wycheproof_ed25519_test.json").read_text())["testGroups"]
-    tests = [(group["publicKey"]["pk"], test) for group in groups for test in group["tests"]]
-    cases = [(bytes.fromhex(key), bytes.fromhex(test["msg"]), bytes.fromhex(test["sig"])) for key, test in tests]
+    cases = wycheproof_ed25519()
     assert len(cases) >= 150
-    assert in_sql(connection, cases) == [test["result"] == "valid" for _, test in tests]
+    verdicts = in_sql(connection, [(case.key, case.message, case.signature) for case in cases])
+    assert verdicts == [case.valid for case in cases]
 
 
 def test_the_1024_vectors_of_the_library_that_kiwi_signs_with(connection: psycopg.Connection) -> None:

@@ -132,7 +132,7 @@ def test_the_results_page_holds_the_tables_and_every_scripts_figures() -> None:
     assert "| unchanged re-index: passages encoded | = 0 | 0 | – | met |" in page
     assert "met, recall@10 0.980 |" in page
     assert "| hybrid | 0.500 [0.400, 0.600] | 0.500 | 0.500 | 0.500 | 1.0 | 2.0 |" in page
-    assert "Not measured: there is none." in page
+    assert "Skipped: there is none." in page
     assert "## Seconds (1.0 minutes)" in page
     assert page.count("```json") == 7
 

@@ -12,7 +12,7 @@ from kiwi_rag.model import Finding, Severity, has_errors
 from kiwi_rag.refs import ItemType
 from kiwi_rag.validation import hidden, secrets
 from kiwi_rag.validation.content import inspect
-from tests.shared import CORPUS
+from tests.shared import CORPUS, needs_shared
 
 # Put together here, so that no scanner takes this file for a leak.
 AWS = "AKIA" + "Q3EGRT7PX2LZ4MNB"
@@ -199,6 +199,7 @@ EXPECTED_REFUSALS = {
 }
 
 
+@needs_shared
 def test_real_items_are_admitted_but_for_stated_reasons() -> None:
     refused = {}
     sources = list(walk(CORPUS))

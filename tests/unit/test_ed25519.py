@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import nacl.exceptions
 import nacl.signing
 import pytest
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 
 from kiwi_rag.errors import BadSignature, MalformedEnvelope, SignatureRefused
 from kiwi_rag.signing import ed25519
-from tests.shared import SHARED
+from tests.shared import wycheproof_ed25519
 
 P = 2**255 - 19
 L = 2**252 + 27742317777372353535851937790883648493
@@ -30,25 +28,20 @@ SMALL_ORDER = [
 ]
 
 
-def wycheproof():
-    groups = json.loads((SHARED / "vectors/wycheproof_ed25519_test.json").read_text())["testGroups"]
-    return [(group["publicKey"]["pk"], test) for group in groups for test in group["tests"]]
+WYCHEPROOF = {str(case.id): case for case in wycheproof_ed25519()}
 
 
-@pytest.mark.parametrize(
-    ("key", "test"), wycheproof(), ids=lambda value: str(value.get("tcId")) if isinstance(value, dict) else ""
-)
-def test_wycheproof(key, test):
-    arguments = bytes.fromhex(key), bytes.fromhex(test["msg"]), bytes.fromhex(test["sig"])
-    if test["result"] == "valid":
-        assert ed25519.verify(*arguments) is None
+@pytest.mark.parametrize("case", WYCHEPROOF.values(), ids=WYCHEPROOF)
+def test_wycheproof(case):
+    if case.valid:
+        assert ed25519.verify(case.key, case.message, case.signature) is None
     else:
         with pytest.raises(SignatureRefused):
-            ed25519.verify(*arguments)
+            ed25519.verify(case.key, case.message, case.signature)
 
 
 def test_wycheproof_has_all_its_cases():
-    assert len(wycheproof()) >= 150
+    assert len(WYCHEPROOF) >= 150
 
 
 @pytest.mark.parametrize("point", SMALL_ORDER, ids=lambda p: p.hex()[:8])

@@ -8,7 +8,7 @@ from kiwi_rag.formats import parse, read_source, walk
 from kiwi_rag.model import Item, Passage
 from kiwi_rag.passages import embedded_text, estimate_tokens, split
 from kiwi_rag.refs import ItemType
-from tests.shared import CORPUS
+from tests.shared import CORPUS, needs_shared
 
 
 def knowledge(body: str) -> Item:
@@ -86,6 +86,7 @@ def test_a_line_without_spaces_is_cut_too() -> None:
     assert max(estimate_tokens(p.text) for p in passages) <= 80
 
 
+@needs_shared
 def test_real_items_make_a_moderate_number_of_passages() -> None:
     items = [
         parse(s.item_type, s.item_id, read_source(s.path, CORPUS).decode()).item
