@@ -1,7 +1,8 @@
 # Each target does all its set-up on a fresh machine: Python 3.11 or newer and make are enough.
 #   make demo    keys, sign, index, publish, search all three tiers, on real items
 #   make test    every test            make check   format, lint, types, import contracts
-#   make bench   figures side by side  make soak    long runs: kill -9, many times
+#   make test-fast                     unit tests and properties, meant for under a minute
+#   make bench   figures side by side  make soak    long runs: kill -9 fifty times, properties with many examples
 #   make bench-1m                      the registry's search from 10,000 to 1,000,000 passages, meant for under 40 minutes
 #   make structure                     figures of the code itself: lines, modules, circles, copies
 #   make lock    renew requirements/   make clean   forget the set-up
@@ -16,7 +17,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 export KIWI_CACHE_DIR ?= $(CURDIR)/.cache/kiwi
 
-.PHONY: demo test check bench bench-1m structure soak lock format clean supabase-migrations supabase-release \
+.PHONY: demo test test-fast check bench bench-1m structure soak lock format clean supabase-migrations supabase-release \
     vector-index vector-watch vector-stats vector-search \
     kong-up kong-logs kong-routes
 
@@ -25,6 +26,9 @@ demo: $(VENV)/run
 
 test: $(VENV)/test $(VENV)/supabase $(VENV)/vscode
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-fast: $(VENV)/test
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/properties
 
 check: $(VENV)/dev
 	$(BIN)/ruff format --check .
@@ -47,7 +51,8 @@ structure: $(VENV)/dev
 
 soak: $(VENV)/test
 	KIWI_KILLS=50 $(BIN)/python -m pytest tests/doors/test_kill.py tests/doors/test_workspace_kill.py
-	KIWI_QUERIES=10000 $(BIN)/python -m pytest tests/properties/test_hostile_queries.py
+	KIWI_KILLS=50 $(BIN)/python -m pytest tests/unit -k kill_9
+	KIWI_EXAMPLES=70 $(BIN)/python -m pytest tests/properties
 
 supabase-migrations: $(VENV)/dev
 	$(BIN)/python supabase/generate.py

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_rag.formats.documents import adr, java, markdown, plantuml, python, text
@@ -44,7 +44,6 @@ def files(draw: st.DrawFn) -> tuple[object, str]:
 
 
 @given(files())
-@settings(deadline=None)
 def test_sections_and_passages_are_the_lines_they_name(file: tuple[object, str]) -> None:
     module, content = file
     parsed = module.parse("docs/a.x", content)
@@ -60,7 +59,6 @@ def test_sections_and_passages_are_the_lines_they_name(file: tuple[object, str])
 
 
 @given(files())
-@settings(deadline=None)
 def test_no_passage_stands_within_the_one_before(file: tuple[object, str]) -> None:
     module, content = file
     passages = split_document(as_document(content, module.parse("docs/a.x", content)))

@@ -7,13 +7,14 @@ from itertools import pairwise
 from typing import Any
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_rag.formats.documents import ParsedDocument, parse
 from kiwi_rag.formats.documents.cuts import LONG_LINE
 from kiwi_rag.formats.documents.json_nodes import read_json
 from kiwi_rag.formats.documents.nodes import DEPTH, Node, read_yaml
+from tests.examples import examples
 
 WORDS = st.text(st.characters(blacklist_categories=("Cs",)), max_size=30)
 KEYS = st.one_of(
@@ -79,7 +80,6 @@ def check(document: ParsedDocument, text: str) -> None:
 
 
 @given(ROOTS, LAYOUTS)
-@settings(deadline=None)
 def test_sections_of_yaml_are_true_and_complete(value: Any, layout: dict[str, Any]) -> None:
     text = dumped(value, layout)
     document = parse("x.yaml", text)
@@ -88,7 +88,6 @@ def test_sections_of_yaml_are_true_and_complete(value: Any, layout: dict[str, An
 
 
 @given(ROOTS, INDENTS, st.booleans())
-@settings(deadline=None)
 def test_sections_of_json_are_true_and_complete(value: Any, indent: int | str | None, ascii_only: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
     document = parse("x.json", text)
@@ -97,7 +96,7 @@ def test_sections_of_json_are_true_and_complete(value: Any, indent: int | str | 
 
 
 @given(st.lists(LINES, max_size=30).map("\n".join), st.sampled_from(["x.yaml", "x.json"]))
-@settings(deadline=None, max_examples=150)
+@examples(75)
 def test_any_text_is_read_or_becomes_text_with_one_warning(text: str, path: str) -> None:
     document = parse(path, text)
     assert [finding.code for finding in document.findings] == ["document.malformed"] * (document.file_type == "text")
@@ -116,7 +115,6 @@ def keys_stand_where_they_say(node: Node, value: Any, text: str) -> None:
 
 
 @given(MAPPINGS, INDENTS)
-@settings(deadline=None)
 def test_json_nodes_stand_where_they_say(value: dict[str, Any], indent: int | str | None) -> None:
     text = json.dumps(value, indent=indent)
     (root,) = read_json(text)
@@ -124,7 +122,6 @@ def test_json_nodes_stand_where_they_say(value: dict[str, Any], indent: int | st
 
 
 @given(MAPPINGS, LAYOUTS)
-@settings(deadline=None)
 def test_yaml_nodes_stand_where_the_parser_in_python_finds_them(value: dict[str, Any], layout: dict[str, Any]) -> None:
     text = dumped(value, layout)
     (root,) = read_yaml(text)

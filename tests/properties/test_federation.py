@@ -20,6 +20,7 @@ from kiwi_rag.passages import split
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.policy import policy_of
+from tests.examples import examples
 from tests.registry_shelf import registry, registry_tier
 from tests.search_tiers import ADA, BOB, EMBED, GATE, NOW, WRITER, Shelf, candidate, note
 
@@ -123,7 +124,7 @@ def test_the_collection_is_larger_than_a_legs_depth() -> None:
 
 
 # One example writes three tiers of signed items to disk and searches them: it is slow for Hypothesis, and worth it.
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(examples(4), suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32), st.sampled_from(WAYS), st.sampled_from([(1, 1, 1), (8, 1, 1), (0, 1, 3)]))
 def test_the_merged_ranking_is_that_of_one_index(seed: int, way: Asking, shares: tuple[int, ...]) -> None:
     homes = random.Random(seed).choices(TIERS, shares, k=ITEMS)

@@ -1,13 +1,9 @@
-"""No query hangs or crashes a tier: random and adversarial texts through the real stores, and through plain SQL.
-
-``KIWI_QUERIES`` sets how many random ones each test asks (``make soak``: 10,000).
-"""
+"""No query hangs or crashes a tier: random and adversarial texts through the real stores, and through plain SQL."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -30,10 +26,10 @@ from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission, query, records
+from tests.examples import examples
 from tests.sql.databases import database, template
 
-QUERIES = int(os.environ.get("KIWI_QUERIES", "350"))
-SECONDS = 5.0  # about hanging, not about speed: a busy machine answers each of these in milliseconds
+SECONDS = 30.0  # about hanging, not about speed: an idle machine answers each of these in milliseconds
 CORPUS = [
     json.loads(line)
     for line in (Path(__file__).parents[1] / "data/hostile_queries.txt").read_text("ascii").splitlines()
@@ -64,7 +60,8 @@ hostile = st.one_of(
     st.from_regex(r"[A-Za-z0-9_]{0,80}", fullmatch=True),
     st.builds(lambda a, b: a + b, st.sampled_from(CORPUS), st.sampled_from(CORPUS)),
 )
-RANDOM = settings(max_examples=QUERIES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+RANDOM = settings(examples(150), suppress_health_check=list(HealthCheck), print_blob=True)
+FEWER = settings(RANDOM, max_examples=examples(50).max_examples)
 Ask = Callable[[Callable[[VectorStore], Awaitable[Any]]], Any]
 
 
@@ -117,7 +114,7 @@ def test_no_text_hurts(ask: Ask, text: str) -> None:
     ask(search(text))
 
 
-@settings(RANDOM, max_examples=max(QUERIES // 10, 50))
+@FEWER
 @given(hostile, hostile, hostile, hostile)
 def test_no_filter_hurts(ask: Ask, category: str, author: str, tag: str, signer: str) -> None:
     filters = Filters(category=category, author=author, tags=(tag,), namespace=author, signer=signer)
@@ -127,7 +124,7 @@ def test_no_filter_hurts(ask: Ask, category: str, author: str, tag: str, signer:
         assert_in_kiwis_words(error)
 
 
-@settings(RANDOM, max_examples=max(QUERIES // 10, 50))
+@FEWER
 @given(st.lists(hostile, max_size=2 * MAX_TERMS))
 def test_no_term_hurts_the_looking_up_of_slips(ask: Ask, terms: list[str]) -> None:
     ask(lambda store: store.similar_terms(terms))
@@ -187,7 +184,7 @@ def test_no_text_hurts_plain_sql(anonymous: psycopg.Connection, text: str) -> No
     ask_sql(anonymous, LEXICAL, text)
 
 
-@settings(RANDOM, max_examples=max(QUERIES // 10, 50))
+@FEWER
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(max_size=20),

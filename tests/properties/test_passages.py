@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_rag.formats import parse
@@ -49,7 +49,6 @@ def file_lines(item: Item) -> list[str]:
 
 
 @given(ITEMS)
-@settings(deadline=None)
 def test_body_sections_are_the_lines_they_name(item: Item) -> None:
     lines = file_lines(item)
     for section in item.sections:
@@ -58,14 +57,12 @@ def test_body_sections_are_the_lines_they_name(item: Item) -> None:
 
 
 @given(ITEMS)
-@settings(deadline=None)
 def test_body_sections_do_not_overlap(item: Item) -> None:
     spans = [(s.start_line, s.end_line) for s in item.sections if s.kind == "body"]
     assert all(end < start for (_, end), (start, _) in pairwise(spans))
 
 
 @given(BODIES)
-@settings(deadline=None)
 def test_knowledge_sections_cover_the_body(body: str) -> None:
     content = "---\nversion: 1.0.0\n---\n" + body
     item = knowledge(content)
@@ -75,7 +72,6 @@ def test_knowledge_sections_cover_the_body(body: str) -> None:
 
 
 @given(ITEMS, SIZES)
-@settings(deadline=None)
 def test_passages_cover_every_line_of_the_body(item: Item, sizes: tuple[int, int]) -> None:
     passages = split(item, target_tokens=sizes[0], overlap_tokens=sizes[1])[1:]
     lines = file_lines(item)
@@ -85,7 +81,6 @@ def test_passages_cover_every_line_of_the_body(item: Item, sizes: tuple[int, int
 
 
 @given(ITEMS, SIZES)
-@settings(deadline=None)
 def test_no_word_of_the_body_is_lost(item: Item, sizes: tuple[int, int]) -> None:
     passages = split(item, target_tokens=sizes[0], overlap_tokens=0)
     summaries = sum(p.text in item.sections[0].text for p in passages)
@@ -96,7 +91,6 @@ def test_no_word_of_the_body_is_lost(item: Item, sizes: tuple[int, int]) -> None
 
 
 @given(ITEMS, SIZES)
-@settings(deadline=None)
 def test_passages_stand_where_they_say(item: Item, sizes: tuple[int, int]) -> None:
     lines = file_lines(item)
     for passage in split(item, target_tokens=sizes[0], overlap_tokens=sizes[1]):
@@ -105,7 +99,6 @@ def test_passages_stand_where_they_say(item: Item, sizes: tuple[int, int]) -> No
 
 
 @given(ITEMS)
-@settings(deadline=None)
 def test_ordinals_count_from_zero_and_splitting_is_deterministic(item: Item) -> None:
     passages = split(item)
     assert [p.ordinal for p in passages] == list(range(len(passages)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_rag.evaluation import metrics
@@ -15,6 +15,7 @@ from kiwi_rag.model import Candidate, FusionWeights, ItemScores, Passage
 from kiwi_rag.refs import ITEM_TYPES, ItemRef
 from kiwi_rag.search.fuse import Found
 from kiwi_rag.tiers import RANKS
+from tests.examples import examples
 
 SHARES = st.floats(0, 1).map(lambda x: round(x, 3))
 COSINES = st.floats(-1, 1).map(lambda x: round(x, 2))  # coarse, so that ties happen
@@ -37,7 +38,7 @@ def founds(draw: st.DrawFn) -> tuple[Found, ...]:
     return tuple(made.values())
 
 
-@settings(max_examples=150, deadline=None)
+@examples(75)
 @given(
     found=founds(),
     grades=st.dictionaries(st.sampled_from([f"directive:acme/n{n}" for n in range(26)]), st.integers(0, 3), max_size=8),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
-from tests.doors.no_network.loopback_only import close_network
+from tests.doors.no_network import closed_network
 
 
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    close_network(monkeypatch.setattr)
+    monkeypatch.setattr(socket.socket, "connect", closed_network.connect)
+    monkeypatch.setattr(socket.socket, "connect_ex", closed_network.connect_ex)
+    monkeypatch.setattr(socket, "getaddrinfo", closed_network.getaddrinfo)

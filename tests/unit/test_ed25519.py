@@ -6,11 +6,12 @@ import nacl.exceptions
 import nacl.signing
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_rag.errors import BadSignature, MalformedEnvelope, SignatureRefused
 from kiwi_rag.signing import ed25519
+from tests.examples import examples
 from tests.shared import wycheproof_ed25519
 
 P = 2**255 - 19
@@ -69,7 +70,7 @@ def test_an_unreduced_s_is_refused():
         ed25519.verify(private.public_key().public_bytes_raw(), b"m", signature[:32] + s.to_bytes(32, "little"))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary(min_size=32, max_size=32), st.binary(max_size=80), st.integers(0, 96 * 8 - 1))
 def test_one_flipped_bit_is_judged_as_libsodium_judges(seed, message, bit):
     private = Ed25519PrivateKey.from_private_bytes(seed)

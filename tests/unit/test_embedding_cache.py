@@ -21,6 +21,7 @@ from kiwi_rag.embedding import CachedEmbeddingProvider
 from kiwi_rag.embedding.base import Fingerprint
 from kiwi_rag.embedding.vector_file import VectorFile
 from kiwi_rag.errors import EmbeddingError
+from tests.examples import KILLS
 from tests.shared import ROOT
 from tests.unit.test_embedding_base import Hashing
 
@@ -243,11 +244,11 @@ def test_several_processes_write_at_once_and_nothing_is_lost(path: Path) -> None
 
 
 def test_after_kill_9_everything_that_was_reported_is_there(path: Path) -> None:
-    for round_ in range(3):
+    for round_ in range(KILLS):
         process = writer(path, f"round {round_}", 1_000_000)
         assert process.stdout is not None
         reported = int(process.stdout.readline())
-        time.sleep(0.05 * round_)
+        time.sleep(0.05 * (round_ % 3))
         process.send_signal(signal.SIGKILL)
         rest = process.communicate(timeout=30)[0].split()
         reported = int(rest[-1]) if rest else reported

@@ -19,6 +19,7 @@ from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.connection import connect, sqlite_door
 from tests.conformance.items import admission, query, records
+from tests.examples import KILLS
 
 EVERYTHING = Filters()
 
@@ -201,7 +202,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> Non
     chance = random.Random(11)
     state: dict[str, str] = {}
     written = 0
-    for round_number in range(20):
+    for round_number in range(KILLS):
         lines = _write_and_kill(folder, 1000 * round_number, chance.randrange(14), chance.uniform(0.0, 0.03))
         written += len(lines)
         state |= dict(lines)
@@ -215,7 +216,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> Non
         assert {p for p in await store.check() if not p.startswith("chroma: ")} == set()
         assert all([await store.history(ItemRef(ItemType.DIRECTIVE, i)) for i in held])
         await store.close()
-    assert written > 100
+    assert written > 5 * KILLS
     store = LocalVectorStore(folder, "owner")
     await store.repair()
     assert await store.check() == ()
