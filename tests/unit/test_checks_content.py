@@ -88,9 +88,9 @@ def test_the_documented_example_key_is_a_warning() -> None:
 
 @pytest.mark.parametrize("unit", [" ", "eyJ", '"', "\n", "AKIA", "-----BEGIN PRIVATE KEY-----\n"])
 def test_searching_for_secrets_stays_quick_on_hostile_text(unit: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     secrets.check(unit * (250_000 // len(unit)))
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def seen(text: str, severity: Severity = "error") -> list[tuple[str, int, str]]:

@@ -63,7 +63,7 @@ def run(folder: Path, step: str, exit_code: int = 0, report: object = REPORT) ->
     (folder / "answer").write_text(json.dumps(report))
     environment = {"PATH": f"{program.parent}:/usr/local/bin:/usr/bin:/bin", "GITHUB_STEP_SUMMARY": f"{folder}/summary"}
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[step]["run"]]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=20)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize(("exit_code", "ends", "warns"), [(0, 0, False), (3, 0, True), (1, 1, False), (4, 4, False)])

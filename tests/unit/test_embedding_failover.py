@@ -112,7 +112,7 @@ def test_a_first_one_that_only_limits_is_not_waited_for(
     first.always = Failure(429, headers={"Retry-After": "30"})
     started = time.monotonic()
     provider.encode(["x"])
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20
     assert texts_of(second) == ["x"]
 
 

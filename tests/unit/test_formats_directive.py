@@ -199,9 +199,9 @@ def test_dtd_and_entities_are_refused(block: str) -> None:
     ],
 )
 def test_depth_attributes_and_elements_are_capped_before_parsing(block: str, code: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert codes(refusal(directive(block + "\n"))) == [code]
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_an_encoding_in_the_xml_declaration_has_no_say() -> None:

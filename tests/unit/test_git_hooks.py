@@ -70,7 +70,12 @@ class Desk:
 
     def git(self, *arguments: str, at: Path | None = None) -> str:
         done = subprocess.run(
-            ["git", *arguments], cwd=at or self.repo, env=self.environment(), capture_output=True, text=True, timeout=30
+            ["git", *arguments],
+            cwd=at or self.repo,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
@@ -124,7 +129,7 @@ class Desk:
 
 
 def wait_until(is_so) -> None:
-    for _ in range(250):
+    for _ in range(3000):  # a minute
         if is_so():
             return
         time.sleep(0.02)
@@ -293,7 +298,7 @@ def test_hooks_that_are_there_stay_and_run_as_before(desk: Desk, hook: str, text
     desk.install()
     assert not (desk.repo / ".githooks").exists(), "core.hooksPath would have silenced the hooks that are there"
     assert plan_install(desk.repo).is_empty
-    subprocess.run(["git", "merge", "-q", "side"], cwd=desk.repo, env=desk.environment(), check=False, timeout=30)
+    subprocess.run(["git", "merge", "-q", "side"], cwd=desk.repo, env=desk.environment(), check=False, timeout=120)
     assert len(desk.calls(1)) == 1
     assert (desk.repo / "seen").exists() == ("mine" in text)
     desk.git("reset", "-q", "--hard", "HEAD~1")
@@ -522,14 +527,14 @@ def test_git_runs_no_command_that_a_repository_names(desk: Desk, remote: str) ->
     lacking_its_commit(desk, marker)
     desk.git("config", "--local", "remote.origin.url", remote.format(repo=desk.repo))
     looking = ["-C", str(desk.repo), "rev-parse", "--verify", "--quiet", "HEAD^{commit}"]
-    subprocess.run(["git", *SAFE, *looking], env=safe_environment(), capture_output=True, timeout=30)
+    subprocess.run(["git", *SAFE, *looking], env=safe_environment(), capture_output=True, timeout=120)
     assert not marker.exists()
     repository = Repository.at(desk.repo)
     repository.tracks(desk.repo / "a.md")
     desk.install()
     desk.remove()
     assert not marker.exists()
-    subprocess.run(["git", *looking], env=desk.environment(), capture_output=True, timeout=30)
+    subprocess.run(["git", *looking], env=desk.environment(), capture_output=True, timeout=120)
     assert marker.exists(), "git alone runs it: the settings do name commands"
 
 

@@ -172,7 +172,7 @@ asyncio.run(hold())
 
 
 async def test_a_second_writer_is_told_who_holds_the_tier(tmp_path: Path) -> None:
-    store = opened(tmp_path)
+    store = opened(tmp_path, wait_seconds=0.5)
     await store.upsert(records(admission("acme/one")))
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(store.folder)], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
@@ -183,7 +183,7 @@ async def test_a_second_writer_is_told_who_holds_the_tier(tmp_path: Path) -> Non
         start = time.monotonic()
         with pytest.raises(StoreBusy, match=f"pid {holder.pid} on "):
             await store.upsert(records(admission("acme/two")))
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 30
         assert len(await store.list(EVERYTHING)) == 1  # reading goes on meanwhile
         store.audit.append("hit.refused", "directive:acme/one", "", "", {})
     finally:

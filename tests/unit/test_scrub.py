@@ -85,13 +85,13 @@ def test_an_example_of_a_makers_documentation_stays():
 
 def test_thousands_of_credentials_take_seconds():
     text = "\n".join("ghp_" + str(n).zfill(36) for n in range(20_000))
-    started = time.perf_counter()
+    started = time.process_time()
     clean, found = without_secrets(text, "a.txt")
     assert clean.rstrip("\n") == "\n".join([REDACTED] * (secrets.MAX_MATCHES + 1))
     assert clean.count("\n") == text.count("\n")
     assert len(found) == 20 and "the rest of the file" in found[-1].message
     assert found[-1].line == secrets.MAX_MATCHES + 1
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20
 
 
 def test_as_many_credentials_as_there_may_be_leave_the_rest_of_the_file():
@@ -131,13 +131,13 @@ HOSTILE = {
 
 @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_file_takes_time_by_its_length_alone(unit):
-    size = 1_000_000
+    size = 250_000
     text = "".join(unit.format(n) for n in range(size // len(unit))) if "{}" in unit else unit * (size // len(unit))
-    started = time.perf_counter()
+    started = time.process_time()
     secrets.spans(text)
     hidden.spans(text, "a.mdx")
     hidden.comment_spans(text, "a.txt")
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 1.25
 
 
 def test_thousands_of_hidden_places_end_the_file():

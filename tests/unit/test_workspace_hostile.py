@@ -43,7 +43,7 @@ async def test_what_is_no_plain_file_is_no_ignore_file_and_no_settings(
     }[kind]()
     started = time.monotonic()
     assert (await yard.index()).indexed == ["a.md"]
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
 
 
 def test_settings_that_cannot_be_read_are_not_quoted(tmp_path: Path):
@@ -136,7 +136,7 @@ async def test_patterns_that_take_for_ever_leave_their_folder_out_and_say_so(yar
     started = time.monotonic()
     report = await yard.index()
     assert (report.indexed, list(report.failed)) == (["b.md"], ["sub"])
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
 
 
 async def test_half_a_character_in_a_key_costs_its_file_at_most(yard: Yard):
