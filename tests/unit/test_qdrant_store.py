@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from qdrant_client import models
+from qdrant_client.embed import type_inspector
 
 from kiwi_rag.errors import (
     ConfigError,
@@ -42,6 +43,13 @@ OLD = ["zebra one", "zebra two", "zebra three"]
 NEW = ["giraffe one", "giraffe two"]
 REF = ItemRef(ItemType.DIRECTIVE, "acme/deploy")
 REF_1 = ItemRef(ItemType.DIRECTIVE, "acme/deploy", "1.0.0")
+SCHEMAS = type_inspector.ModelSchemaParser()
+
+
+@pytest.fixture(autouse=True)
+def _schemas_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Qdrant's client copies the schemas of its own models whenever one is made, which takes 50 ms."""
+    monkeypatch.setattr(type_inspector, "ModelSchemaParser", lambda: SCHEMAS)
 
 
 def batch(texts: Sequence[str], version: str = "1.0.0", item_id: str = "acme/deploy") -> list[EmbeddingRecord]:
