@@ -7,14 +7,14 @@ that a server whose weights were changed behind the model's name is noticed.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.model import sha256_hex
+from kiwi_rag.storage.atomic import atomic_write
 
 if TYPE_CHECKING:
     from kiwi_rag.model import Vector
@@ -81,12 +81,6 @@ class ProbeMemory:
         return told if known else {}
 
     def _write(self, told: Mapping[str, Any]) -> None:
-        """Write the whole file beside the old one and put it in its place, so that no reader sees half of it."""
-        try:
+        with suppress(OSError):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self.path.parent, suffix=".part")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(told, file)
-            Path(name).replace(self.path)
-        except OSError:
-            return
+            atomic_write(self.path, json.dumps(told).encode(), durable=False)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag.embedding.usage import files
+from kiwi_rag.embedding.usage import usage_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,8 @@ def usage_rows(path: Path, since: date | None = None) -> Sequence[UsageRow]:
     Lines that are no record of a call, such as half a line from a disk that was full, are left out.
     """
     calls: dict[tuple[date, str, str], list[Mapping[str, Any]]] = defaultdict(list)
-    for call in _calls(path):
+    lines = (line for data in usage_lines(path).contents() for line in data.splitlines())
+    for call in filter(None, map(_parsed, lines)):
         day = call["day"]
         if since is None or day >= since:
             calls[day, str(call["provider"]), str(call["model"])].append(call)
@@ -71,17 +70,6 @@ def _row(day: date, provider: str, model: str, calls: Sequence[Mapping[str, Any]
         sum(tokens), len(good) - len(tokens), sum(costs), len(good) - len(costs),
         percentile(seconds, 0.5), percentile(seconds, 0.95), len(calls) - len(good),
     )  # fmt: skip
-
-
-def _calls(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield every call once. The newest file comes first: one moved aside meanwhile is met twice, and not missed."""
-    seen: set[int] = set()
-    for name in files(path):
-        with suppress(OSError), name.open("rb") as file:
-            inode = os.fstat(file.fileno()).st_ino
-            if inode not in seen:
-                seen.add(inode)
-                yield from filter(None, map(_parsed, file))
 
 
 _NUMBER = int | float

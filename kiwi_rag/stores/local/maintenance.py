@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kiwi_rag.errors import StoreBusy, StoreError
+from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.base import StoreStatus
 from kiwi_rag.stores.local.catalog import meta
 from kiwi_rag.stores.local.checks import catalog_problems, mend
 from kiwi_rag.stores.local.chroma import ChromaFailed, ChromaIndex, is_behind
-from kiwi_rag.stores.local.connection import transaction
 from kiwi_rag.stores.local.lock import WriterLock
 from kiwi_rag.stores.local.schema import SCHEMA_VERSION
 from kiwi_rag.stores.local.session import CatalogSession, is_damaged
