@@ -43,7 +43,7 @@ class ClientFile:
                 )
             if ".git" in real.parts:
                 raise ClientFileError(f"{path} leads into a repository's own files, to {real}", hint="remove the link")
-            return cls(real, _content(real))
+            return cls(real, content(real))
 
     def text(self) -> str:
         """Return its text, without a byte order mark, lines ended as on Unix; empty where the file is not there.
@@ -74,7 +74,7 @@ class ClientFile:
             When it is read-only, when its folder is, or when somebody changed it since it was read.
         """
         with _explained("write", self.path):
-            if _content(self.path) != self.data:
+            if content(self.path) != self.data:
                 raise ClientFileError(f"{self.path} was changed just now by somebody else", hint="run this again")
             if self.data is not None and not self.path.stat().st_mode & stat.S_IWUSR:
                 raise ClientFileError(f"{self.path} is read-only", hint=f"chmod u+w {self.path}, and run this again")
@@ -131,8 +131,14 @@ class Backups:
             yield
 
 
-def _content(path: Path) -> bytes | None:
-    """Return a file's bytes, None where it is not there."""
+def content(path: Path) -> bytes | None:
+    """Return a file's bytes, None where it is not there.
+
+    Raises
+    ------
+    ClientFileError
+        When it is no file, or too large.
+    """
     try:
         data, _ = read_regular(path, MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):

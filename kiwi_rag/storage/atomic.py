@@ -61,10 +61,11 @@ def create_file(path: Path, data: bytes = b"", *, mode: int = 0o600) -> bool:
     """
     if os.path.lexists(path):
         return False
-    with new_file(path) as draft, draft.open("wb") as file:
-        _set_rights(file.fileno(), mode)
-        file.write(data)
-        _flush(file)
+    with new_file(path) as draft:
+        with draft.open("wb") as file:
+            _set_rights(file.fileno(), mode)
+            file.write(data)
+            _flush(file)
         return link_new(draft, path)
 
 
@@ -73,6 +74,9 @@ def new_file(path: Path) -> Iterator[Path]:
     """Give the path of an empty file of mode 0600 beside `path`, for `link_new`; it is removed when the block ends."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _temporary(path) as file:
+        # Closed before it has its name: for a database, closing it later would drop the locks that SQLite holds on it
+        # in this process (sqlite.org/howtocorrupt.html, section 2.2).
+        file.close()
         yield Path(file.name)
 
 

@@ -135,6 +135,20 @@ def test_what_stands_there_is_never_overwritten(
     assert path.read_bytes() == b"first"
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads which files this process has open")
+def test_a_new_file_is_closed_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, still_open = os.link, []
+
+    def note(source: Path, target: Path) -> None:
+        inode = Path(source).stat().st_ino
+        still_open.append([fd for fd in Path("/proc/self/fd").iterdir() if fd.exists() and fd.stat().st_ino == inode])
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", note)
+    assert create_file(tmp_path / "file", b"x")
+    assert still_open == [[]], "closing it later would drop the locks that SQLite holds on it"
+
+
 def test_of_many_at_once_one_makes_the_file(tmp_path: Path) -> None:
     made: list[int] = []
     start = threading.Barrier(8)

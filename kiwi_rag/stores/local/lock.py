@@ -59,6 +59,12 @@ class WriterLock:
                 self._note.unlink(missing_ok=True)
                 self._held.close()
 
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
     def _take(self) -> None:
         self._held.enter_context(acquire_lock(self._path, self._wait_seconds, self._busy))
         self._note.write_text(json.dumps(_me()), encoding="utf-8")

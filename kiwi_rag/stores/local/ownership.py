@@ -72,7 +72,6 @@ class Ownership:
 
     def claim_chroma(self, catalog_id: str) -> None:
         """Make the Chroma folder and mark it as ours."""
-        self.chroma_folder.mkdir(exist_ok=True)
         atomic_write(self.chroma_folder / _CHROMA_MARK_NAME, self._sign("chroma", catalog_id))
 
     def _sign(self, purpose: str, catalog_id: str) -> bytes:

@@ -101,7 +101,7 @@ class CatalogSession:
         return self._open(lane)
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
-        with self._locked():
+        with self._lock:
             connection.execute("PRAGMA query_only = OFF")
             migrate(connection)
 
@@ -112,7 +112,7 @@ class CatalogSession:
     def _create(self) -> None:
         """Make an empty catalog where there is none of ours; another process may be doing just that."""
         try:
-            with self._locked():
+            with self._lock:
                 if not (self._ownership.catalog_id() and self.path.exists()):
                     move_database_aside(self.path, "foreign")
                     self._make_catalog()
@@ -122,7 +122,7 @@ class CatalogSession:
 
     def _replace_swapped(self) -> None:
         """Start anew where the file was swapped after this folder was claimed, as a ``git pull`` can do."""
-        with self._locked():
+        with self._lock:
             if self._held_id() != self._ownership.catalog_id():
                 move_database_aside(self.path, "foreign")
                 self._make_catalog()
@@ -148,14 +148,6 @@ class CatalogSession:
         finally:
             connection.close()
         draft.replace(self.path)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self._lock.acquire()
-        try:
-            yield
-        finally:
-            self._lock.release()
 
 
 @contextmanager
