@@ -6,9 +6,10 @@ are sent or which code and weights are used: those keys are refused in it.
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -103,21 +104,34 @@ class Resolved:
     origins: tuple[Origin, ...]
 
 
-# Keys below ``vector_store:`` in older settings files, and what they are here; None: understood, and decided by Kiwi
-# itself.
-_OLDER_KEYS: Mapping[str, str | None] = {
+# Keys below ``vector_store:``, as other programs write them, and what they are here.
+_OLDER_KEYS: Mapping[str, str] = {
     "embedding_provider": "embedding_provider",
     "embedding_model": "embedding_model",
     "embedding_dimensions": "embedding_dimension",
     "context_results": "limit",
-    **dict.fromkeys(
-        (
-            "enabled", "backend", "path", "collection_name", "search_context_window", "similarity_threshold",
-            "dynamic_threshold", "retrieval_strategy", "chunking_strategy", "chunk_size", "chunk_overlap",
-            "max_chunk_size", "preserve_sentence_boundaries",
-        )
-    ),
-}  # fmt: skip
+}
+_OLDER_KEYS_WITHOUT_EFFECT = frozenset({
+    "enabled", "backend", "path", "collection_name", "search_context_window", "similarity_threshold",
+    "dynamic_threshold", "retrieval_strategy", "chunking_strategy", "chunk_size", "chunk_overlap", "max_chunk_size",
+    "preserve_sentence_boundaries",
+})  # fmt: skip
+
+# Settings that act with some embedding providers alone.
+_LOCAL, _REMOTE = ("onnx", "sentence-transformers"), ("openai", "ollama")
+_ACTS_WITH: Mapping[str, tuple[str, ...]] = {
+    "embedding_model_dir": _LOCAL,
+    "threads": _LOCAL,
+    "embedding_base_url": _REMOTE,
+    "embedding_api_key": _REMOTE,
+    "embedding_dimension": _REMOTE,
+    "embedding_fallbacks": _REMOTE,
+    "embedding_fallback_keys": _REMOTE,
+    "embedding_identity": _REMOTE,
+    "embedding_batch_texts": _REMOTE,
+    "embedding_batch_tokens": _REMOTE,
+    "embedding_prices": _REMOTE,
+}
 
 
 def resolve(
@@ -137,7 +151,8 @@ def resolve(
     Raises
     ------
     ConfigError
-        On an unknown key, a value of the wrong type, or a key that a project's file may not set.
+        On a key that is unknown, is given twice or has no effect, a value of the wrong type, or a key that a project's
+        file may not set.
     """
     variables = {name: environ[variable] for name in _names() if (variable := _variable(name, environ))}
     home = Path(variables.get("home", Settings().home)).expanduser()
@@ -265,6 +280,7 @@ def _from_file(path: Path) -> dict[str, Any]:
         text = read_regular(path, MAX_BYTES, follow_links=True)[0].decode()
         if len(text) > MAX_BYTES or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
             raise ConfigError(f"{path}: over 64 KiB, or holds YAML aliases")
+        _check_unique(yaml.compose(text), path)
         document = yaml.safe_load(text) or {}
     except (FileNotFoundError, NotADirectoryError, NotRegularFile):
         return {}
@@ -284,16 +300,66 @@ def _reason(error: Exception) -> str:
     return (error.strerror or "") if isinstance(error, OSError) else type(error).__name__
 
 
+def _check_unique(node: Any, path: Path) -> None:
+    """Raise `ConfigError` when a key stands twice in one mapping: YAML takes the last one, the first has no effect."""
+    import yaml
+
+    if not isinstance(node, yaml.MappingNode):
+        return
+    names = [key.value for key, _ in node.value]
+    for number, (key, value) in enumerate(node.value):
+        if key.value in names[:number]:
+            raise ConfigError(f"{path}: key {key.value!r} is given twice", hint="remove one of them")
+        _check_unique(value, path)
+
+
 def _known(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return a file's settings by their names here.
+
+    Raises
+    ------
+    ConfigError
+        When a key is unknown, or would have no effect.
+    """
     values = {**document}
     older = values.pop("vector_store", None) or {}
     if not isinstance(older, dict):
         raise ConfigError(f"{path}: 'vector_store' does not hold keys and values")
-    for name in (*values, *older):
-        if name not in (_names() if name in values else _OLDER_KEYS):
-            raise ConfigError(f"{path}: unknown key {name!r}", hint="kiwi config --resolved lists the keys")
-    renamed = {new: older[old] for old, new in _OLDER_KEYS.items() if new and old in older}
+    for name in values:
+        if name not in _names():
+            raise _unknown(path, name, name, _names())
+    for name in older:
+        if name not in _OLDER_KEYS and name not in _OLDER_KEYS_WITHOUT_EFFECT:
+            raise _unknown(path, f"vector_store.{name}", name, _OLDER_KEYS)
+    idle = [f"vector_store.{name}" for name in older if name in _OLDER_KEYS_WITHOUT_EFFECT]
+    if idle:
+        hint = f"remove {'it' if len(idle) == 1 else 'them'}; of vector_store these act: {', '.join(_OLDER_KEYS)}"
+        raise _without_effect(path, idle, "in Kiwi", hint)
+    renamed = {new: older[old] for old, new in _OLDER_KEYS.items() if old in older}
+    _check_provider({**renamed, **values}, path)
     return {**renamed, **values}
+
+
+def _check_provider(values: Mapping[str, Any], path: Path) -> None:
+    """Raise `ConfigError` for keys that do nothing with the embedding provider that the same file names."""
+    provider = values.get("embedding_provider")
+    if provider not in (*_LOCAL, *_REMOTE):
+        return
+    idle = [name for name in values if provider not in _ACTS_WITH.get(name, (provider,))]
+    if idle:
+        acting = ", ".join(_ACTS_WITH[idle[0]])
+        raise _without_effect(path, idle, f"with embedding_provider {provider}", f"{idle[0]} acts with {acting}")
+
+
+def _without_effect(path: Path, names: list[str], where: str, hint: str) -> ConfigError:
+    have = "has" if len(names) == 1 else "have"
+    return ConfigError(f"{path}: {', '.join(names)} {have} no effect {where}", hint=hint)
+
+
+def _unknown(path: Path, shown: str, name: object, known: Iterable[str]) -> ConfigError:
+    near = difflib.get_close_matches(str(name), known, n=1)
+    meant = f"did you mean {near[0]!r}? " if near else ""
+    return ConfigError(f"{path}: unknown key {shown!r}", hint=f"{meant}kiwi config --resolved lists the keys")
 
 
 def process_environment() -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,17 @@ class LazyGroup(click.Group):
             return None
         module, attribute, _ = _COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(f"kiwi_rag.cli.{module}"), attribute)
+        _accept_global_options(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments name; what is no command's name gets a suggestion."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            raise click.NoSuchCommand(error.command_name, possibilities=_COMMANDS, ctx=ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
@@ -82,10 +93,36 @@ class LazyGroup(click.Group):
 @click.option("--verbose", "-v", is_flag=True, help="Show the cause of errors.")
 @click.pass_context
 def kiwi(ctx: click.Context, project: Path | None, as_json: bool, quiet: bool, verbose: bool) -> None:
-    """Find the right directive, script or note by meaning; see only what was verified."""
+    """Find the right directive, script or note by meaning; see only what was verified.
+
+    --project, --json, --quiet and --verbose may also stand after the command.
+    """
     around = ctx.obj or Surroundings()
     around.check(ctx.invoked_subcommand)
     ctx.obj = Session(project, as_json, quiet, verbose, around=around)
+
+
+def _accept_global_options(command: click.Command) -> None:
+    """Let a command, and each one below it, take the global options as well, where it has none of that name."""
+    own = {name for parameter in command.params for name in parameter.opts}
+    missing = [option for option in kiwi.params if option.expose_value and not own & set(option.opts)]
+    # Replaced as a whole: several threads of the service may come here at once.
+    command.params = [*command.params, *map(_after_command, missing)]
+    for below in getattr(command, "commands", {}).values():
+        _accept_global_options(below)
+
+
+def _after_command(option: click.Parameter) -> click.Parameter:
+    """Return a global option for use after a command: not in that command's help, and set in the session."""
+    given: Any = copy.copy(option)
+    given.hidden, given.expose_value, given.callback = True, False, _set_in_session
+    return given  # type: ignore[no-any-return]
+
+
+def _set_in_session(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    session = ctx.find_object(Session)
+    if value and session and parameter.name:
+        setattr(session, parameter.name, value)
 
 
 def main(arguments: list[str] | None = None) -> Any:

@@ -45,7 +45,9 @@ def doctor(session: Session, repair: bool) -> int:
     help="Whose log; a registry's records are shown to its admins.",
 )
 @click.option("--since", type=int, default=0, help="Only records after this number.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Only the newest N of them."
+)
 @click.pass_obj
 def audit(session: Session, action: str, tier: str, since: int, limit: int) -> int:
     """Show the audit log of a tier, or verify its hash chain and print the head.
@@ -147,13 +149,12 @@ async def _audit(session: Session, app: App, action: str, tier: str, since: int,
         else:
             session.out(f"{head.seq} records, head {head.hash}")
         return DONE
-    records = log.entries(since, limit)
+    records = log.newest(since, limit)
     if session.as_json:
         session.data([asdict(record) for record in records])
     else:
         for r in records:
-            details = ", ".join(f"{key}={value}" for key, value in r.details.items())
-            session.out(present.safe(f"{r.seq}  {r.at}  {r.event}  {r.ref}  {r.digest[:16]}  {details}"))
+            session.out(present.audit_line(asdict(r)))
     if not records:
         session.say("the log is empty")
     return DONE

@@ -17,16 +17,19 @@ _BATCH = 2000
 
 
 async def show(session: Session, app: App, since: int, limit: int) -> int:
-    """Print the registry's audit records."""
+    """Print the registry's newest audit records."""
+    from kiwi_rag.registry import functions
+
+    async with app.calling() as caller:
+        head = (await functions.registry_news(caller, 0, 0, app.settings.registry_name)).head
     rows: list[dict[str, Any]] = []
-    async for batch in _batches(app, since, limit):
+    async for batch in _batches(app, max(since, head.seq - limit), limit):
         rows += batch
     if session.as_json:
         session.data(rows)
     else:
         for r in rows:
-            line = f"{r['seq']}  {r['at']}  {r['event']}  {r['ref']}  {r['digest'][:16]}  {r['details']}"
-            session.out(present.safe(line))
+            session.out(present.audit_line(r))
     if not rows:
         session.say("the log is empty")
     return DONE

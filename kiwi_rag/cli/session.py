@@ -74,7 +74,8 @@ class Session:
     @classmethod
     def early(cls, arguments: list[str] | None, commands: Collection[str] = ()) -> Session:
         """Return what can be told before parsing, for errors of the parser itself and for the log."""
-        given = sys.argv[1:] if arguments is None else arguments
+        words = sys.argv[1:] if arguments is None else arguments
+        given = words[: words.index("--")] if "--" in words else words
         command = next((word for word in given if word in commands), "")
         return cls(as_json="--json" in given, verbose="--verbose" in given or "-v" in given, command=command)
 
@@ -163,11 +164,12 @@ class Session:
 
     def usage(self, error: click.ClickException) -> int:
         """Report a mistake in the command line itself."""
-        if self.as_json:
-            hint = "options such as --json stand before the command: kiwi --json search …; see kiwi --help"
-            return self.failed(UsageError(error.format_message(), hint=hint))
-        error.show()
-        return USAGE
+        near = getattr(error, "possibilities", None)
+        message = (error.message if near else error.format_message()).removesuffix(".")
+        message += f"; did you mean {near[0]!r}?" if near else ""
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "kiwi"
+        return self.failed(UsageError(message[:1].lower() + message[1:], hint=f"{path} --help"))
 
     def stopped(self) -> int:
         """Report Ctrl-C."""

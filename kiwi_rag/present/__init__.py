@@ -1,6 +1,7 @@
 """Hits, items and findings → text, Markdown, JSON. Every door shows results through here."""
 
 from kiwi_rag.present.agents import content_page, delimited, hits_page
+from kiwi_rag.present.audit import audit_line
 from kiwi_rag.present.explain import explanation_json, explanation_text
 from kiwi_rag.present.hits import (
     SNIPPET_CHARACTERS,
@@ -22,6 +23,7 @@ from kiwi_rag.present.usage import usage_bars, usage_lines
 __all__ = [
     "SNIPPET_CHARACTERS",
     "Style",
+    "audit_line",
     "content_page",
     "delimited",
     "explanation_json",

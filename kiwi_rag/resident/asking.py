@@ -13,7 +13,8 @@ from kiwi_rag.resident import calls, place, protocol
 from kiwi_rag.resident.protocol import NotServed
 
 _FLAGS = frozenset({"--json", "--quiet", "--verbose"})
-_LOCAL = ("--help", "--version", "--weights")  # print through click itself, or name a file of the caller's
+_LOCAL = ("--help", "--version", "--weights", "--project")
+"""Options after the command that print through click itself, or name a file or folder of the caller's."""
 
 
 def answer(arguments: list[str]) -> int | None:
@@ -44,7 +45,7 @@ def answer(arguments: list[str]) -> int | None:
 
 def is_verbose(arguments: list[str]) -> bool:
     """Whether the user wants to hear why the service was not used."""
-    flags = arguments[: _command(arguments)]
+    flags = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return any(word == "--verbose" or (_is_short(word) and "v" in word) for word in flags)
 
 

@@ -74,6 +74,10 @@ class AuditLog(AuditSink, Protocol):
         """Return up to `limit` records with a number above `since_seq`, in order."""
         ...
 
+    def newest(self, since_seq: int = 0, limit: int = 1000) -> Sequence[AuditRecord]:
+        """Return the last records, up to `limit`, of those with a number above `since_seq`; in order."""
+        ...
+
     def verify_chain(self) -> AuditHead:
         """Verify every record and return the head.
 

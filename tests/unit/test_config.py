@@ -189,14 +189,68 @@ def test_the_users_own_folder_is_not_a_project(home: Path) -> None:
 def test_the_vector_store_section_is_understood(home: Path) -> None:
     write(
         home,
-        "vector_store:\n  enabled: true\n  backend: chroma\n  embedding_provider: ollama\n"
-        "  embedding_model: nomic-embed-text\n  embedding_dimensions: 768\n  context_results: 7\n"
-        "  chunk_size: 500\n  chunk_overlap: 50\n",
+        "vector_store:\n  embedding_provider: ollama\n  embedding_model: nomic-embed-text\n"
+        "  embedding_dimensions: 768\n  context_results: 7\n",
     )
     settings = resolve({"KIWI_HOME": str(home)}).settings
     assert settings.embedding_provider == "ollama"
     assert settings.embedding_model == "nomic-embed-text"
     assert (settings.embedding_dimension, settings.limit) == (768, 7)
+
+
+IDLE = [
+    "enabled", "backend", "path", "collection_name", "search_context_window", "similarity_threshold",
+    "dynamic_threshold", "retrieval_strategy", "chunking_strategy", "chunk_size", "chunk_overlap", "max_chunk_size",
+    "preserve_sentence_boundaries",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", IDLE)
+def test_a_key_of_the_section_that_does_nothing_is_refused_by_name(home: Path, key: str) -> None:
+    path = write(home, f"vector_store:\n  context_results: 7\n  {key}: 1\n")
+    with pytest.raises(ConfigError, match=f"{path}: vector_store.{key} has no effect") as error:
+        resolve({"KIWI_HOME": str(home)})
+    assert "context_results" in (error.value.hint or "")
+
+
+def test_every_key_that_does_nothing_is_named_at_once(home: Path) -> None:
+    write(home, "vector_store:\n" + "".join(f"  {key}: 1\n" for key in IDLE))
+    with pytest.raises(ConfigError) as error:
+        resolve({"KIWI_HOME": str(home)})
+    assert all(f"vector_store.{key}" in error.value.message for key in IDLE)
+
+
+@pytest.mark.parametrize(
+    ("provider", "key"),
+    [("onnx", "embedding_dimension: 1536"), ("onnx", "embedding_base_url: x"), ("ollama", "threads: 2"),
+     ("openai", "embedding_model_dir: x")],
+)  # fmt: skip
+def test_a_key_that_does_nothing_with_the_files_own_provider_is_refused(home: Path, provider: str, key: str) -> None:
+    write(home, f"embedding_provider: {provider}\n{key}\n")
+    with pytest.raises(ConfigError, match=f"{key.partition(':')[0]} has no effect with embedding_provider {provider}"):
+        resolve({"KIWI_HOME": str(home)})
+
+
+def test_a_key_for_another_provider_stays_where_the_environment_chooses_the_provider(home: Path) -> None:
+    write(home, "embedding_dimension: 768\nthreads: 2\n")
+    settings = resolve({"KIWI_HOME": str(home), "KIWI_EMBEDDING_PROVIDER": "ollama"}).settings
+    assert (settings.embedding_provider, settings.embedding_dimension, settings.threads) == ("ollama", 768, 2)
+
+
+@pytest.mark.parametrize(
+    "text", ["limit: 3\nlimit: 5\n", "vector_store:\n  context_results: 3\n  context_results: 5\n"]
+)
+def test_a_key_that_is_given_twice_is_refused(home: Path, text: str) -> None:
+    write(home, text)
+    with pytest.raises(ConfigError, match="is given twice"):
+        resolve({"KIWI_HOME": str(home)})
+
+
+def test_a_mistyped_key_gets_a_suggestion(home: Path) -> None:
+    write(home, "limits: 5\n")
+    with pytest.raises(ConfigError, match="unknown key 'limits'") as error:
+        resolve({"KIWI_HOME": str(home)})
+    assert "did you mean 'limit'?" in (error.value.hint or "")
 
 
 def test_a_top_level_key_wins_over_the_section(home: Path) -> None:

@@ -51,6 +51,11 @@ class SqliteAuditLog:
         with self._borrow() as connection:
             return list(_records(connection, since_seq, limit))
 
+    def newest(self, since_seq: int = 0, limit: int = 1000) -> list[AuditRecord]:
+        """Return the last records, up to `limit`, of those with a number above `since_seq`; in order."""
+        with self._borrow() as connection:
+            return list(_records(connection, max(since_seq, _head(connection).seq - limit), limit))
+
     def verify_chain(self) -> AuditHead:
         """Verify every record and return the head.
 

@@ -1,0 +1,137 @@
+"""What the command line says and accepts: global options, suggestions, settings without effect, the audit log."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.doors.conftest import Kiwi, note
+
+
+def test_global_options_may_stand_after_the_command(ready: Kiwi):
+    ready.run("add", str(ready.write("knowledge/acme/note.md", note())))
+    before = ready.json("search", "staging")["hits"]
+    after = json.loads(ready.run("search", "staging", "--json").stdout)["hits"]
+    assert [hit["item_id"] for hit in before] == [hit["item_id"] for hit in after] == ["acme/note"]
+    for command in (["list"], ["status"], ["verify"], ["keys", "list"], ["trust", "list"], ["audit", "show"]):
+        assert json.loads(ready.run(*command, "--json").stdout) is not None
+        between = [command[0], "--json", *command[1:]]
+        assert json.loads(ready.run(*between).stdout) is not None
+    assert ready.run("verify").stderr
+    assert ready.run("verify", "--quiet").stderr == ready.run("verify", "-q").stderr == ""
+    assert ready.run("search", "--", "--json", "staging").stdout.startswith(" 1. acme/note")
+
+
+def test_errors_follow_a_json_option_after_the_command(ready: Kiwi):
+    error = json.loads(ready.run("show", "acme/none@project", "--json", expect=1).stderr)["error"]
+    assert error["code"] == "not-found"
+    error = json.loads(ready.run("search", "x", "--json", "--limt", "3", expect=2).stderr)["error"]
+    assert (error["code"], error["message"]) == ("usage", "no such option '--limt'; did you mean '--limit'?")
+
+
+def test_a_project_may_be_named_after_the_command(ready: Kiwi):
+    ready.run("add", str(ready.write("knowledge/acme/note.md", note())))
+    elsewhere = ready.at(ready.home / "elsewhere")
+    assert elsewhere.json("list") == []
+    assert len(elsewhere.json("list", "--project", str(ready.cwd))) == 1
+    assert "notthere" in elsewhere.run("list", "--project", "notthere", expect=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("mistyped", "meant"),
+    [
+        (["serach", "x"], "no such command 'serach'; did you mean 'search'?"),
+        (["keys", "lst"], "no such command 'lst'; did you mean 'list'?"),
+        (["registry", "stats"], "no such command 'stats'; did you mean 'status'?"),
+        (["--jsn", "list"], "no such option '--jsn'; did you mean '--json'?"),
+        (["search", "x", "--limt", "3"], "no such option '--limt'; did you mean '--limit'?"),
+        (["list", "--jsno"], "no such option '--jsno'; did you mean '--json'?"),
+        (["qqqqqq"], "no such command 'qqqqqq'"),
+    ],
+)
+def test_what_is_mistyped_gets_a_suggestion(kiwi: Kiwi, mistyped: list[str], meant: str):
+    stderr = kiwi.run(*mistyped, expect=2).stderr
+    assert stderr.startswith(f"kiwi: {meant}\n")
+    assert "--help" in stderr
+
+
+SEED_003 = """\
+vector_store:
+  enabled: true
+  backend: "chromadb"
+  path: "~/.local/share/cato/vectordb"
+  collection_name: "cato_memory"
+  context_results: 5
+  search_context_window: 3
+  similarity_threshold: 0.7
+  dynamic_threshold: true
+  retrieval_strategy: "default"
+  embedding_provider: "openai"
+  embedding_model: "text-embedding-3-small"
+  embedding_dimensions: 1536
+  chunking_strategy: "semantic"
+  chunk_size: 1000
+  chunk_overlap: 200
+  max_chunk_size: 1500
+  preserve_sentence_boundaries: true
+"""
+ACTING = ("context_results", "embedding_provider", "embedding_model", "embedding_dimensions")
+
+
+def test_settings_that_would_have_no_effect_are_refused_by_name(kiwi: Kiwi):
+    (kiwi.home / ".ai").mkdir()
+    path = kiwi.home / ".ai/config.yaml"
+    path.write_text(SEED_003)
+    stderr = kiwi.run("search", "x", expect=2).stderr
+    lines = SEED_003.splitlines(keepends=True)
+    names = [line.split(":")[0].strip() for line in lines[1:]]
+    message, hint = stderr.split("→")
+    assert str(path) in message
+    assert {name for name in names if f"vector_store.{name}" in message} == set(names) - set(ACTING)
+    assert all(name in hint for name in ACTING)
+    path.write_text("".join([lines[0], *(line for line in lines if line.strip().startswith(ACTING))]))
+    settings = kiwi.json("config", "--resolved")
+    shown = {name: settings[name]["value"] for name in ("limit", "embedding_provider", "embedding_dimension")}
+    assert shown == {"limit": "5", "embedding_provider": "openai", "embedding_dimension": "1536"}
+
+
+def test_a_projects_settings_are_held_to_the_same(ready: Kiwi):
+    path = ready.write("config.yaml", "limit: 3\nvector_store:\n  chunk_size: 500\n")
+    assert f"{path}: vector_store.chunk_size has no effect" in ready.run("search", "x", expect=2).stderr
+    path.write_text("limt: 3\n")
+    stderr = ready.run("search", "x", expect=2).stderr
+    assert f"{path}: unknown key 'limt'" in stderr
+    assert "did you mean 'limit'?" in stderr
+
+
+def test_the_newest_audit_records_are_shown_and_read_like_text(ready: Kiwi):
+    for number in range(7):
+        ready.write(f"knowledge/acme/note{number}.md", note(extra=f"Node {number} stays."))
+    ready.write("knowledge/acme/bad.md", note() + "\0")
+    ready.run("sign", ".ai", expect=4)
+    ready.run("index", expect=4)
+    whole = ready.json("audit", "show")
+    assert len(whole) > 5
+    assert ready.json("audit", "show", "--limit", "5") == whole[-5:]
+    assert ready.json("audit", "show", "--since", "2", "--limit", "3") == whole[-3:]
+    assert ready.json("audit", "show", "--since", str(len(whole) - 1), "--limit", "3") == whole[-1:]
+    lines = ready.run("audit", "show", "--limit", "5").stdout.splitlines()
+    assert [int(line.split()[0]) for line in lines] == [record["seq"] for record in whole[-5:]]
+    text = ready.run("audit", "show").stdout
+    assert "policy: project" in text
+    assert "findings: bounds." in text
+    assert not set("[]{}'\"=") & set(text)
+
+
+def test_the_registrys_newest_records_are_shown_and_read_like_text(ready: Kiwi):
+    ready.run("registry", "start")
+    for number in range(3):
+        ready.run("add", str(ready.write(f"knowledge/acme/note{number}.md", note(extra=f"Node {number} stays."))))
+    ready.run("publish", "--all")
+    whole = ready.json("audit", "show", "--tier", "registry")
+    assert len(whole) > 2
+    assert ready.json("audit", "show", "--tier", "registry", "--limit", "2") == whole[-2:]
+    text = ready.run("audit", "show", "--tier", "registry").stdout
+    assert "by: " in text
+    assert not set("[]{}'\"") & set(text)
