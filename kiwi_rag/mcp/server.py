@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -23,7 +24,7 @@ from kiwi_rag.mcp.instructions import NAME, TITLE, instructions
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext as Context
 
-    from kiwi_rag.mcp.tool import Answer, Tool
+    from kiwi_rag.mcp.tool import Tool
     from kiwi_rag.mcp.toolsets import Prompt, ResourceTemplate, Toolset
 
 _PAGE = 100
@@ -81,7 +82,10 @@ class _Door:
         tool = self._tools.get(params.name)
         try:
             with recorded(tool.name if tool else "") as call:
-                answer = await self._answer(tool, context, params)
+                if tool is None:
+                    raise self._no_tool(params.name)
+                # Wrong arguments too are a result that the model reads and corrects: SEP-1303.
+                answer = await tool.run(self._house, tool.read(params.arguments or {}), _told(context))
                 call.answered(answer.data)
         except KiwiError as error:
             return _failed(error)
@@ -94,15 +98,13 @@ class _Door:
         content: list[Any] = [types.TextContent(type="text", text=encodable(answer.text))]
         return types.CallToolResult(content=content, structured_content=encodable(dict(answer.data)))
 
-    async def _answer(self, tool: Tool | None, context: Context[Any], params: types.CallToolRequestParams) -> Answer:
-        try:
-            if tool is None:
-                known = ", ".join(self._tools)
-                raise UsageError(f"there is no tool {params.name[:64]!r}", hint=f"there are {known}")
-            given = tool.read(params.arguments or {})
-        except UsageError as error:
-            raise _refused(error) from error
-        return await tool.run(self._house, given, _told(context))
+    def _no_tool(self, name: str) -> MCPError:
+        near = difflib.get_close_matches(name[:64], self._tools, n=1, cutoff=0.8)
+        meant = f"did you mean {near[0]}? " if near else ""
+        error = UsageError(f"there is no tool {name[:64]!r}", hint=f"{meant}there are {', '.join(self._tools)}")
+        refused = _refused(error)
+        refused.__cause__ = error
+        return refused
 
     async def list_resources(
         self, _context: Context[Any], params: types.PaginatedRequestParams | None

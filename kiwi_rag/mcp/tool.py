@@ -13,6 +13,11 @@ from kiwi_rag.mcp.house import House
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
+_BOUNDS = (
+    ("minimum", "maximum", ""),
+    ("minLength", "maxLength", " characters"),
+    ("minItems", "maxItems", " members"),
+)
 Schema = Mapping[str, Any]
 Tell = Callable[[str], Awaitable[None]]
 """Called with what is being done, in words; reaches a client that asked to be told."""
@@ -93,9 +98,14 @@ class Tool:
         missing = [name for name in self.required if name not in named]
         if missing:
             raise UsageError(f"{self.name} wants {', '.join(missing)}", hint=self._usage())
-        for error in Draft202012Validator(self.input_schema).iter_errors(dict(named)):
-            where = ".".join(str(step) for step in error.absolute_path) or self.name
-            raise UsageError(f"{self.name}: {where}: {_said(error)}", hint=self._usage())
+        wrong = {
+            ".".join(str(step) for step in error.absolute_path) or self.name: error
+            for error in Draft202012Validator(self.input_schema).iter_errors(dict(named))
+        }
+        if wrong:
+            what = "; ".join(f"{where}: {_said(error)}" for where, error in wrong.items())
+            hint = "; ".join(f"{where} is {_wanted(error.schema)}" for where, error in wrong.items())
+            raise UsageError(f"{self.name}: {what}", hint=hint)
 
     def _meant(self, name: str) -> str:
         near = difflib.get_close_matches(name[:64], self.inputs, n=1)
@@ -103,6 +113,18 @@ class Tool:
 
     def _usage(self) -> str:
         return f"its arguments are {', '.join(self.inputs)}"
+
+
+def _wanted(schema: Any) -> str:
+    """Return in words what a schema takes."""
+    if "enum" in schema:
+        return f"one of {', '.join(map(str, schema['enum']))}"
+    article = "an" if schema.get("type", "") in {"integer", "array", "object"} else "a"
+    for least, most, unit in _BOUNDS:
+        if least in schema or most in schema:
+            bounds = f"{schema.get(least, 0)} to {schema[most]}" if most in schema else f"at least {schema[least]}"
+            return f"{article} {schema['type']}, {bounds}{unit}"
+    return f"{article} {schema.get('type', 'value')}"
 
 
 def _said(error: ValidationError) -> str:

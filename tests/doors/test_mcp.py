@@ -163,26 +163,42 @@ async def test_a_directive_becomes_a_prompt_that_is_ready_to_run(acme: Kiwi) -> 
 
 
 BAD = {
-    "unknown tool": ("kiwi_delete", {}, "there is no tool"),
-    "no argument": ("kiwi_search", {}, "wants query"),
-    "unknown argument": ("kiwi_search", {"query": "x", "colour": "red"}, "no argument 'colour'"),
-    "misspelled argument": ("kiwi_search", {"query": "x", "limits": 3}, "did you mean limit"),
-    "wrong type": ("kiwi_search", {"query": 7}, "not of type 'string'"),
-    "limit below one": ("kiwi_search", {"query": "x", "limit": -1}, "minimum"),
-    "a query of a megabyte": ("kiwi_search", {"query": "x" * 1_000_000}, "too long"),
-    "an empty query": ("kiwi_search", {"query": ""}, "too short|non-empty"),
-    "twice": ("kiwi_search", {"query": "x", "q": "y"}, "given twice"),
-    "no such source": ("kiwi_search", {"query": "x", "source": "moon"}, "is not one of"),
+    "no argument": ("kiwi_search", {}, "wants query", "its arguments are query, source"),
+    "unknown argument": ("kiwi_search", {"query": "x", "colour": "red"}, "no argument 'colour'", "query, source"),
+    "misspelled argument": ("kiwi_search", {"query": "x", "limits": 3}, "no argument 'limits'", "did you mean limit?"),
+    "wrong type": ("kiwi_search", {"query": 7}, "not of type 'string'", "query is a string, 1 to 10000 characters"),
+    "limit below one": ("kiwi_search", {"query": "x", "limit": -1}, "minimum", "limit is an integer, 1 to 50"),
+    "limit above fifty": ("kiwi_search", {"query": "x", "limit": 51}, "maximum", "limit is an integer, 1 to 50"),
+    "a query of a megabyte": ("kiwi_search", {"query": "x" * 1_000_000}, "too long", "1 to 10000 characters"),
+    "an empty query": ("kiwi_search", {"query": ""}, "too short|non-empty", "1 to 10000 characters"),
+    "twice": ("kiwi_search", {"query": "x", "q": "y"}, "given twice", "name it query"),
+    "no such source": ("kiwi_search", {"query": "x", "source": "moon"}, "is not one of", "one of project, user,"),
+    "no list": ("kiwi_search", {"query": "x", "tags": "cost"}, "not of type 'array'", "tags is an array, 0 to 50"),
+    "two at once": ("kiwi_search", {"query": 7, "limit": 0}, "'string'.*minimum|minimum.*'string'", "limit is an"),
 }
 
 
-async def test_bad_input_is_a_protocol_error_with_a_hint_and_the_server_lives(acme: Kiwi) -> None:
+async def test_bad_arguments_are_results_that_a_model_can_correct_and_the_server_lives(acme: Kiwi) -> None:
+    """SEP-1303: a model sees a result, and a client shows a protocol error to nobody."""
     async with connected(acme) as client:
-        for name, (tool, given, message) in BAD.items():
-            with pytest.raises(MCPError, match=message) as error:
-                await client.call_tool(tool, given)
-            assert error.value.code == -32602, name
-            assert error.value.data["hint"], name
+        for name, (tool, given, message, hint) in BAD.items():
+            result = await client.call_tool(tool, given)
+            assert result.is_error, name
+            told, _, mend = result.content[0].text.partition("\n→ ")
+            assert re.search(message, told), (name, told)
+            assert hint in mend, (name, mend)
+            assert len(told) < 1_000, name
+            assert result.structured_content["error"]["code"] == "usage", name
+        assert not (await client.call_tool("kiwi_status", {})).is_error
+
+
+async def test_an_unknown_tool_is_a_protocol_error_with_a_hint(acme: Kiwi) -> None:
+    async with connected(acme) as client:
+        for name, hint in (("kiwi_delete", "there are kiwi_status"), ("kiwi_serach", "did you mean kiwi_search?")):
+            with pytest.raises(MCPError, match="there is no tool") as error:
+                await client.call_tool(name, {})
+            assert error.value.code == -32602
+            assert hint in error.value.data["hint"]
         assert not (await client.call_tool("kiwi_status", {})).is_error
 
 

@@ -6,7 +6,6 @@ import asyncio
 import re
 
 import pytest
-from mcp.shared.exceptions import MCPError
 
 from tests.doors.conftest import Kiwi
 from tests.doors.test_mcp import connected
@@ -147,13 +146,14 @@ async def test_whatever_a_file_says_its_name_too_stands_between_marks(repository
         assert not re.search("OBEY|SYSTEM|lightship", outside), outside
 
 
-async def test_bad_arguments_are_protocol_errors(repository: Kiwi) -> None:
+async def test_bad_arguments_are_results_that_a_model_can_correct(repository: Kiwi) -> None:
     async with connected(repository, "--toolsets", "workspace") as client:
-        for arguments in (
-            {"query": "x", "file_type": "docx"},
-            {"query": ""},
-            {"query": "x", "where": {}},
-            {"top_k": 3},
+        for arguments, told in (
+            ({"query": "x", "file_type": "docx"}, "file_type is one of"),
+            ({"query": ""}, "query is a string"),
+            ({"query": "x", "where": {}}, "no argument 'where'"),
+            ({"top_k": 3}, "wants query"),
         ):
-            with pytest.raises(MCPError):
-                await client.call_tool("workspace_search", arguments)
+            result = await client.call_tool("workspace_search", arguments)
+            assert result.is_error
+            assert told in result.content[0].text
