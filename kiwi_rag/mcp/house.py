@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib import import_module
 
 from kiwi_rag.app import App
 from kiwi_rag.app.workspace import Workspace
@@ -13,6 +14,31 @@ from kiwi_rag.mcp.jobs import Jobs
 
 STEP_SECONDS = 1.0
 """How often somebody who waits is told that it goes on."""
+
+
+_USED_BY_CALLS = (
+    "cryptography.hazmat.primitives.asymmetric.ed25519",
+    "jsonschema",
+    "kiwi_rag.embedding.factory",
+    "kiwi_rag.embedding.onnx",
+    "kiwi_rag.formats.directive",
+    "kiwi_rag.formats.knowledge",
+    "kiwi_rag.formats.script",
+    "kiwi_rag.search.lookup",
+    "kiwi_rag.stores.local",
+    "kiwi_rag.validation.manager",
+    "rfc8785",
+)
+
+
+def import_what_calls_use() -> None:
+    """Import the modules that calls use, in one thread and before there are others.
+
+    Two threads that import modules of one package at the same time may each wait for what the other began, and Python
+    ends one of the two imports with an error: a package imports its modules, and each of its modules first the package.
+    """
+    for name in _USED_BY_CALLS:
+        import_module(name)
 
 
 class House:
@@ -82,7 +108,6 @@ class House:
     async def _warm(self) -> None:
         # Errors are not lost: the first call that needs the model, or a tier, meets them itself.
         with contextlib.suppress(Exception):
-            await asyncio.to_thread(lambda: self._app.embed)
             await self._app.embed.query("ready")
         for name in self._app.source_names("local"):
             with contextlib.suppress(Exception):

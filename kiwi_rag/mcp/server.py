@@ -18,7 +18,7 @@ from kiwi_rag import __version__, present
 from kiwi_rag.embedding.base import well_formed
 from kiwi_rag.errors import KiwiError, NotFound, RegistryRefused, RegistryUnreachable, UsageError
 from kiwi_rag.mcp.calls import recorded
-from kiwi_rag.mcp.house import House
+from kiwi_rag.mcp.house import House, import_what_calls_use
 from kiwi_rag.mcp.instructions import NAME, TITLE, instructions
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def build(house: House, offered: Toolset) -> Server[Any]:
 
     @asynccontextmanager
     async def lifespan(_: Server[Any]) -> AsyncIterator[dict[str, Any]]:
+        import_what_calls_use()
         house.warm()
         yield {}
 
