@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kiwi_rag import present
 from kiwi_rag.config import Settings
 from kiwi_rag.errors import KiwiError, NotFound, Refused, UsageError, Yanked
-from kiwi_rag.model import SearchQuery
+from kiwi_rag.model import ItemState, SearchQuery
 from kiwi_rag.telemetry import logs
 
 if TYPE_CHECKING:
@@ -35,6 +35,14 @@ def as_set(query: SearchQuery, settings: Settings) -> SearchQuery:
         half_life_days=settings.half_life_days or None,
         per_signer=None if settings.per_signer < 0 else settings.per_signer,
     )
+
+
+async def item_state(tier: Tier[VectorStore], item: VerifiedItem) -> ItemState:
+    """Return whether an item's file was changed since it was signed, and whether its version was yanked."""
+    from kiwi_rag.search.state import states_of
+
+    (state,) = await asyncio.to_thread(states_of, [(item, tier)])
+    return state
 
 
 async def find_item(app: App, address: Address, names: Sequence[str]) -> tuple[Tier[VectorStore], VerifiedItem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -87,6 +87,15 @@ class Witness(Protocol):
         ...
 
 
+Yanked = Callable[[Sequence[str]], frozenset[str]]
+"""Returns which of some digests are of versions that were yanked, as far as this user knows. Blocking, short."""
+
+
+def none_yanked(_digests: Sequence[str]) -> frozenset[str]:
+    """Know of no version that was yanked."""
+    return frozenset()
+
+
 StoreT_co = TypeVar("StoreT_co", bound=VectorStore, covariant=True)
 
 
@@ -95,7 +104,8 @@ class Tier(Generic[StoreT_co]):
     """One of project, user, registry. The lower `rank` shadows the higher.
 
     ``root`` is the ``.ai`` folder with the signed files, None for the registry; ``audit`` is the log on this machine.
-    ``witness`` remembers what a registry said before; local tiers have none.
+    ``witness`` remembers what a registry said before; local tiers have none. ``yanked`` knows which versions were
+    yanked by any registry.
     """
 
     name: str
@@ -105,6 +115,7 @@ class Tier(Generic[StoreT_co]):
     audit: AuditLog
     root: Path | None = None
     witness: Witness | None = None
+    yanked: Yanked = none_yanked
 
 
 def tier_names(source: str) -> Sequence[str]:

@@ -143,6 +143,12 @@ class App:
 
         return notices_below(self.memory_dir)
 
+    def yanked(self, digests: Sequence[str]) -> frozenset[str]:
+        """Return which of some digests are of versions that a registry yanked, as far as this user knows."""
+        from kiwi_rag.witness.memory_file import yanked_below
+
+        return yanked_below(self.memory_dir, digests)
+
     @cached_property
     def witness(self) -> RegistryWatch:
         """The registry, watched: what it says is held against what this user remembers of it."""
@@ -242,7 +248,8 @@ class App:
         """Return the project or the user tier."""
         root = self.root(name)
         store = self._local_store(name, root)
-        return Tier(name, RANKS[name], cast("FileStore", store), policy_of(name), store.audit, root)
+        files = cast("FileStore", store)
+        return Tier(name, RANKS[name], files, policy_of(name), store.audit, root, yanked=self.yanked)
 
     def registry(self) -> Tier[PublishingStore]:
         """Return the registry tier; nothing is contacted until it is asked something."""
@@ -254,6 +261,7 @@ class App:
             policy_of("registry"),
             self.audit,
             witness=self.witness,
+            yanked=self.yanked,
         )
 
     def tier(self, name: str) -> Tier[VectorStore]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,10 +14,10 @@ from kiwi_rag.app import App
 from kiwi_rag.cli.freshness import learn_who_lost_trust
 from kiwi_rag.cli.search import SOURCE
 from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session
-from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, SourceUnreadable, UsageError, Yanked
-from kiwi_rag.model import Filters, StoredItem, sha256_hex
+from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, UsageError, Yanked
+from kiwi_rag.model import Filters, ItemState, StoredItem
 from kiwi_rag.refs import ITEM_TYPES, ItemType
-from kiwi_rag.services import find_item
+from kiwi_rag.services import find_item, item_state
 
 if TYPE_CHECKING:
     from kiwi_rag.search.verify import VerifiedItem
@@ -62,7 +62,9 @@ def list_items(session: Session, source: str | None, item_type: str | None, name
 @SOURCE
 @click.pass_obj
 def verify(session: Session, refs: tuple[str, ...], source: str | None) -> int:
-    """Verify again what the indexes hold, and compare with the files: 4 when refused, 3 when a file has changed."""
+    """Verify again what the indexes hold, and compare with the files: 4 when one is refused, 3 when a file was changed
+    or a version yanked.
+    """
     return session.run(lambda app: _verify(session, app, refs, source or "local"))
 
 
@@ -85,7 +87,8 @@ async def _get(session: Session, app: App, text: str, target: str, force: bool) 
     names = [address.tier] if address.tier else [n for n in ("user", "registry") if n != target]
     tier, item = await find_item(app, address, names)
     app.judge_anew()
-    _warn_of_yank(session, item)
+    state = await item_state(tier, item)
+    _warn(session, item.stored, state)
     to = app.local(target)
     async with to.store.writing():
         # The gate first: what it refuses must neither lie in the folder nor take the place of a good file.
@@ -93,8 +96,8 @@ async def _get(session: Session, app: App, text: str, target: str, force: bool) 
         placed = authoring.place_item(app.root(target), item.stored.envelope, overwrite=force)
         await ingest.store(placed, ingest.read(placed, to, app.gate), admission, to, app.writer)
     if session.as_json:
-        yanked = present.yank_json(item.stored)
-        session.data({"ref": str(admission.ref), "path": str(placed.path), "from": tier.name, **yanked})
+        told = {**present.state_json(state), **present.yank_json(item.stored)}
+        session.data({"ref": str(admission.ref), "path": str(placed.path), "from": tier.name, **told})
     else:
         session.out(f"{admission.ref} from {tier.name}, signed by {admission.principal}: {ingest.shown(placed.path)}")
     return DONE
@@ -105,21 +108,28 @@ async def _show(session: Session, app: App, text: str, source: str) -> int:
 
     address = parse_address(text)
     tier, item = await find_item(app, address, [address.tier] if address.tier else app.source_names(source))
-    _warn_of_yank(session, item)
+    state = await item_state(tier, item)
+    _warn(session, item.stored, state)
     signed, signer = item.verified.statement, item.verified.signer
     if session.as_json:
-        session.data({**_row(tier.name, item), "metadata": dict(signed.metadata), "content": signed.content})
+        row = {**_row(tier.name, item), **present.state_json(state)}
+        session.data({**row, "metadata": dict(signed.metadata), "content": signed.content})
         return DONE
-    session.say(f"{signed.ref} from {tier.name}, signed by {signer.principal} ✓, digest {item.stored.digest}")
+    by = present.signed_by(signer.principal, state)
+    session.say(f"{signed.ref} from {tier.name}, signed by {by}, digest {item.stored.digest}")
     session.out(present.safe(signed.content.rstrip("\n")))
     return DONE
 
 
-def _warn_of_yank(session: Session, item: VerifiedItem) -> None:
-    stored = item.stored
+def _warn(session: Session, stored: StoredItem, state: ItemState) -> None:
+    """Say what is not as it was when the item was signed."""
     if stored.yanked_at:
         reason = f": {stored.yank_reason}" if stored.yank_reason else ""
         session.say(f"warning: {stored.ref} was yanked on {stored.yanked_at:%Y-%m-%d}{reason}")
+    elif state.yanked:
+        session.say(f"warning: {stored.ref} was yanked: kiwi show {stored.ref}@registry says why")
+    if state.changed:
+        session.say(f"warning: {state.changed}; this is the text that was signed")
 
 
 async def _list(session: Session, app: App, source: str, filters: Filters) -> int:
@@ -162,9 +172,10 @@ async def _verify(session: Session, app: App, refs: tuple[str, ...], source: str
         tier = app.tier(name)
         look = await tier.witness.look() if tier.witness else None
         held = await tier.store.list(Filters())
+        yanked = await asyncio.to_thread(tier.yanked, [stored.digest for stored in held])
         for stored in held:
             if not wanted or any(stored.ref.key in [r.key for r in address.refs()] for address in wanted):
-                rows.append(await _check(app, tier, stored, look))
+                rows.append(await _check(app, tier, stored, look, yanked))
         if look:
             rows += [] if wanted else await _withheld(tier, held, look)
             await asyncio.to_thread(look.keep)
@@ -178,10 +189,8 @@ async def _verify(session: Session, app: App, refs: tuple[str, ...], source: str
             line = f"{mark} {row['tier']}  {row['ref']}  {row['state']}  {row['signer']}{row['reason']}"
             session.out(present.safe(line))
     states = [row["state"] for row in rows]
-    session.say(
-        f"{states.count('verified')} verified, {states.count('changed')} changed, {states.count('refused')} refused"
-    )
-    return REFUSED if "refused" in states else PARTLY if "changed" in states else DONE
+    session.say(", ".join(f"{states.count(name)} {name}" for name in ("verified", "changed", "yanked", "refused")))
+    return REFUSED if "refused" in states else DONE if set(states) <= {"verified"} else PARTLY
 
 
 async def _withheld(tier: Tier[VectorStore], held: Sequence[StoredItem], look: Look) -> list[dict[str, Any]]:
@@ -200,7 +209,10 @@ async def _withheld(tier: Tier[VectorStore], held: Sequence[StoredItem], look: L
     return rows
 
 
-async def _check(app: App, tier: Tier[VectorStore], stored: StoredItem, look: Look | None) -> dict[str, Any]:
+async def _check(
+    app: App, tier: Tier[VectorStore], stored: StoredItem, look: Look | None, yanked: Collection[str]
+) -> dict[str, Any]:
+    from kiwi_rag.search.state import state_of
     from kiwi_rag.search.verify import verify_stored
 
     row = {"tier": tier.name, "ref": str(stored.ref), "state": "verified", "signer": "", "reason": ""}
@@ -211,24 +223,10 @@ async def _check(app: App, tier: Tier[VectorStore], stored: StoredItem, look: Lo
     except Refused as error:
         tier.audit.append("verify-refused", str(stored.ref), stored.digest, "", {"reason": error.code})
         return {**row, "state": "refused", "reason": f"{error.code}: {error.message}"}
-    drift = _drift(tier, stored)
-    state = "changed" if drift else "verified"
-    return {**row, "state": state, "signer": item.verified.signer.principal, "reason": f"  {drift}" if drift else ""}
-
-
-def _drift(tier: Tier[VectorStore], stored: StoredItem) -> str:
-    """Say how the file differs from what was indexed; empty when it does not."""
-    from pathlib import Path
-
-    from kiwi_rag.formats import read_source
-
-    if tier.root is None or not stored.path:
-        return ""
-    try:
-        data = read_source(Path(stored.path), tier.root)
-    except SourceUnreadable as error:
-        return error.message
-    return "" if sha256_hex(data) == stored.content_sha256 else "the file was edited since: kiwi add PATH --bump patch"
+    state = await asyncio.to_thread(state_of, item, tier.root, yanked)
+    name = state.words[0] if state.words else "verified"
+    reason = "".join(f"  {line}" for line in present.state_lines(stored.ref, state))
+    return {**row, "state": name, "signer": item.verified.signer.principal, "reason": reason}
 
 
 async def _delete(session: Session, app: App, text: str, tier: str, yes: bool) -> int:

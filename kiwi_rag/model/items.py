@@ -215,6 +215,28 @@ class StoredItem:
     problem: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ItemState:
+    """What is not now as it was when an item was signed and admitted, though its statement verifies.
+
+    ``changed`` says how the file differs from what was signed, empty where it does not. ``yanked`` tells that the
+    version was yanked, as far as this client knows.
+    """
+
+    changed: str = ""
+    yanked: bool = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """``yanked`` and ``changed``, as far as they hold."""
+        return (*(("yanked",) if self.yanked else ()), *(("changed",) if self.changed else ()))
+
+    @property
+    def verified(self) -> bool:
+        """Whether neither holds: the file is the one that was signed, and its version stands."""
+        return not self.words
+
+
 Visibility = Literal["public", "private"]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from kiwi_rag.model.items import Passage
+from kiwi_rag.model.items import ItemState, Passage
 from kiwi_rag.refs import ItemRef, ItemType
 
 if TYPE_CHECKING:
@@ -201,8 +201,9 @@ class SearchQuery:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """A hit: one item, shown by its best passage, verified again a moment ago.
+    """A hit: one item, shown by its best passage, whose statement verified a moment ago.
 
+    ``state`` says whether its file was changed since, or its version yanked.
     ``score`` is the fused score in [0, 1]; ``parts`` explains it: ``cosine`` and ``bm25`` of the passage;
     ``best_cosine``, ``first_cosine``, ``centroid_cosine``, ``best_bm25`` and ``item_bm25`` of its item; ``vectors`` and
     ``words``, the legs in [0, 1], with the item's ``vector_rank`` and ``lexical_rank`` there; ``alpha``, ``fusion``,
@@ -228,6 +229,7 @@ class SearchResult:
     private: bool = False
     duplicates: tuple[str, ...] = ()
     more_duplicates: int = 0
+    state: ItemState = field(default_factory=ItemState)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Hits, items and findings → text, Markdown, JSON. Every door shows results through here."""
 
-from kiwi_rag.present.agents import content_page, delimited, hits_page
+from kiwi_rag.present.agents import agents_state_lines, content_page, delimited, hits_page
 from kiwi_rag.present.audit import audit_line
 from kiwi_rag.present.explain import explanation_json, explanation_text
 from kiwi_rag.present.hits import (
@@ -12,7 +12,10 @@ from kiwi_rag.present.hits import (
     notices,
     place,
     reply_json,
+    signed_by,
     snippet,
+    state_json,
+    state_lines,
     tier_json,
 )
 from kiwi_rag.present.items import finding_text, findings_text, item_json, rejection_text, yank_json
@@ -23,6 +26,7 @@ from kiwi_rag.present.usage import usage_bars, usage_lines
 __all__ = [
     "SNIPPET_CHARACTERS",
     "Style",
+    "agents_state_lines",
     "audit_line",
     "content_page",
     "delimited",
@@ -43,9 +47,12 @@ __all__ = [
     "rejection_text",
     "reply_json",
     "safe",
+    "signed_by",
     "snippet",
     "standing_lines",
     "standing_notice",
+    "state_json",
+    "state_lines",
     "tier_json",
     "usage_bars",
     "usage_lines",

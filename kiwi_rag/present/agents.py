@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kiwi_rag.model import SearchReply, SearchResult
-from kiwi_rag.present.hits import hit_json, notices, place, tier_json
+from kiwi_rag.model import ItemState, SearchReply, SearchResult
+from kiwi_rag.present.hits import hit_json, notices, place, signed_by, tier_json
 from kiwi_rag.present.text import safe
 
 Size = Callable[[str], int]
@@ -93,7 +93,7 @@ def _within(hit: dict[str, Any], text: str, budget: int, size: Size) -> dict[str
 
 def _hits_text(hits: Sequence[SearchResult], shown: Sequence[Mapping[str, Any]], told: Sequence[str]) -> str:
     mark = secrets.token_hex(8)
-    counted = "1 verified hit" if len(shown) == 1 else f"{len(shown)} verified hits"
+    counted = "1 hit" if len(shown) == 1 else f"{len(shown)} hits"
     head = f"{counted}. What stands between the marks {mark} is retrieved data, signed as stated."
     parts = [head if shown else "No hits."]
     parts += [_hit_text(hit, row, mark) for hit, row in zip(hits, shown, strict=True)]
@@ -101,10 +101,19 @@ def _hits_text(hits: Sequence[SearchResult], shown: Sequence[Mapping[str, Any]],
     return "\n\n".join([*parts, *([delimited("\n".join(told), mark)] if told else [])])
 
 
+def agents_state_lines(state: ItemState) -> list[str]:
+    """Return in words what is not as it was when an item was signed; no file's name, which may be anybody's words."""
+    yanked = ["Yanked: this version was taken back. Do not rely on it."] if state.yanked else []
+    changed = ["Changed: the file was edited since, or is gone; this is the text that was signed."]
+    return [*yanked, *(changed if state.changed else [])]
+
+
 def _hit_text(hit: SearchResult, row: Mapping[str, Any], mark: str) -> str:
     tiers = "+".join(hit.tiers) + (" (private)" if hit.private else "")
-    head = f"{row['rank']}. {row['ref']} · {tiers} · signed by {safe(hit.principal)} ✓ · score {hit.score:.3f}"
+    signer = signed_by(hit.principal, hit.state)
+    head = f"{row['rank']}. {row['ref']} · {tiers} · signed by {signer} · score {hit.score:.3f}"
     lines = [head, f"{place(hit)} · digest {hit.digest}"]
+    lines += agents_state_lines(hit.state)
     lines += [f"shadows {safe(', '.join(hit.shadows))}"] if hit.shadows else []
     lines.append(delimited(str(row["text"]), mark))
     return "\n".join([*lines, "(cut; kiwi_get gives the whole item)"] if row["cut"] else lines)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kiwi_rag.model import SearchReply, SearchResult
+from kiwi_rag.model import ItemState, SearchReply, SearchResult
 from kiwi_rag.present.explain import explanation_json, hit_explanation
 from kiwi_rag.present.text import Style, plain, safe
+from kiwi_rag.refs import ItemRef
 
 SNIPPET_CHARACTERS = 160
 
@@ -19,8 +20,25 @@ def snippet(result: SearchResult, width: int = SNIPPET_CHARACTERS) -> str:
 
 
 def place(result: SearchResult) -> str:
-    """Return ``path:line``; a registry item, which has no path, is named by its address and line."""
-    return f"{safe(result.path) or f'{result.ref}@{result.tier}'}:{result.passage.start_line}"
+    """Return ``path:line``; an item without a path, or whose file says something else, by its address and line."""
+    path = "" if result.state.changed else safe(result.path)
+    return f"{path or f'{result.ref}@{result.tier}'}:{result.passage.start_line}"
+
+
+def signed_by(principal: str, state: ItemState) -> str:
+    """Return who signed an item: with a check mark, or with what is not as it was when it was signed."""
+    return f"{safe(principal)} ✓" if state.verified else f"{safe(principal)}, {' and '.join(state.words)}"
+
+
+def state_json(state: ItemState) -> dict[str, Any]:
+    """Return an item's state, JSON-ready; ``verified`` is true when its file and version are what was signed."""
+    return {"verified": state.verified, "changed": bool(state.changed), "yanked": state.yanked}
+
+
+def state_lines(ref: ItemRef, state: ItemState) -> list[str]:
+    """Return in words what is not as it was when an item was signed."""
+    told = [f"yanked: kiwi show {ref}@registry says why"] if state.yanked else []
+    return [*told, *([f"changed: {safe(state.changed)}; this is the text that was signed"] if state.changed else [])]
 
 
 def hits_text(reply: SearchReply, style: Style = plain, explain: bool = False) -> str:
@@ -69,7 +87,7 @@ def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
         "private": hit.private,
         "signer": hit.principal,
         "key_id": hit.key_id,
-        "verified": True,
+        **state_json(hit.state),
         "digest": hit.digest,
         "signed_at": hit.signed_at.isoformat(),
         "score": round(hit.score, 6),
@@ -133,7 +151,8 @@ def _is_empty(reply: SearchReply, name: str) -> bool:
 def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> list[str]:
     address = style(f"{hit.ref.item_id}@{hit.ref.version}", "id")
     tiers = "+".join(hit.tiers) + (" (private)" if hit.private else "")
-    signer = style(f"✓ {safe(hit.principal)}", "ok")
+    mark = "✓" if hit.state.verified else " ".join(hit.state.words)
+    signer = style(f"{mark} {safe(hit.principal)}", "ok" if hit.state.verified else "bad")
     lines = [f"{rank:>2}. {address}  {hit.ref.item_type}  {tiers}  {signer}  {hit.score:.3f}"]
     if hit.shadows:
         lines.append(f"    {style('shadows ' + safe(', '.join(hit.shadows)), 'bad')}")
@@ -141,13 +160,15 @@ def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> lis
         more = f" and {hit.more_duplicates} more" if hit.more_duplicates else ""
         lines.append(f"    {style('the same as ' + safe(', '.join(hit.duplicates)) + more, 'dim')}")
     lines += [f"    {snippet(hit)}", f"    {style(place(hit), 'dim')}"]
+    lines += [f"    {style(line, 'bad')}" for line in state_lines(hit.ref, hit.state)]
     return [*lines, *(f"    {style(line, 'dim')}" for line in hit_explanation(hit))] if explain else lines
 
 
 def _hit_markdown(rank: int, hit: SearchResult) -> str:
     quoted = "\n".join(f"> {line}" for line in safe(hit.passage.text).splitlines())
+    state = "".join(f", {word}" for word in hit.state.words)
     return (
-        f"### {rank}. `{hit.ref}` ({hit.tier}, signed by {safe(hit.principal)}, score {hit.score:.3f})\n\n"
+        f"### {rank}. `{hit.ref}` ({hit.tier}, signed by {safe(hit.principal)}{state}, score {hit.score:.3f})\n\n"
         f"`{place(hit)}` · digest `{hit.digest}`\n\n{quoted}\n"
     )
 

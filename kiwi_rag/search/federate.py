@@ -27,6 +27,7 @@ from kiwi_rag.search.choose import Chosen, cap_of, choose, near_signers
 from kiwi_rag.search.fuse import Fusion, Recency, fuse
 from kiwi_rag.search.hits import Verifier
 from kiwi_rag.search.rank import Group, groups, order
+from kiwi_rag.search.state import states_of
 from kiwi_rag.search.weights import check_weights, default_weights
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.stores.base import VectorStore
@@ -172,7 +173,10 @@ def _may_be_more(run: _Run) -> bool:
 
 async def _results(run: _Run, chosen: Chosen) -> tuple[SearchResult, ...]:
     best_first = sorted(chosen.hits, key=lambda hit: order(hit.group.winner))
-    return tuple([await run.verifier.result(hit, chosen.addresses(hit)) for hit in best_first])
+    tiers = {a.tier.name: a.tier for a in run.asked}
+    states = await asyncio.to_thread(states_of, [(hit.item, tiers[hit.tier]) for hit in best_first])
+    pairs = zip(best_first, states, strict=True)
+    return tuple([await run.verifier.result(hit, chosen.addresses(hit), state) for hit, state in pairs])
 
 
 def _explanation(run: _Run, chosen: Chosen) -> Explanation:

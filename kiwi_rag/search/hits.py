@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from kiwi_rag.errors import FellSilent, KiwiError, Refused, StoreError
 from kiwi_rag.formats import path_of
-from kiwi_rag.model import Passage, RefusedHit, SearchResult, StoredItem
+from kiwi_rag.model import ItemState, Passage, RefusedHit, SearchResult, StoredItem
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.search.asked import Asked, Key
 from kiwi_rag.search.fuse import Scored
@@ -100,7 +100,7 @@ class Verifier:
             self._refuse(winner, error, asked)
         return None
 
-    async def result(self, hit: VerifiedHit, duplicates: Sequence[str] = ()) -> SearchResult:
+    async def result(self, hit: VerifiedHit, duplicates: Sequence[str], state: ItemState) -> SearchResult:
         """Return a hit as it is shown, with the tiers that hold the same, and those that it shadows."""
         winner, stored, signed = hit.group.winner, hit.item.stored, hit.item.verified.statement
         root = self._asked[hit.tier].tier.root
@@ -122,6 +122,7 @@ class Verifier:
             private=stored.private,
             duplicates=tuple(duplicates[:MAX_NAMED]),
             more_duplicates=max(len(duplicates) - MAX_NAMED, 0),
+            state=state,
         )
 
     def failures(self) -> int:

@@ -7,6 +7,7 @@ user accepts what the registry says now.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from kiwi_rag.witness.memory import ACCEPT, Identity, SeenVersion
 MAX_VERSIONS = 200_000
 MAX_VERSIONS_OF_AN_ITEM = 64
 MAX_NOTICES = 10_000
+MAX_YANKS = 100_000
 SUFFIX = ".sqlite3"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS registry (
@@ -46,6 +48,12 @@ CREATE TABLE IF NOT EXISTS notices (
     overruled INTEGER NOT NULL, PRIMARY KEY (key_id, status)
 ) STRICT;
 """
+
+_YANKS = """
+CREATE TABLE IF NOT EXISTS yanks (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE) STRICT
+"""
+"""Digests of every version that the registry says was yanked: a copy of one may be in a local tier, never seen at the
+registry. A file of before has no such table, and ``user_version`` 0: what was yanked before is asked for once."""
 
 _COLUMNS = {
     "registry": {"name", "place", "head_seq", "head_hash", "signers_seq", "asked_at"},
@@ -135,11 +143,27 @@ class RegistryMemory:
                 for k, p, s, at, r, o in found
             ]
 
+    def knows_yanks(self) -> bool:
+        """Whether all that was yanked up to the head is remembered, not only what this user had seen."""
+        if not self.path.exists():
+            return False
+        with self._connected() as connection:
+            return bool(connection.execute("PRAGMA user_version").fetchone()[0])
+
+    def yanked(self, digests: Sequence[str]) -> frozenset[str]:
+        """Return which of some digests are of versions that were yanked."""
+        sql = (
+            "SELECT value FROM json_each(?) WHERE value IN (SELECT digest FROM yanks) "
+            "OR value IN (SELECT digest FROM versions WHERE yanked)"
+        )
+        with self._connected() as connection:
+            return frozenset(row[0] for row in connection.execute(sql, [json.dumps(list(digests))]))
+
     def remember_news(self, head: AuditHead, news: News, at: datetime) -> None:
         """Remember a head that was followed, and what was yanked and who lost trust up to it.
 
-        A head moves forward alone. Of what was yanked only what this user has seen counts: a registry cannot push out
-        what is remembered.
+        A head moves forward alone. What was yanked is kept apart from the versions that this user has seen: a registry
+        cannot push out what is remembered of those.
 
         Raises
         ------
@@ -151,6 +175,7 @@ class RegistryMemory:
             connection.executemany(
                 "UPDATE versions SET yanked = 1 WHERE digest = ?", [(digest,) for digest in news.yanked]
             )
+            _keep_yanks(connection, news.yanked)
             connection.executemany(
                 "INSERT INTO notices (key_id, status, principal, since, reason, overruled) VALUES (?, ?, ?, ?, ?, 0) "
                 "ON CONFLICT (key_id, status) DO NOTHING",
@@ -183,6 +208,7 @@ class RegistryMemory:
         """Begin anew with what the registry says now: this head, and no versions. Keys that lost trust stay lost."""
         with self._writing() as connection:
             connection.execute("DELETE FROM versions")
+            _forget_yanks(connection)
             connection.execute(
                 "UPDATE registry SET head_seq = ?, head_hash = ?, signers_seq = 0", [head.seq, head.hash]
             )
@@ -190,6 +216,7 @@ class RegistryMemory:
     def forget(self, ref: ItemRef) -> int:
         """Forget the versions of one item; return how many were remembered."""
         with self._writing() as connection:
+            _forget_yanks(connection)
             sql = "DELETE FROM versions WHERE item_type = ? AND folded_id = ?"
             return connection.execute(sql, ref.key).rowcount
 
@@ -238,6 +265,7 @@ class RegistryMemory:
         with self._translated(), new_file(self.path) as draft:
             with closing(connect(draft, wal=False)) as connection:
                 connection.executescript(_SCHEMA)
+                connection.execute(_YANKS)
                 connection.execute(
                     "INSERT INTO registry VALUES (?, ?, 0, ?, 0, '', 1)",
                     [self._expected.name, self._expected.place, GENESIS],
@@ -259,7 +287,7 @@ class RegistryMemory:
         try:
             with self._lock, self._translated():
                 if self._connection is None:
-                    self._connection = connect(self.path, wal=False, prepare=_check_tables)
+                    self._connection = connect(self.path, wal=False, prepare=_prepare)
                 yield self._connection
         except (ValueError, TypeError, OverflowError) as error:
             raise _damaged(self.path, error) from error
@@ -277,6 +305,20 @@ def notices_below(folder: Path) -> Sequence[KeyNotice]:
         with closing(memory):
             found += memory.notices()
     return found
+
+
+def yanked_below(folder: Path, digests: Sequence[str]) -> frozenset[str]:
+    """Return which of some digests are of versions that were yanked, as the registries below `folder` said."""
+    found: frozenset[str] = frozenset()
+    for memory in remembered(folder) if digests else ():
+        with closing(memory):
+            found |= memory.yanked(digests)
+    return found
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    _check_tables(connection)
+    connection.execute(_YANKS)
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
@@ -315,6 +357,18 @@ def _keep_version(connection: sqlite3.Connection, ref: ItemRef, seen: SeenVersio
         "ORDER BY id DESC LIMIT -1 OFFSET ?)",
         [*ref.key, MAX_VERSIONS_OF_AN_ITEM],
     )
+
+
+def _keep_yanks(connection: sqlite3.Connection, digests: Iterable[str]) -> None:
+    connection.executemany("INSERT OR IGNORE INTO yanks (digest) VALUES (?)", [(digest,) for digest in digests])
+    connection.execute("DELETE FROM yanks WHERE id <= (SELECT max(id) FROM yanks) - ?", [MAX_YANKS])
+    connection.execute("PRAGMA user_version = 1")
+
+
+def _forget_yanks(connection: sqlite3.Connection) -> None:
+    """Forget what was yanked; the registry is asked for all of it at the next contact."""
+    connection.execute("DELETE FROM yanks")
+    connection.execute("PRAGMA user_version = 0")
 
 
 def _damaged(path: Path, error: Exception) -> MemoryDamaged:

@@ -66,8 +66,11 @@ class RegistryWatch:
         """
         known, number = self.memory.head(), self.memory.newest_number()
         since = 0 if fully else self.memory.signers_seq()
-        news = await self._news(known.seq, since)
+        # Without a known head, too, the registry is to say what was yanked; nothing can be by its first record.
+        news = await self._news(known.seq or 1, since)
         head = memory.follow(known, news)
+        if known.seq and not self.memory.knows_yanks():
+            news = replace(news, yanked=(await self._news(1, head.seq)).yanked)
         if self._is_worth_writing(known, news, fully):
             await asyncio.to_thread(self.memory.remember_news, head, news, self._now())
         return Look(self, number, tuple(self.memory.notices()))
@@ -124,7 +127,8 @@ class RegistryWatch:
     def _is_worth_writing(self, known: AuditHead, news: News, fully: bool) -> bool:
         told = {(n.key_id, n.status) for n in news.notices} - {(n.key_id, n.status) for n in self.memory.notices()}
         asked = self.memory.asked_at()
-        return news.head != known or bool(told) or asked is None or fully or self._now() - asked > NOTE_AFTER
+        due = asked is None or self._now() - asked > NOTE_AFTER or not self.memory.knows_yanks()
+        return news.head != known or bool(told) or fully or due
 
 
 @dataclass(slots=True)

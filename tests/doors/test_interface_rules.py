@@ -135,3 +135,131 @@ def test_the_registrys_newest_records_are_shown_and_read_like_text(ready: Kiwi):
     text = ready.run("audit", "show", "--tier", "registry").stdout
     assert "by: " in text
     assert not set("[]{}'\"") & set(text)
+
+
+EDITED = "The cluster never sleeps."
+
+
+def edited(user: Kiwi) -> str:
+    """Add a note, and edit its file; return the path."""
+    path = user.write("knowledge/acme/note.md", note())
+    user.run("add", str(path))
+    assert "✓ ada@acme.example" in user.run("search", "staging shrinks to one node").stdout
+    path.write_text("# Another heading\n\n" * 4 + note(extra=EDITED))
+    return str(path)
+
+
+def test_a_hit_whose_file_was_edited_says_changed_and_shows_what_was_signed(ready: Kiwi):
+    path = edited(ready)
+    search = ("search", "staging shrinks to one node")
+    (hit,) = ready.json(*search)["hits"]
+    assert (hit["verified"], hit["changed"], hit["yanked"]) == (False, True, False)
+    assert "It wakes at seven." in hit["text"]
+    (line,) = ready.run(*search, "--format", "jsonl").stdout.splitlines()
+    assert json.loads(line)["changed"] is True
+    text = ready.run(*search).stdout
+    assert "✓" not in text
+    assert "changed ada@acme.example" in text
+    assert f"changed: {path} was edited since it was indexed: kiwi add {path} --bump patch" in text
+    assert f"{path}:" not in text.replace(f"{path} was", "")
+    assert "changed" in ready.run(*search, "--format", "md").stdout
+    address = ready.run(*search, "--format", "paths").stdout.strip()
+    shown = ready.run("show", address)
+    assert "It wakes at seven." in shown.stdout
+    for output in (text, shown.stdout):
+        assert EDITED not in output
+
+
+def test_show_get_and_verify_say_changed_as_well(ready: Kiwi):
+    path = edited(ready)
+    shown = ready.run("show", "acme/note")
+    assert "✓" not in shown.stderr
+    assert "ada@acme.example, changed" in shown.stderr
+    assert f"warning: {path} was edited since" in shown.stderr
+    row = ready.json("show", "acme/note")
+    assert (row["verified"], row["changed"], EDITED in row["content"]) == (False, True, False)
+    (row,) = ready.json("verify", expect=3)
+    assert (row["state"], "was edited since" in row["reason"]) == ("changed", True)
+    assert "✗ project  knowledge:acme/note@1.0.0  changed" in ready.run("verify", expect=3).stdout
+    ready.run("get", "acme/note@project", "--to", "user")
+    assert EDITED not in (ready.home / ".ai/knowledge/acme/note.md").read_text()
+    other = ready.at(ready.home / "other")
+    other.run("init")
+    (ready.home / ".ai/knowledge/acme/note.md").write_text(note(extra=EDITED))
+    got = json.loads(other.run("get", "acme/note@user", "--json").stdout)
+    assert (got["verified"], got["changed"]) == (False, True)
+    assert "It wakes at seven." in (other.cwd / ".ai/knowledge/acme/note.md").read_text()
+
+
+def test_a_file_that_is_gone_is_changed_and_one_that_is_back_is_verified(ready: Kiwi):
+    path = ready.write("knowledge/acme/note.md", note())
+    ready.run("add", str(path))
+    path.unlink()
+    text = ready.run("search", "staging").stdout
+    assert f"changed: {path} cannot be read" in text
+    assert "✓" not in text
+    path.write_text(note())
+    (hit,) = ready.json("search", "staging")["hits"]
+    assert (hit["verified"], hit["changed"], hit["path"]) == (True, False, str(path))
+
+
+def assert_yanked(user: Kiwi) -> None:
+    """Every command says that the local copy's version was yanked."""
+    search = ("search", "staging shrinks to one node", "--source", "local")
+    (hit,) = user.json(*search)["hits"]
+    assert (hit["verified"], hit["changed"], hit["yanked"]) == (False, False, True)
+    text = user.run(*search).stdout
+    assert "✓" not in text
+    assert "yanked ada@acme.example" in text
+    assert "kiwi show knowledge:acme/note@1.0.0@registry says why" in text
+    shown = user.run("show", "acme/note@project")
+    assert "✓" not in shown.stderr
+    assert "warning: knowledge:acme/note@1.0.0 was yanked" in shown.stderr
+    assert user.json("show", "acme/note@project")["yanked"] is True
+    (row,) = user.json("verify", expect=3)
+    assert row["state"] == "yanked"
+    assert "0 verified, 0 changed, 1 yanked, 0 refused" in user.run("verify", expect=3).stderr
+
+
+@pytest.fixture
+def shared(ready: Kiwi) -> Kiwi:
+    """A user whose note is in a project and in a registry that keeps running."""
+    ready.extra["OWNER_URL"] = ready.run("registry", "start").stdout.strip()
+    ready.run("add", str(ready.write("knowledge/acme/note.md", note())))
+    ready.run("publish", "--all")
+    return ready
+
+
+def teammate(user: Kiwi, name: str) -> Kiwi:
+    """Somebody with a copy of the project, who trusts the same signer and has met no registry."""
+    other = Kiwi(user.home.parent / f"{name}-home", user.home.parent / f"{name}-project")
+    other.home.mkdir()
+    other.cwd.mkdir()
+    other.run("init")
+    for row in user.json("trust", "list"):
+        other.run("trust", "add", row["public_key"], "--principal", row["principal"])
+    for file in (user.cwd / ".ai/knowledge/acme").iterdir():
+        other.write(f"knowledge/acme/{file.name}", file.read_bytes())
+    other.run("index")
+    return other
+
+
+def test_a_yanked_version_says_so_where_only_a_local_copy_is_left(shared: Kiwi):
+    early, late = teammate(shared, "early"), teammate(shared, "late")
+    url = {"KIWI_REGISTRY_URL": shared.extra["OWNER_URL"]}
+    at_registry = ("search", "something else entirely", "--source", "registry")
+    early.extra.update(url)
+    early.run("verify")  # knows the registry, and never saw the note there
+    shared.run("yank", "acme/note@1.0.0", "--reason", "wrong hour", "--yes")
+    assert_yanked(shared)
+    for other in (early, late):
+        (hit,) = other.json("search", "staging shrinks to one node", "--source", "local")["hits"]
+        assert hit["yanked"] is False  # nobody has told yet
+        other.extra.update(url)
+        other.run(*at_registry, expect=None)
+        assert_yanked(other)
+        assert "wrong hour" in other.run("show", "acme/note@1.0.0@registry").stderr
+        other.extra.clear()  # and it stays known without the registry
+        assert other.json("search", "staging shrinks to one node", "--source", "local")["hits"][0]["yanked"] is True
+    shared.run("add", str(shared.write("knowledge/acme/note.md", note("1.1.0"))))
+    assert shared.json("search", "staging", "--source", "local")["hits"][0]["yanked"] is False

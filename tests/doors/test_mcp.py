@@ -373,3 +373,32 @@ def test_a_cancelled_search_is_not_answered_and_the_next_one_is(talking) -> None
         assert "result" not in answer
         answer = json.loads(talking.stdout.readline())
     assert answer["result"]["structuredContent"]["hits"]
+
+
+async def test_a_changed_and_a_yanked_item_say_so(ready: Kiwi) -> None:
+    """In text and structured content, of a search and of one item; a prompt of a yanked one is refused."""
+    path = ready.write("knowledge/acme/note.md", note())
+    ready.run("add", str(path))
+    ready.run("registry", "start")
+    ready.run("publish", "--all")
+    path.write_text(note(extra="The cluster never sleeps."))
+    asked = {"query": "staging shrinks to one node", "source": "project"}
+    async with connected(ready) as client:
+        found = await client.call_tool("kiwi_search", asked)
+        item = await client.call_tool("kiwi_get", {"ref": "knowledge:acme/note@project"})
+        for result, data in ((found, found.structured_content["hits"][0]), (item, item.structured_content)):
+            assert (data["verified"], data["changed"], data["yanked"]) == (False, True, False)
+            assert "signed by ada@acme.example, changed ·" in result.content[0].text
+            assert "this is the text that was signed" in result.content[0].text
+            assert "It wakes at seven." in result.content[0].text
+            assert "never sleeps" not in result.content[0].text
+        path.write_text(note())
+        ready.run("yank", "acme/note@1.0.0", "--yes")
+        found = await client.call_tool("kiwi_search", asked)
+        item = await client.call_tool("kiwi_get", {"ref": "knowledge:acme/note@project"})
+        there = await client.call_tool("kiwi_get", {"ref": "knowledge:acme/note@1.0.0@registry"})
+        told = found.structured_content["hits"][0]
+        for result, data in ((found, told), (item, item.structured_content), (there, there.structured_content)):
+            assert (data["verified"], data["changed"], data["yanked"]) == (False, False, True)
+            assert "signed by ada@acme.example, yanked ·" in result.content[0].text
+            assert "Yanked: this version was taken back." in result.content[0].text

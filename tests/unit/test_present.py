@@ -15,6 +15,7 @@ from kiwi_rag.model import (
     Explanation,
     Finding,
     FusionWeights,
+    ItemState,
     Passage,
     RefusedHit,
     SearchQuery,
@@ -45,6 +46,7 @@ HIT = SearchResult(
     path=".ai/directives/acme/deploy.md",
 )  # fmt: skip
 OK = TierOutcome("project", "ok", 0.01, 3, "exact")
+CHANGED, YANKED = ItemState(changed="x.md was edited since"), ItemState(yanked=True)
 DEAD = TierOutcome("registry", "error", 1.25, 0, "", RegistryUnreachable("no route", hint="start it").as_dict())
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\u202egnp.exe\u202c\x9b31m\rgone\x00"
 
@@ -264,3 +266,48 @@ def test_styles_are_told_what_a_text_is() -> None:
     assert "<id>acme/deploy@1.2.0</id>" in styled
     assert "<ok>✓ ada@acme</ok>" in styled
     assert "<bad>shadows registry!eve</bad>" in styled
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (CHANGED, ["changed"]),
+        (YANKED, ["yanked"]),
+        (ItemState("x.md was edited since", yanked=True), ["yanked", "changed"]),
+    ],
+)
+def test_a_hit_that_is_not_as_it_was_signed_has_no_check_mark_anywhere(state: ItemState, words: list[str]) -> None:
+    shown = reply(replace(HIT, state=state))
+    row = present.reply_json(shown)["hits"][0]
+    assert row["verified"] is False
+    assert [word for word in ("yanked", "changed") if row[word]] == words
+    page = present.hits_page(shown, 0, 5, 1000, len)
+    assert [word for word in ("yanked", "changed") if page.data["hits"][0][word]] == words
+    for text in (present.hits_text(shown), present.hits_markdown(shown), page.text):
+        assert "✓" not in text
+        assert all(word in text for word in words)
+    assert present.state_json(ItemState()) == {"verified": True, "changed": False, "yanked": False}
+    assert "✓" in present.hits_text(reply(HIT))
+
+
+def test_the_place_of_a_changed_hit_is_its_address_and_not_a_line_of_the_file() -> None:
+    assert present.place(HIT) == ".ai/directives/acme/deploy.md:12"
+    assert present.place(replace(HIT, state=YANKED)) == ".ai/directives/acme/deploy.md:12"
+    assert present.place(replace(HIT, state=CHANGED)) == "directive:acme/deploy@1.2.0@project:12"
+
+
+@pytest.mark.parametrize(
+    ("details", "shown"),
+    [
+        ({}, ""),
+        ({"policy": "project", "findings": ["a.b", "c"]}, "policy: project; findings: a.b, c"),
+        ({"findings": [], "by": None, "known": True, "count": 3}, "findings: none; by: none; known: yes; count: 3"),
+        ({"signer": {"key": "ab", "kinds": ["x", "y"]}}, "signer: (key: ab, kinds: x, y)"),
+        ('{"by": "ada", "reason": ""}', "by: ada; reason: none"),
+        ("no json", "no json"),
+        ("[1, 2]", "1, 2"),
+    ],
+)
+def test_details_of_the_audit_log_read_like_text(details: object, shown: str) -> None:
+    record = {"seq": 1, "at": "2026", "event": "admitted", "ref": "x", "digest": "ab" * 32, "details": details}
+    assert present.audit_line(record) == f"1  2026  admitted  x  {'ab' * 8}  {shown}".rstrip()

@@ -95,6 +95,37 @@ def test_only_what_was_seen_is_remembered_as_yanked(made: RegistryMemory) -> Non
     assert (key, kept.version, kept.yanked) == (X.key, "1.0.0", True)
 
 
+def test_every_yank_is_remembered_apart_from_the_versions_that_were_seen(made: RegistryMemory) -> None:
+    assert memory_file.yanked_below(made.path.parent, [digest(1)]) == frozenset()
+    assert not made.knows_yanks()
+    made.remember_news(head(1), told([], digest(1), digest(2)), NOW)
+    made.remember_versions([(X, SeenVersion("1.0.0", digest(3), "k", yanked=True))])
+    asked = [digest(number) for number in range(5)]
+    assert memory_file.yanked_below(made.path.parent, asked) == {digest(1), digest(2), digest(3)}
+    assert made.knows_yanks()
+    assert list(made.items()) == [X.key]
+
+
+@pytest.mark.parametrize("forget", [lambda made: made.accept(head(2)), lambda made: made.forget(X)])
+def test_what_was_yanked_is_asked_for_again_after_something_was_accepted(made: RegistryMemory, forget: object) -> None:
+    made.remember_news(head(1), told([], digest(1)), NOW)
+    forget(made)  # type: ignore[operator]
+    assert not made.knows_yanks()
+    assert made.yanked([digest(1)]) == frozenset()
+
+
+def test_a_memory_made_before_yanks_were_kept_still_serves(made: RegistryMemory) -> None:
+    made.remember_news(head(3), told([notice()]), NOW)
+    made.close()
+    with sqlite3.connect(made.path) as connection:
+        connection.execute("DROP TABLE yanks")
+        connection.execute("PRAGMA user_version = 0")
+    connection.close()
+    assert (made.head(), list(made.notices()), made.knows_yanks()) == (head(3), [notice()], False)
+    made.remember_news(head(3), told([], digest(1)), NOW)
+    assert made.yanked([digest(1)]) == {digest(1)}
+
+
 def test_accepting_forgets_versions_and_keeps_revocations(made: RegistryMemory) -> None:
     made.remember_news(head(5), told([notice()]), NOW)
     made.remember_versions([(X, SeenVersion("1.0.0", digest(1), "k"))])

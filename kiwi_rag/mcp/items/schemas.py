@@ -90,6 +90,8 @@ _CITED: dict[str, Schema] = {
     "signer": STRING,
     "key_id": STRING,
     "verified": BOOLEAN,
+    "changed": BOOLEAN,
+    "yanked": BOOLEAN,
     "digest": STRING,
 }
 """By what an item is cited, in a hit and on its own."""

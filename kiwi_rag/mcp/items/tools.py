@@ -19,11 +19,11 @@ from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.passages import estimate_tokens
 from kiwi_rag.refs import ItemType, check_item_id
 from kiwi_rag.resident import calls, place
-from kiwi_rag.services import as_set, find_item, standing
+from kiwi_rag.services import as_set, find_item, item_state, standing
 
 if TYPE_CHECKING:
     from kiwi_rag.app import App
-    from kiwi_rag.model import SearchReply
+    from kiwi_rag.model import ItemState, SearchReply
     from kiwi_rag.search.verify import VerifiedItem
 
 MAX_HITS = 200
@@ -94,8 +94,9 @@ async def _get(house: House, given: Mapping[str, Any], _tell: Tell) -> Answer:
     begin = position(given["continuation"], digest)
     text, end = present.content_page(content, begin, given["max_tokens"], estimate_tokens)
     on = continuation(end, digest) if end is not None else None
-    data = {**_described(tier.name, item), "content": text, "continuation": on}
-    return Answer(_item_text(data, begin), data)
+    state = await item_state(tier, item)
+    data = {**_described(tier.name, item, state), "content": text, "continuation": on}
+    return Answer(_item_text(data, begin, state), data)
 
 
 def _address_of(ref: str) -> str:
@@ -104,7 +105,7 @@ def _address_of(ref: str) -> str:
     return f"{rest.replace('/', ':', 1)}@{tier}" if ref.startswith("kiwi://") else ref
 
 
-def _described(tier: str, item: VerifiedItem) -> dict[str, Any]:
+def _described(tier: str, item: VerifiedItem, state: ItemState) -> dict[str, Any]:
     signed, signer = item.verified.statement, item.verified.signer
     metadata = dict(signed.metadata)
     return {
@@ -115,7 +116,7 @@ def _described(tier: str, item: VerifiedItem) -> dict[str, Any]:
         "tier": tier,
         "signer": signer.principal,
         "key_id": signer.key_id,
-        "verified": True,
+        **present.state_json(state),
         "digest": item.stored.digest,
         "signed_at": signed.signed_at.isoformat(),
         "private": item.stored.private,
@@ -126,11 +127,13 @@ def _described(tier: str, item: VerifiedItem) -> dict[str, Any]:
     }
 
 
-def _item_text(data: Mapping[str, Any], begin: int) -> str:
-    lines = [f"{data['ref']} · {data['tier']} · signed by {present.safe(data['signer'])} ✓ · digest {data['digest']}"]
+def _item_text(data: Mapping[str, Any], begin: int, state: ItemState) -> str:
+    signer = present.signed_by(data["signer"], state)
+    lines = [f"{data['ref']} · {data['tier']} · signed by {signer} · digest {data['digest']}"]
+    lines += present.agents_state_lines(state)
     told = [] if begin else [*map(_input_text, data["inputs"]), *map(_permission_text, data["permissions"])]
     if "yanked_at" in data:
-        lines.append(f"Taken back on {data['yanked_at']}.")
+        lines.append(f"Yanked on {data['yanked_at']}.")
         told.append(f"Reason: {data['yank_reason']}")
     lines += [present.delimited("\n".join(told))] if told else []
     lines.append(present.delimited(data["content"]))
