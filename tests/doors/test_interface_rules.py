@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
+import click
 import pytest
 
+import kiwi_rag.cli
 from tests.doors.conftest import Kiwi, note
 
 
@@ -21,6 +24,23 @@ def test_global_options_may_stand_after_the_command(ready: Kiwi):
     assert ready.run("verify").stderr
     assert ready.run("verify", "--quiet").stderr == ready.run("verify", "-q").stderr == ""
     assert ready.run("search", "--", "--json", "staging").stdout.startswith(" 1. acme/note")
+
+
+def test_every_command_takes_the_global_options():
+    def below(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+        yield path, command
+        for name, one in getattr(command, "commands", {}).items():
+            yield from below(one, f"{path} {name}")
+
+    context = click.Context(kiwi_rag.cli.kiwi)
+    roots = {name: kiwi_rag.cli.kiwi.get_command(context, name) for name in kiwi_rag.cli.kiwi.list_commands(context)}
+    found = [one for name, root in roots.items() if root for one in below(root, name)]
+    assert len(found) > 50
+    for path, command in found:
+        options = [name for parameter in command.params for name in parameter.opts]
+        assert {"--json", "--quiet", "-q", "--verbose", "-v", "--project"} <= set(options), path
+        assert len(options) == len(set(options)), path
+        assert "Data and errors as JSON" not in command.get_help(click.Context(command)), path
 
 
 def test_errors_follow_a_json_option_after_the_command(ready: Kiwi):
