@@ -87,7 +87,7 @@ class Witness(Protocol):
         ...
 
 
-Yanked = Callable[[Sequence[str]], frozenset[str]]
+YankLookup = Callable[[Sequence[str]], frozenset[str]]
 """Returns which of some digests are of versions that were yanked, as far as this user knows. Blocking, short."""
 
 
@@ -115,7 +115,7 @@ class Tier(Generic[StoreT_co]):
     audit: AuditLog
     root: Path | None = None
     witness: Witness | None = None
-    yanked: Yanked = none_yanked
+    yanked: YankLookup = none_yanked
 
 
 def tier_names(source: str) -> Sequence[str]:

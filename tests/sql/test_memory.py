@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -198,6 +199,25 @@ async def test_a_yank_is_learned_by_looking_and_cannot_be_undone(
     as_owner(connection, "update kiwi.item_versions set yanked_at = null")
     with pytest.raises(YankUndone):
         await see(watch, store)
+
+
+async def test_every_yank_is_learned_at_the_first_contact_and_once_by_a_memory_that_kept_none(
+    watch: RegistryWatch, store: RegistryVectorStore
+) -> None:
+    await publish(store, "1.0.0")
+    stored = await store.get(X)
+    assert stored is not None
+    await store.delete(X)
+    assert watch.memory.seen(X) == {}
+    await watch.look()
+    assert watch.memory.yanked([stored.digest, "0" * 64]) == {stored.digest}
+    watch.memory.close()
+    with closing(sqlite3.connect(watch.memory.path)) as before:  # as an earlier state of Kiwi made it
+        before.executescript("DROP TABLE yanks; PRAGMA user_version = 0")
+    await publish(store, "2.0.0")
+    await watch.look()
+    assert watch.memory.yanked([stored.digest]) == {stored.digest}
+    assert watch.memory.knows_yanks()
 
 
 async def test_a_revocation_explains_an_older_version(watch: RegistryWatch, store: RegistryVectorStore) -> None:
