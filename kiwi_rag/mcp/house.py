@@ -27,6 +27,7 @@ _USED_BY_CALLS = (
     "kiwi_rag.search.lookup",
     "kiwi_rag.stores.local",
     "kiwi_rag.validation.manager",
+    "kiwi_rag.witness.memory_file",
     "rfc8785",
 )
 
