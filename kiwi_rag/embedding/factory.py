@@ -85,9 +85,8 @@ def _servers(
 ) -> EmbeddingProvider:
     """Return the first server's provider; where others stand in for it, or it goes by another name, a list of one."""
     from kiwi_rag.embedding.failover import FailoverEmbeddingProvider
-    from kiwi_rag.embedding.prices import parse_prices
     from kiwi_rag.embedding.remote import Limits
-    from kiwi_rag.embedding.usage import UsageLog
+    from kiwi_rag.embedding.usage import UsageLog, parse_prices
 
     usage = UsageLog(cache_dir / "usage.jsonl", parse_prices(options.prices))
     limits = Limits(options.batch_texts, options.batch_tokens)

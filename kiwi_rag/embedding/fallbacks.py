@@ -27,7 +27,7 @@ class ServerOptions:
 
     ``fallbacks`` and ``fallback_keys`` are as in `parse_fallbacks`; ``identity`` is a name of one's own for the model
     that all of them serve; ``batch_texts`` and ``batch_tokens`` are what one request may hold, 0 for the provider's
-    own; ``prices`` is as in `kiwi_rag.embedding.prices.parse_prices`.
+    own; ``prices`` is as in `kiwi_rag.embedding.usage.parse_prices`.
     """
 
     fallbacks: str = ""

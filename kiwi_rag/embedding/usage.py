@@ -1,7 +1,8 @@
-"""What remote embedding costs: one JSON line a call, appended whole, by any number of processes.
+"""What remote embedding costs: one JSON line a call, appended whole by any number of processes, added up by day.
 
 A line holds counts, seconds, money and names: no text, no key, and of the server host and port alone. A full file is
-moved aside and numbered, as ``usage.jsonl.1`` and on; the oldest is dropped.
+moved aside and numbered, as ``usage.jsonl.1`` and on; the oldest is dropped. List prices are in ``prices.json`` beside
+this module, with their source and the day they were read; a setting overrides them.
 """
 
 from __future__ import annotations
@@ -9,20 +10,24 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import math
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
-from kiwi_rag.embedding.prices import list_prices
+from kiwi_rag.errors import UsageError
 
 _log = logging.getLogger(__name__)
 
 MAX_BYTES = 4 << 20
 """Size of a file from which it is moved aside: about 20,000 calls."""
 OLDER_FILES = 4
+_PRICES = Path(__file__).with_name("prices.json")
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -84,7 +89,7 @@ class UsageLog:
         """Return what `call` cost in US dollars, None where that is not known."""
         price = self._prices.get(call.model)
         if price is None:
-            price = 0.0 if call.provider == "ollama" else list_prices().get(call.model)
+            price = 0.0 if call.provider == "ollama" else _list_prices().get(call.model)
         if price == 0.0:
             return 0.0
         return None if price is None or call.tokens is None else price * call.tokens / 1e6
@@ -126,3 +131,111 @@ def _locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def parse_prices(text: str) -> Mapping[str, float]:
+    """Return US dollars a million tokens by model name, from ``MODEL=PRICE``, several with commas between.
+
+    Raises
+    ------
+    UsageError
+        If an entry is not of that form, or a price is no amount of money.
+    """
+    return dict(_price(entry.strip()) for entry in text.split(",") if entry.strip())
+
+
+def _price(entry: str) -> tuple[str, float]:
+    model, _, amount = (part.strip() for part in entry.rpartition("="))
+    with suppress(ValueError):
+        if model and 0 <= float(amount) < math.inf:
+            return model, float(amount)
+    raise UsageError(f"embedding_prices: {entry!r} is not MODEL=PRICE", hint="for example my-model=0.02,other=0")
+
+
+def _list_prices() -> Mapping[str, float]:
+    prices: Mapping[str, float] = json.loads(_PRICES.read_text(encoding="utf-8"))["usd_per_million_tokens"]
+    return prices
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """What was asked of one model on one day (UTC).
+
+    ``tokens`` and ``cost_usd`` add up what is known; ``tokens_unknown`` and ``cost_unknown`` count the calls that are
+    not in them. Seconds are of the calls that succeeded, 0 where none did.
+    """
+
+    day: date
+    provider: str
+    model: str
+    calls: int
+    texts: int
+    tokens: int
+    tokens_unknown: int
+    cost_usd: float
+    cost_unknown: int
+    p50_seconds: float
+    p95_seconds: float
+    failures: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row, JSON-ready."""
+        return asdict(self) | {"day": self.day.isoformat()}
+
+
+def usage_rows(path: Path, since: date | None = None) -> Sequence[UsageRow]:
+    """Return the rows of the log at `path` and of those moved aside, by day, provider and model.
+
+    Lines that are no record of a call, such as half a line from a disk that was full, are left out.
+    """
+    calls: dict[tuple[date, str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for call in _calls(path):
+        if since is None or call["day"] >= since:
+            calls[call["day"], call["provider"], call["model"]].append(call)
+    return [_row(*key, calls[key]) for key in sorted(calls)]
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest of `values` that `share` of them do not exceed (nearest rank); 0 where there are none."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
+
+
+def _row(day: date, provider: str, model: str, calls: Sequence[Mapping[str, Any]]) -> UsageRow:
+    good = [call for call in calls if call["outcome"] == "ok"]
+    seconds, tokens, costs = (
+        [call[name] for call in good if call[name] is not None] for name in ("seconds", "tokens", "cost_usd")
+    )
+    return UsageRow(
+        day, provider, model, len(calls), sum(call["texts"] for call in good),
+        sum(tokens), len(good) - len(tokens), sum(costs), len(good) - len(costs),
+        percentile(seconds, 0.5), percentile(seconds, 0.95), len(calls) - len(good),
+    )  # fmt: skip
+
+
+def _calls(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield every call once. The newest file comes first: one moved aside meanwhile is met twice, and not missed."""
+    seen: set[int] = set()
+    for name in files(path):
+        with suppress(OSError), name.open("rb") as file:
+            inode = os.fstat(file.fileno()).st_ino
+            if inode not in seen:
+                seen.add(inode)
+                yield from filter(None, map(_parsed, file))
+
+
+_NUMBER = int | float
+_FIELDS: Mapping[str, Any] = {
+    "provider": str, "model": str, "outcome": str, "texts": int, "seconds": _NUMBER,
+    "tokens": int | None, "cost_usd": _NUMBER | None,
+}  # fmt: skip
+
+
+def _parsed(line: bytes) -> Mapping[str, Any] | None:
+    try:
+        call = json.loads(line)
+        day = datetime.fromisoformat(call["at"]).date()
+        whole = all(isinstance(call[name], kind) for name, kind in _FIELDS.items())
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return {**call, "day": day} if whole else None
