@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from kiwi_rag.errors import RegistryError
 from kiwi_rag.refs import ItemRef, ItemType
@@ -13,7 +13,28 @@ from kiwi_rag.registry import rows
 from kiwi_rag.registry.calls import Caller, Row
 from kiwi_rag.signing.trust import Signer, SignerStatus
 
-_AUDIT_TEXTS = ("at", "event", "ref", "digest", "key_id", "details", "previous_hash", "hash")
+
+class _AuditRecord(NamedTuple):
+    seq: int
+    at: str
+    event: str
+    ref: str
+    digest: str
+    key_id: str
+    details: str
+    previous_hash: str
+    hash: str
+
+
+class _SignerRow(NamedTuple):
+    principal: str
+    public_key: str
+    item_patterns: list[str]
+    item_types: list[str]
+    valid_after: Any
+    valid_before: Any
+    status: str
+    status_changed_at: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +124,23 @@ async def audit_records(caller: Caller, since: int, limit: int) -> Sequence[dict
     found = await caller.rows("audit_records", {"since": since, "max_count": limit})
     with rows.readable("audit record"):
         for row in found:
-            rows.typed(row, int, "seq")
-            rows.typed(row, str, *_AUDIT_TEXTS)
+            rows.columns(_AuditRecord, row)
     return found
 
 
 @rows.readable("signer")
 def _signer(row: Row) -> EnrolledSigner:
-    rows.typed(row, str, "principal", "public_key", "status")
-    rows.typed(row, list, "item_patterns", "item_types")
+    found = rows.columns(_SignerRow, row)
     signer = Signer(
-        row["principal"],
-        bytes.fromhex(row["public_key"]),
-        tuple(map(rows.text, row["item_patterns"])),
-        tuple(ItemType(name) for name in row["item_types"]),
-        rows.moment(row["valid_after"]),
-        rows.moment(row["valid_before"]),
-        SignerStatus(row["status"]),
+        found.principal,
+        bytes.fromhex(found.public_key),
+        tuple(found.item_patterns),
+        tuple(ItemType(name) for name in found.item_types),
+        rows.moment(found.valid_after),
+        rows.moment(found.valid_before),
+        SignerStatus(found.status),
     )
-    changed = rows.moment(row["status_changed_at"])
+    changed = rows.moment(found.status_changed_at)
     if changed is None:
         raise RegistryError("the registry gave a signer without the time of its status")
     return EnrolledSigner(signer, changed)

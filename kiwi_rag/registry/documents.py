@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kiwi_rag.errors import KiwiError, RegistryError
 from kiwi_rag.lexical import bm25_weights
@@ -16,7 +16,6 @@ from kiwi_rag.model import (
     Envelope,
     Filters,
     ItemScores,
-    Passage,
     RefusedHit,
     StoredItem,
     StoreQuery,
@@ -32,8 +31,56 @@ if TYPE_CHECKING:
 
     from kiwi_rag.registry.calls import Caller, Row
 
-_TEXTS = ("path", "digest", "content_sha256")
-_SCORES = ("cosine", "bm25", "best_cosine", "first_cosine", "centroid_cosine", "best_bm25", "item_bm25")
+
+class _Found(NamedTuple):
+    path: str
+    digest: str
+    content_sha256: str
+    key_id: str
+    kind: str
+    metadata: dict[str, Any]
+    signed_at: Any
+
+
+class _Scores(NamedTuple):
+    cosine: float
+    bm25: float
+    best_cosine: float
+    first_cosine: float
+    centroid_cosine: float
+    best_bm25: float
+    item_bm25: float
+
+
+class _Document(NamedTuple):
+    path: str
+    digest: str
+    content_sha256: str
+    passages: int
+    envelope: Any
+
+
+class _Listed(NamedTuple):
+    path: str
+    digest: str
+    content_sha256: str
+    rules: str
+    key_id: str
+    passages: int
+
+
+class _Status(NamedTuple):
+    documents: int
+    passages: int
+    fingerprint: str | None
+    audience: str | None
+    file_types: dict[str, int]
+    last_received_at: Any
+
+
+class _Receipt(NamedTuple):
+    digest: str
+    known: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +129,7 @@ def receipt(answer: Mapping[str, Any]) -> bool:
     if "code" in answer:
         raise refusal(str(answer["code"]), str(answer.get("message") or ""), str(answer.get("hint") or ""))
     with rows.readable("receipt"):
-        rows.typed(answer, str, "digest")
-        return rows.truth(answer["known"])
+        return rows.columns(_Receipt, answer).known
 
 
 async def delete_document(caller: Caller, workspace: str, path: str) -> bool:
@@ -168,10 +214,7 @@ async def document_status(caller: Caller, workspace: str) -> Mapping[str, Any]:
     """
     told = rows.told(await caller.value("document_status", {"workspace": workspace}))
     with rows.readable("status of a workspace"):
-        rows.typed(told, int, "documents", "passages")
-        rows.typed(told, str | None, "fingerprint", "audience")
-        rows.typed(told["file_types"], int, *told["file_types"])
-        rows.moment(told["last_received_at"])
+        rows.moment(rows.columns(_Status, told).last_received_at)
     return told
 
 
@@ -194,41 +237,33 @@ def filter_object(filters: Filters) -> dict[str, Any]:
 
 @rows.readable("passage of a document")
 def _candidate(row: Row) -> Candidate:
-    rows.typed(row, int, "ordinal", "start_line", "end_line")
-    rows.typed(row, str, "text", "context", "kind", "key_id", *_TEXTS)
-    rows.typed(row, list, "heading")
-    rows.typed(row, int | float, *_SCORES)  # over the API a whole number comes as one
-    rows.typed(row, Mapping, "metadata")
-    heading = tuple(map(rows.text, row["heading"]))
-    lines = row["start_line"], row["end_line"]
-    cosine, words, *whole = (float(row[name]) for name in _SCORES)
+    found, scores = rows.columns(_Found, row), rows.columns(_Scores, row)
     return Candidate(
         ref=_named(row),
-        digest=row["digest"],
-        content_sha256=row["content_sha256"],
-        passage=Passage(row["ordinal"], row["text"], row["context"], heading, *lines, row["kind"]),
-        cosine=cosine,
-        bm25=words,
-        metadata=row["metadata"],
-        key_id=row["key_id"],
+        digest=found.digest,
+        content_sha256=found.content_sha256,
+        passage=rows.columns(rows.PassageRow, row).passage(found.kind),
+        cosine=scores.cosine,
+        bm25=scores.bm25,
+        metadata=found.metadata,
+        key_id=found.key_id,
         signed_at=_moment(row, "signed_at"),
-        item=ItemScores(*whole),
+        item=ItemScores(*scores[2:]),
     )
 
 
 @rows.readable("document")
 def _stored(row: Row) -> StoredItem:
-    rows.typed(row, str, *_TEXTS)
-    rows.typed(row, int, "passages")
+    found, ref = rows.columns(_Document, row), _named(row)
     return StoredItem(
-        ref=_named(row),
-        envelope=_envelope(row["envelope"]),
-        digest=row["digest"],
-        content_sha256=row["content_sha256"],
+        ref=ref,
+        envelope=_envelope(found.envelope),
+        digest=found.digest,
+        content_sha256=found.content_sha256,
         admitted_at=_moment(row, "received_at"),
         policy="shared",
-        path=row["path"],
-        passages=row["passages"],
+        path=ref.item_id,
+        passages=found.passages,
     )
 
 
@@ -242,10 +277,7 @@ def _stored_or_problem(row: Row) -> StoredItem:
 
 @rows.readable("document")
 def _row(row: Row) -> DocumentRow:
-    rows.typed(row, str, "rules", "key_id", *_TEXTS)
-    rows.typed(row, int, "passages")
-    texts = {name: row[name] for name in (*_TEXTS, "rules", "key_id")}
-    return DocumentRow(**texts, passages=row["passages"], signed_at=_moment(row, "signed_at"))
+    return DocumentRow(*rows.columns(_Listed, row), signed_at=_moment(row, "signed_at"))
 
 
 def _envelope(document: object) -> Envelope:

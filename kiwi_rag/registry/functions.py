@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kiwi_rag.lexical import bm25_weights
 from kiwi_rag.model import Candidates, CollectionStatistics, Envelope, Filters, StoredItem, StoreQuery, Visibility
@@ -28,6 +28,23 @@ class VersionRow:
     content_sha256: str
     key_id: str
     yanked: bool
+
+
+class _Receipt(NamedTuple):
+    digest: str
+    audit_head: str
+    visibility: str
+    sequence: int
+    known: bool
+    opened: bool
+
+
+class _Version(NamedTuple):
+    version: str
+    digest: str
+    content_sha256: str
+    key_id: str
+    yanked_at: Any
 
 
 async def publish_item(caller: Caller, envelope: Envelope, visibility: Visibility | None = None) -> Mapping[str, Any]:
@@ -58,9 +75,7 @@ def receipt(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     if "code" in answer:
         raise refusal(str(answer["code"]), str(answer.get("message") or ""), str(answer.get("hint") or ""))
     with rows.readable("receipt"):
-        rows.typed(answer, str, "digest", "audit_head", "visibility")
-        rows.typed(answer, int, "sequence")
-        rows.typed(answer, bool, "known", "opened")
+        rows.columns(_Receipt, answer)
     return answer
 
 
@@ -133,11 +148,9 @@ async def registry_news(caller: Caller, known_seq: int, signers_since: int, name
 
 @rows.readable("version")
 def _version(ref: ItemRef, row: Row) -> VersionRow:
-    rows.typed(row, str, "version", "digest", "content_sha256", "key_id")
-    named = ItemRef(ref.item_type, ref.item_id, row["version"])
-    return VersionRow(
-        named, row["digest"], row["content_sha256"], row["key_id"], rows.moment(row["yanked_at"]) is not None
-    )
+    version = rows.columns(_Version, row)
+    ref = ItemRef(ref.item_type, ref.item_id, version.version)
+    return VersionRow(ref, *version[1:4], yanked=rows.moment(version.yanked_at) is not None)
 
 
 def _named(ref: ItemRef) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kiwi_rag.errors import RegistryError
 from kiwi_rag.model import EmbeddingRecord, Envelope, Passage
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 ClaimState = Literal["claimed", "busy", "later", "done"]
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """A model's collection: ``active``, ``building`` or ``superseded``; items in it, waiting, and refused of these."""
 
     fingerprint: str
@@ -48,6 +47,23 @@ class IndexedItem:
     digest: str
     received_at: datetime
     envelope: Envelope
+
+
+class _Claim(NamedTuple):
+    state: ClaimState
+
+
+class _Indexed(NamedTuple):
+    digest: str
+    envelope: Any
+    received_at: Any
+
+
+class _Stored(NamedTuple):
+    embedding: str
+    terms: list[str]
+    frequencies: list[int]
+    length: int
 
 
 async def store_passages(caller: Caller, records: Sequence[EmbeddingRecord]) -> int:
@@ -86,8 +102,7 @@ async def claim_item(
     arguments = {"which_digest": digest, "model_fingerprint": fingerprint, "patient": patient}
     told = rows.told(await caller.value("claim_item", arguments))
     with rows.readable("claim"):
-        rows.typed(told, str, "state")
-        return told["state"], rows.moment(told.get("received_at"))
+        return rows.columns(_Claim, told).state, rows.moment(told.get("received_at"))
 
 
 async def set_back_item(caller: Caller, digest: str, problem: str) -> None:
@@ -104,9 +119,7 @@ async def finish_collection(caller: Caller, fingerprint: str, *, insist: bool = 
     """Make a model's collection the active one if nothing waits for it; return its progress either way."""
     told = rows.told(await caller.value("finish_collection", {"model_fingerprint": fingerprint, "insist": insist}))
     with rows.readable("state of a collection"):
-        rows.typed(told, str, "fingerprint", "state")
-        rows.typed(told, int, "passages", "items", "waiting", "refused")
-        return Progress(**{name: told[name] for name in Progress.__slots__})
+        return rows.columns(Progress, told)
 
 
 async def drop_collection(caller: Caller, fingerprint: str, limit: int) -> int:
@@ -146,22 +159,18 @@ async def read_passages(caller: Caller, digest: str, fingerprint: str) -> Sequen
 
 @rows.readable("indexed item")
 def _indexed(row: Row) -> IndexedItem:
-    rows.typed(row, str, "digest")
-    received = rows.moment(row["received_at"])
+    found = rows.columns(_Indexed, row)
+    received = rows.moment(found.received_at)
     if received is None:
         raise RegistryError("the registry gave an item without a time of arrival")
-    return IndexedItem(row["digest"], received, dsse.decode(row["envelope"]))
+    return IndexedItem(found.digest, received, dsse.decode(found.envelope))
 
 
 @rows.readable("stored passage")
 def _stored(row: Row) -> StoredPassage:
     import numpy as np
 
-    rows.typed(row, int, "ordinal", "start_line", "end_line", "length")
-    rows.typed(row, str, "text", "context", "embedding")
-    rows.typed(row, list, "heading", "terms", "frequencies")
-    passage = Passage(
-        row["ordinal"], row["text"], row["context"], tuple(row["heading"]), row["start_line"], row["end_line"]
-    )
-    vector = np.array(row["embedding"].strip("[]").split(","), dtype=np.float32)
-    return StoredPassage(passage, dict(zip(row["terms"], row["frequencies"], strict=False)), row["length"], vector)
+    found = rows.columns(_Stored, row)
+    vector = np.array(found.embedding.strip("[]").split(","), dtype=np.float32)
+    terms = dict(zip(found.terms, found.frequencies, strict=False))
+    return StoredPassage(rows.columns(rows.PassageRow, row).passage(), terms, found.length, vector)

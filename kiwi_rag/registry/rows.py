@@ -1,12 +1,20 @@
-"""Rows of the registry's functions → Kiwi's records, and back."""
+"""Rows of the registry's functions → Kiwi's records, and back.
+
+What a registry gives is read strictly: a named tuple says which columns a row has and of which types, pydantic checks
+them without converting anything (a whole number passes for a float, as over JSON), and a row that differs is an error
+of the registry. Columns that a later registry adds are left out. pydantic costs a tenth of a second to import, so only
+what talks to a registry may import this module.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from types import UnionType
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+from pydantic import ConfigDict, TypeAdapter
 
 from kiwi_rag.errors import EmbeddingError, InvalidItemId, KiwiError, RegistryError
 from kiwi_rag.lexical import term_frequencies
@@ -34,14 +42,99 @@ MAX_REASON = 300
 MAX_PLAN = 60
 MAX_VERSION = 256
 MAX_NEWS = 10_000
-_PASSAGE_COLUMNS: dict[type, tuple[str, ...]] = {
-    int: ("ordinal", "start_line", "end_line"),
-    str: ("text", "context", "digest", "content_sha256", "key_id"),
-    list: ("heading",),
-    Mapping: ("metadata",),
-}
 _UNIT_TOLERANCE = 1e-3
 NEVER = datetime.min.replace(tzinfo=UTC)
+_T = TypeVar("_T")
+_Row = TypeVar("_Row", bound=NamedTuple)
+
+
+class _Name(NamedTuple):
+    item_type: str
+    item_id: str
+    version: str
+
+
+class PassageRow(NamedTuple):
+    """What every row of a passage holds."""
+
+    ordinal: int
+    text: str
+    context: str
+    heading: list[str]
+    start_line: int
+    end_line: int
+
+    def passage(self, kind: str = "") -> Passage:
+        """Return the passage; `kind` is that of a document's section."""
+        lines = self.start_line, self.end_line
+        return Passage(self.ordinal, self.text, self.context, tuple(self.heading), *lines, kind)
+
+
+class _Found(NamedTuple):
+    """What a row of ``search_hybrid`` says of its item; scores are checked where tiers are merged."""
+
+    digest: str
+    content_sha256: str
+    key_id: str
+    metadata: dict[str, Any]
+    signed_at: Any
+    cosine: Any
+    bm25: Any
+    best_cosine: Any
+    first_cosine: Any
+    centroid_cosine: Any
+    best_bm25: Any
+    item_bm25: Any
+
+
+class _Item(NamedTuple):
+    digest: str
+    content_sha256: str
+    visibility: str
+    passages: int
+    envelope: Any
+    received_at: Any
+    yanked_at: Any
+    yank_reason: Any
+
+
+class _Statistics(NamedTuple):
+    passages: int
+    total_length: int
+    document_frequency: dict[str, int]
+    items: int
+
+
+class _VectorPlan(NamedTuple):
+    model: str
+    plan: str
+    due: bool
+
+
+class _Status(NamedTuple):
+    items: int
+    versions: int
+    signers: int
+    collections: dict[str, int]
+    audience: str | None
+    active_model: str | None
+
+
+class _VersionStatus(NamedTuple):
+    version: str
+    digest: str
+    signer_status: str
+    visibility: str
+    passages: int
+    yanked_at: Any
+
+
+class _LostSigner(NamedTuple):
+    key_id: str
+    principal: str
+    status: str
+    status_reason: str
+    status_changed_at: Any
 
 
 def vector_text(vector: Vector) -> str:
@@ -129,46 +222,45 @@ def readable(what: str) -> Iterator[None]:
         raise RegistryError(f"the registry gave what is no {what}: {type(error).__name__}") from error
 
 
-def typed(row: object, kind: type | UnionType, *columns: str) -> None:
-    """Return if every one of `columns` holds a `kind`; `readable` makes what is raised else an error of Kiwi's."""
-    if not isinstance(row, Mapping) or not all(_is(row[column], kind) for column in columns):
-        raise TypeError("a column holds another type than its own")
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind, config=ConfigDict(strict=True))
 
 
-def _is(value: object, kind: type | UnionType) -> bool:
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+def checked(kind: type[_T], value: object) -> _T:
+    """Return `value` if it is a `kind` throughout; `readable` makes what is raised else an error of the registry."""
+    read: _T = _adapter(cast("Any", kind)).validate_python(value)
+    return read
+
+
+def columns(kind: type[_Row], row: Mapping[str, Any]) -> _Row:
+    """Return the columns of `row` that `kind` names, each of its type; else as `checked`."""
+    read: _Row = _adapter(kind).validate_python({name: row[name] for name in kind._fields})
+    return read
 
 
 @readable("object")
 def told(answer: object) -> dict[str, Any]:
-    """Return the object that a function gave, as a mapping."""
-    if not isinstance(answer, Mapping):
-        raise TypeError("no object")
-    return dict(answer)
+    """Return the object that a function gave."""
+    return checked(dict, answer)
 
 
 @readable("number")
 def number(answer: object) -> int:
     """Return the number that a function gave."""
-    if not isinstance(answer, int) or isinstance(answer, bool):
-        raise TypeError("no number")
-    return answer
+    return checked(int, answer)
 
 
 @readable("yes or no")
 def truth(answer: object) -> bool:
     """Return the truth value that a function gave."""
-    if not isinstance(answer, bool):
-        raise TypeError("no truth value")
-    return answer
+    return checked(bool, answer)
 
 
 @readable("text")
 def text(answer: object) -> str:
     """Return the text that a function gave."""
-    if not isinstance(answer, str):
-        raise TypeError("no text")
-    return answer
+    return checked(str, answer)
 
 
 def candidates(found: Sequence[Mapping[str, Any]]) -> tuple[list[Candidate], list[RefusedHit]]:
@@ -199,24 +291,18 @@ def candidate(row: Mapping[str, Any]) -> Candidate:
     RegistryError
         When it is not one that a registry gives.
     """
-    for kind, columns in _PASSAGE_COLUMNS.items():
-        typed(row, kind, *columns)
-    passage = Passage(
-        row["ordinal"], row["text"], row["context"], tuple(row["heading"]), row["start_line"], row["end_line"]
-    )
+    found = columns(_Found, row)
     return Candidate(
         ref=_named(row),
-        digest=row["digest"],
-        content_sha256=row["content_sha256"],
-        passage=passage,
-        cosine=row["cosine"],
-        bm25=row["bm25"],
-        metadata=row["metadata"],
-        key_id=row["key_id"],
-        signed_at=moment(row["signed_at"]) or NEVER,
-        item=ItemScores(
-            row["best_cosine"], row["first_cosine"], row["centroid_cosine"], row["best_bm25"], row["item_bm25"]
-        ),
+        digest=found.digest,
+        content_sha256=found.content_sha256,
+        passage=columns(PassageRow, row).passage(),
+        cosine=found.cosine,
+        bm25=found.bm25,
+        metadata=found.metadata,
+        key_id=found.key_id,
+        signed_at=moment(found.signed_at) or NEVER,
+        item=ItemScores(found.best_cosine, found.first_cosine, found.centroid_cosine, found.best_bm25, found.item_bm25),
     )
 
 
@@ -229,22 +315,21 @@ def stored_item(row: Mapping[str, Any]) -> StoredItem:
     RegistryError
         When the row is not one that a registry gives; without a time of arrival a retired key could not be judged.
     """
-    received = moment(row["received_at"])
+    item = columns(_Item, row)
+    received = moment(item.received_at)
     if received is None:
         raise RegistryError("the registry gave an item without a time of arrival")
-    typed(row, str, "digest", "content_sha256", "visibility")
-    typed(row, int, "passages")
     return StoredItem(
         ref=_named(row),
-        envelope=dsse.decode(row["envelope"]),
-        digest=row["digest"],
-        content_sha256=row["content_sha256"],
+        envelope=dsse.decode(item.envelope),
+        digest=item.digest,
+        content_sha256=item.content_sha256,
         admitted_at=received,
         policy="registry",
-        passages=row["passages"],
-        yanked_at=moment(row["yanked_at"]),
-        yank_reason=" ".join(str(row["yank_reason"])[:MAX_REASON].split()),
-        private=row["visibility"] != "public",
+        passages=item.passages,
+        yanked_at=moment(item.yanked_at),
+        yank_reason=" ".join(str(item.yank_reason)[:MAX_REASON].split()),
+        private=item.visibility != "public",
     )
 
 
@@ -279,48 +364,38 @@ def _ref_of(row: Mapping[str, Any]) -> ItemRef:
 
 
 def _named(row: Mapping[str, Any]) -> ItemRef:
-    if not isinstance(row["version"], str) or len(row["version"]) > MAX_VERSION:
-        raise TypeError("a version is a short text")
-    return ItemRef(ItemType(row["item_type"]), check_item_id(row["item_id"]), row["version"])
+    name = columns(_Name, row)
+    if len(name.version) > MAX_VERSION:
+        raise ValueError("a version is a short text")
+    return ItemRef(ItemType(name.item_type), check_item_id(name.item_id), name.version)
 
 
 @readable("count of passages and terms")
 def statistics(answer: Mapping[str, Any]) -> CollectionStatistics:
     """Return the object of ``collection_statistics``."""
-    typed(answer, int, "passages", "items", "total_length")
-    typed(answer["document_frequency"], int, *answer["document_frequency"])
-    frequencies = dict(answer["document_frequency"])
-    return CollectionStatistics(answer["passages"], answer["total_length"], frequencies, answer["items"])
+    return CollectionStatistics(*columns(_Statistics, answer))
 
 
 @readable("list of similar terms")
-def vocabulary(answer: Mapping[str, Any]) -> Mapping[str, list[str]]:
+def vocabulary(answer: object) -> Mapping[str, list[str]]:
     """Return the object of ``similar_terms``."""
-    typed(answer, list, *answer)
-    if not all(isinstance(term, str) for found in answer.values() for term in found):
-        raise TypeError("a term is no text")
-    return dict(answer)
+    return checked(dict[str, list[str]], answer)
 
 
 @readable("status of a registry")
 def registry_status(answer: object) -> dict[str, Any]:
     """Return the object of ``registry_status``."""
     status = told(answer)
-    typed(status, int, "items", "versions", "signers")
-    typed(status["collections"], int, *status["collections"])
-    typed(status, str | None, "audience", "active_model")
+    columns(_Status, status)
     for plan in status.setdefault("vectors", []):  # a registry of before has none
-        typed(plan, str, "model", "plan")
-        typed(plan, bool, "due")
+        columns(_VectorPlan, plan)
     return status
 
 
 @readable("status of a version")
 def version_status(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a row of ``item_status``."""
-    typed(row, str, "version", "digest", "signer_status", "visibility")
-    typed(row, int, "passages")
-    moment(row["yanked_at"])
+    moment(columns(_VersionStatus, row).yanked_at)
     return row
 
 
@@ -341,14 +416,13 @@ def news(answer: object, name: str) -> News:
     return News(head_of(answer.get("audit_head")), answer.get("known_hash"), notices, tuple(yanked[:MAX_NEWS]))
 
 
-def _notice(row: object, name: str) -> KeyNotice:
-    if not isinstance(row, Mapping):
-        raise RegistryError("the registry gave a signer that is none")
-    texts = [row.get(field) for field in ("key_id", "principal", "status", "status_reason")]
-    since = moment(row.get("status_changed_at"))
-    if not all(isinstance(text, str) for text in texts) or not is_hash(texts[0]) or since is None:
-        raise RegistryError("the registry gave a signer that is none")
-    key_id, principal, status, reason = (" ".join(str(text)[:MAX_REASON].split()) for text in texts)
+@readable("signer")
+def _notice(row: Mapping[str, Any], name: str) -> KeyNotice:
+    signer = columns(_LostSigner, row)
+    since = moment(signer.status_changed_at)
+    if not is_hash(signer.key_id) or since is None:
+        raise ValueError("a signer has a key id and the time of its status")
+    key_id, principal, status, reason = (" ".join(text[:MAX_REASON].split()) for text in signer[:4])
     return KeyNotice(key_id, principal, _lost(status), since, reason, name)
 
 
