@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from kiwi_rag.errors import RegistryError
 from kiwi_rag.refs import ItemRef, ItemType
@@ -13,28 +13,8 @@ from kiwi_rag.registry import rows
 from kiwi_rag.registry.calls import Caller, Row
 from kiwi_rag.signing.trust import Signer, SignerStatus
 
-
-class _AuditRecord(NamedTuple):
-    seq: int
-    at: str
-    event: str
-    ref: str
-    digest: str
-    key_id: str
-    details: str
-    previous_hash: str
-    hash: str
-
-
-class _SignerRow(NamedTuple):
-    principal: str
-    public_key: str
-    item_patterns: list[str]
-    item_types: list[str]
-    valid_after: Any
-    valid_before: Any
-    status: str
-    status_changed_at: Any
+_AUDIT_RECORD = rows.Columns({int: "seq", str: "at event ref digest key_id details previous_hash hash"})
+_SIGNER = rows.Columns({str: "principal public_key status", list[str]: "item_patterns item_types"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,23 +104,23 @@ async def audit_records(caller: Caller, since: int, limit: int) -> Sequence[dict
     found = await caller.rows("audit_records", {"since": since, "max_count": limit})
     with rows.readable("audit record"):
         for row in found:
-            rows.columns(_AuditRecord, row)
+            _AUDIT_RECORD(row)
     return found
 
 
 @rows.readable("signer")
 def _signer(row: Row) -> EnrolledSigner:
-    found = rows.columns(_SignerRow, row)
+    _SIGNER(row)
     signer = Signer(
-        found.principal,
-        bytes.fromhex(found.public_key),
-        tuple(found.item_patterns),
-        tuple(ItemType(name) for name in found.item_types),
-        rows.moment(found.valid_after),
-        rows.moment(found.valid_before),
-        SignerStatus(found.status),
+        row["principal"],
+        bytes.fromhex(row["public_key"]),
+        tuple(row["item_patterns"]),
+        tuple(ItemType(name) for name in row["item_types"]),
+        rows.moment(row["valid_after"]),
+        rows.moment(row["valid_before"]),
+        SignerStatus(row["status"]),
     )
-    changed = rows.moment(found.status_changed_at)
+    changed = rows.moment(row["status_changed_at"])
     if changed is None:
         raise RegistryError("the registry gave a signer without the time of its status")
     return EnrolledSigner(signer, changed)

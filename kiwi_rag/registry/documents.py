@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.errors import KiwiError, RegistryError
 from kiwi_rag.lexical import bm25_weights
@@ -31,56 +31,13 @@ if TYPE_CHECKING:
 
     from kiwi_rag.registry.calls import Caller, Row
 
-
-class _Found(NamedTuple):
-    path: str
-    digest: str
-    content_sha256: str
-    key_id: str
-    kind: str
-    metadata: dict[str, Any]
-    signed_at: Any
-
-
-class _Scores(NamedTuple):
-    cosine: float
-    bm25: float
-    best_cosine: float
-    first_cosine: float
-    centroid_cosine: float
-    best_bm25: float
-    item_bm25: float
-
-
-class _Document(NamedTuple):
-    path: str
-    digest: str
-    content_sha256: str
-    passages: int
-    envelope: Any
-
-
-class _Listed(NamedTuple):
-    path: str
-    digest: str
-    content_sha256: str
-    rules: str
-    key_id: str
-    passages: int
-
-
-class _Status(NamedTuple):
-    documents: int
-    passages: int
-    fingerprint: str | None
-    audience: str | None
-    file_types: dict[str, int]
-    last_received_at: Any
-
-
-class _Receipt(NamedTuple):
-    digest: str
-    known: bool
+_SCORES = "cosine bm25 best_cosine first_cosine centroid_cosine best_bm25 item_bm25"
+_CANDIDATE = rows.Columns(rows.PASSAGE, rows.FOUND, {str: "path kind", float: _SCORES})
+_STORED = rows.Columns({str: "path digest content_sha256", int: "passages"})
+_LISTED = rows.Columns({str: "path digest content_sha256 rules key_id", int: "passages"})
+_STATUS = rows.Columns({int: "documents passages", str | None: "fingerprint audience", dict[str, int]: "file_types"})
+_NAME = rows.Columns({str: "path"})
+_RECEIPT = rows.Columns({str: "digest", bool: "known"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +86,7 @@ def receipt(answer: Mapping[str, Any]) -> bool:
     if "code" in answer:
         raise refusal(str(answer["code"]), str(answer.get("message") or ""), str(answer.get("hint") or ""))
     with rows.readable("receipt"):
-        return rows.columns(_Receipt, answer).known
+        return bool(_RECEIPT(answer)["known"])
 
 
 async def delete_document(caller: Caller, workspace: str, path: str) -> bool:
@@ -214,7 +171,8 @@ async def document_status(caller: Caller, workspace: str) -> Mapping[str, Any]:
     """
     told = rows.told(await caller.value("document_status", {"workspace": workspace}))
     with rows.readable("status of a workspace"):
-        rows.moment(rows.columns(_Status, told).last_received_at)
+        _STATUS(told)
+        rows.moment(told["last_received_at"])
     return told
 
 
@@ -237,33 +195,31 @@ def filter_object(filters: Filters) -> dict[str, Any]:
 
 @rows.readable("passage of a document")
 def _candidate(row: Row) -> Candidate:
-    found, scores = rows.columns(_Found, row), rows.columns(_Scores, row)
+    found = _CANDIDATE(row)
+    cosine, words, *whole = (found[name] for name in _SCORES.split())
     return Candidate(
-        ref=_named(row),
-        digest=found.digest,
-        content_sha256=found.content_sha256,
-        passage=rows.columns(rows.PassageRow, row).passage(found.kind),
-        cosine=scores.cosine,
-        bm25=scores.bm25,
-        metadata=found.metadata,
-        key_id=found.key_id,
+        ref=_named(found),
+        digest=found["digest"],
+        content_sha256=found["content_sha256"],
+        passage=rows.passage(found, found["kind"]),
+        cosine=cosine,
+        bm25=words,
+        metadata=found["metadata"],
+        key_id=found["key_id"],
         signed_at=_moment(row, "signed_at"),
-        item=ItemScores(*scores[2:]),
+        item=ItemScores(*whole),
     )
 
 
 @rows.readable("document")
 def _stored(row: Row) -> StoredItem:
-    found, ref = rows.columns(_Document, row), _named(row)
+    found = _STORED(row)
     return StoredItem(
-        ref=ref,
-        envelope=_envelope(found.envelope),
-        digest=found.digest,
-        content_sha256=found.content_sha256,
+        **found,
+        ref=_named(found),
+        envelope=_envelope(row["envelope"]),
         admitted_at=_moment(row, "received_at"),
         policy="shared",
-        path=ref.item_id,
-        passages=found.passages,
     )
 
 
@@ -277,7 +233,7 @@ def _stored_or_problem(row: Row) -> StoredItem:
 
 @rows.readable("document")
 def _row(row: Row) -> DocumentRow:
-    return DocumentRow(*rows.columns(_Listed, row), signed_at=_moment(row, "signed_at"))
+    return DocumentRow(**_LISTED(row), signed_at=_moment(row, "signed_at"))
 
 
 def _envelope(document: object) -> Envelope:
@@ -298,6 +254,6 @@ def _named(row: Row) -> ItemRef:
 def _ref_of(row: Row) -> ItemRef:
     """Return what a row that cannot be read is about, as far as it tells."""
     try:
-        return _named(row)
+        return _named(_NAME(row))
     except (KeyError, TypeError, ValueError, AttributeError, KiwiError):
         return ItemRef(ItemType.DOCUMENT, "unreadable")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from kiwi_rag.lexical import bm25_weights
 from kiwi_rag.model import Candidates, CollectionStatistics, Envelope, Filters, StoredItem, StoreQuery, Visibility
@@ -17,6 +17,9 @@ from kiwi_rag.registry.calls import Caller, Row
 from kiwi_rag.registry.driver_errors import refusal
 from kiwi_rag.registry.news import News
 from kiwi_rag.signing import dsse
+
+_RECEIPT = rows.Columns({str: "digest audit_head visibility", int: "sequence", bool: "known opened"})
+_VERSION = rows.Columns({str: "version digest content_sha256 key_id"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +31,6 @@ class VersionRow:
     content_sha256: str
     key_id: str
     yanked: bool
-
-
-class _Receipt(NamedTuple):
-    digest: str
-    audit_head: str
-    visibility: str
-    sequence: int
-    known: bool
-    opened: bool
-
-
-class _Version(NamedTuple):
-    version: str
-    digest: str
-    content_sha256: str
-    key_id: str
-    yanked_at: Any
 
 
 async def publish_item(caller: Caller, envelope: Envelope, visibility: Visibility | None = None) -> Mapping[str, Any]:
@@ -75,7 +61,7 @@ def receipt(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     if "code" in answer:
         raise refusal(str(answer["code"]), str(answer.get("message") or ""), str(answer.get("hint") or ""))
     with rows.readable("receipt"):
-        rows.columns(_Receipt, answer)
+        _RECEIPT(answer)
     return answer
 
 
@@ -148,9 +134,9 @@ async def registry_news(caller: Caller, known_seq: int, signers_since: int, name
 
 @rows.readable("version")
 def _version(ref: ItemRef, row: Row) -> VersionRow:
-    version = rows.columns(_Version, row)
-    ref = ItemRef(ref.item_type, ref.item_id, version.version)
-    return VersionRow(ref, *version[1:4], yanked=rows.moment(version.yanked_at) is not None)
+    found = _VERSION(row)
+    named = ItemRef(ref.item_type, ref.item_id, found.pop("version"))
+    return VersionRow(named, **found, yanked=rows.moment(row["yanked_at"]) is not None)
 
 
 def _named(ref: ItemRef) -> dict[str, Any]:

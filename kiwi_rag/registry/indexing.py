@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from kiwi_rag.errors import RegistryError
 from kiwi_rag.model import EmbeddingRecord, Envelope, Passage
@@ -17,9 +17,14 @@ if TYPE_CHECKING:
     from kiwi_rag.model import Vector
 
 ClaimState = Literal["claimed", "busy", "later", "done"]
+_CLAIM = rows.Columns({ClaimState: "state"})
+_PROGRESS = rows.Columns({str: "fingerprint state", int: "passages items waiting refused"})
+_INDEXED = rows.Columns({str: "digest"})
+_STORED = rows.Columns(rows.PASSAGE, {str: "embedding", list[str]: "terms", list[int]: "frequencies", int: "length"})
 
 
-class Progress(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Progress:
     """A model's collection: ``active``, ``building`` or ``superseded``; items in it, waiting, and refused of these."""
 
     fingerprint: str
@@ -47,23 +52,6 @@ class IndexedItem:
     digest: str
     received_at: datetime
     envelope: Envelope
-
-
-class _Claim(NamedTuple):
-    state: ClaimState
-
-
-class _Indexed(NamedTuple):
-    digest: str
-    envelope: Any
-    received_at: Any
-
-
-class _Stored(NamedTuple):
-    embedding: str
-    terms: list[str]
-    frequencies: list[int]
-    length: int
 
 
 async def store_passages(caller: Caller, records: Sequence[EmbeddingRecord]) -> int:
@@ -102,7 +90,7 @@ async def claim_item(
     arguments = {"which_digest": digest, "model_fingerprint": fingerprint, "patient": patient}
     told = rows.told(await caller.value("claim_item", arguments))
     with rows.readable("claim"):
-        return rows.columns(_Claim, told).state, rows.moment(told.get("received_at"))
+        return _CLAIM(told)["state"], rows.moment(told.get("received_at"))
 
 
 async def set_back_item(caller: Caller, digest: str, problem: str) -> None:
@@ -119,7 +107,7 @@ async def finish_collection(caller: Caller, fingerprint: str, *, insist: bool = 
     """Make a model's collection the active one if nothing waits for it; return its progress either way."""
     told = rows.told(await caller.value("finish_collection", {"model_fingerprint": fingerprint, "insist": insist}))
     with rows.readable("state of a collection"):
-        return rows.columns(Progress, told)
+        return Progress(**_PROGRESS(told))
 
 
 async def drop_collection(caller: Caller, fingerprint: str, limit: int) -> int:
@@ -159,18 +147,18 @@ async def read_passages(caller: Caller, digest: str, fingerprint: str) -> Sequen
 
 @rows.readable("indexed item")
 def _indexed(row: Row) -> IndexedItem:
-    found = rows.columns(_Indexed, row)
-    received = rows.moment(found.received_at)
+    _INDEXED(row)
+    received = rows.moment(row["received_at"])
     if received is None:
         raise RegistryError("the registry gave an item without a time of arrival")
-    return IndexedItem(found.digest, received, dsse.decode(found.envelope))
+    return IndexedItem(row["digest"], received, dsse.decode(row["envelope"]))
 
 
 @rows.readable("stored passage")
 def _stored(row: Row) -> StoredPassage:
     import numpy as np
 
-    found = rows.columns(_Stored, row)
-    vector = np.array(found.embedding.strip("[]").split(","), dtype=np.float32)
-    terms = dict(zip(found.terms, found.frequencies, strict=False))
-    return StoredPassage(rows.columns(rows.PassageRow, row).passage(), terms, found.length, vector)
+    found = _STORED(row)
+    vector = np.array(found["embedding"].strip("[]").split(","), dtype=np.float32)
+    terms = dict(zip(found["terms"], found["frequencies"], strict=False))
+    return StoredPassage(rows.passage(found), terms, found["length"], vector)

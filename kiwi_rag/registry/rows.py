@@ -1,9 +1,9 @@
 """Rows of the registry's functions → Kiwi's records, and back.
 
-What a registry gives is read strictly: a named tuple says which columns a row has and of which types, pydantic checks
-them without converting anything (a whole number passes for a float, as over JSON), and a row that differs is an error
-of the registry. Columns that a later registry adds are left out. pydantic costs a tenth of a second to import, so only
-what talks to a registry may import this module.
+What a registry gives is read strictly: `Columns` says which columns a row has and of which types, pydantic checks them
+and converts nothing (but a whole number passes for a float, as over JSON), and a row that differs is an error of the
+registry. Columns that a later registry adds are left out. pydantic costs a tenth of a second to import, so only what
+talks to a registry may import this module.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, TypeAdapter
+from typing_extensions import TypedDict  # pydantic refuses typing's before Python 3.12
 
 from kiwi_rag.errors import EmbeddingError, InvalidItemId, KiwiError, RegistryError
 from kiwi_rag.lexical import term_frequencies
@@ -44,97 +45,6 @@ MAX_VERSION = 256
 MAX_NEWS = 10_000
 _UNIT_TOLERANCE = 1e-3
 NEVER = datetime.min.replace(tzinfo=UTC)
-_T = TypeVar("_T")
-_Row = TypeVar("_Row", bound=NamedTuple)
-
-
-class _Name(NamedTuple):
-    item_type: str
-    item_id: str
-    version: str
-
-
-class PassageRow(NamedTuple):
-    """What every row of a passage holds."""
-
-    ordinal: int
-    text: str
-    context: str
-    heading: list[str]
-    start_line: int
-    end_line: int
-
-    def passage(self, kind: str = "") -> Passage:
-        """Return the passage; `kind` is that of a document's section."""
-        lines = self.start_line, self.end_line
-        return Passage(self.ordinal, self.text, self.context, tuple(self.heading), *lines, kind)
-
-
-class _Found(NamedTuple):
-    """What a row of ``search_hybrid`` says of its item; scores are checked where tiers are merged."""
-
-    digest: str
-    content_sha256: str
-    key_id: str
-    metadata: dict[str, Any]
-    signed_at: Any
-    cosine: Any
-    bm25: Any
-    best_cosine: Any
-    first_cosine: Any
-    centroid_cosine: Any
-    best_bm25: Any
-    item_bm25: Any
-
-
-class _Item(NamedTuple):
-    digest: str
-    content_sha256: str
-    visibility: str
-    passages: int
-    envelope: Any
-    received_at: Any
-    yanked_at: Any
-    yank_reason: Any
-
-
-class _Statistics(NamedTuple):
-    passages: int
-    total_length: int
-    document_frequency: dict[str, int]
-    items: int
-
-
-class _VectorPlan(NamedTuple):
-    model: str
-    plan: str
-    due: bool
-
-
-class _Status(NamedTuple):
-    items: int
-    versions: int
-    signers: int
-    collections: dict[str, int]
-    audience: str | None
-    active_model: str | None
-
-
-class _VersionStatus(NamedTuple):
-    version: str
-    digest: str
-    signer_status: str
-    visibility: str
-    passages: int
-    yanked_at: Any
-
-
-class _LostSigner(NamedTuple):
-    key_id: str
-    principal: str
-    status: str
-    status_reason: str
-    status_changed_at: Any
 
 
 def vector_text(vector: Vector) -> str:
@@ -227,40 +137,65 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind, config=ConfigDict(strict=True))
 
 
-def checked(kind: type[_T], value: object) -> _T:
-    """Return `value` if it is a `kind` throughout; `readable` makes what is raised else an error of the registry."""
-    read: _T = _adapter(cast("Any", kind)).validate_python(value)
-    return read
+class Columns:
+    """Which columns a row has, by type: ``Columns({int: "start_line end_line", list[str]: "heading"})``.
+
+    Called with a row it returns these columns, or raises what `readable` makes an error of the registry.
+    """
+
+    def __init__(self, *kinds: Mapping[Any, str]) -> None:
+        self._kinds = {name: kind for one in kinds for kind, names in one.items() for name in names.split()}
+
+    def __call__(self, row: object) -> dict[str, Any]:
+        found: dict[str, Any] = self._adapter.validate_python(row, strict=True)
+        return found
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        return TypeAdapter(TypedDict("Row", self._kinds))  # type: ignore[operator]
 
 
-def columns(kind: type[_Row], row: Mapping[str, Any]) -> _Row:
-    """Return the columns of `row` that `kind` names, each of its type; else as `checked`."""
-    read: _Row = _adapter(kind).validate_python({name: row[name] for name in kind._fields})
-    return read
+PASSAGE = {int: "ordinal start_line end_line", str: "text context", list[str]: "heading"}
+FOUND = {str: "digest content_sha256 key_id", dict[str, Any]: "metadata"}
+_NAME = {str: "item_type item_id version"}
+_ITEM_NAME = Columns(_NAME)
+_CANDIDATE = Columns(PASSAGE, FOUND, _NAME)
+_ITEM = Columns({str: "digest content_sha256 visibility", int: "passages"}, _NAME)
+_STATISTICS = Columns({int: "passages total_length items", dict[str, int]: "document_frequency"})
+_STATUS = Columns({int: "items versions signers", dict[str, int]: "collections", str | None: "audience active_model"})
+_VECTOR_PLAN = Columns({str: "model plan", bool: "due"})
+_VERSION_STATUS = Columns({str: "version digest signer_status visibility", int: "passages"})
+_LOST_SIGNER = Columns({str: "key_id principal status status_reason"})
 
 
 @readable("object")
 def told(answer: object) -> dict[str, Any]:
     """Return the object that a function gave."""
-    return checked(dict, answer)
+    return dict(_adapter(dict).validate_python(answer))
 
 
 @readable("number")
 def number(answer: object) -> int:
     """Return the number that a function gave."""
-    return checked(int, answer)
+    return int(_adapter(int).validate_python(answer))
 
 
 @readable("yes or no")
 def truth(answer: object) -> bool:
     """Return the truth value that a function gave."""
-    return checked(bool, answer)
+    return bool(_adapter(bool).validate_python(answer))
 
 
 @readable("text")
 def text(answer: object) -> str:
     """Return the text that a function gave."""
-    return checked(str, answer)
+    return str(_adapter(str).validate_python(answer))
+
+
+def passage(found: Mapping[str, Any], kind: str = "") -> Passage:
+    """Return the passage of a row with the columns of `PASSAGE`; `kind` is that of a document's section."""
+    lines = found["start_line"], found["end_line"]
+    return Passage(found["ordinal"], found["text"], found["context"], tuple(found["heading"]), *lines, kind)
 
 
 def candidates(found: Sequence[Mapping[str, Any]]) -> tuple[list[Candidate], list[RefusedHit]]:
@@ -291,18 +226,20 @@ def candidate(row: Mapping[str, Any]) -> Candidate:
     RegistryError
         When it is not one that a registry gives.
     """
-    found = columns(_Found, row)
+    found = _CANDIDATE(row)
     return Candidate(
-        ref=_named(row),
-        digest=found.digest,
-        content_sha256=found.content_sha256,
-        passage=columns(PassageRow, row).passage(),
-        cosine=found.cosine,
-        bm25=found.bm25,
-        metadata=found.metadata,
-        key_id=found.key_id,
-        signed_at=moment(found.signed_at) or NEVER,
-        item=ItemScores(found.best_cosine, found.first_cosine, found.centroid_cosine, found.best_bm25, found.item_bm25),
+        ref=_named(found),
+        digest=found["digest"],
+        content_sha256=found["content_sha256"],
+        passage=passage(found),
+        cosine=row["cosine"],
+        bm25=row["bm25"],
+        metadata=found["metadata"],
+        key_id=found["key_id"],
+        signed_at=moment(row["signed_at"]) or NEVER,
+        item=ItemScores(
+            row["best_cosine"], row["first_cosine"], row["centroid_cosine"], row["best_bm25"], row["item_bm25"]
+        ),
     )
 
 
@@ -315,21 +252,21 @@ def stored_item(row: Mapping[str, Any]) -> StoredItem:
     RegistryError
         When the row is not one that a registry gives; without a time of arrival a retired key could not be judged.
     """
-    item = columns(_Item, row)
-    received = moment(item.received_at)
+    received = moment(row["received_at"])
     if received is None:
         raise RegistryError("the registry gave an item without a time of arrival")
+    found = _ITEM(row)
     return StoredItem(
-        ref=_named(row),
-        envelope=dsse.decode(item.envelope),
-        digest=item.digest,
-        content_sha256=item.content_sha256,
+        ref=_named(found),
+        envelope=dsse.decode(row["envelope"]),
+        digest=found["digest"],
+        content_sha256=found["content_sha256"],
         admitted_at=received,
         policy="registry",
-        passages=item.passages,
-        yanked_at=moment(item.yanked_at),
-        yank_reason=" ".join(str(item.yank_reason)[:MAX_REASON].split()),
-        private=item.visibility != "public",
+        passages=found["passages"],
+        yanked_at=moment(row["yanked_at"]),
+        yank_reason=" ".join(str(row["yank_reason"])[:MAX_REASON].split()),
+        private=found["visibility"] != "public",
     )
 
 
@@ -358,44 +295,44 @@ def envelope(row: Mapping[str, Any]) -> Envelope:
 def _ref_of(row: Mapping[str, Any]) -> ItemRef:
     """Return what a row that cannot be read is about, as far as it tells."""
     try:
-        return _named(row)
+        return _named(_ITEM_NAME(row))
     except (KeyError, TypeError, ValueError, AttributeError, KiwiError):
         return ItemRef(ItemType.KNOWLEDGE, "unreadable")
 
 
-def _named(row: Mapping[str, Any]) -> ItemRef:
-    name = columns(_Name, row)
-    if len(name.version) > MAX_VERSION:
+def _named(found: Mapping[str, Any]) -> ItemRef:
+    if len(found["version"]) > MAX_VERSION:
         raise ValueError("a version is a short text")
-    return ItemRef(ItemType(name.item_type), check_item_id(name.item_id), name.version)
+    return ItemRef(ItemType(found["item_type"]), check_item_id(found["item_id"]), found["version"])
 
 
 @readable("count of passages and terms")
 def statistics(answer: Mapping[str, Any]) -> CollectionStatistics:
     """Return the object of ``collection_statistics``."""
-    return CollectionStatistics(*columns(_Statistics, answer))
+    return CollectionStatistics(**_STATISTICS(answer))
 
 
 @readable("list of similar terms")
 def vocabulary(answer: object) -> Mapping[str, list[str]]:
     """Return the object of ``similar_terms``."""
-    return checked(dict[str, list[str]], answer)
+    return dict(_adapter(dict[str, list[str]]).validate_python(answer))
 
 
 @readable("status of a registry")
 def registry_status(answer: object) -> dict[str, Any]:
     """Return the object of ``registry_status``."""
     status = told(answer)
-    columns(_Status, status)
+    _STATUS(status)
     for plan in status.setdefault("vectors", []):  # a registry of before has none
-        columns(_VectorPlan, plan)
+        _VECTOR_PLAN(plan)
     return status
 
 
 @readable("status of a version")
 def version_status(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a row of ``item_status``."""
-    moment(columns(_VersionStatus, row).yanked_at)
+    _VERSION_STATUS(row)
+    moment(row["yanked_at"])
     return row
 
 
@@ -418,11 +355,10 @@ def news(answer: object, name: str) -> News:
 
 @readable("signer")
 def _notice(row: Mapping[str, Any], name: str) -> KeyNotice:
-    signer = columns(_LostSigner, row)
-    since = moment(signer.status_changed_at)
-    if not is_hash(signer.key_id) or since is None:
+    key_id, principal, status, reason = (" ".join(text[:MAX_REASON].split()) for text in _LOST_SIGNER(row).values())
+    since = moment(row["status_changed_at"])
+    if not is_hash(row["key_id"]) or since is None:
         raise ValueError("a signer has a key id and the time of its status")
-    key_id, principal, status, reason = (" ".join(text[:MAX_REASON].split()) for text in signer[:4])
     return KeyNotice(key_id, principal, _lost(status), since, reason, name)
 
 
