@@ -17,7 +17,7 @@ from kiwi_rag.refs import ItemRef
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.trust import TrustPolicy, verify
-from kiwi_rag.signing.trust_file import write_atomically
+from kiwi_rag.storage.atomic import write_user_file
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.manager import ValidationManager
@@ -106,7 +106,7 @@ def raise_versions(
         if source.path.absolute() in named or not _is_signed(candidate, item, gate):
             planned.append((source.path, _raised(item, candidate.path, part)))
     for path, data in planned:
-        write_atomically(path, data)
+        write_user_file(path, data, keep_rights=True)
     return ready, refused
 
 
@@ -120,7 +120,7 @@ def _raised(item: Item, path: str, part: str) -> bytes:
 
 def write_signature(path: Path, envelope: Envelope) -> None:
     """Write ``<file>.sig``, wholly or not at all."""
-    write_atomically(side_path(path), statement.side_file(envelope))
+    write_user_file(side_path(path), statement.side_file(envelope))
 
 
 def place_item(ai_dir: Path, envelope: Envelope, *, overwrite: bool = False) -> SourceFile:
@@ -140,7 +140,7 @@ def place_item(ai_dir: Path, envelope: Envelope, *, overwrite: bool = False) -> 
         raise SourceUnreadable(f"{path} leaves {ai_dir} by a link", hint="remove the link")
     if path.exists() and not overwrite and read_source(path, ai_dir) != signed.content.encode():
         raise UsageError(f"{path} holds other content", hint="look at the difference, then use --force")
-    write_atomically(path, signed.content.encode())
+    write_user_file(path, signed.content.encode())
     write_signature(path, envelope)
     return SourceFile(path, ref.item_type, ref.item_id)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import ConfigError
+from kiwi_rag.storage.safe_open import NotRegularFile, read_regular
 
 PROJECT_FOLDER = ".ai"
 WORKSPACE_STORES = ("local", "qdrant", "registry")
@@ -261,13 +262,12 @@ def _from_file(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        if not path.is_file():
-            return {}
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1).decode()
+        text = read_regular(path, MAX_BYTES, follow_links=True)[0].decode()
         if len(text) > MAX_BYTES or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
             raise ConfigError(f"{path}: over 64 KiB, or holds YAML aliases")
         document = yaml.safe_load(text) or {}
+    except (FileNotFoundError, NotADirectoryError, NotRegularFile):
+        return {}
     except (yaml.YAMLError, OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read as YAML: {_reason(error)}") from None  # the cause quotes the file
     if not isinstance(document, dict):

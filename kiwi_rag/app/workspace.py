@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
@@ -16,6 +14,7 @@ from kiwi_rag.refs import ItemType
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.documents import Indexer
 from kiwi_rag.signing.trust import Signer, TrustPolicy
+from kiwi_rag.storage.atomic import create_file
 from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.policy import policy_of
 from kiwi_rag.workspace.commits import git_root
@@ -166,7 +165,7 @@ class Workspace:
             self._folder.mkdir(exist_ok=True)
             if not vectors.is_symlink():  # a link is refused where the store is opened
                 vectors.mkdir(exist_ok=True)
-                _write_new(vectors / ".gitignore")
+                create_file(vectors / ".gitignore", _IGNORE, mode=0o644)
         except OSError as error:
             raise StoreError(f"cannot make {self._folder}: {error.strerror}") from error
         if self._app.settings.workspace_store == "registry":
@@ -199,13 +198,3 @@ class Workspace:
 
         model = str(self._app.embed.fingerprint)
         return DocumentRegistryStore(self._app.transport(), self.place.name, fingerprint=model)
-
-
-def _write_new(path: Path) -> None:
-    """Write git's ignore file of an index, unless something is there: what is there may be a link to elsewhere."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-    except FileExistsError:
-        return
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(_IGNORE)

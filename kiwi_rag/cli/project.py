@@ -11,8 +11,9 @@ from kiwi_rag.cli.session import Session
 from kiwi_rag.config import PROJECT_FOLDER, home_of, process_environment
 from kiwi_rag.errors import StoreError, UsageError
 from kiwi_rag.refs import ITEM_TYPES
+from kiwi_rag.storage.atomic import create_file
 
-_IGNORE = "# The index is made from the signed files beside it; it never belongs in a repository.\nvectors/\n"
+_IGNORE = b"# The index is made from the signed files beside it; it never belongs in a repository.\nvectors/\n"
 
 
 @click.command(epilog="Example: kiwi init, or kiwi init ../service")
@@ -26,8 +27,7 @@ def init(session: Session, folder: Path) -> None:
     try:
         for item_type in ITEM_TYPES:
             (root / item_type.folder).mkdir(parents=True, exist_ok=True)
-        if not (root / ".gitignore").exists():
-            (root / ".gitignore").write_text(_IGNORE, encoding="utf-8")
+        create_file(root / ".gitignore", _IGNORE, mode=0o644)
     except OSError as error:
         raise StoreError(f"cannot make {root}: {error.strerror}") from error
     session.say(f"{root} is ready: directives/, scripts/, knowledge/")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import click
 
 from kiwi_rag.cli.session import DONE, Session
 from kiwi_rag.errors import KiwiError, UsageError
+from kiwi_rag.retry import wait_until
 
 if TYPE_CHECKING:
     from socket import socket
@@ -87,11 +87,8 @@ def _stop(session: Session) -> int:
         told = calls.call(str(folder), {"ask": protocol.STOP})
     except protocol.NotServed as reason:
         raise KiwiError(f"the service does not listen: {reason}", hint=_kill_hint(folder)) from None
-    deadline = time.monotonic() + _STOP_SECONDS
-    while listening.is_running(folder):
-        if time.monotonic() > deadline:
-            raise KiwiError("the service was told to end, and does not", hint=_kill_hint(folder))
-        time.sleep(0.05)
+    if not wait_until(lambda: not listening.is_running(folder), _STOP_SECONDS, pause=0.05):
+        raise KiwiError("the service was told to end, and does not", hint=_kill_hint(folder))
     session.say(f"the service has ended (process {told.get('pid')})")
     return DONE
 

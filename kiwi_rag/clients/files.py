@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import stat
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kiwi_rag.clients.refusals import ClientFileError, Malformed
 from kiwi_rag.model import sha256_hex
+from kiwi_rag.storage.atomic import atomic_write
+from kiwi_rag.storage.locks import acquire_lock
+from kiwi_rag.storage.safe_open import NotRegularFile, read_regular
 
 _BOM = b"\xef\xbb\xbf"
 _WAIT_SECONDS = 10
@@ -42,11 +43,7 @@ class ClientFile:
                 )
             if ".git" in real.parts:
                 raise ClientFileError(f"{path} leads into a repository's own files, to {real}", hint="remove the link")
-            if real.exists() and not real.is_file():
-                raise ClientFileError(f"{path} is not a file", hint="move it away, and run this again")
-            if real.exists() and real.stat().st_size > MAX_BYTES:
-                raise ClientFileError(f"{path} is over {MAX_BYTES >> 20} MB", hint="move it away, and run this again")
-            return cls(real, real.read_bytes() if real.exists() else None)
+            return cls(real, content(real))
 
     def text(self) -> str:
         """Return its text, without a byte order mark, lines ended as on Unix; empty where the file is not there.
@@ -77,14 +74,14 @@ class ClientFile:
             When it is read-only, when its folder is, or when somebody changed it since it was read.
         """
         with _explained("write", self.path):
-            if (self.path.read_bytes() if self.path.exists() else None) != self.data:
+            if content(self.path) != self.data:
                 raise ClientFileError(f"{self.path} was changed just now by somebody else", hint="run this again")
             if self.data is not None and not self.path.stat().st_mode & stat.S_IWUSR:
                 raise ClientFileError(f"{self.path} is read-only", hint=f"chmod u+w {self.path}, and run this again")
             if data is None:
                 self.path.unlink(missing_ok=True)
             else:
-                _replace(self.path, data, mode)
+                atomic_write(self.path, data, mode=mode, keep_rights=True)
 
     def _has_crlf(self) -> bool:
         lines = (self.data or b"").count(b"\n")
@@ -115,7 +112,7 @@ class Backups:
             if file.data is None:
                 place.unlink(missing_ok=True)
             else:
-                _replace(place, file.data, 0o600)
+                atomic_write(place, file.data, keep_rights=True)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -126,44 +123,31 @@ class Backups:
         ClientFileError
             When one has been at work for ten seconds.
         """
-        from filelock import FileLock, Timeout
-
-        lock = FileLock(self.folder / "setup.lock", timeout=_WAIT_SECONDS)
+        busy = ClientFileError("another setup is at work", hint="run this again when it is done")
         with _explained("write", self.folder):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            try:
-                lock.acquire()
-            except Timeout as error:
-                raise ClientFileError("another setup is at work", hint="run this again when it is done") from error
-        try:
+            lock = acquire_lock(self.folder / "setup.lock", _WAIT_SECONDS, lambda: busy)
+        with lock:
             yield
-        finally:
-            lock.release()
 
 
-def _replace(path: Path, data: bytes, mode: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    new = Path(name)
+def content(path: Path) -> bytes | None:
+    """Return a file's bytes, None where it is not there.
+
+    Raises
+    ------
+    ClientFileError
+        When it is no file, or too large.
+    """
     try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        _adopt(new, path, mode)
-        new.replace(path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
-
-
-def _adopt(new: Path, old: Path, mode: int) -> None:
-    """Give `new` the rights of `old`, and its owner: root must not take a user's files away by editing them."""
-    facts = old.stat() if old.exists() else None
-    new.chmod(stat.S_IMODE(facts.st_mode) if facts else mode)
-    if facts and hasattr(os, "chown"):
-        with contextlib.suppress(PermissionError):
-            os.chown(new, facts.st_uid, facts.st_gid)
+        data, _ = read_regular(path, MAX_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except NotRegularFile as error:
+        raise ClientFileError(f"{path} is not a file", hint="move it away, and run this again") from error
+    if len(data) > MAX_BYTES:
+        raise ClientFileError(f"{path} is over {MAX_BYTES >> 20} MB", hint="move it away, and run this again")
+    return data
 
 
 @contextlib.contextmanager

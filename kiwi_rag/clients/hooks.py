@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kiwi_rag.clients import hook_text
-from kiwi_rag.clients.files import ClientFile
+from kiwi_rag.clients.files import ClientFile, content
 from kiwi_rag.clients.git import HOOKS_PATH, Repository
 from kiwi_rag.clients.hook_places import FOLDER, HUSKY, active, every_place, place
-from kiwi_rag.clients.refusals import HooksRefused, Malformed
+from kiwi_rag.clients.refusals import ClientFileError, HooksRefused, Malformed
 
 _SET_BY_KIWI = "kiwi.setHooksPath"
 _HEAD = hook_text.HEAD.encode()
@@ -125,7 +125,9 @@ def _read(repository: Repository, path: Path) -> ClientFile:
         raise HooksRefused(f"{path} leads out of the repository", hint="put a file in the link's place")
     real = path.resolve()
     try:
-        return ClientFile(real, real.read_bytes() if real.exists() else None)
+        return ClientFile(real, content(real))
+    except ClientFileError as error:
+        raise HooksRefused(error.message, hint=error.hint) from error
     except OSError as error:
         raise HooksRefused(f"cannot read {path}: {error.strerror}", hint="check its owner and rights") from error
 

@@ -11,14 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from kiwi_rag.errors import ModelUnavailable
-
-_CHUNK = 1 << 20
+from kiwi_rag.storage.atomic import atomic_write
 
 
 def file_sha256(path: Path) -> str:
@@ -74,7 +71,7 @@ class Stamps:
     def _write(self, path: Path, stamp: dict[str, object]) -> None:
         # A stamp only saves time: where it cannot be written, the file is hashed again at the next start.
         try:
-            write_atomically(self._place(path), json.dumps(stamp).encode())
+            atomic_write(self._place(path), json.dumps(stamp).encode(), durable=False)
         except OSError:
             return
 
@@ -88,22 +85,3 @@ def _stamp(path: Path, digest: str) -> dict[str, object]:
         "inode": facts.st_ino,
         "sha256": digest,
     }
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` to `path` so that a reader, or a crash, sees the whole file or none of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as stream:
-        temporary = Path(stream.name)
-        try:
-            _write_through(stream.file, data)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-
-
-def _write_through(stream: IO[bytes], data: bytes) -> None:
-    stream.write(data)
-    stream.flush()
-    os.fsync(stream.fileno())

@@ -7,14 +7,13 @@ downloads, hashed while they arrive, and put in place only when their digest is 
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 from kiwi_rag.embedding.digests import digest_mismatch
 from kiwi_rag.errors import ModelUnavailable
+from kiwi_rag.storage.atomic import atomic_file
 
 HUB = "https://huggingface.co"
 REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
@@ -46,16 +45,10 @@ def download(name: str, expected: str, target: Path, base: str, progress: Downlo
     url = f"{base.rstrip('/')}/{REPOSITORY}/resolve/{REVISION}/{name}"
     if not url.startswith(("https://", "http://")):
         raise ModelUnavailable(f"the hub's address {base!r} is neither http:// nor https://")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{name}-")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            got = _fetch(url, name, stream, progress)
+    with atomic_file(target, durable=False) as stream:
+        got = _fetch(url, name, stream, progress)
         if got != expected:
             raise digest_mismatch(url, expected, got)
-        Path(temporary).replace(target)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 def _fetch(url: str, name: str, stream: IO[bytes], progress: DownloadProgress | None) -> str:

@@ -7,20 +7,19 @@ this module, with their source and the day they were read; a setting overrides t
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import math
-import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import UsageError
+from kiwi_rag.storage.json_lines import RotatingLines
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +27,6 @@ MAX_BYTES = 4 << 20
 """Size of a file from which it is moved aside: about 20,000 calls."""
 OLDER_FILES = 4
 _PRICES = Path(__file__).with_name("prices.json")
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +60,21 @@ class UsageLog:
     """
 
     def __init__(self, path: Path, prices: Mapping[str, float] | None = None, max_bytes: int = MAX_BYTES) -> None:
-        self._path = path
+        self._lines = usage_lines(path, max_bytes)
         self._prices = prices or {}
-        self._max_bytes = max_bytes
 
     def record(self, call: RemoteCall) -> None:
         """Append `call` with its time and cost; ``cost_usd`` is null where price or tokens are unknown.
 
-        One ``write`` to a file opened for appending, so that lines of several processes never mix. A log that
-        cannot be written is a warning, not an error: the vectors are there and paid for.
+        A log that cannot be written is a warning, not an error: the vectors are there and paid for.
         """
         entry = {"at": datetime.now(UTC).isoformat(), **asdict(call), "cost_usd": self.cost(call)}
         line = (json.dumps(entry) + "\n").encode()
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._make_room(len(line))
-            descriptor = os.open(self._path, _APPEND, 0o600)
-            try:
-                os.write(descriptor, line)
-            finally:
-                os.close(descriptor)
+            self._lines.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lines.append(line)
         except OSError as error:
-            _log.warning("the usage log %s cannot be written: %s", self._path, error)
+            _log.warning("the usage log %s cannot be written: %s", self._lines.path, error)
 
     def cost(self, call: RemoteCall) -> float | None:
         """Return what `call` cost in US dollars, None where that is not known."""
@@ -94,43 +85,10 @@ class UsageLog:
             return 0.0
         return None if price is None or call.tokens is None else price * call.tokens / 1e6
 
-    def _make_room(self, needed: int) -> None:
-        if self._size() + needed <= self._max_bytes:
-            return
-        with _locked(self._path.with_name(self._path.name + ".lock")):
-            if self._size() + needed > self._max_bytes:  # whoever held the lock before may have moved it
-                _move_aside(self._path)
 
-    def _size(self) -> int:
-        try:
-            return self._path.lstat().st_size
-        except FileNotFoundError:
-            return 0
-
-
-def files(path: Path) -> Iterator[Path]:
-    """Yield the files that the log at `path` may have, the newest first."""
-    return (_numbered(path, number) for number in range(OLDER_FILES + 1))
-
-
-def _numbered(path: Path, number: int) -> Path:
-    return path.with_name(f"{path.name}.{number}") if number else path
-
-
-def _move_aside(path: Path) -> None:
-    for number in range(OLDER_FILES - 1, -1, -1):
-        if (older := _numbered(path, number)).exists():
-            older.replace(_numbered(path, number + 1))
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def usage_lines(path: Path, max_bytes: int = MAX_BYTES) -> RotatingLines:
+    """Return the files of the log at `path`."""
+    return RotatingLines(path, max_bytes, OLDER_FILES)
 
 
 def parse_prices(text: str) -> Mapping[str, float]:
@@ -189,7 +147,8 @@ def usage_rows(path: Path, since: date | None = None) -> Sequence[UsageRow]:
     Lines that are no record of a call, such as half a line from a disk that was full, are left out.
     """
     calls: dict[tuple[date, str, str], list[Mapping[str, Any]]] = defaultdict(list)
-    for call in _calls(path):
+    lines = (line for data in usage_lines(path).contents() for line in data.splitlines())
+    for call in filter(None, map(_parsed, lines)):
         if since is None or call["day"] >= since:
             calls[call["day"], call["provider"], call["model"]].append(call)
     return [_row(*key, calls[key]) for key in sorted(calls)]
@@ -211,17 +170,6 @@ def _row(day: date, provider: str, model: str, calls: Sequence[Mapping[str, Any]
         sum(tokens), len(good) - len(tokens), sum(costs), len(good) - len(costs),
         percentile(seconds, 0.5), percentile(seconds, 0.95), len(calls) - len(good),
     )  # fmt: skip
-
-
-def _calls(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield every call once. The newest file comes first: one moved aside meanwhile is met twice, and not missed."""
-    seen: set[int] = set()
-    for name in files(path):
-        with suppress(OSError), name.open("rb") as file:
-            inode = os.fstat(file.fileno()).st_ino
-            if inode not in seen:
-                seen.add(inode)
-                yield from filter(None, map(_parsed, file))
 
 
 _NUMBER = int | float

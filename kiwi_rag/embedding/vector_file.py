@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sqlite3
-import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+from kiwi_rag.storage.atomic import create_file
+from kiwi_rag.storage.sqlite import connect, move_database_aside, result_code, transaction
 
 if TYPE_CHECKING:
     from kiwi_rag.model import Vector
@@ -24,7 +24,6 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 MAX_BYTES = 2 << 30
-_BUSY_SECONDS = 5.0
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_ERROR})
 _UNIT_TOLERANCE = 1e-3
 
@@ -96,7 +95,9 @@ class VectorFile:
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             _keep_private(self._path)
-            self._connection = _connect(self._path)
+            self._connection = connect(
+                self._path, synchronous="NORMAL", prepare=lambda connection: connection.execute(_SCHEMA)
+            )
         return self._connection
 
     def _drop_connection(self) -> None:
@@ -105,10 +106,7 @@ class VectorFile:
             self._connection = None
 
     def _move_aside(self) -> None:
-        aside = self._path.with_name(f"{self._path.name}.damaged-{time.time_ns()}")
-        self._path.replace(aside)
-        for suffix in ("-wal", "-shm"):
-            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+        aside = move_database_aside(self._path, "damaged")
         _log.warning("the embedding cache was damaged; it was moved to %s and begun anew", aside)
 
     def _warn(self, error: Exception) -> None:
@@ -124,28 +122,8 @@ def _keep_private(path: Path) -> None:
     would drop the locks that SQLite holds on it for another thread (sqlite.org/howtocorrupt.html, section 2.2).
     """
     with contextlib.suppress(OSError):  # SQLite says what is wrong with it, or reads what it may
-        if path.exists():
+        if not create_file(path):
             path.chmod(path.stat().st_mode & 0o600)
-            return
-        descriptor, fresh = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)  # of mode 0600
-        os.close(descriptor)
-        try:
-            os.link(fresh, path)  # unless another process was first, whose file it is then
-        finally:
-            Path(fresh).unlink()
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        # A power cut may cost the newest vectors, never the file: SQLite's documentation of WAL with NORMAL.
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(_SCHEMA)
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
 
 
 def _select(connection: sqlite3.Connection, fingerprint: str, digests: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
@@ -156,17 +134,10 @@ def _select(connection: sqlite3.Connection, fingerprint: str, digests: Sequence[
 
 def _insert(connection: sqlite3.Connection, rows: Sequence[tuple[str, bytes, bytes]], max_bytes: int) -> None:
     statement = "INSERT OR REPLACE INTO vectors (fingerprint, text_sha256, vector) VALUES (?, ?, ?)"
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         connection.executemany(statement, rows)
         if _used_bytes(connection) > max_bytes:
             _prune(connection)
-        connection.execute("COMMIT")
-    except BaseException:
-        # A full disk rolls back by itself, and a second ROLLBACK would hide why.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _used_bytes(connection: sqlite3.Connection) -> int:
@@ -196,5 +167,4 @@ def _vector(blob: object, dimension: int) -> Vector | None:
 
 
 def _is_damage(error: Exception) -> bool:
-    code = getattr(error, "sqlite_errorcode", None)
-    return code is not None and code & 0xFF in _DAMAGED
+    return result_code(error) in _DAMAGED

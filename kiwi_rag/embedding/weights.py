@@ -18,10 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kiwi_rag.embedding.digests import Stamps, digest_mismatch, write_atomically
+from kiwi_rag.embedding.digests import Stamps, digest_mismatch
 from kiwi_rag.embedding.hub import HUB, REVISION, DownloadProgress, download
 from kiwi_rag.errors import ModelUnavailable
 from kiwi_rag.model import sha256_hex
+from kiwi_rag.storage.atomic import atomic_write
+from kiwi_rag.storage.locks import acquire_lock
 
 MODEL = "all-MiniLM-L6-v2"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -191,8 +193,8 @@ def _convert(folder: Path, target: Path) -> None:
     if (got := sha256_hex(model)) != ONNX_SHA256:
         raise digest_mismatch(target / "model.onnx", ONNX_SHA256, got)
     try:
-        write_atomically(target / "tokenizer.json", (folder / "tokenizer.json").read_bytes())
-        write_atomically(target / "model.onnx", model)
+        atomic_write(target / "tokenizer.json", (folder / "tokenizer.json").read_bytes())
+        atomic_write(target / "model.onnx", model)
     except OSError as error:
         raise _unwritable(target, error) from error
 
@@ -200,20 +202,14 @@ def _convert(folder: Path, target: Path) -> None:
 @contextmanager
 def _exclusive(root: Path) -> Iterator[None]:
     """Hold the cache's lock, so that two processes do not prepare the same files."""
-    from filelock import FileLock, Timeout
-
+    busy = ModelUnavailable(f"another process has been preparing {root} for {_LOCK_TIMEOUT:.0f} s")
     try:
         root.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(root / "prepare.lock")
-        lock.acquire(timeout=_LOCK_TIMEOUT)
-    except Timeout as error:
-        raise ModelUnavailable(f"another process has been preparing {root} for {_LOCK_TIMEOUT:.0f} s") from error
+        lock = acquire_lock(root / "prepare.lock", _LOCK_TIMEOUT, lambda: busy)
     except OSError as error:
         raise _unwritable(root, error) from error
-    try:
+    with lock:
         yield
-    finally:
-        lock.release()
 
 
 def _unwritable(path: Path, error: OSError) -> ModelUnavailable:

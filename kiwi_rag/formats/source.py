@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kiwi_rag.errors import InvalidItemId, SourceUnreadable, UsageError
+from kiwi_rag.errors import InvalidItemId, UsageError
 from kiwi_rag.model import Finding
 from kiwi_rag.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id, fold_item_id
+from kiwi_rag.storage.safe_open import read_linked
 
 MAX_BYTES = 256 * 1024
 _SKIPPED_FOLDERS = frozenset({"vectors", "__pycache__"})
@@ -91,21 +91,7 @@ def read_source(path: Path, root: Path) -> bytes:
     SourceUnreadable
         If it is missing, not a regular file, not readable, or leaves `root` by a link.
     """
-    try:
-        real = path.resolve(strict=True)
-        _require_inside(real, path, root.resolve(strict=True))
-        if not stat.S_ISREG(real.stat().st_mode):
-            raise SourceUnreadable(f"{path} is not a regular file", hint="replace it with a file")
-        with real.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except (OSError, RuntimeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise SourceUnreadable(f"{path} cannot be read: {reason}", hint="check that it exists and its mode") from error
-
-
-def _require_inside(real: Path, path: Path, root: Path) -> None:
-    if not real.is_relative_to(root):
-        raise SourceUnreadable(f"{path} leaves {root} by a link", hint="copy the file to where the link stands")
+    return read_linked(path, root, MAX_BYTES)
 
 
 def _entries(folder: Path, suffix: str) -> list[tuple[Path, bool]]:

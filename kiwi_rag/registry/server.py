@@ -31,6 +31,9 @@ from urllib.parse import quote
 
 from kiwi_rag.errors import RegistryUnreachable
 from kiwi_rag.registry.postgres_binaries import binaries, give_to_system_user, identity, is_root, run, system_user
+from kiwi_rag.retry import wait_until
+from kiwi_rag.storage.atomic import atomic_write, create_file
+from kiwi_rag.storage.locks import try_lock
 
 # sun_path holds 104 bytes on macOS and 108 on Linux; Postgres appends "/.s.PGSQL.<port>".
 _LONGEST_SOCKET_FOLDER = 103 - len("/.s.PGSQL.65535")
@@ -149,22 +152,11 @@ def _locked(root: Path) -> Iterator[None]:
     """Hold the folder's lock: one process starts or stops at a time."""
     descriptor = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        deadline = time.monotonic() + 2 * _START_SECONDS
-        while not _try_lock(descriptor, fcntl.LOCK_EX):
-            if time.monotonic() > deadline:
-                raise RegistryUnreachable("another process has been starting the registry for a minute")
-            time.sleep(0.01)
+        if not wait_until(lambda: try_lock(descriptor), 2 * _START_SECONDS, pause=0.01):
+            raise RegistryUnreachable("another process has been starting the registry for a minute")
         yield
     finally:
         os.close(descriptor)
-
-
-def _try_lock(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _hold(root: Path) -> None:
@@ -179,7 +171,7 @@ def _hold(root: Path) -> None:
 def _is_unused(root: Path) -> bool:
     descriptor = os.open(root / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        return _try_lock(descriptor, fcntl.LOCK_EX)
+        return try_lock(descriptor)
     finally:
         os.close(descriptor)
 
@@ -215,8 +207,8 @@ def _launch_after_crash(root: Path, port: int | None) -> None:
 def _launch(root: Path, port: int | None) -> None:
     data, sockets = root / "data", _socket_folder(root)
     give_to_system_user(data)
-    (data / "kiwi_hba.conf").write_text(_HBA)
-    (data / "kiwi_hba.conf").chmod(0o644)  # its folder is closed to others; as root, the server is another user
+    # Readable by all in a folder that is closed to others: as root, the server is another user.
+    atomic_write(data / "kiwi_hba.conf", _HBA.encode(), mode=0o644, durable=False)
     if sockets != data:
         _make_socket_folder(sockets)
     listen = ["-h", "127.0.0.1" if port else "", "-p", str(port or _USUAL_PORT), "-k", str(sockets)]
@@ -233,12 +225,12 @@ def _launch(root: Path, port: int | None) -> None:
 
 
 def _await_ready(root: Path, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
+    def is_ready() -> bool:
         lines = _status_lines(root)
-        if lines[:1] == [str(process.pid)] and lines[7:8] == ["ready"]:
-            return
-        time.sleep(0.005)
+        return lines[:1] == [str(process.pid)] and lines[7:8] == ["ready"]
+
+    if wait_until(lambda: is_ready() or process.poll() is not None, _START_SECONDS) and process.poll() is None:
+        return
     lines = (root / "log").read_text(errors="replace").splitlines()
     told = [line for line in lines[-40:] if "FATAL" in line or "PANIC" in line]
     hint = f"see {root / 'log'}"
@@ -255,9 +247,7 @@ def _guard_port(root: Path, port: int) -> None:
     from psycopg import sql
 
     file = root / "pgpass"
-    if not file.exists():
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as fresh:
-            fresh.write(f"127.0.0.1:*:*:postgres:{secrets.token_urlsafe(24)}\n")
+    create_file(file, f"127.0.0.1:*:*:postgres:{secrets.token_urlsafe(24)}\n".encode())
     with psycopg.connect(state.uri) as connection:
         hashed = connection.pgconn.encrypt_password(password(root).encode(), b"postgres", b"scram-sha-256")
         connection.execute(sql.SQL("alter role postgres password {}").format(hashed.decode()))
@@ -295,17 +285,15 @@ def _listening(root: Path) -> tuple[int, bool]:
 
 def _pid(root: Path) -> int | None:
     """Return the running server's process id; wait for one that is stopping until it has gone."""
-    deadline = time.monotonic() + _START_SECONDS
-    while lines := _status_lines(root):
-        pid = int(lines[0])
-        if not _is_alive(pid, root):
-            return None
-        if lines[7:8] != ["stopping"]:
-            return pid
-        if time.monotonic() > deadline:
-            raise RegistryUnreachable(f"the registry's server (process {pid}) does not stop")
-        time.sleep(0.005)
-    return None
+    found: list[str] = []
+
+    def is_settled() -> bool:
+        found[:] = _status_lines(root)
+        return not found or found[7:8] != ["stopping"] or not _is_alive(int(found[0]), root)
+
+    if not wait_until(is_settled, _START_SECONDS):
+        raise RegistryUnreachable(f"the registry's server (process {found[0]}) does not stop")
+    return int(found[0]) if found and _is_alive(int(found[0]), root) else None
 
 
 def _is_alive(pid: int, root: Path) -> bool:
@@ -325,11 +313,8 @@ def _shut_down(root: Path, *, wait: bool = True) -> bool:
     if pid is None:
         return False
     os.kill(pid, signal.SIGINT)  # "fast": roll back open transactions, write a checkpoint, leave
-    deadline = time.monotonic() + _START_SECONDS
-    while wait and _is_alive(pid, root):
-        if time.monotonic() > deadline:
-            raise RegistryUnreachable(f"the registry's server (process {pid}) does not stop")
-        time.sleep(0.005)
+    if wait and not wait_until(lambda: not _is_alive(pid, root), _START_SECONDS):
+        raise RegistryUnreachable(f"the registry's server (process {pid}) does not stop")
     if _socket_folder(root) != root / "data":
         with suppress(OSError):  # not empty yet where nobody waited: the next start uses it again
             _socket_folder(root).rmdir()

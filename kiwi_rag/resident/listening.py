@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.resident import place
+from kiwi_rag.retry import wait_until
+from kiwi_rag.storage.locks import try_lock
 
 BACKLOG = 256
 """Callers that wait to be let in."""
@@ -54,22 +54,14 @@ def _taken(folder: Path) -> Iterator[None]:
     if why:
         raise KiwiError(f"the socket has no safe place: {why}", hint=f"chmod 700 {folder}, as its owner")
     with os.fdopen(descriptor, "r+") as file:
-        if not _lock_soon(descriptor):
+        # Another process may hold the lock for a moment, to see whether a service runs.
+        if not wait_until(lambda: try_lock(descriptor), 0.1, pause=0.02):
             pid = file.read(20).strip()
             raise KiwiError(f"a service runs already (process {pid})", hint="kiwi serve --stop ends it")
         file.truncate()
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
-
-
-def _lock_soon(descriptor: int) -> bool:
-    """Lock, though somebody may be looking at this very moment whether a service runs."""
-    for _ in range(5):
-        if _lock(descriptor):
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def is_running(folder: Path) -> bool:
@@ -79,14 +71,6 @@ def is_running(folder: Path) -> bool:
     except OSError:
         return False
     try:
-        return not _lock(descriptor)
+        return not try_lock(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from kiwi_rag.errors import KeyUnavailable, NotFound, UsageError
 from kiwi_rag.model import Envelope, Item, sha256_hex
 from kiwi_rag.signing import dsse, statement
+from kiwi_rag.storage.atomic import atomic_write, create_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -116,13 +116,9 @@ def save(key: SigningKey, folder: Path, passphrase: str) -> Path:
     path = folder / f"{check_name(key.name)}.pem"
     data = key.pem(passphrase)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write_new(path, data)
-        path.with_suffix(".pub").write_text(f"{key.public_key.hex()}\n", encoding="ascii")
-    except FileExistsError as error:
-        raise KeyUnavailable(
-            f"a key named {key.name!r} exists already", hint="choose another: kiwi keys new NAME"
-        ) from error
+        if not create_file(path, data):
+            raise KeyUnavailable(f"a key named {key.name!r} exists already", hint="choose another: kiwi keys new NAME")
+        atomic_write(path.with_suffix(".pub"), f"{key.public_key.hex()}\n".encode(), mode=0o644)
     except OSError as error:
         raise KeyUnavailable(f"cannot write {path}: {error.strerror}") from error
     return path
@@ -220,9 +216,3 @@ def check_name(name: str) -> str:
 
 def _signing_key(name: str, private: Ed25519PrivateKey) -> SigningKey:
     return SigningKey(name, private.public_key().public_bytes_raw(), private)
-
-
-def _write_new(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)

@@ -6,8 +6,6 @@ A project's file arrives with its repository, so it counts only after this user 
 
 from __future__ import annotations
 
-import os
-import tempfile
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +18,8 @@ from kiwi_rag.model import sha256_hex
 from kiwi_rag.refs import ITEM_TYPES, ItemType
 from kiwi_rag.signing.keys import parse_public
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy, check_pattern, check_principal
+from kiwi_rag.storage.atomic import write_user_file
+from kiwi_rag.storage.safe_open import NotRegularFile, read_regular
 
 _SIGNER_KEYS = {"principal", "public_key", "items", "types", "valid_after", "valid_before", "status"}
 _PIN_KEYS = {"path", "sha256"}
@@ -74,7 +74,7 @@ def save(path: Path, content: TrustFile) -> None:
     document: dict[str, Any] = {"signer": [_signer_table(s) for s in content.signers]}
     if content.pins:
         document["project"] = [{"path": p, "sha256": d} for p, d in sorted(content.pins.items())]
-    write_atomically(path, tomlkit.dumps(document).encode())
+    write_user_file(path, tomlkit.dumps(document).encode())
 
 
 def policy(user: Path, project: Path | None) -> TrustPolicy:
@@ -102,37 +102,12 @@ def file_digest(path: Path) -> str:
         raise SourceUnreadable(f"cannot read {path}: {error.strerror}") from error
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` to `path` so that a reader sees the old bytes or the new ones, never a part.
-
-    Raises
-    ------
-    SourceUnreadable
-        When the folder cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise SourceUnreadable(f"cannot write {path}: {error.strerror}") from error
-
-
 def _bytes_of(path: Path) -> bytes:
     """Return a file's bytes; a device, a pipe or a huge file, which a clone may hold a link to, is not read."""
-    if path.exists() and not path.is_file():
-        raise SourceUnreadable(f"{path} is not a regular file", hint="replace it with a file")
-    with path.open("rb") as file:
-        data = file.read(MAX_BYTES + 1)
+    try:
+        data, _ = read_regular(path, MAX_BYTES, follow_links=True)
+    except NotRegularFile as error:
+        raise SourceUnreadable(error.message, hint=error.hint) from error
     if len(data) > MAX_BYTES:
         raise SourceUnreadable(f"{path} is over {MAX_BYTES} bytes")
     return data

@@ -22,7 +22,8 @@ from kiwi_rag.refs import ItemRef
 from kiwi_rag.registry import administration, functions, indexing
 from kiwi_rag.registry.calls import Caller, Listening, Transport
 from kiwi_rag.registry.indexing import IndexedItem, Progress, StoredPassage
-from kiwi_rag.registry.retry import READING, WRITING, persistently
+from kiwi_rag.registry.retry import persistently
+from kiwi_rag.retry import READING, WRITING
 from kiwi_rag.spelling import MAX_TERMS, max_edits, near
 from kiwi_rag.stores.admitted import one_admission
 from kiwi_rag.stores.base import Capabilities, Claim, Receipt, StoreStatus

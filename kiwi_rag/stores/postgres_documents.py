@@ -12,7 +12,8 @@ from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.registry import documents
 from kiwi_rag.registry.calls import Caller, Transport
 from kiwi_rag.registry.documents import DocumentRow
-from kiwi_rag.registry.retry import READING, WRITING, persistently
+from kiwi_rag.registry.retry import persistently
+from kiwi_rag.retry import READING, WRITING
 from kiwi_rag.signing.documents import check_workspace, parse
 from kiwi_rag.spelling import MAX_TERMS, max_edits, near
 from kiwi_rag.stores.admitted import one_admission

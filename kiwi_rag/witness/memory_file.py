@@ -7,28 +7,28 @@ user accepts what the registry says now.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import AbstractContextManager, closing, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag.errors import ChainForked, MemoryDamaged, StoreBusy, StoreError, StoreFull
+from kiwi_rag.errors import ChainForked, MemoryDamaged, StoreError
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.registry.news import News, is_hash
 from kiwi_rag.signing.notices import KeyNotice
 from kiwi_rag.signing.trust import SignerStatus
+from kiwi_rag.storage.atomic import link_new, new_file
+from kiwi_rag.storage.sqlite import connect, move_database_aside, transaction, translate_sqlite_errors
 from kiwi_rag.validation.audit import GENESIS, AuditHead
 from kiwi_rag.witness.memory import ACCEPT, Identity, SeenVersion
 
 MAX_VERSIONS = 200_000
 MAX_VERSIONS_OF_AN_ITEM = 64
 MAX_NOTICES = 10_000
-BUSY_SECONDS = 5.0
 SUFFIX = ".sqlite3"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS registry (
@@ -101,14 +101,14 @@ class RegistryMemory:
         if not self.path.exists():
             return {}
         sql = f"SELECT {_SEEN} FROM versions WHERE item_type = ? AND folded_id = ?"  # noqa: S608  # a constant
-        with self._door() as connection:
+        with self._connected() as connection:
             return {row[0]: _seen(row) for row in connection.execute(sql, ref.key)}
 
     def newest_number(self) -> int:
         """Return the number of the version that was met last; 0 when none was."""
         if not self.path.exists():
             return 0
-        with self._door() as connection:
+        with self._connected() as connection:
             return int(connection.execute("SELECT coalesce(max(id), 0) FROM versions").fetchone()[0])
 
     def items(self) -> Mapping[tuple[ItemType, str], Sequence[SeenVersion]]:
@@ -116,7 +116,7 @@ class RegistryMemory:
         items: dict[tuple[ItemType, str], list[SeenVersion]] = {}
         if not self.path.exists():
             return items
-        with self._door() as connection:
+        with self._connected() as connection:
             for row in connection.execute(f"SELECT {_SEEN}, item_type, folded_id FROM versions"):  # noqa: S608
                 items.setdefault((ItemType(row[-2]), row[-1]), []).append(_seen(row))
         return items
@@ -126,7 +126,7 @@ class RegistryMemory:
         if not self.path.exists():
             return ()
         name = str(self.identity.name)
-        with self._door() as connection:
+        with self._connected() as connection:
             found = connection.execute(
                 "SELECT key_id, principal, status, since, reason, overruled FROM notices ORDER BY since"
             ).fetchall()
@@ -196,12 +196,10 @@ class RegistryMemory:
     def set_aside(self) -> Path:
         """Move a damaged file out of the way; return where it is now."""
         self.close()
-        aside = self.path.with_name(f"{self.path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
         try:
-            self.path.replace(aside)
+            return move_database_aside(self.path, "damaged") or self.path
         except OSError as error:
             raise StoreError(f"cannot move {self.path}: {error.strerror}") from error
-        return aside
 
     def close(self) -> None:
         """Close the file."""
@@ -211,7 +209,7 @@ class RegistryMemory:
                 self._connection = None
 
     def _row(self) -> tuple[Identity, AuditHead, int, datetime | None]:
-        with self._door() as connection:
+        with self._connected() as connection:
             found = connection.execute(
                 "SELECT name, place, head_seq, head_hash, signers_seq, asked_at FROM registry"
             ).fetchone()
@@ -230,41 +228,27 @@ class RegistryMemory:
             if not self.path.exists():
                 self._make()
             self._row()
-            yield from self._transaction()
-
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._door() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
+            with self._connected() as connection, transaction(connection):
                 yield connection
-                connection.execute("COMMIT")
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
 
     def _make(self) -> None:
         """Make the file whole under another name first: nobody ever sees one without a registry in it."""
         if self._expected is None:
             raise StoreError(f"{self.path} is gone")
-        draft = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}")
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+        with self._translated(), new_file(self.path) as draft:
+            with closing(connect(draft, wal=False)) as connection:
                 connection.executescript(_SCHEMA)
                 connection.execute(
                     "INSERT INTO registry VALUES (?, ?, 0, ?, 0, '', 1)",
                     [self._expected.name, self._expected.place, GENESIS],
                 )
-            with suppress(FileExistsError):  # another process was first, and its file counts
-                self.path.hardlink_to(draft)
-        except OSError as error:
-            raise StoreError(f"cannot make {self.path}: {error.strerror}", hint="check its folder and space") from error
-        finally:
-            draft.unlink(missing_ok=True)
+            link_new(draft, self.path)  # where another process was first, its file counts
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translate_sqlite_errors(self.path, lambda error: _damaged(self.path, error))
 
     @contextmanager
-    def _door(self) -> Iterator[sqlite3.Connection]:
+    def _connected(self) -> Iterator[sqlite3.Connection]:
         """Give the connection, and translate what SQLite says, or what the file's content means.
 
         Raises
@@ -273,12 +257,10 @@ class RegistryMemory:
             By SQLite's result code, not by its words.
         """
         try:
-            with self._lock:
+            with self._lock, self._translated():
                 if self._connection is None:
-                    self._connection = _open(self.path)
+                    self._connection = connect(self.path, wal=False, prepare=_check_tables)
                 yield self._connection
-        except sqlite3.Error as error:
-            raise _translated(error, self.path) from error
         except (ValueError, TypeError, OverflowError) as error:
             raise _damaged(self.path, error) from error
 
@@ -295,18 +277,6 @@ def notices_below(folder: Path) -> Sequence[KeyNotice]:
         with closing(memory):
             found += memory.notices()
     return found
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA synchronous = FULL")
-        _check_tables(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
@@ -345,19 +315,6 @@ def _keep_version(connection: sqlite3.Connection, ref: ItemRef, seen: SeenVersio
         "ORDER BY id DESC LIMIT -1 OFFSET ?)",
         [*ref.key, MAX_VERSIONS_OF_AN_ITEM],
     )
-
-
-def _translated(error: sqlite3.Error, path: Path) -> StoreError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL:
-        return StoreFull(f"no space left for {path}; nothing was half-written", hint="free some space")
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreBusy(f"{path} stayed locked for {BUSY_SECONDS:.0f} s", hint="try again in a moment")
-    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM):
-        return StoreError(f"cannot use {path}: {error}", hint="check its owner, its mode and the disk")
-    if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISUSE):  # a wrong call: the file is as good as it was
-        return StoreError(f"cannot use {path}: {error}", hint="try again; if it stays so, it is a fault in Kiwi")
-    return _damaged(path, error)
 
 
 def _damaged(path: Path, error: Exception) -> MemoryDamaged:

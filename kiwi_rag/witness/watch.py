@@ -20,7 +20,8 @@ from kiwi_rag.refs import ItemRef
 from kiwi_rag.registry import functions
 from kiwi_rag.registry.calls import Caller, Transport
 from kiwi_rag.registry.news import News, head_of
-from kiwi_rag.registry.retry import READING, persistently
+from kiwi_rag.registry.retry import persistently
+from kiwi_rag.retry import READING
 from kiwi_rag.signing.notices import KeyNotice, narrowed
 from kiwi_rag.signing.trust import SignerStatus, TrustPolicy
 from kiwi_rag.validation.audit import AuditHead

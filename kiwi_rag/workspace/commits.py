@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from kiwi_rag.errors import SourceUnreadable
-from kiwi_rag.workspace.opening import read_beside
+from kiwi_rag.storage.safe_open import read_optional
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REF = re.compile(r"ref: (refs/[^\s\\:?*~^]{1,500})")
@@ -59,6 +59,6 @@ def _packed(git: Path, ref: str) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return (read_beside(path, MAX_BYTES) or b"").decode("utf-8", "replace")
+        return (read_optional(path, MAX_BYTES) or b"").decode("utf-8", "replace")
     except (SourceUnreadable, ValueError):
         return ""

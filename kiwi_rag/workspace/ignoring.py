@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import SourceUnreadable
-from kiwi_rag.workspace.opening import read_beside
+from kiwi_rag.storage.safe_open import read_optional
 
 IGNORE_FILES = (".gitignore", ".kiwiignore")
 """In the order in which they count, the last most."""
@@ -108,5 +108,5 @@ def _is_costly(pattern: str) -> bool:
 
 
 def _read(path: Path) -> Any:
-    data = read_beside(path, MAX_BYTES)
+    data = read_optional(path, MAX_BYTES)
     return None if data is None else _spec(data[:MAX_BYTES].decode("utf-8", "replace"), path)

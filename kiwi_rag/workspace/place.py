@@ -23,7 +23,7 @@ from typing import Any
 
 from kiwi_rag.errors import ConfigError, UsageError
 from kiwi_rag.signing.documents import check_workspace
-from kiwi_rag.workspace.opening import read_below, read_beside
+from kiwi_rag.storage.safe_open import read_below, read_optional
 
 SETTINGS_FILE = "workspace.yaml"
 MAX_BYTES = 1 << 16
@@ -117,7 +117,7 @@ def _services(said: Mapping[str, Any]) -> dict[str, str]:
 def _settings(path: Path) -> Mapping[str, Any]:
     import yaml
 
-    data = read_beside(path, MAX_BYTES)
+    data = read_optional(path, MAX_BYTES)
     if data is None:
         return {}
     try:

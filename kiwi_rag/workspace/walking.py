@@ -11,8 +11,8 @@ from pathlib import Path
 
 from kiwi_rag.errors import KiwiError, NotFound, SourceUnreadable
 from kiwi_rag.signing.documents import MAX_PATH_CHARACTERS, is_nameable
+from kiwi_rag.storage.safe_open import unreadable
 from kiwi_rag.workspace.ignoring import Ignoring
-from kiwi_rag.workspace.opening import unreadable
 
 # By their suffixes no text; anything else is looked into before it is believed to be text.
 _BINARY = re.compile(

@@ -173,8 +173,10 @@ def test_bump_raises_what_was_edited_and_leaves_the_rest(ready: Kiwi):
     ready.run("sign", ".ai")
     before = untouched.with_name("untouched.md.sig").read_bytes()
     edited.write_text(note(extra="It wakes at six."))
+    edited.chmod(0o750)
     ready.run("sign", ".ai", "--bump", "minor")
     assert 'version: "1.1.0"' in edited.read_text()
+    assert edited.stat().st_mode & 0o777 == 0o750
     assert 'version: "1.0.0"' in untouched.read_text()
     assert untouched.with_name("untouched.md.sig").read_bytes() == before
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.embedding import hub, weights
-from kiwi_rag.embedding.digests import Stamps, write_atomically
+from kiwi_rag.embedding.digests import Stamps
 from kiwi_rag.embedding.onnx import FINGERPRINT, OnnxEmbeddingProvider
 from kiwi_rag.embedding.weights import ONNX_SHA256, SOURCE_SHA256, ModelSource, onnx_files, source_folder
 from kiwi_rag.errors import ModelUnavailable
@@ -145,15 +145,6 @@ def test_a_stamp_for_one_digest_does_not_serve_another(tmp_path: Path) -> None:
     stamps.require(path, sha256_hex(b"data"))
     with pytest.raises(ModelUnavailable):
         stamps.require(path, sha256_hex(b"other"))
-
-
-def test_an_atomic_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    write_atomically(path, b"old")
-    with pytest.raises(TypeError):
-        write_atomically(path, "not bytes")  # type: ignore[arg-type]
-    assert path.read_bytes() == b"old"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_cache_that_cannot_be_made_is_a_typed_error(tmp_path: Path) -> None:

@@ -364,6 +364,13 @@ def test_hooks_that_kiwi_cannot_add_to_are_named_and_left(desk: Desk) -> None:
     assert "several hooks at once" in refused(desk).message
 
 
+def test_a_pipe_in_a_hooks_place_is_refused_and_not_waited_for(desk: Desk) -> None:
+    desk.write(".git/hooks/pre-push", "#!/bin/sh\n")
+    os.mkfifo(desk.repo / ".git/hooks/post-merge")
+    with pytest.raises(HooksRefused, match="post-merge is not a file"):
+        plan_install(desk.repo)
+
+
 def test_hooks_of_other_repositories_are_not_touched(desk: Desk) -> None:
     (desk.home / "hooks").mkdir()
     desk.git("config", "--global", "core.hooksPath", "~/hooks")

@@ -17,7 +17,6 @@ from kiwi_rag.errors import StoreCorrupt, StoreFull
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.stores.local import LocalVectorStore
-from kiwi_rag.stores.local.connection import connect, sqlite_door
 from tests.conformance.items import admission, query, records
 from tests.examples import KILLS
 
@@ -135,16 +134,6 @@ async def test_repair_rebuilds_chroma_alone(tmp_path: Path) -> None:
     assert await store.check() == ()
     assert len(await store.list(EVERYTHING)) == 5
     await store.close()
-
-
-def test_a_full_database_is_store_full(tmp_path: Path) -> None:
-    path = tmp_path / "x.sqlite3"
-    connection = connect(path, readonly=False)
-    connection.execute("PRAGMA max_page_count = 4")
-    connection.execute("CREATE TABLE t (x)")
-    with pytest.raises(StoreFull), sqlite_door(path):
-        connection.execute("INSERT INTO t VALUES (zeroblob(100000))")
-    connection.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mount"), reason="mounting a small tmpfs needs root")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.errors import StoreError
-from kiwi_rag.stores.local.connection import connect
+from kiwi_rag.storage.sqlite import connect
 from kiwi_rag.stores.local.schema import SCHEMA_VERSION, STEPS, migrate, schema_version
 
 

@@ -23,6 +23,7 @@ from kiwi_rag.mcp.calls import recorded
 from kiwi_rag.telemetry import logs, span, spans, tracing
 
 SECRET = "zebra-7731"
+OLDER = f"{logs.NAME}.1"
 
 
 @pytest.fixture
@@ -152,11 +153,11 @@ def test_two_processes_lose_and_tear_no_line(tmp_path: Path, limit: int) -> None
     writers = [subprocess.Popen([*command, name, str(limit)], stderr=subprocess.PIPE) for name in "ab"]
     for writer in writers:
         assert writer.communicate(timeout=60)[1] == b""
-    told = [record["message"] for name in (logs.OLDER, logs.NAME) for record in lines(tmp_path, name)]
+    told = [record["message"] for name in (OLDER, logs.NAME) for record in lines(tmp_path, name)]
     assert sorted(told) == sorted(f"{name} {number}" for name in "ab" for number in range(1000))
     for name in "ab":
         assert [m for m in told if m.startswith(name)] == [f"{name} {n}" for n in range(1000)]
-    assert (tmp_path / "logs" / logs.OLDER).exists() == (limit < 1 << 20)
+    assert (tmp_path / "logs" / OLDER).exists() == (limit < 1 << 20)
 
 
 def test_the_log_keeps_one_older_file_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,37 +165,10 @@ def test_the_log_keeps_one_older_file_and_no_more(tmp_path: Path, monkeypatch: p
     for number in range(100):
         logs.append_error(tmp_path, "search", "busy", str(number))
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "logs").iterdir()}
-    assert set(sizes) == {logs.NAME, logs.OLDER}
+    assert set(sizes) == {logs.NAME, OLDER}
     assert max(sizes.values()) <= 2000
     newest = [record["message"] for record in logs.last_errors(tmp_path, 12)]
     assert newest == [str(number) for number in range(99, 87, -1)], "the newest first, over both files"
-
-
-def test_a_full_log_is_moved_aside_by_one_process_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(message: str) -> None:
-        logs.append_error(tmp_path, "search", "busy", message)
-
-    write("old" * 100)
-    monkeypatch.setattr(logs, "MAX_BYTES", 480)
-    folder, lock = tmp_path / "logs", logs.fcntl.flock
-
-    def other_is_first(place: int, kind: int) -> None:
-        (folder / logs.NAME).rename(folder / logs.OLDER)
-        write("the other's")
-        lock(place, kind)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(logs.fcntl, "flock", other_is_first)
-        write("ours")
-    assert [[r["message"] for r in lines(tmp_path, name)] for name in (logs.OLDER, logs.NAME)] == [
-        ["old" * 100],
-        ["the other's", "ours"],
-    ]
-    held = os.open(folder, os.O_RDONLY)
-    lock(held, logs.fcntl.LOCK_EX)
-    write("while another is at it")
-    assert [r["message"] for r in lines(tmp_path)] == ["the other's", "ours", "while another is at it"]
-    os.close(held)
 
 
 def make_link(user_dir: Path, elsewhere: Path) -> None:

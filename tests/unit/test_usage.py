@@ -14,10 +14,9 @@ import pytest
 
 from kiwi_rag import present
 from kiwi_rag.cli.usage import first_day
-from kiwi_rag.embedding import usage as log_module
 from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
-from kiwi_rag.embedding.usage import RemoteCall, UsageLog, files, parse_prices, percentile, usage_rows
+from kiwi_rag.embedding.usage import OLDER_FILES, RemoteCall, UsageLog, parse_prices, percentile, usage_rows
 from kiwi_rag.errors import EmbeddingError, TextsRefused, UsageError
 from tests.embedding_server import EmbeddingServer, Failure
 from tests.shared import ROOT
@@ -31,6 +30,10 @@ CALL = RemoteCall("openai", "m", 2, 5, 0.25, "ok", "host:1")
 def server() -> Iterator[EmbeddingServer]:
     with EmbeddingServer(digests) as running:
         yield running
+
+
+def files(path: Path) -> list[Path]:
+    return [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, OLDER_FILES + 1))]
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -116,7 +119,7 @@ def test_a_full_file_is_moved_aside_and_the_oldest_is_dropped(tmp_path: Path) ->
     for number in range(60):
         log.record(RemoteCall("openai", "m", number, 1, 0.1))
     kept = [name for name in files(path) if name.exists()]
-    assert len(kept) == log_module.OLDER_FILES + 1
+    assert len(kept) == OLDER_FILES + 1
     assert all(name.stat().st_size <= 1000 for name in kept)
     texts = sorted(line["texts"] for line in lines(path))
     assert texts == list(range(60 - len(texts), 60)), "the newest are kept, none twice"

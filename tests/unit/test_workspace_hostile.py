@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from kiwi_rag.errors import ConfigError, SourceUnreadable
+from kiwi_rag.errors import ConfigError
 from kiwi_rag.workspace.commits import git_root, head_commit
-from kiwi_rag.workspace.opening import read_below, read_beside
 from kiwi_rag.workspace.place import Place
 from tests.workspaces import Yard
 
@@ -52,51 +50,6 @@ def test_settings_that_cannot_be_read_are_not_quoted(tmp_path: Path):
     with pytest.raises(ConfigError) as refused:
         Place.at(tmp_path)
     assert "hunter2" not in str(refused.value)
-
-
-def test_a_file_is_never_read_by_way_of_a_link(tmp_path: Path):
-    (tmp_path / "root/sub").mkdir(parents=True)
-    (tmp_path / "secret.md").write_text("outside")
-    (tmp_path / "root/a.md").symlink_to(tmp_path / "secret.md")
-    (tmp_path / "root/up").symlink_to(tmp_path)
-    for path in ("a.md", "up/secret.md"):
-        with pytest.raises(SourceUnreadable, match="link"):
-            read_below(tmp_path / "root", path, 100)
-    os.mkfifo(tmp_path / "root/pipe")
-    with pytest.raises(SourceUnreadable, match="regular"):
-        read_below(tmp_path / "root", "pipe", 100)
-    assert read_beside(tmp_path / "root/a.md", 100) is None
-    assert read_beside(tmp_path / "root/pipe", 100) is None
-
-
-def test_a_folder_that_is_exchanged_for_a_link_lets_nothing_out(tmp_path: Path):
-    root, outside = tmp_path / "root", tmp_path / "outside"
-    for folder in (root / "d", outside):
-        folder.mkdir(parents=True)
-        (folder / "f").write_text(folder.name)
-    (root / "l").symlink_to(outside)
-    stop = threading.Event()
-
-    def exchange() -> None:
-        while not stop.is_set():
-            (root / "d").rename(root / "x")
-            (root / "l").rename(root / "d")
-            (root / "d").rename(root / "l")
-            (root / "x").rename(root / "d")
-
-    thread = threading.Thread(target=exchange)
-    thread.start()
-    seen = set()
-    try:
-        for _ in range(5_000):
-            try:
-                seen.add(read_below(root, "d/f", 100)[0])
-            except (FileNotFoundError, SourceUnreadable):
-                continue
-    finally:
-        stop.set()
-        thread.join()
-    assert seen <= {b"d"}
 
 
 async def test_names_that_cannot_be_shown_are_told_and_stop_nothing(yard: Yard):

@@ -12,9 +12,9 @@ import numpy as np
 from kiwi_rag.errors import AuditBroken
 from kiwi_rag.lexical import terms
 from kiwi_rag.model import Passage
+from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.local.audit import verify_audit
 from kiwi_rag.stores.local.catalog import meta, remove_keys, set_meta, touch
-from kiwi_rag.stores.local.connection import transaction
 from kiwi_rag.stores.local.schema import CREATE_POSTINGS
 
 _COUNTS = (

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.local.catalog import meta, set_meta, state
-from kiwi_rag.stores.local.connection import transaction
 from kiwi_rag.stores.local.ownership import Ownership
 
 if TYPE_CHECKING:

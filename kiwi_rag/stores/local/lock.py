@@ -7,13 +7,13 @@ import os
 import socket
 import sys
 import threading
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from kiwi_rag.errors import StoreBusy
+from kiwi_rag.storage.locks import acquire_lock
 
 WAIT_SECONDS = 4.0
 
@@ -26,7 +26,9 @@ class WriterLock:
     """
 
     def __init__(self, folder: Path, wait_seconds: float = WAIT_SECONDS) -> None:
-        self._lock = filelock.FileLock(folder / "writer.lock", timeout=wait_seconds, thread_local=False)
+        self._path = folder / "writer.lock"
+        self._wait_seconds = wait_seconds
+        self._held = ExitStack()
         self._note = folder / "writer.json"
         self._depth = 0
         self._mutex = threading.Lock()
@@ -55,17 +57,23 @@ class WriterLock:
             self._depth -= 1
             if not self._depth:
                 self._note.unlink(missing_ok=True)
-                self._lock.release()
+                self._held.close()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def _take(self) -> None:
-        try:
-            self._lock.acquire()
-        except filelock.Timeout as error:
-            raise StoreBusy(
-                f"another process is writing to {self._note.parent}: {self._holder()}",
-                hint="wait for it to end, or stop it; searching works meanwhile",
-            ) from error
+        self._held.enter_context(acquire_lock(self._path, self._wait_seconds, self._busy))
         self._note.write_text(json.dumps(_me()), encoding="utf-8")
+
+    def _busy(self) -> StoreBusy:
+        return StoreBusy(
+            f"another process is writing to {self._path.parent}: {self._holder()}",
+            hint="wait for it to end, or stop it; searching works meanwhile",
+        )
 
     def _holder(self) -> str:
         try:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kiwi_rag.errors import StoreBusy, StoreError
+from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.base import StoreStatus
 from kiwi_rag.stores.local.catalog import meta
 from kiwi_rag.stores.local.checks import catalog_problems, mend
 from kiwi_rag.stores.local.chroma import ChromaFailed, ChromaIndex, is_behind
-from kiwi_rag.stores.local.connection import transaction
 from kiwi_rag.stores.local.lock import WriterLock
 from kiwi_rag.stores.local.schema import SCHEMA_VERSION
 from kiwi_rag.stores.local.session import CatalogSession, is_damaged
@@ -34,12 +34,8 @@ class Maintenance:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Lend the writing connection under the writer lock."""
         self._session.path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock.acquire()
-        try:
-            with self._session.borrow("write") as connection:
-                yield connection
-        finally:
-            self._lock.release()
+        with self._lock, self._session.borrow("write") as connection:
+            yield connection
 
     def flush(self) -> None:
         """Bring Chroma up to the catalog; a failure is kept for `status`, the catalog answers meanwhile."""
@@ -92,11 +88,8 @@ class Maintenance:
     def repair(self) -> list[str]:
         """Mend what `check` finds; what cannot be mended without the signed files is moved aside or removed."""
         self._session.path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock.acquire()
-        try:
+        with self._lock:
             return [*self._repair_file(), *self._repair_rows(), *self._repair_chroma()]
-        finally:
-            self._lock.release()
 
     def _catalog_problems(self, connection: sqlite3.Connection) -> list[str]:
         # FTS5's own check is written as an INSERT; nothing of it is kept.

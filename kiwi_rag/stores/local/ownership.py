@@ -10,18 +10,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import secrets
 import stat
-from contextlib import suppress
 from pathlib import Path
 
-from kiwi_rag.errors import StoreError
+from kiwi_rag.errors import SourceUnreadable, StoreError
+from kiwi_rag.storage.atomic import atomic_write, create_file
+from kiwi_rag.storage.safe_open import read_optional
 
 CATALOG_NAME = "catalog.sqlite3"
 CHROMA_NAME = "chroma"
 _MARK_NAME = "owner.json"
 _CHROMA_MARK_NAME = "kiwi-owner"
+_MAX_MARK_BYTES = 4096
 
 
 class Ownership:
@@ -43,12 +44,12 @@ class Ownership:
 
     def catalog_id(self) -> str | None:
         """Return the catalog's id when the folder is ours, else None."""
-        if self._mark.is_symlink() or not self._mark.is_file() or (self._folder / CATALOG_NAME).is_symlink():
+        if (self._folder / CATALOG_NAME).is_symlink():
             return None
         try:
-            note = json.loads(self._mark.read_text(encoding="utf-8"))
+            note = json.loads(read_optional(self._mark, _MAX_MARK_BYTES) or b"")
             catalog_id, mark = str(note["catalog_id"]), str(note["mark"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (SourceUnreadable, ValueError, KeyError, TypeError, RecursionError):
             return None
         return catalog_id if hmac.compare_digest(mark.encode(), self._sign("catalog", catalog_id)) else None
 
@@ -56,23 +57,22 @@ class Ownership:
         """Mark the folder as ours under a new catalog id, and return that id."""
         catalog_id = secrets.token_hex(16)
         mark = self._sign("catalog", catalog_id).decode()
-        _write_atomically(self._mark, json.dumps({"catalog_id": catalog_id, "mark": mark}))
+        atomic_write(self._mark, json.dumps({"catalog_id": catalog_id, "mark": mark}).encode())
         return catalog_id
 
     def owns_chroma(self, catalog_id: str) -> bool:
         """Whether the Chroma folder was made here, for this catalog."""
-        mark = self.chroma_folder / _CHROMA_MARK_NAME
-        if self.chroma_folder.is_symlink() or mark.is_symlink():
+        if self.chroma_folder.is_symlink():
             return False
         try:
-            return hmac.compare_digest(mark.read_bytes(), self._sign("chroma", catalog_id))
-        except OSError:
+            mark = read_optional(self.chroma_folder / _CHROMA_MARK_NAME, _MAX_MARK_BYTES)
+        except SourceUnreadable:
             return False
+        return hmac.compare_digest(mark or b"", self._sign("chroma", catalog_id))
 
     def claim_chroma(self, catalog_id: str) -> None:
         """Make the Chroma folder and mark it as ours."""
-        self.chroma_folder.mkdir(exist_ok=True)
-        _write_atomically(self.chroma_folder / _CHROMA_MARK_NAME, self._sign("chroma", catalog_id).decode())
+        atomic_write(self.chroma_folder / _CHROMA_MARK_NAME, self._sign("chroma", catalog_id))
 
     def _sign(self, purpose: str, catalog_id: str) -> bytes:
         message = f"kiwi:{purpose}:{catalog_id}".encode()
@@ -105,38 +105,6 @@ def _is_plain(path: Path) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
-def move_aside(path: Path, reason: str) -> Path | None:
-    """Rename `path` to the first free ``<name>.<reason>-<n>`` and return that; None when there is nothing to move."""
-    if not (path.exists() or path.is_symlink()):
-        return None
-    number = 1
-    while (target := path.with_name(f"{path.name}.{reason}-{number}")).exists() or target.is_symlink():
-        number += 1
-    path.rename(target)
-    return target
-
-
-def move_catalog_aside(folder: Path, reason: str) -> Path | None:
-    """Move the catalog aside with its write-ahead log, which belongs to it and to no later one."""
-    moved = move_aside(folder / CATALOG_NAME, reason)
-    for suffix in ("-wal", "-shm"):
-        side = folder / (CATALOG_NAME + suffix)
-        if moved is None or suffix == "-shm":
-            side.unlink(missing_ok=True)
-        elif side.exists():
-            side.rename(moved.with_name(moved.name + suffix))
-    return moved
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-
-
 def owner_token(user_dir: Path) -> str:
     """Return a user's own secret, by which a tier's folder is known as made here and not cloned; make it if need be.
 
@@ -147,20 +115,7 @@ def owner_token(user_dir: Path) -> str:
     """
     path = user_dir / "owner-token"
     try:
-        if not path.exists():
-            _make_owner_token(path)
+        create_file(path, secrets.token_hex(32).encode())
         return path.read_text(encoding="ascii")
     except OSError as error:
         raise StoreError(f"cannot keep {path}: {error.strerror}", hint="check the folder's owner and space") from error
-
-
-def _make_owner_token(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f"owner-token.{secrets.token_hex(4)}")
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_hex(32))
-        with suppress(FileExistsError):  # another process was first, and its token counts
-            path.hardlink_to(draft)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -9,13 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from kiwi_rag.errors import StoreBusy, StoreCorrupt
+from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, UsageError
+from kiwi_rag.storage.atomic import create_file
+from kiwi_rag.storage.sqlite import connect, move_database_aside, result_code, translate_sqlite_errors
 from kiwi_rag.stores.local.catalog import meta, set_meta
-from kiwi_rag.stores.local.connection import check_not_truncated, connect, sqlite_door
 from kiwi_rag.stores.local.lock import WriterLock
-from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, make_folder, move_catalog_aside
+from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, make_folder
 from kiwi_rag.stores.local.schema import SCHEMA_VERSION, migrate, schema_version
 
+REPAIR_HINT = "kiwi doctor --repair"
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 Lane = Literal["read", "write", "audit"]
 _File = tuple[int, int] | None
 
@@ -50,7 +53,7 @@ class CatalogSession:
         StoreCorrupt, StoreFull, StoreBusy, StoreError
             By what SQLite says, on opening or inside the block.
         """
-        with self._mutexes[lane], sqlite_door(self.path):
+        with self._mutexes[lane], catalog_errors(self.path):
             yield self._connection(lane)
 
     def close(self) -> None:
@@ -64,7 +67,7 @@ class CatalogSession:
     def move_aside(self, reason: str) -> Path | None:
         """Move the catalog aside, so that the next use starts an empty one. The writer's alone."""
         self.close()
-        return move_catalog_aside(self._folder, reason)
+        return move_database_aside(self.path, reason)
 
     def _connection(self, lane: Lane) -> sqlite3.Connection:
         with self._opening:
@@ -98,22 +101,20 @@ class CatalogSession:
         return self._open(lane)
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
-        with self._locked():
+        with self._lock:
             connection.execute("PRAGMA query_only = OFF")
             migrate(connection)
 
     def _make_folder(self) -> None:
         make_folder(self._folder)
-        ignore = self._folder / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n", encoding="utf-8")
+        create_file(self._folder / ".gitignore", b"*\n", mode=0o644)
 
     def _create(self) -> None:
         """Make an empty catalog where there is none of ours; another process may be doing just that."""
         try:
-            with self._locked():
+            with self._lock:
                 if not (self._ownership.catalog_id() and self.path.exists()):
-                    move_catalog_aside(self._folder, "foreign")
+                    move_database_aside(self.path, "foreign")
                     self._make_catalog()
         except StoreBusy:
             if not (self._ownership.catalog_id() and self.path.exists()):
@@ -121,9 +122,9 @@ class CatalogSession:
 
     def _replace_swapped(self) -> None:
         """Start anew where the file was swapped after this folder was claimed, as a ``git pull`` can do."""
-        with self._locked():
+        with self._lock:
             if self._held_id() != self._ownership.catalog_id():
-                move_catalog_aside(self._folder, "foreign")
+                move_database_aside(self.path, "foreign")
                 self._make_catalog()
 
     def _held_id(self) -> str:
@@ -139,7 +140,7 @@ class CatalogSession:
         draft = self.path.with_name(f"{self.path.name}.new")
         for leftover in (draft, *(draft.with_name(draft.name + suffix) for suffix in ("-wal", "-shm"))):
             leftover.unlink(missing_ok=True)
-        connection = connect(draft, readonly=False)
+        connection = connect(draft)
         try:
             migrate(connection)
             set_meta(connection, "catalog_id", catalog_id)
@@ -148,13 +149,29 @@ class CatalogSession:
             connection.close()
         draft.replace(self.path)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self._lock.acquire()
-        try:
+
+@contextmanager
+def catalog_errors(path: Path) -> Iterator[None]:
+    """Translate what SQLite or the file system says about the catalog at `path`.
+
+    Raises
+    ------
+    StoreFull, StoreCorrupt, StoreBusy, StoreError
+        By SQLite's result code, not by its words.
+    UsageError
+        When a parameter is not Unicode text.
+    """
+
+    def otherwise(error: sqlite3.Error) -> StoreError:
+        if result_code(error) in _DAMAGED or _is_undecodable(error):
+            return StoreCorrupt(f"the catalog {path} is damaged: {error}", hint=REPAIR_HINT)
+        return StoreError(f"the catalog {path} failed: {error}")
+
+    try:
+        with translate_sqlite_errors(path, otherwise, "the catalog"):
             yield
-        finally:
-            self._lock.release()
+    except UnicodeEncodeError as error:
+        raise UsageError("what was asked for is no text: it holds half a character") from error
 
 
 def is_damaged(session: CatalogSession) -> str:
@@ -174,3 +191,23 @@ def _file_at(path: Path) -> _File:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _is_undecodable(error: sqlite3.Error) -> bool:
+    # The one case that the sqlite3 module raises itself, without a result code.
+    return not hasattr(error, "sqlite_errorcode") and "decode" in str(error)
+
+
+def check_not_truncated(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise `StoreCorrupt` when the file is shorter than its own header says.
+
+    SQLite would notice only once it reads a missing page. Says nothing while a write-ahead log may hold the missing
+    pages. The header is read through SQLite: opening and closing the file beside it would drop the POSIX locks of
+    every connection in this process (sqlite.org/howtocorrupt.html, §2.2), and with them the write-ahead log.
+    """
+    wal = path.with_name(path.name + "-wal")
+    if wal.exists() and wal.stat().st_size:
+        return
+    pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    if path.stat().st_size < pages * size:
+        raise StoreCorrupt(f"the catalog {path} is cut short", hint=REPAIR_HINT)

@@ -13,12 +13,12 @@ from typing import TypeVar
 from kiwi_rag.errors import StoreCorrupt
 from kiwi_rag.model import Candidates, CollectionStatistics, EmbeddingRecord, Filters, StoredItem, StoreQuery
 from kiwi_rag.refs import ItemRef
+from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.admitted import one_admission
 from kiwi_rag.stores.base import Capabilities, StoreStatus
 from kiwi_rag.stores.local import catalog
 from kiwi_rag.stores.local.audit import SqliteAuditLog
 from kiwi_rag.stores.local.chroma import ChromaIndex
-from kiwi_rag.stores.local.connection import transaction
 from kiwi_rag.stores.local.lock import WAIT_SECONDS, WriterLock
 from kiwi_rag.stores.local.maintenance import Maintenance
 from kiwi_rag.stores.local.ownership import Ownership, make_folder

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.errors import FingerprintMismatch, StoreCorrupt, StoreError
-from kiwi_rag.registry.retry import WRITING
+from kiwi_rag.retry import WRITING
 from kiwi_rag.stores.qdrant import layout
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from kiwi_rag.errors import ConfigError, MissingExtra, StoreBusy, StoreError, StoreUnreachable
-from kiwi_rag.registry.retry import READING
+from kiwi_rag.errors import ConfigError, MissingExtra, StoreBusy, StoreError
+from kiwi_rag.retry import READING, retry
 from kiwi_rag.stores.qdrant.door import quoted, translated
 from kiwi_rag.stores.qdrant.layout import MIN_SERVER
 
@@ -70,14 +70,7 @@ class Connection:
         StoreError
             As `kiwi_rag.stores.qdrant.door.translated` has it.
         """
-        for pause in pauses:
-            try:
-                return await self._once(call)
-            except StoreUnreachable as error:
-                if not error.passing:
-                    raise
-            await asyncio.sleep(pause)
-        return await self._once(call)
+        return await retry(lambda: self._once(call), pauses)
 
     async def close(self) -> None:
         """Close the client; the next use opens another."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from kiwi_rag.errors import StoreError, StoreFull, StoreRefused, StoreUnreachable
+from kiwi_rag.storage.sqlite import is_disk_full
 
 if TYPE_CHECKING:
     from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
@@ -106,7 +106,6 @@ def _unanswered(error: ResponseHandlingException, secret: str) -> StoreError:
 
 
 def _on_disk(error: OSError | sqlite3.Error) -> StoreError:
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or "disk is full" in str(error):
+    if is_disk_full(error):
         return StoreFull(hint="free some space and run it again")
     return StoreError(f"Qdrant's folder cannot be used: {quoted(str(error))}")

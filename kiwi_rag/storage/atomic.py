@@ -1,0 +1,141 @@
+"""Writing whole files: a reader, or a machine that crashes, sees the old content or the new, never a part of it.
+
+The new content is written to a temporary file in the same folder, which is private until it has the rights that it
+shall have, and is put in place by one system call. A link that stands at the path is replaced and not followed. After
+any failure the temporary file is removed. All functions raise `OSError`, unless they say otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from kiwi_rag.errors import SourceUnreadable
+
+
+def atomic_write(
+    path: Path, data: bytes, *, mode: int = 0o600, keep_rights: bool = False, durable: bool = True
+) -> None:
+    """Replace the file at `path`; the parameters are those of `atomic_file`."""
+    with atomic_file(path, mode=mode, keep_rights=keep_rights, durable=durable) as file:
+        file.write(data)
+
+
+@contextmanager
+def atomic_file(
+    path: Path, *, mode: int = 0o600, keep_rights: bool = False, durable: bool = True
+) -> Iterator[IO[bytes]]:
+    """Give a file to write to, which replaces the one at `path` when the block ends, unless it raises.
+
+    Parameters
+    ----------
+    path
+        The file; its folder is made where it is missing.
+    mode
+        The new file's mode.
+    keep_rights
+        Give the new file the mode of the file that it replaces, and its owner where that is permitted.
+    durable
+        Also survive a power cut right after the call. Without it, the old content may come back then.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _temporary(path) as file:
+        _set_rights(file.fileno(), mode, path if keep_rights else None)
+        yield file
+        _flush(file)
+        Path(file.name).replace(path)
+    if durable:
+        _sync_folder(path.parent)
+
+
+def create_file(path: Path, data: bytes = b"", *, mode: int = 0o600) -> bool:
+    """Make the file at `path` with `data` in it, unless something stands there; return whether it was made.
+
+    Of several processes that do so at once one is first, and its content stays. A folder that is missing is made for
+    this user alone.
+    """
+    if os.path.lexists(path):
+        return False
+    with new_file(path) as draft:
+        with draft.open("wb") as file:
+            _set_rights(file.fileno(), mode)
+            file.write(data)
+            _flush(file)
+        return link_new(draft, path)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Give the path of an empty file of mode 0600 beside `path`, for `link_new`; it is removed when the block ends."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _temporary(path) as file:
+        # Closed before it has its name: for a database, closing it later would drop the locks that SQLite holds on it
+        # in this process (sqlite.org/howtocorrupt.html, section 2.2).
+        file.close()
+        yield Path(file.name)
+
+
+def link_new(draft: Path, path: Path) -> bool:
+    """Give the file at `draft` the name `path` too, unless something stands there; return whether it was given."""
+    try:
+        path.hardlink_to(draft)
+    except FileExistsError:
+        return False
+    except OSError:  # the file system has no hard links; whatever else is wrong, the renaming says
+        if os.path.lexists(path):
+            return False
+        draft.rename(path)
+    _sync_folder(path.parent)
+    return True
+
+
+def write_user_file(path: Path, data: bytes, *, keep_rights: bool = False) -> None:
+    """Replace a file that the user may show to others: mode 0644, or that of the file before with `keep_rights`.
+
+    Raises
+    ------
+    SourceUnreadable
+        When it cannot be written.
+    """
+    try:
+        atomic_write(path, data, mode=0o644, keep_rights=keep_rights)
+    except OSError as error:
+        raise SourceUnreadable(f"cannot write {path}: {error.strerror}") from error
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[IO[bytes]]:
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            yield file
+        finally:
+            Path(file.name).unlink(missing_ok=True)
+
+
+def _set_rights(descriptor: int, mode: int, model: Path | None = None) -> None:
+    """Set the rights of an open file that is still empty, so that nobody reads what only others may."""
+    if model and model.exists():
+        before = model.stat()
+        mode = stat.S_IMODE(before.st_mode)
+        with suppress(PermissionError):  # root must not take a user's file away by editing it
+            os.chown(descriptor, before.st_uid, before.st_gid)
+    os.fchmod(descriptor, mode)
+
+
+def _flush(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring the folder's own change, the new name, to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,123 @@
+"""Rotating files of JSON lines, which any number of processes append to.
+
+Each line is one write to a file opened for appending, so lines of several processes never mix. Who finds the file full
+moves it aside under a lock, as ``<name>.1``, ``<name>.2`` and on; the oldest is dropped. No link is followed, and what
+is no regular file is neither written nor read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class RotatingLines:
+    """A file of lines and the older ones moved aside, in a folder that exists.
+
+    Parameters
+    ----------
+    path
+        The file that is appended to; made with mode 0600.
+    max_bytes
+        Size above which it is moved aside.
+    older
+        How many files moved aside are kept.
+    private
+        The folder holds nothing else: it must be no link and this user's, and is closed to others (0700).
+    """
+
+    path: Path
+    max_bytes: int
+    older: int = 1
+    private: bool = False
+
+    def append(self, line: bytes) -> None:
+        """Append one line, which ends in a line feed.
+
+        Raises
+        ------
+        OSError
+            When it cannot be written; half a line that a full disk took is removed again.
+        """
+        with self._folder() as folder:
+            self._make_room(folder, len(line))
+            file = os.open(self.path.name, _APPEND, 0o600, dir_fd=folder)
+            try:
+                if stat.S_ISREG(os.fstat(file).st_mode) and (written := os.write(file, line)) < len(line):
+                    _take_back(file, written)
+            finally:
+                os.close(file)
+
+    def contents(self) -> Iterator[bytes]:
+        """Yield what the files hold, the newest file first, of each the end where it is too large.
+
+        A file that is moved aside meanwhile comes once: it is looked for under its new name too, but known again.
+        """
+        seen: set[int] = set()
+        for number in range(self.older + 1):
+            with suppress(OSError):
+                inode, data = self._read(self._name(number))
+                if inode not in seen:
+                    seen.add(inode)
+                    yield data
+
+    def _read(self, name: str) -> tuple[int, bytes]:
+        with self._folder() as folder, os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                return found.st_ino, b""
+            file.seek(max(0, found.st_size - 2 * self.max_bytes))
+            return found.st_ino, file.read(2 * self.max_bytes)
+
+    @contextmanager
+    def _folder(self) -> Iterator[int]:
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | self.private * os.O_NOFOLLOW)
+        try:
+            found = os.fstat(folder)
+            if self.private and found.st_uid != os.geteuid():
+                raise PermissionError(f"{self.path.parent} belongs to another user")
+            if self.private and found.st_mode & 0o077:
+                os.fchmod(folder, 0o700)
+            yield folder
+        finally:
+            os.close(folder)
+
+    def _make_room(self, folder: int, needed: int) -> None:
+        """Move a full file aside; who comes second under the lock finds the new one, and leaves it."""
+        if self._size(folder) + needed <= self.max_bytes:
+            return
+        with suppress(OSError):  # another process is at it: the line goes into the full file
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed when the folder is closed
+            if self._size(folder) + needed > self.max_bytes:
+                self._rotate(folder)
+
+    def _rotate(self, folder: int) -> None:
+        for number in range(self.older - 1, -1, -1):
+            with suppress(FileNotFoundError):
+                os.replace(self._name(number), self._name(number + 1), src_dir_fd=folder, dst_dir_fd=folder)
+
+    def _size(self, folder: int) -> int:
+        try:
+            found = os.stat(self.path.name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return 0
+        return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+    def _name(self, number: int) -> str:
+        return f"{self.path.name}.{number}" if number else self.path.name
+
+
+def _take_back(file: int, written: int) -> None:
+    """Remove the half of a line that a full disk took, if it is still the end: the next one would go on in it."""
+    end = os.lseek(file, 0, os.SEEK_CUR)
+    if os.fstat(file).st_size == end:
+        os.ftruncate(file, end - written)

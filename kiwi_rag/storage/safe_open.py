@@ -1,0 +1,122 @@
+"""Reading files that others may have put there: never through a link, never a pipe or a device, never without a limit.
+
+A link in a repository may lead anywhere, and the opening of a pipe waits until somebody writes to it. All reads return
+up to one byte more than the limit, so that a file that is too large is noticed without holding it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from kiwi_rag.errors import SourceUnreadable
+
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class NotRegularFile(SourceUnreadable):
+    """It is a folder, a pipe, a socket or a device."""
+
+    code = "not-a-file"
+
+
+def read_regular(path: Path, max_bytes: int, *, follow_links: bool = False) -> tuple[bytes, os.stat_result]:
+    """Return up to `max_bytes` + 1 bytes of the file at `path`, and what it was when they were read.
+
+    Raises
+    ------
+    OSError
+        When it cannot be opened or read; where it is a link and `follow_links` is not set, with ``ELOOP``.
+    NotRegularFile
+        When it is something else than a file.
+    """
+    return _read(os.open(path, _FILE if follow_links else _FILE | os.O_NOFOLLOW), str(path), max_bytes)
+
+
+def read_optional(path: Path, max_bytes: int) -> bytes | None:
+    """Return up to `max_bytes` + 1 bytes of a file that need not exist; None for none, a link, a pipe or a folder.
+
+    Raises
+    ------
+    SourceUnreadable
+        When a regular file is there and cannot be read.
+    """
+    try:
+        return read_regular(path, max_bytes)[0]
+    except NotRegularFile:
+        return None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
+            return None
+        raise unreadable(str(path), error) from error
+
+
+def read_below(root: Path, path: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
+    """Return up to `max_bytes` + 1 bytes of the file at `path` below `root`, and what it was when they were read.
+
+    Raises
+    ------
+    FileNotFoundError
+        When it is gone.
+    SourceUnreadable
+        When it cannot be read, is no regular file, or a link stands on the way to it.
+    """
+    try:
+        return _read(_open_below(root, path), path, max_bytes)
+    except (FileNotFoundError, ValueError) as error:
+        raise FileNotFoundError(path) from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def read_linked(path: Path, root: Path, max_bytes: int) -> bytes:
+    """Return up to `max_bytes` + 1 bytes of the file at `path`, which links may lead to any place below `root`.
+
+    Raises
+    ------
+    SourceUnreadable
+        When it is missing, not a regular file, not readable, or a link leads out of `root`.
+    """
+    try:
+        real, base = path.resolve(strict=True), root.resolve(strict=True)
+        if not real.is_relative_to(base):
+            raise SourceUnreadable(f"{path} leaves {root} by a link", hint="copy the file to where the link stands")
+        return _read(_open_below(base, real.relative_to(base).as_posix()), str(path), max_bytes)[0]
+    except NotRegularFile as error:
+        raise SourceUnreadable(error.message, hint=error.hint) from error
+    except (OSError, RuntimeError) as error:  # before Python 3.13, a loop of links is a RuntimeError
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise SourceUnreadable(f"{path} cannot be read: {reason}", hint="check that it exists and its mode") from error
+
+
+def unreadable(path: str, error: OSError) -> SourceUnreadable:
+    """Return what is said of a file or folder that the operating system does not let us read."""
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return SourceUnreadable(f"a link stands on the way to {path}", hint="it is not followed")
+    return SourceUnreadable(f"cannot read {path}: {error.strerror or error}", hint="check the owner and the mode")
+
+
+def _open_below(root: Path, path: str) -> int:
+    """Open each step from the one before, so that no folder can be exchanged for a link on the way."""
+    *folders, name = path.split("/")
+    held = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for folder in folders:
+            inner = os.open(folder, _FOLDER, dir_fd=held)
+            os.close(held)
+            held = inner
+        return os.open(name, _FILE | os.O_NOFOLLOW, dir_fd=held)
+    finally:
+        os.close(held)
+
+
+def _read(descriptor: int, path: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
+    entry = os.fstat(descriptor)
+    if not stat.S_ISREG(entry.st_mode):
+        os.close(descriptor)
+        raise NotRegularFile(f"{path} is not a regular file", hint="replace it with a file")
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(max_bytes + 1), entry

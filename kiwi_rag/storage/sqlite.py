@@ -1,0 +1,153 @@
+"""SQLite: connections with Kiwi's settings, transactions, and what its result codes mean.
+
+No function opens a database file by itself: closing it again would drop the POSIX locks that every connection of this
+process holds on it (sqlite.org/howtocorrupt.html, section 2.2).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from kiwi_rag.errors import StoreBusy, StoreError, StoreFull
+
+BUSY_SECONDS = 5.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_INACCESSIBLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM)
+_CHECK = "check its owner, its mode and the disk"
+_WRONG_CALL = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISUSE)
+
+
+def connect(
+    path: Path,
+    *,
+    readonly: bool = False,
+    wal: bool = True,
+    synchronous: Literal["FULL", "NORMAL"] = "FULL",
+    prepare: Callable[[sqlite3.Connection], object] | None = None,
+) -> sqlite3.Connection:
+    """Open a database; any thread may use the connection, so callers guard it with a lock of their own.
+
+    Parameters
+    ----------
+    readonly
+        Refuse writes. The file is opened for writing all the same: a WAL database opened read-only cannot be read
+        when its shared-memory file has to be made first.
+    wal
+        Keep a write-ahead log, so that readers and a writer do not wait for each other.
+    synchronous
+        ``FULL``: a commit that was acknowledged is on the disk. ``NORMAL`` with a write-ahead log: a power cut may
+        cost the newest commits, never the file (SQLite's documentation of both).
+    prepare
+        Called with the connection; where it raises, the connection is closed.
+    """
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA foreign_keys = ON")
+        if readonly:
+            connection.execute("PRAGMA query_only = ON")
+        else:
+            if wal:
+                connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
+        if prepare:
+            prepare(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def transaction(
+    connection: sqlite3.Connection, kind: Literal["BEGIN", "BEGIN IMMEDIATE"] = "BEGIN IMMEDIATE"
+) -> Iterator[sqlite3.Connection]:
+    """Run one transaction: committed when the block ends, rolled back when it raises."""
+    connection.execute(kind)
+    try:
+        yield connection
+        connection.execute("COMMIT")
+    except BaseException:
+        # SQLite has rolled back by itself after a full disk, and a second ROLLBACK would hide why.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def translate_sqlite_errors(
+    path: Path, otherwise: Callable[[sqlite3.Error], StoreError], name: str = "the file"
+) -> Iterator[None]:
+    """Translate what SQLite or the file system raises inside the block, by SQLite's result code, not by its words.
+
+    Parameters
+    ----------
+    path
+        The database.
+    otherwise
+        Makes the error for a code that speaks of neither a lock, the disk nor a wrong call: damage, above all.
+    name
+        What the database is, for messages.
+
+    Raises
+    ------
+    StoreFull, StoreBusy, StoreError
+        Or what `otherwise` returns.
+    """
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise _translated(error, path, otherwise, name) from error
+
+
+def result_code(error: BaseException) -> int:
+    """Return the primary result code of SQLite; 0 for an error that the sqlite3 module raises itself."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def is_disk_full(error: OSError | sqlite3.Error) -> bool:
+    """Whether there was no space left, or no quota."""
+    return getattr(error, "errno", None) in _FULL or result_code(error) == sqlite3.SQLITE_FULL
+
+
+def move_database_aside(path: Path, reason: str) -> Path | None:
+    """Rename a database to the first free ``<name>.<reason>-<n>`` and return that; None when there is none.
+
+    Its write-ahead log goes with it: it belongs to this database and to no later one.
+    """
+    log, shared = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
+    shared.unlink(missing_ok=True)
+    if not os.path.lexists(path):
+        log.unlink(missing_ok=True)
+        return None
+    number = 1
+    while os.path.lexists(target := path.with_name(f"{path.name}.{reason}-{number}")):
+        number += 1
+    path.rename(target)
+    if log.exists():
+        log.rename(target.with_name(f"{target.name}-wal"))
+    return target
+
+
+def _translated(
+    error: sqlite3.Error | OSError, path: Path, otherwise: Callable[[sqlite3.Error], StoreError], name: str
+) -> StoreError:
+    if is_disk_full(error):
+        return StoreFull(f"no space left for {path}; nothing was half-written", hint="free some space")
+    if isinstance(error, OSError):
+        return StoreError(f"cannot use {path}: {error.strerror or error}", hint=_CHECK)
+    if result_code(error) in _LOCKED:
+        return StoreBusy(f"{name} {path} stayed locked for {BUSY_SECONDS:.0f} s", hint="try again in a moment")
+    if result_code(error) in _INACCESSIBLE:
+        return StoreError(f"cannot use {name} {path}: {error}", hint=_CHECK)
+    if result_code(error) in _WRONG_CALL:
+        hint = "try again; if the error stays, it is a fault in Kiwi"
+        return StoreError(f"cannot use {name} {path}: {error}", hint=hint)
+    return otherwise(error)

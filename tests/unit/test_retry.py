@@ -1,0 +1,47 @@
+"""Trying again: how often, after which errors; and waiting until something holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from kiwi_rag.errors import StoreError, StoreUnreachable
+from kiwi_rag.retry import retry, wait_until
+
+
+class Work:
+    """Fails so many times, then returns how often it was called."""
+
+    def __init__(self, failures: list[Exception]) -> None:
+        self.failures, self.calls = failures, 0
+
+    async def __call__(self) -> int:
+        self.calls += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return self.calls
+
+
+async def test_what_may_pass_is_tried_again_until_the_pauses_are_used_up() -> None:
+    passing = [StoreUnreachable("away", passing=True) for _ in range(3)]
+    assert await retry(Work(passing[:2]), (0.0, 0.0)) == 3
+    assert await retry(Work([])) == 1
+    work = Work(passing[:])
+    with pytest.raises(StoreUnreachable):
+        await retry(work, (0.0, 0.0))
+    assert work.calls == 3
+
+
+@pytest.mark.parametrize("error", [StoreError("no"), StoreUnreachable("no"), ValueError("no")])
+async def test_what_lasts_is_not_tried_again(error: Exception) -> None:
+    work = Work([error])
+    with pytest.raises(type(error)):
+        await retry(work, (0.0, 0.0))
+    assert work.calls == 1
+
+
+def test_a_condition_is_waited_for_and_not_for_ever() -> None:
+    answers = [False, False, True]
+    assert wait_until(lambda: answers.pop(0), 60, pause=0.0)
+    assert answers == []
+    assert wait_until(lambda: True, 0)
+    assert not wait_until(lambda: False, 0, pause=0.0)
