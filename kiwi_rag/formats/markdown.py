@@ -80,12 +80,14 @@ def signature_lines(lines: Sequence[str]) -> int:
     return count
 
 
-@lru_cache(maxsize=2)
 def outline(content: str, skipped: int | None = None) -> Outline:
-    """Return blocks and headings below the first `skipped` lines: front matter, or else other tools' signatures.
+    """Return blocks and headings below the first `skipped` lines: front matter, or else other tools' signatures."""
+    return _outline(content, skipped)
 
-    The last two are kept: a file is read by its format and by the gate's checks, one after the other.
-    """
+
+# The last two are kept: a file is read by its format and by the gate's checks, one after the other.
+@lru_cache(maxsize=2)
+def _outline(content: str, skipped: int | None) -> Outline:
     lines = split_lines(content)
     found = list(_found(lines, signature_lines(lines) if skipped is None else skipped))
     blocks = tuple(each for each in found if isinstance(each, Block))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -21,18 +21,16 @@ LINES = st.lists(
 
 
 @given(LINES, st.integers(1, 7))
-@settings(deadline=None)
 def test_windows_change_nothing(lines: list[str], window: int) -> None:
     text = "x\n" + "\n".join(lines)
-    markdown.outline.cache_clear()
+    markdown._outline.cache_clear()
     whole = markdown.outline(text)
     with patch.object(markdown, "_WINDOW", window):
-        markdown.outline.cache_clear()
+        markdown._outline.cache_clear()
         assert markdown.outline(text) == whole
 
 
 @given(LINES)
-@settings(deadline=None)
 def test_blocks_are_those_of_the_library(lines: list[str]) -> None:
     text = "x\n" + "\n".join(lines)
     tokens = MarkdownIt("commonmark").disable(["list", "blockquote"]).parse(text.replace("\r", " ") + "\n")
