@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from kiwi_rag import ingest
+from kiwi_rag.chunking import split
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint
 from kiwi_rag.formats import parse
 from kiwi_rag.ingest import Writer
 from kiwi_rag.lexical import terms
 from kiwi_rag.model import Admission, EmbeddingRecord, SearchQuery, SearchReply, sha256_hex
-from kiwi_rag.passages import split
 from kiwi_rag.refs import ItemType
 from kiwi_rag.search import HybridSearchHandler
 from kiwi_rag.signing import keys

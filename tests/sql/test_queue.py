@@ -13,10 +13,10 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from kiwi_rag import ingest
+from kiwi_rag.chunking import split
 from kiwi_rag.errors import RegistryRefused
 from kiwi_rag.ingest import Writer, indexing
 from kiwi_rag.ingest.indexing import Failed, Unreachable, watch
-from kiwi_rag.passages import split
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.registry import rows
 from kiwi_rag.signing import dsse, keys
