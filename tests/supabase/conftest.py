@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from kiwi_rag.registry import server
-from tests.sql.databases import database, template
+from tests.sql.databases import database, make_fast, template
 from tests.supabase.cli import HOSTED, Cluster, Supabase
 from tests.supabase.postgrest import PostgRest, project
 
@@ -60,7 +60,7 @@ def _listening() -> Iterator[Cluster]:
         with socket.socket() as held:
             held.bind(("127.0.0.1", 0))
             port = held.getsockname()[1]
-        yield Cluster(Path(folder), server.start(Path(folder), port=port), port)
+        yield Cluster(Path(folder), make_fast(Path(folder), port), port)
         server.stop(Path(folder))
 
 
