@@ -20,6 +20,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
+import pytest
 from psycopg import sql
 
 from kiwi_rag.registry import server
@@ -102,6 +103,13 @@ def database(like: str = "") -> Iterator[str]:
         yield url_of(name)
     finally:
         _drop(name)
+
+
+@pytest.fixture(scope="module")
+def module_url() -> Iterator[str]:
+    """The URL of one registry for all tests of a module: for tests whose writes no other of them can see."""
+    with database(like=template()) as fresh:
+        yield fresh
 
 
 def _drop(name: str) -> None:
