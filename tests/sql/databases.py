@@ -81,6 +81,11 @@ def url_of(database: str) -> str:
     return urlunsplit(urlsplit(admin_url())._replace(path=f"/{database}"))
 
 
+def name_of(url: str) -> str:
+    """Return the name of the database at `url`, for a clone of it."""
+    return urlsplit(url).path.removeprefix("/")
+
+
 @cache
 def template(audience: str = REGISTRY, signers: tuple[Signer, ...] = (ADA,)) -> str:
     """Make the migrated database that tests clone, with `signers` enrolled for everything."""

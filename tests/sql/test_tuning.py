@@ -21,7 +21,7 @@ from kiwi_rag.registry.tuning import recall
 from kiwi_rag.signing import dsse
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, admission, query
-from tests.sql.databases import ADA, database, template
+from tests.sql.databases import ADA, database, name_of, template
 from tests.sql.test_private_items import ANN, bind, log_in
 
 ITEMS, PER_ITEM, TOPICS = 40, 50, 20
@@ -133,11 +133,6 @@ def tuned(request: pytest.FixtureRequest) -> Iterator[psycopg.Connection]:
 def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure an index with fewer vectors: for tests of what is built and used, not of how well it was measured."""
     monkeypatch.setattr(recall, "_SAMPLES", 30)
-
-
-def name_of(url: str) -> str:
-    """The name of the database."""
-    return url.partition("?")[0].rpartition("/")[2]
 
 
 def nearest(
