@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -108,6 +109,24 @@ def database(like: str = "") -> Iterator[str]:
         yield url_of(name)
     finally:
         _drop(name)
+
+
+@contextmanager
+def processor_limit(connection: psycopg.Connection, seconds: float) -> Iterator[None]:
+    """Fail when the connection's server process spends more processor time than that; time it waits does not count."""
+    begun = _processor_seconds(connection)
+    yield
+    assert _processor_seconds(connection) - begun < seconds
+
+
+def _processor_seconds(connection: psycopg.Connection) -> float:
+    """Read the time from /proc; where that does not know the process, the clock has to do."""
+    try:
+        told = Path(f"/proc/{connection.info.backend_pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return time.monotonic()
+    fields = told.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.fixture(scope="module")
