@@ -60,7 +60,7 @@ def use(directory: Path) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", USER, str(directory)], **pipes)
 
 
-def until(condition, seconds: float = 10) -> bool:
+def until(condition, seconds: float = 60) -> bool:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
