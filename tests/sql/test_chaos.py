@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -21,10 +20,10 @@ from kiwi_rag.registry.retry import persistently
 from kiwi_rag.stores.base import Receipt
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission
+from tests.examples import KILLS
 from tests.sql.proxy import Proxy, proxied
 from tests.sql.shelves import candidate, index, publish, refs, tier
 
-KILLS = int(os.environ.get("KIWI_KILLS", "3"))
 KILL_ALL = """
     select count(pg_terminate_backend(pid)) from pg_stat_activity
     where application_name = 'kiwi' and datname = current_database() and random() < 0.5
