@@ -88,7 +88,8 @@ async def _get(session: Session, app: App, text: str, target: str, force: bool) 
     _warn_of_yank(session, item)
     to = app.local(target)
     async with to.store.writing():
-        # The gate first: what it refuses must neither lie in the folder nor take the place of a good file.
+        # Judged first: what is refused must neither lie in the folder nor take the place of a good file.
+        authoring.check_place(app.root(target), item.stored.envelope, overwrite=force)
         admission = await ingest.admit(candidate_of(item.stored.envelope), to, app.gate)
         placed = authoring.place_item(app.root(target), item.stored.envelope, overwrite=force)
         await ingest.store(placed, ingest.read(placed, to, app.gate), admission, to, app.writer)

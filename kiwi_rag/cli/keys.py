@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -128,7 +126,7 @@ def retire(session: Session, name: str, compromised: bool) -> None:
 
 
 def _who(app: App, principal: str) -> str:
-    return check_principal(principal or app.settings.principal or f"{getpass.getuser()}@{socket.gethostname()}")
+    return check_principal(principal or app.principal)
 
 
 def _trust(app: App, public_key: bytes, principal: str, patterns: tuple[str, ...]) -> Signer:

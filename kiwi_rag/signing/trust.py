@@ -7,6 +7,7 @@ that key count. An empty policy trusts nobody.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -87,7 +88,7 @@ class Signer:
             raise WrongKey(
                 f"the key of {self.principal} is {self.origin or 'marked compromised'}: "
                 "nothing it signed counts any more",
-                hint="do not use it; if it is yours, check it and sign it with another key: kiwi sign PATH --key NAME",
+                hint=f"do not use it; if it is yours, check it and sign it with another key: {self._another_key()}",
             )
 
     def _authorise_item(self, ref: ItemRef) -> None:
@@ -129,8 +130,12 @@ class Signer:
         since = f" at {format_time(self.valid_before)}" if self.valid_before else ""
         return WrongKey(
             f"{self.principal}'s key {word}{since}{f', {self.origin}' if self.origin else ''}",
-            hint="sign the item again with a current key: kiwi keys new, kiwi sign PATH --key NAME",
+            hint=f"sign the item again with a current key: {self._another_key()}",
         )
+
+    def _another_key(self) -> str:
+        """Return the commands that sign with another key; PATH and NAME are the reader's."""
+        return f"kiwi keys new NAME --principal {shlex.quote(self.principal)}; kiwi sign PATH --key NAME"
 
 
 @dataclass(frozen=True, slots=True)
