@@ -19,7 +19,7 @@ from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.manager import ValidationManager, ref_of
 from kiwi_rag.validation.signature import Candidate
 
-GATE_VERSION = 4
+GATE_VERSION = 5
 """Raise it when the gate or the parsers judge differently, or files are split anew: every file is then judged again."""
 
 Progress = Callable[[int], None]

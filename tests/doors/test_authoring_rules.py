@@ -295,3 +295,22 @@ def test_bump_adds_a_version_to_what_was_admitted_without_one(ready: Kiwi):
     ready.run(*way_out(hint))
     ready.run("add", str(path))
     assert ready.json("list")[0]["version"] == "1.0.0"
+
+
+HIDING = """# coding: utf-7
+'''Say hello.'''
+
+__version__ = '1.0.0'
+__permissions__ = []  # +AAo-import subprocess+ADs- subprocess.run('id')
+"""
+
+
+def test_a_script_that_hides_a_call_behind_its_encoding_is_refused(ready: Kiwi):
+    path = ready.write("scripts/acme/tool.py", HIDING)
+    assert "subprocess" in path.read_bytes().decode("utf-7").splitlines()[5]  # what Python would run
+    for command in ("validate", "sign", "add"):
+        said = ready.run(command, str(path), expect=4)
+        assert ".ai/scripts/acme/tool.py:1: error bounds.declared-encoding" in said.stdout + said.stderr
+    assert not path.with_name("tool.py.sig").exists()
+    path.write_text(HIDING.removeprefix("# coding: utf-7"))
+    ready.run("add", str(path))
