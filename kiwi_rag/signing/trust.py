@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -54,6 +54,24 @@ class Signer:
     def key_id(self) -> str:
         """Hex SHA-256 of the public key."""
         return key_id_of(self.public_key)
+
+    def united(self, patterns: tuple[str, ...], types: tuple[ItemType, ...]) -> Signer:
+        """Return this signer with the right to sign these as well; what it has already is not named twice."""
+        more = [p for p in patterns if not any(matches(own, p) for own in self.patterns)]
+        return replace(
+            self, patterns=(*self.patterns, *more), types=(*self.types, *(t for t in types if t not in self.types))
+        )
+
+    def lost(self, after: Signer) -> list[str]:
+        """Return what this entry says in a key's favour and the entry `after` it would not, in words."""
+        patterns = [p for p in self.patterns if not any(matches(other, p) for other in after.patterns)]
+        found = [f"to sign {pattern}" for pattern in patterns]
+        found += [f"to sign items of type {kind}" for kind in self.types if kind not in after.types]
+        if after.valid_after and (self.valid_after is None or self.valid_after < after.valid_after):
+            found.append(f"signatures from before {format_time(after.valid_after)}")
+        if after.valid_before and (self.valid_before is None or self.valid_before > after.valid_before):
+            found.append(f"signatures from {format_time(after.valid_before)} on")
+        return found
 
     def authorise(self, ref: ItemRef, signed_at: datetime, received_at: datetime | None = None) -> None:
         """Return if this signer's statement about `ref` counts.
@@ -104,10 +122,17 @@ class Signer:
             )
 
     def _widened(self, patterns: tuple[str, ...], types: tuple[ItemType, ...]) -> str:
-        """Return the command that lets this key sign more; it names everything, for an entry is replaced whole."""
-        items = " ".join(f"--items '{pattern}'" for pattern in patterns)
-        kinds = " ".join(f"--type {kind}" for kind in types)
-        return f"kiwi trust add {self.public_key.hex()} --principal {self.principal} {items} {kinds}"
+        """Return the command that lets this key sign these as well."""
+        return replace(self, patterns=patterns, types=types, valid_after=None, valid_before=None).trusting()
+
+    def trusting(self) -> str:
+        """Return the command by which anybody trusts this key with what it may sign here."""
+        words = ["kiwi trust add", self.public_key.hex(), "--principal", shlex.quote(self.principal)]
+        words += [f"--items '{pattern}'" for pattern in self.patterns if "*" not in self.patterns]
+        words += [f"--type {kind}" for kind in self.types if self.types != ITEM_TYPES]
+        words += [f"--valid-after {format_time(self.valid_after)}"] if self.valid_after else []
+        words += [f"--valid-before {format_time(self.valid_before)}"] if self.valid_before else []
+        return " ".join(words)
 
     def _authorise_time(self, signed_at: datetime, received_at: datetime | None) -> None:
         if self.valid_after and signed_at < self.valid_after:
@@ -175,8 +200,9 @@ class TrustPolicy:
         except BadSignature as error:
             if not any(key_id in known for key_id in claimed):
                 raise UnknownSigner(
-                    f"signed by key {claimed[0][:16] or '(unnamed)'}…, which nobody here trusts",
-                    hint="if you know whose it is: kiwi trust add PUBLIC_KEY --principal NAME --items 'NAMESPACE/*'",
+                    f"signed by the key with id {claimed[0][:16] or '(unnamed)'}…, which nobody here trusts",
+                    hint="if you know whose it is, ask its owner for the public key (kiwi keys show), then: "
+                    "kiwi trust add PUBLIC_KEY --principal NAME --items 'NAMESPACE/*'",
                 ) from error
             raise BadSignature(hint="if you edited it: kiwi sign PATH --bump patch") from error
         return tuple(known[key_id] for key_id in signed)

@@ -218,7 +218,9 @@ def public_key(kiwi: Kiwi) -> str:
 
 
 def trust_again(kiwi: Kiwi, *options: str) -> None:
-    kiwi.run("trust", "add", public_key(kiwi), "--principal", "ada@acme.example", *options)
+    """Say anew what the user's own key may sign."""
+    known = ("--principal", "ada@acme.example", "--replace", "--yes")
+    kiwi.run("trust", "add", public_key(kiwi), *known, *options)
 
 
 def test_key_outside_its_patterns(ready: Kiwi):
