@@ -69,6 +69,13 @@ def user_note(kiwi: Kiwi, extra: str) -> Path:
     return path
 
 
+def conflicting(kiwi: Kiwi) -> Path:
+    """Have one version admitted with other content to project and user, which no command does that sees both."""
+    path = admitted(kiwi)
+    user_note(kiwi.at(kiwi.cwd.parent / "nowhere"), OTHER)
+    return path
+
+
 @pytest.mark.parametrize("command", ["add", "sign"])
 def test_an_edited_file_under_an_admitted_version_is_refused_and_raised_by_the_command_shown(ready: Kiwi, command: str):
     path = admitted(ready)
@@ -182,12 +189,7 @@ def test_sync_copies_all_or_nothing_and_names_what_it_refuses(ready: Kiwi):
 
 
 def test_sync_over_another_content_of_the_version_is_refused(ready: Kiwi):
-    path = admitted(ready)
-    user = ready.home / ".ai/knowledge/acme/note.md"
-    user.parent.mkdir(parents=True)
-    user.write_text(note(extra=OTHER))
-    elsewhere = ready.at(ready.cwd.parent / "elsewhere")  # where the project's version is not seen
-    elsewhere.run("add", str(user), "--tier", "user")
+    path = conflicting(ready)
     before = tree(ready, ready.home / ".ai")
     said = ready.run("sync", "--to", "user", "--force", expect=4).stderr
     assert tree(ready, ready.home / ".ai") == before
@@ -210,15 +212,7 @@ def test_getting_what_would_overwrite_an_edited_file_writes_nothing(ready: Kiwi)
 
 
 def test_getting_other_content_of_an_admitted_version_writes_nothing(ready: Kiwi):
-    user = ready.home / ".ai/knowledge/acme/note.md"
-    user.parent.mkdir(parents=True)
-    user.write_text(note(extra=OTHER))
-    ready.at(ready.cwd.parent / "elsewhere").run("add", str(user), "--tier", "user")
-    path = write_note(ready)
-    ready.run("add", str(path), expect=4)
-    (ready.home / ".ai/vectors").rename(ready.home / "vectors")  # admitted here where the user tier was not seen
-    ready.run("add", str(path))
-    (ready.home / "vectors").rename(ready.home / ".ai/vectors")
+    conflicting(ready)
     before = tree(ready)
     ready.run("get", "acme/note@user", "--force", expect=4)
     assert tree(ready) == before
@@ -314,3 +308,65 @@ def test_a_script_that_hides_a_call_behind_its_encoding_is_refused(ready: Kiwi):
     assert not path.with_name("tool.py.sig").exists()
     path.write_text(HIDING.removeprefix("# coding: utf-7"))
     ready.run("add", str(path))
+
+
+def content(extra: str = "It wakes at seven.") -> str:
+    return hashlib.sha256(note(extra=extra).encode()).hexdigest()
+
+
+def assert_told(text: str, *tiers: str) -> None:
+    """Assert that a text names the item's version, both tiers and both contents."""
+    assert "acme/note@1.0.0" in text
+    for tier, digest in zip(tiers, (content(), content(OTHER)), strict=True):
+        assert f"{digest[:16]}… in {tier}" in text
+
+
+def test_one_version_with_two_contents_is_named_by_search_verify_and_doctor(ready: Kiwi):
+    conflicting(ready)
+    for command in (["search", "staging scale-down"], ["verify"], ["verify", "acme/note"], ["doctor"]):
+        said = ready.run(*command, expect=3)
+        assert_told(said.stdout + said.stderr, "project", "user")
+    hit = ready.json("search", "staging scale-down", expect=3)["hits"][0]
+    assert hit["conflict"]["digests"] == {"project": content(), "user": content(OTHER)}
+    rows = ready.json("verify", expect=3)
+    assert [(row["tier"], row["state"]) for row in rows] == [("project", "conflict"), ("user", "conflict")]
+    (problem,) = ready.json("doctor", expect=3)["problems"]
+    for hint in (problem.rstrip(")"), hit["conflict"]["hint"], rows[0]["conflict"]["hint"]):
+        assert "--bump patch" in hint
+    ready.run(*way_out(problem.rstrip(")")))
+    ready.run("verify")
+    ready.run("doctor")
+    assert ready.json("search", "staging scale-down")["hits"][0]["conflict"] is None
+
+
+def test_two_versions_with_two_contents_are_no_conflict(ready: Kiwi):
+    path = ready.home / ".ai/knowledge/acme/note.md"
+    conflicting(ready)
+    path.write_text(note("1.0.1", OTHER))
+    ready.run("add", str(path), "--tier", "user")
+    assert ready.json("search", "staging scale-down")["hits"][0]["conflict"] is None
+    ready.run("verify")
+
+
+def test_a_published_version_with_other_content_is_named(ready: Kiwi):
+    path = admitted(ready)
+    ready.run("publish", str(path))
+    other = ready.at(ready.cwd.parent / "elsewhere")
+    other.run("init")
+    unreachable = Kiwi(other.home, other.cwd, {"KIWI_REGISTRY_URL": "postgresql://nobody@127.0.0.1:9/none"})
+    unreachable.run("add", str(write_note(other, extra=OTHER)))
+    reply = other.json("search", "staging scale-down", "--source", "all", expect=3)
+    assert reply["hits"][0]["conflict"]["digests"] == {"project": content(OTHER), "registry": content()}
+    for command in (["verify", "--source", "all"], ["doctor"]):
+        said = other.run(*command, expect=3)
+        assert_told(said.stdout + said.stderr, "registry", "project")
+    other.run(*way_out(other.json("doctor", expect=3)["problems"][0].rstrip(")")))
+    other.run("verify", "--source", "all")
+
+
+def test_the_command_shown_for_an_edited_file_brings_it_in(ready: Kiwi):
+    path = admitted(ready)
+    path.write_text(note(extra=OTHER))
+    said = ready.run("verify", expect=3).stdout
+    ready.run(*way_out(said))
+    assert ready.json("verify")[0]["ref"] == "knowledge:acme/note@1.0.1"
