@@ -72,14 +72,24 @@ def version_span(content: str) -> tuple[int, int] | None:
     fence = _directive_fence(lines, markdown.outline(content).blocks, FindingList.of(""))
     if fence is None:
         return None
-    offset = len(content) - len(content.removeprefix("\ufeff"))
-    offset += sum(len(line) + 1 for line in lines[: fence.start_line])
-    block = _inside(lines, fence)
-    root = re.search(r"<directive\b[^>]*?\sversion\s*=\s*(?:\"([^\"<]*)\"|'([^'<]*)')", block)
+    root = re.search(r"<directive\b[^>]*?\sversion\s*=\s*(?:\"([^\"<]*)\"|'([^'<]*)')", _inside(lines, fence))
     if root is None:
         return None
+    offset = _offset(content, lines, fence)
     start, end = root.span(1 if root[1] is not None else 2)
     return offset + start, offset + end
+
+
+def block_start(content: str) -> int | None:
+    """Return where the text of the block that holds the directive begins in `content`, or ``None``."""
+    lines = markdown.split_lines(content)
+    fence = _directive_fence(lines, markdown.outline(content).blocks, FindingList.of(""))
+    return _offset(content, lines, fence) if fence else None
+
+
+def _offset(content: str, lines: Sequence[str], fence: Block) -> int:
+    mark = len(content) - len(content.removeprefix("\ufeff"))
+    return mark + sum(len(line) + 1 for line in lines[: fence.start_line])
 
 
 def _directive_fence(lines: Sequence[str], blocks: Sequence[Block], found: FindingList) -> Block | None:

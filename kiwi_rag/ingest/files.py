@@ -96,7 +96,7 @@ def read(source: SourceFile, to: Tier[VectorStore], gate: ValidationManager) -> 
     except SourceUnreadable as error:
         finding = Finding("source.unreadable", error.message, path=str(source.path), hint=error.hint)
         raise gate.reject(f"{source.item_type}:{source.item_id}", [finding], to.policy, to.audit) from error
-    return Candidate(source.item_type, source.item_id, data, side, path=shown(source.path))
+    return Candidate(source.item_type, source.item_id, data, side, path=shown(source.path), tier=to.name)
 
 
 async def admit(candidate: Candidate, to: Tier[VectorStore], gate: ValidationManager) -> Admission:

@@ -38,6 +38,7 @@ from kiwi_rag.model.search import (
     TierName,
     TierOutcome,
     TierState,
+    VersionConflict,
 )
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ __all__ = [
     "TierName",
     "TierOutcome",
     "TierState",
+    "VersionConflict",
     "Visibility",
     "has_errors",
     "sha256_hex",

@@ -183,9 +183,9 @@ def test_bump_raises_what_was_edited_and_leaves_the_rest(ready: Kiwi):
 
 def test_bump_changes_all_or_nothing(ready: Kiwi):
     first = ready.write("knowledge/acme/a.md", note())
-    ready.write("knowledge/acme/b.md", "# A note without a version\n\nIt says nothing of versions.\n")
+    ready.write("scripts/acme/b.py", '"""Say hello."""\n\n__version__ = "1" ".0.0"\n')
     stderr = ready.run("sign", ".ai", "--bump", "patch", expect=2).stderr
-    assert "b.md" in stderr
+    assert "b.py" in stderr
     assert "nothing was changed" in stderr
     assert 'version: "1.0.0"' in first.read_text()
 
