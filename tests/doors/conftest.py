@@ -1,4 +1,8 @@
-"""Real processes in an empty home: `kiwi` as a user runs it, with every socket but loopback closed."""
+"""`kiwi` as a user runs it, in an empty home, with every socket but loopback closed.
+
+`Kiwi.run` runs a command inside the test process; `run_process`, `start` and `talk` start a process, for what is about
+processes: signals, pipes, terminals, two at once, the first start.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.doors import in_process
 from tests.shared import ROOT
 
 PASSPHRASE = "correct horse"
@@ -51,11 +56,14 @@ class Kiwi:
         return self.start(*arguments, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def run(self, *arguments: str, expect: int | None = 0) -> subprocess.CompletedProcess:
+        """Run a command to its end inside this process."""
+        return _expected(expect, arguments, *in_process.run(arguments, self.environment(), self.cwd))
+
+    def run_process(self, *arguments: str, expect: int | None = 0) -> subprocess.CompletedProcess:
+        """Run a command to its end in a process of its own."""
         process = self.start(*arguments)
         out, err = process.communicate(timeout=300)
-        if expect is not None:
-            assert process.returncode == expect, f"kiwi {' '.join(arguments)}: {process.returncode}\n{out}\n{err}"
-        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+        return _expected(expect, arguments, process.returncode, out, err)
 
     def json(self, *arguments: str, expect: int | None = 0):
         return json.loads(self.run("--json", *arguments, expect=expect).stdout)
@@ -80,6 +88,11 @@ class Kiwi:
         shutil.copytree(ai_dir, self.cwd / ".ai", dirs_exist_ok=True)
         for path in (self.cwd / ".ai").rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _expected(expect: int | None, arguments: tuple[str, ...], code: int, out: str, err: str):
+    assert expect in (None, code), f"kiwi {' '.join(arguments)}: {code}\n{out}\n{err}"
+    return subprocess.CompletedProcess(arguments, code, out, err)
 
 
 @pytest.fixture

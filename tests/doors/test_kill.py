@@ -12,7 +12,7 @@ import pytest
 
 from tests.doors.conftest import Kiwi, note
 
-KILLS = int(os.environ.get("KIWI_KILLS", "50"))
+KILLS = int(os.environ.get("KIWI_KILLS", "3"))
 SEED = int(os.environ.get("KIWI_SEED", "7"))
 NEW_NOTES = 4
 ACKNOWLEDGED = re.compile(r"^(?:stored|published|known) +(\w+:[\w/-]+)@", re.MULTILINE)

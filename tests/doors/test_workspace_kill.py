@@ -9,7 +9,7 @@ import time
 
 from tests.doors.conftest import Kiwi
 
-KILLS = int(os.environ.get("KIWI_KILLS", "30"))
+KILLS = int(os.environ.get("KIWI_KILLS", "3"))
 SEED = int(os.environ.get("KIWI_SEED", "7"))
 
 
