@@ -12,6 +12,8 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +23,17 @@ from tests.doors import in_process
 from tests.shared import ROOT
 
 PASSPHRASE = "correct horse"
+PATIENCE = 120.0
+"""Seconds after which something that has to happen counts as not happening: far more than a busy machine needs."""
 _NO_NETWORK = Path(__file__).parent / "no_network"
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Return once `condition` holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.05)
 
 
 @dataclass

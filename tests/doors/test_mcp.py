@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 
-from tests.doors.conftest import Kiwi, note
+from tests.doors.conftest import PATIENCE, Kiwi, note
 from tests.doors.mcp_server import post, read_answer, serving
 
 TOOLS = {"kiwi_search", "kiwi_get", "kiwi_validate", "kiwi_status", "workspace_search", "workspace_index_stats"}
@@ -234,7 +234,7 @@ def talking(acme: Kiwi):
     process = acme.talk("mcp")
     yield process
     process.stdin.close()
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=PATIENCE) == 0
 
 
 def answers(process, *lines: str) -> list[dict]:
@@ -270,7 +270,7 @@ def test_a_signal_ends_it_though_its_input_stays_open(acme: Kiwi, number: int) -
     process = acme.talk("mcp")
     answers(process, initialize(), json.dumps({"jsonrpc": "2.0", "id": 2, "method": "ping"}) + "\n")
     process.send_signal(number)
-    assert process.wait(timeout=20) in {0, 130}
+    assert process.wait(timeout=PATIENCE) in {0, 130}
     process.stdin.close()
 
 
