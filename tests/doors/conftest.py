@@ -127,9 +127,9 @@ def ready(kiwi: Kiwi) -> Kiwi:
     return kiwi
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def acme(tmp_path_factory: pytest.TempPathFactory) -> Kiwi:
-    """A user with the example items, signed and indexed."""
+    """A user with the example items, signed and indexed; tests leave items and index as they are."""
     folder = tmp_path_factory.mktemp("acme")
     folder.chmod(0o755)
     for name in ("home", "project"):
