@@ -8,8 +8,8 @@ import subprocess
 import time
 
 from tests.doors.conftest import Kiwi
+from tests.examples import KILLS
 
-KILLS = int(os.environ.get("KIWI_KILLS", "3"))
 SEED = int(os.environ.get("KIWI_SEED", "7"))
 MOST_ROUNDS = 10 * KILLS
 

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from tests.doors.conftest import Kiwi, note
-from tests.doors.kill_loop import KILLS, KillLoop, seconds_of
+from tests.doors.kill_loop import KillLoop, seconds_of
+from tests.examples import KILLS
 
 NEW_NOTES = 4
 ACKNOWLEDGED = re.compile(r"^(?:stored|published|known) +(\w+:[\w/-]+)@", re.MULTILINE)
