@@ -42,7 +42,7 @@ def test_every_command_has_help_with_an_example(call: list[str]):
 
 
 def test_help_lists_every_command(kiwi: Kiwi):
-    out = kiwi.run("--help").stdout
+    out = kiwi.run_process("--help").stdout
     assert all(f"\n  {name} " in out for name in _COMMANDS)
 
 
@@ -127,10 +127,10 @@ def test_status_doctor_and_audit(ready: Kiwi):
 
 
 def test_registry_life(ready: Kiwi):
-    ready.run("registry", "start")
+    ready.run_process("registry", "start")
     assert ready.json("registry", "status")["running"] is True
-    ready.run("registry", "migrate")
-    ready.run("registry", "stop")
+    ready.run_process("registry", "migrate")
+    ready.run_process("registry", "stop")
     assert ready.json("registry", "status", expect=None)["running"] is False
 
 
