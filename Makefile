@@ -53,6 +53,8 @@ soak: $(VENV)/test
 	KIWI_KILLS=50 $(BIN)/python -m pytest tests/doors/test_kill.py tests/doors/test_workspace_kill.py
 	KIWI_KILLS=50 $(BIN)/python -m pytest tests/unit -k kill_9
 	KIWI_EXAMPLES=70 $(BIN)/python -m pytest tests/properties
+	KIWI_KILLS=50 $(BIN)/python -m pytest tests/sql/test_chaos.py
+	KIWI_RACES=1000 $(BIN)/python -m pytest tests/sql/test_revoke_race.py
 
 supabase-migrations: $(VENV)/dev
 	$(BIN)/python supabase/generate.py

@@ -56,7 +56,7 @@ from kiwi_rag.embedding import load_provider
 provider = load_provider(cache_dir=Path(sys.argv[2]), hub="", cached=False)
 rows = sqlite3.connect(sys.argv[1]).execute("SELECT context, text FROM passages").fetchall()
 from kiwi_rag.model import Passage
-from kiwi_rag.passages import embedded_text
+from kiwi_rag.wordpieces import embedded_text
 texts = [embedded_text(Passage(0, text, context, (), 1, 1)) for context, text in rows]
 provider.encode(["warm"])
 started, busy = time.perf_counter(), time.process_time()

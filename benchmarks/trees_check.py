@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kiwi_rag.chunking import split_document
 from kiwi_rag.model import Passage
-from kiwi_rag.passages import split_document
 from kiwi_rag.validation.documents import DocumentFile, inspect_document
 from kiwi_rag.validation.policy import policy_of
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kiwi_rag.app import App
+    from kiwi_rag.chunking import TextChunker
     from kiwi_rag.config import Settings
     from kiwi_rag.embedding import CachedEmbeddingProvider, EmbeddingProvider
     from kiwi_rag.errors import KiwiError
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
         SearchReply,
         SearchResult,
     )
-    from kiwi_rag.passages import TextChunker
     from kiwi_rag.refs import ItemRef, ItemType
     from kiwi_rag.search import HybridSearchHandler
     from kiwi_rag.stores.base import VectorStore
@@ -58,7 +58,7 @@ _HOMES = {
     "Settings": "config",
     "ValidationManager": "validation.manager",
     "ValidationResult": "validation.manager",
-    "TextChunker": "passages",
+    "TextChunker": "chunking",
     "VectorStore": "stores.base",
 }
 

@@ -1,16 +1,27 @@
-"""From a file to a signed file: vet it as the gate would, sign it, write ``<file>.sig``; and copies between tiers."""
+"""From a file to a signed file: judged as the gate would, signed in memory, then written; and copies between tiers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import asyncio
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import semver
 
-from kiwi_rag.errors import Rejected, SignatureRefused, SourceUnreadable, UsageError
+from kiwi_rag.errors import (
+    EmbeddingError,
+    RegistryError,
+    Rejected,
+    SignatureRefused,
+    SourceUnreadable,
+    UnknownSigner,
+    UsageError,
+)
 from kiwi_rag.formats import SourceFile, path_of, read_source, walk
-from kiwi_rag.formats.bump import with_version
+from kiwi_rag.formats.bump import FIRST, add_version, version_line, with_version
 from kiwi_rag.ingest import read, side_path
 from kiwi_rag.model import Envelope, Item
 from kiwi_rag.refs import ItemRef
@@ -20,19 +31,11 @@ from kiwi_rag.signing.trust import TrustPolicy, verify
 from kiwi_rag.storage.atomic import write_user_file
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.tiers import Tier
+from kiwi_rag.validation import versions
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.signature import Candidate, envelope_of, finding_of
 
 BUMPS = ("patch", "minor", "major")
-
-
-@dataclass(frozen=True, slots=True)
-class SignedFile:
-    """A file with a valid signature; ``fresh`` when it was signed just now."""
-
-    ref: ItemRef
-    path: Path
-    fresh: bool
 
 
 def sources_of(paths: Sequence[Path], ai_dir: Path) -> list[SourceFile]:
@@ -56,66 +59,182 @@ def sources_of(paths: Sequence[Path], ai_dir: Path) -> list[SourceFile]:
     return list(chosen.values())
 
 
-def sign(
-    source: SourceFile, tier: Tier[VectorStore], gate: ValidationManager, key: SigningKey, *, force: bool = False
-) -> SignedFile:
-    """Vet a file by steps 0–6 and sign it, unless a trusted signature over exactly this content is there already.
+class KnownVersions:
+    """The versions of an item that each of several tiers ever had; a registry is asked once, and given up when silent.
 
-    A key that is known to be retired or compromised signs nothing.
-
-    Raises
-    ------
-    Rejected
-        With every finding; nothing is signed then.
+    Parameters
+    ----------
+    local
+        The local tiers that have an index.
+    registry
+        Gives the registry, where there is one.
+    seconds
+        How long the registry may take for all answers together.
     """
-    candidate = read(source, tier, gate)
-    item = gate.vet(candidate, tier.policy, tier.audit)
-    if not force and _is_signed(candidate, item, gate):
-        return SignedFile(item.ref, source.path, fresh=False)
-    _check_key(key, candidate, tier, gate)
-    write_signature(source.path, key.sign(item, gate.audience))
-    return SignedFile(item.ref, source.path, fresh=True)
 
+    def __init__(
+        self, local: Sequence[Tier[VectorStore]], registry: Callable[[], Tier[VectorStore]] | None, seconds: float = 5.0
+    ) -> None:
+        self._local = local
+        self._registry = registry
+        self._seconds = seconds
+        self.silent = ""
 
-def raise_versions(
-    sources: Sequence[SourceFile], paths: Sequence[Path], tier: Tier[VectorStore], gate: ValidationManager, part: str
-) -> tuple[list[SourceFile], list[Rejected]]:
-    """Raise the declared version of every file that `paths` name; below a folder, only of what is not signed as it is.
+    async def of(self, ref: ItemRef, *, fully: bool) -> dict[str, Mapping[str, str]]:
+        """Return tier name → (version → content sha256); the registry's are left out unless asked `fully`."""
+        found = {tier.name: await tier.store.history(ref) for tier in self._local}
+        if fully and self._registry:
+            found["registry"] = await self._published(self._registry, ref)
+        return found
 
-    All of them are changed, or none.
-
-    Returns
-    -------
-    The files that may be signed now, and the rejections of the others, which are left as they were.
-
-    Raises
-    ------
-    UsageError
-        When a file declares no version.
-    """
-    named = {path.absolute() for path in paths}
-    ready, planned, refused = [], [], []
-    for source in sources:
+    async def _published(self, registry: Callable[[], Tier[VectorStore]], ref: ItemRef) -> Mapping[str, str]:
+        if self.silent:
+            return {}
+        begun = time.monotonic()
         try:
-            candidate = read(source, tier, gate)
-            item = gate.vet(candidate, tier.policy, tier.audit)
-        except Rejected as rejection:
-            refused.append(rejection)
-            continue
-        ready.append(source)
-        if source.path.absolute() in named or not _is_signed(candidate, item, gate):
-            planned.append((source.path, _raised(item, candidate.path, part)))
-    for path, data in planned:
-        write_user_file(path, data, keep_rights=True)
-    return ready, refused
+            async with asyncio.timeout(self._seconds):
+                return await registry().store.history(ref)
+        except TimeoutError:
+            self.silent = "the registry did not answer in time"
+        except (RegistryError, EmbeddingError) as error:
+            self.silent = error.message
+        finally:
+            self._seconds = max(self._seconds - (time.monotonic() - begun), 0.1)
+        return {}
 
 
-def _raised(item: Item, path: str, part: str) -> bytes:
-    version = str(semver.Version.parse(item.ref.version or "").next_version(part))
-    try:
-        return with_version(item.ref.item_type, item.content, version).encode()
-    except UsageError as error:
-        raise UsageError(f"{path}: {error.message}; nothing was changed", hint=error.hint) from error
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A file as it is to be written: judged by the gate, signed in memory, nothing of it on disk yet.
+
+    ``fresh`` when it is signed anew; ``wrote`` is the line that declares its new version, where that was raised.
+    """
+
+    source: SourceFile
+    candidate: Candidate
+    item: Item
+    fresh: bool
+    wrote: str = ""
+
+    @property
+    def ref(self) -> ItemRef:
+        """What is signed."""
+        return self.item.ref
+
+    def write(self) -> None:
+        """Write the text, if its version was raised, and the signature, if it is new."""
+        if self.wrote:
+            write_user_file(self.source.path, self.candidate.data, keep_rights=True)
+        if self.fresh and self.candidate.side is not None:
+            write_user_file(side_path(self.source.path), self.candidate.side)
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who signs files of a tier: judges each as it would be written, and writes nothing.
+
+    ``principal`` is named in the command that has an unknown key trusted.
+    """
+
+    tier: Tier[VectorStore]
+    gate: ValidationManager
+    key: SigningKey
+    known: KnownVersions
+    principal: str
+
+    async def drafts(
+        self, sources: Sequence[SourceFile], *, bump: str | None = None, force: bool = False
+    ) -> tuple[list[Draft], list[Rejected]]:
+        """Return what may be written, and the rejections of the rest.
+
+        Parameters
+        ----------
+        bump
+            Raise the version of what is not signed as it is, and of what another content was admitted under; add one
+            where there is none.
+        force
+            Sign again what has a valid signature.
+
+        Raises
+        ------
+        UsageError
+            When a version cannot be raised in place.
+        """
+        ready, refused = [], []
+        for source in sources:
+            try:
+                ready.append(await self._draft(source, bump, force))
+            except Rejected as rejection:
+                refused.append(rejection)
+        return ready, refused
+
+    async def _draft(self, source: SourceFile, bump: str | None, force: bool) -> Draft:
+        candidate = read(source, self.tier, self.gate)
+        raised = await self._raised(candidate, bump) if bump else candidate
+        item = self.gate.vet(raised, self.tier.policy, self.tier.audit)
+        wrote = "" if raised is candidate else _declaration(item, candidate.path)
+        if not (wrote or force) and _is_signed(candidate, item, self.gate):
+            self._check_others(candidate, item, await self.known.of(item.ref, fully=False))
+            return Draft(source, candidate, item, fresh=False)
+        self._check_key(candidate)
+        known = await self.known.of(item.ref, fully=True)
+        signed = replace(raised, side=statement.side_file(self.key.sign(item, self.gate.audience)))
+        self.gate.check(signed, self.tier.policy, known.get(self.tier.name, {}), self.tier.audit)
+        self._check_others(candidate, item, known)
+        return Draft(source, signed, item, fresh=True, wrote=wrote)
+
+    async def _raised(self, candidate: Candidate, part: str) -> Candidate:
+        """Return the candidate with a higher version where it changed, else as it is; the gate says what is wrong."""
+        content = self.gate.inspect(candidate, self.tier.policy)
+        item = content.item
+        if item is None:
+            return candidate
+        known = await self.known.of(item.ref, fully=True)
+        taken = any(versions.conflicts(item, history) for history in known.values())
+        if _is_signed(candidate, item, self.gate) and not taken:
+            return candidate
+        missing = any(finding.code == "metadata.version-missing" for finding in content.findings)
+        if not missing and not semver.Version.is_valid(item.ref.version or ""):
+            return candidate
+        declared = () if missing else (item.ref.version or "",)
+        version = _next_version([*declared, *(v for history in known.values() for v in history)], part, missing)
+        change = add_version if missing else with_version
+        try:
+            data = change(item.ref.item_type, item.content, version).encode()
+        except UsageError as error:
+            raise UsageError(f"{candidate.path}: {error.message}; nothing was changed", hint=error.hint) from error
+        return replace(candidate, data=data)
+
+    def _check_others(self, candidate: Candidate, item: Item, known: Mapping[str, Mapping[str, str]]) -> None:
+        found = versions.check_others(item, known, candidate.path, self.tier.name)
+        if found:
+            raise self.gate.reject(candidate.name, found, self.tier.policy, self.tier.audit)
+
+    def _check_key(self, candidate: Candidate) -> None:
+        signer = self.gate.trust.by_key.get(self.key.key_id)
+        try:
+            if signer is None:
+                raise UnknownSigner(
+                    f"the key {self.key.name!r} (key id {self.key.key_id[:16]}…) is not trusted here",
+                    hint=f"kiwi trust add {self.key.public_key.hex()} --principal {shlex.quote(self.principal)}",
+                )
+            signer.authorise_signing()
+        except SignatureRefused as error:
+            found = [finding_of(error, candidate.path)]
+            raise self.gate.reject(candidate.name, found, self.tier.policy, self.tier.audit) from error
+
+
+def _next_version(known: Sequence[str], part: str, missing: bool) -> str:
+    """Return the version after the highest of `known`; a file that had none begins with 1.0.0."""
+    highest = max(map(semver.Version.parse, known), default=None)
+    if missing and (highest is None or highest < FIRST):
+        return FIRST
+    return str(highest.next_version(part)) if highest else FIRST
+
+
+def _declaration(item: Item, path: str) -> str:
+    number, text = version_line(item.ref.item_type, item.content)
+    return f"{path}:{number}: {text}"
 
 
 def write_signature(path: Path, envelope: Envelope) -> None:
@@ -128,21 +247,32 @@ def place_item(ai_dir: Path, envelope: Envelope, *, overwrite: bool = False) -> 
 
     Raises
     ------
+    UsageError, SourceUnreadable
+        As `check_place`; or when the folder cannot be written.
+    """
+    placed, content = check_place(ai_dir, envelope, overwrite=overwrite)
+    write_user_file(placed.path, content)
+    write_signature(placed.path, envelope)
+    return placed
+
+
+def check_place(ai_dir: Path, envelope: Envelope, *, overwrite: bool = False) -> tuple[SourceFile, bytes]:
+    """Return the file that an item would be written to below `ai_dir`, and its bytes; nothing is written.
+
+    Raises
+    ------
     UsageError
         When other content stands there and `overwrite` is not set.
     SourceUnreadable
-        When a link would lead the write out of `ai_dir`, or the folder cannot be written.
+        When a link would lead the write out of `ai_dir`.
     """
     signed = statement.parse(envelope.payload)
-    ref = signed.ref
-    path = path_of(ai_dir, ref)
+    path, content = path_of(ai_dir, signed.ref), signed.content.encode()
     if not path.parent.resolve().is_relative_to(ai_dir.resolve()) or path.is_symlink():
         raise SourceUnreadable(f"{path} leaves {ai_dir} by a link", hint="remove the link")
-    if path.exists() and not overwrite and read_source(path, ai_dir) != signed.content.encode():
+    if path.exists() and not overwrite and read_source(path, ai_dir) != content:
         raise UsageError(f"{path} holds other content", hint="look at the difference, then use --force")
-    write_user_file(path, signed.content.encode())
-    write_signature(path, envelope)
-    return SourceFile(path, ref.item_type, ref.item_id)
+    return SourceFile(path, signed.ref.item_type, signed.ref.item_id), content
 
 
 def remove_files(source: SourceFile) -> None:
@@ -162,26 +292,22 @@ def remove_files(source: SourceFile) -> None:
         raise SourceUnreadable(f"cannot remove {source.path}: {error.strerror}") from error
 
 
-def signed_envelope(source: SourceFile, tier: Tier[VectorStore], gate: ValidationManager) -> Envelope:
-    """Return a file's envelope after verifying it.
+async def judge_copy(
+    source: SourceFile, of: Tier[VectorStore], to: Tier[VectorStore], gate: ValidationManager, known: KnownVersions
+) -> Envelope:
+    """Return a file's envelope if the tier `to` would admit a copy; nothing is written.
 
     Raises
     ------
-    SignatureRefused
-        When it does not verify.
+    Rejected
+        When it does not verify, `to` would not admit it, or other content of its version is known anywhere.
     """
-    envelope = envelope_of(read(source, tier, gate))
-    verify(envelope, gate.trust)
-    return envelope
-
-
-def _check_key(key: SigningKey, candidate: Candidate, tier: Tier[VectorStore], gate: ValidationManager) -> None:
-    signer = gate.trust.by_key.get(key.key_id)
-    try:
-        if signer:
-            signer.authorise_signing()
-    except SignatureRefused as error:
-        raise gate.reject(candidate.name, [finding_of(error, candidate.path)], tier.policy, tier.audit) from error
+    candidate = read(source, of, gate)
+    histories = await known.of(ItemRef(candidate.item_type, candidate.item_id), fully=True)
+    item = gate.check(candidate, to.policy, histories.get(to.name, {}), to.audit)
+    if found := versions.check_others(item, histories, candidate.path, of.name):
+        raise gate.reject(candidate.name, found, to.policy, to.audit)
+    return envelope_of(candidate)
 
 
 def _is_signed(candidate: Candidate, item: Item, gate: ValidationManager) -> bool:

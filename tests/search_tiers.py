@@ -6,18 +6,19 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kiwi_rag import ingest
+from kiwi_rag.chunking import split
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint
 from kiwi_rag.formats import parse
 from kiwi_rag.ingest import Writer
 from kiwi_rag.lexical import terms
 from kiwi_rag.model import Admission, EmbeddingRecord, SearchQuery, SearchReply, sha256_hex
-from kiwi_rag.passages import split
 from kiwi_rag.refs import ItemType
 from kiwi_rag.search import HybridSearchHandler
 from kiwi_rag.signing import keys
@@ -67,14 +68,18 @@ class WordsProvider(EmbeddingProvider):
         return [self._vector(text) for text in texts]
 
     def _vector(self, text: str) -> np.ndarray:
-        noise = np.random.default_rng(int(sha256_hex(text.encode())[:16], 16)).standard_normal(384)
-        vector = noise * 0.02
+        vector = _normal(text) * 0.02
         for term in terms(text):
-            vector += np.random.default_rng(int(sha256_hex(term.encode())[:16], 16)).standard_normal(384)
+            vector += _of_term(term)
         unit = vector / np.linalg.norm(vector)
         return (np.round(unit * 4096) / 4096).astype(np.float32)
 
 
+def _normal(text: str) -> np.ndarray:
+    return np.random.default_rng(int(sha256_hex(text.encode())[:16], 16)).standard_normal(384)
+
+
+_of_term = cache(_normal)
 EMBED = WordsProvider()
 GATE = ValidationManager(THREE, AUDIENCE)
 WRITER = Writer(GATE, EMBED)

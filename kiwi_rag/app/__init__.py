@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property
@@ -19,7 +21,11 @@ from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
 from kiwi_rag.tiers import RANKS, Tier, tier_names
 from kiwi_rag.validation.policy import policy_of
 
+HISTORY_SECONDS = 5.0
+"""How long a registry is waited for when a file is to be signed; publishing compares versions again."""
+
 if TYPE_CHECKING:
+    from kiwi_rag.authoring import KnownVersions
     from kiwi_rag.embedding.base import EmbeddingProvider
     from kiwi_rag.ingest import Writer
     from kiwi_rag.registry.administration import EnrolledSigner
@@ -205,6 +211,20 @@ class App:
 
         return Writer(self.gate, self.embed)
 
+    def known_versions(self) -> KnownVersions:
+        """Return the versions that the tiers which can be asked from here ever had; asking makes no index."""
+        from kiwi_rag.authoring import KnownVersions
+
+        local = [self.local(name) for name in self.source_names("local") if self.is_indexed(name)]
+        seconds = min(HISTORY_SECONDS, self.settings.deadline)
+        return KnownVersions(local, self.registry if self.registry_exists else None, seconds)
+
+    def is_indexed(self, tier: str) -> bool:
+        """Whether a local tier has an index."""
+        from kiwi_rag.stores.local.ownership import CATALOG_NAME
+
+        return (self._local_store(tier, self.root(tier)).folder / CATALOG_NAME).exists()
+
     def signing_key(self, name: str = "", ask: Callable[[], str] = str) -> keys.SigningKey:
         """Return the key to sign with: from the environment, by name, or the only one there is.
 
@@ -225,6 +245,11 @@ class App:
             return keys.from_pem("KIWI_SIGNING_KEY", s.signing_key.encode(), s.key_passphrase or None)
         chosen = self.key_name(name)
         return keys.load(chosen, self.keys_dir, s.key_passphrase or ask() or None)
+
+    @property
+    def principal(self) -> str:
+        """Who this user is, as the settings say, else ``user@host``."""
+        return self.settings.principal or f"{getpass.getuser()}@{socket.gethostname()}"
 
     def key_name(self, name: str = "") -> str:
         """Return the name of the kept key that `name`, the settings, or the lack of others decide on."""
@@ -351,6 +376,11 @@ class App:
     def registry_is_embedded(self) -> bool:
         """Whether the registry is the one below the user's own folder."""
         return not self.settings.registry_url and not self.registry_is_api
+
+    @property
+    def registry_exists(self) -> bool:
+        """Whether this user has a registry: one that is configured, or the embedded one once it was made."""
+        return not self.registry_is_embedded or self.registry_dir.exists()
 
     @property
     def registry_is_api(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +13,9 @@ from kiwi_rag.app import App
 from kiwi_rag.cli.session import DONE, REFUSED, Session, ask_passphrase
 from kiwi_rag.errors import KiwiError, Rejected
 from kiwi_rag.model import Finding
+
+if TYPE_CHECKING:
+    from kiwi_rag.authoring import Draft
 
 PATHS = click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 TIER = click.option(
@@ -57,7 +61,7 @@ def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
 @click.option(
     "--bump",
     type=click.Choice(["patch", "minor", "major"]),
-    help="First raise the declared version of what was edited.",
+    help="First raise the version of what was edited; add one where there is none.",
 )
 @click.option("--force", is_flag=True, help="Sign again what has a valid signature.")
 @click.pass_obj
@@ -73,7 +77,7 @@ def sign(session: Session, paths: tuple[Path, ...], tier: str, key: str, bump: s
 @click.option(
     "--bump",
     type=click.Choice(["patch", "minor", "major"]),
-    help="First raise the declared version of what was edited.",
+    help="First raise the version of what was edited; add one where there is none.",
 )
 @click.pass_obj
 def add(session: Session, paths: tuple[Path, ...], tier: str, key: str, bump: str | None) -> int:
@@ -84,53 +88,66 @@ def add(session: Session, paths: tuple[Path, ...], tier: str, key: str, bump: st
 async def _sign(
     session: Session, app: App, paths: tuple[Path, ...], tier: str, key: str, bump: str | None, force: bool
 ) -> int:
-    from kiwi_rag import authoring
-
-    place = app.local(tier)
-    sources = authoring.sources_of(paths, app.root(tier))
-    signing_key = app.signing_key(key, ask_passphrase)
-    refused: list[Rejected] = []
-    if bump:
-        sources, refused = authoring.raise_versions(sources, paths, place, app.gate, bump)
-    signed = []
-    for source in sources:
-        try:
-            signed.append(authoring.sign(source, place, app.gate, signing_key, force=force))
-        except Rejected as rejection:
-            refused.append(rejection)
+    drafts, refused = await _drafts(session, app, paths, tier, key, bump, force)
+    for draft in drafts:
+        draft.write()
+        _say_line(session, draft)
     if session.as_json:
-        rows = [{"ref": str(s.ref), "path": str(s.path), "fresh": s.fresh} for s in signed]
-        session.data({"signed": rows, "refused": [r.as_dict() for r in refused]})
+        session.data({"signed": [_row(draft) for draft in drafts], "refused": [r.as_dict() for r in refused]})
     else:
-        for done in signed:
-            session.out(f"{'signed' if done.fresh else 'already signed'}  {done.ref}")
-    fresh = sum(s.fresh for s in signed)
-    session.say(f"{fresh} signed by {signing_key.name!r}, {len(signed) - fresh} were already")
+        for draft in drafts:
+            session.out(f"{'signed' if draft.fresh else 'already signed'}  {draft.ref}")
+    fresh = sum(draft.fresh for draft in drafts)
+    session.say(f"{fresh} signed, {len(drafts) - fresh} were already")
     return report_rejections(session, refused)
 
 
 async def _add(session: Session, app: App, paths: tuple[Path, ...], tier: str, key: str, bump: str | None) -> int:
-    from kiwi_rag import authoring, ingest
+    from kiwi_rag import ingest
 
     place = app.local(tier)
-    sources = authoring.sources_of(paths, app.root(tier))
-    signing_key = app.signing_key(key, ask_passphrase)
-    refused: list[Rejected] = []
-    if bump:
-        sources, refused = authoring.raise_versions(sources, paths, place, app.gate, bump)
+    drafts, refused = await _drafts(session, app, paths, tier, key, bump)
     added = []
     async with place.store.writing():
-        for source in sources:
+        for draft in drafts:
             try:
-                authoring.sign(source, place, app.gate, signing_key)
-                added.append(await ingest.ingest(source, place, app.writer))
-                acknowledge(session)(f"added  {added[-1].ref}")
+                admission = await ingest.admit(draft.candidate, place, app.gate)
+                draft.write()
+                _say_line(session, draft)
+                await ingest.store(draft.source, draft.candidate, admission, place, app.writer)
+                added.append(admission)
+                acknowledge(session)(f"added  {admission.ref}")
             except Rejected as rejection:
                 refused.append(rejection)
     if session.as_json:
         rows = [{"ref": str(a.ref), "digest": a.digest, "signer": a.principal} for a in added]
         session.data({"added": rows, "refused": [r.as_dict() for r in refused]})
     return report_rejections(session, refused)
+
+
+async def _drafts(
+    session: Session, app: App, paths: Sequence[Path], tier: str, key: str, bump: str | None, force: bool = False
+) -> tuple[list[Draft], list[Rejected]]:
+    """Judge and sign in memory what `paths` name; nothing is written."""
+    from kiwi_rag import authoring
+
+    sources = authoring.sources_of(paths, app.root(tier))
+    known = app.known_versions()
+    author = authoring.Author(app.local(tier), app.gate, app.signing_key(key, ask_passphrase), known, app.principal)
+    drafts, refused = await author.drafts(sources, bump=bump, force=force)
+    if known.silent:
+        session.say(f"{known.silent}; its versions were not compared with these files, kiwi publish does it")
+    return drafts, refused
+
+
+def _say_line(session: Session, draft: Draft) -> None:
+    if draft.wrote:
+        session.say(f"wrote  {draft.wrote}")
+
+
+def _row(draft: Draft) -> dict[str, Any]:
+    row = {"ref": str(draft.ref), "path": str(draft.source.path), "fresh": draft.fresh}
+    return {**row, "wrote": draft.wrote} if draft.wrote else row
 
 
 def acknowledge(session: Session) -> Callable[[str], None]:

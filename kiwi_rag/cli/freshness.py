@@ -17,7 +17,7 @@ async def learn_who_lost_trust(session: Session, app: App) -> None:
 
     Without an answer what is remembered counts, and a notice says how old that is.
     """
-    if app.registry_is_embedded and not app.registry_dir.exists():
+    if not app.registry_exists:
         return
     try:
         async with asyncio.timeout(min(WAIT_SECONDS, app.settings.deadline)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,10 @@ import click
 
 from kiwi_rag import present
 from kiwi_rag.app import App
+from kiwi_rag.cli.freshness import WAIT_SECONDS
 from kiwi_rag.cli.session import DONE, PARTLY, Session
-from kiwi_rag.errors import KiwiError, StoreCorrupt
+from kiwi_rag.errors import EmbeddingError, KiwiError, RegistryError, StoreCorrupt
+from kiwi_rag.model import Filters
 from kiwi_rag.resident import calls, place
 from kiwi_rag.services import standing
 
@@ -31,7 +34,7 @@ def status(session: Session) -> int:
 @click.option("--repair", is_flag=True, help="Mend what can be mended, without embedding again.")
 @click.pass_obj
 def doctor(session: Session, repair: bool) -> int:
-    """Check keys, trust, model, catalogs, vector indexes and audit chains: 0 clean or repaired, 3 problems."""
+    """Check keys, trust, model, indexes, audit chains and versions: 0 clean or repaired, 3 problems."""
     return session.run(lambda app: _doctor(session, app, repair))
 
 
@@ -84,6 +87,7 @@ async def _doctor(session: Session, app: App, repair: bool) -> int:
                 problems, done = [f"{name}: {error.message} ({error.hint})"], []
             findings += problems
             repaired += done
+    findings += await _check_versions(session, app)
     if session.as_json:
         session.data({"problems": findings, "repaired": repaired})
     else:
@@ -104,6 +108,24 @@ async def _check_tier(place: Tier[FileStore], repair: bool) -> tuple[list[str], 
     except (StoreCorrupt, KiwiError) as error:
         problems.append(f"{name}: {error.message}")
     return problems, done
+
+
+async def _check_versions(session: Session, app: App) -> list[str]:
+    """Compare the tiers: one version with two contents is a problem. A registry that does not answer is told."""
+    from kiwi_rag.search.conflicts import version_conflicts
+
+    held = []
+    for name in app.source_names("local"):
+        with suppress(KiwiError):  # told by the check of the tier itself
+            if app.is_indexed(name):
+                held.append((app.local(name), await app.local(name).store.list(Filters())))
+    try:
+        async with asyncio.timeout(min(WAIT_SECONDS, app.settings.deadline)):
+            found = await version_conflicts(held, app.registry() if app.registry_exists else None)
+    except (TimeoutError, RegistryError, EmbeddingError) as error:
+        session.say(f"the registry's versions were not compared: {error or 'it did not answer in time'}")
+        found = await version_conflicts(held, None)
+    return [f"versions: {conflict} ({conflict.hint})" for conflict in found]
 
 
 def _check_setup(app: App) -> list[str]:

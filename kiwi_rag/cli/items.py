@@ -20,6 +20,7 @@ from kiwi_rag.refs import ITEM_TYPES, ItemType
 from kiwi_rag.services import find_item, item_state
 
 if TYPE_CHECKING:
+    from kiwi_rag.model import VersionConflict
     from kiwi_rag.search.verify import VerifiedItem
     from kiwi_rag.stores.base import VectorStore
     from kiwi_rag.tiers import Look, Tier
@@ -62,8 +63,10 @@ def list_items(session: Session, source: str | None, item_type: str | None, name
 @SOURCE
 @click.pass_obj
 def verify(session: Session, refs: tuple[str, ...], source: str | None) -> int:
-    """Verify again what the indexes hold, and compare with the files: 4 when one is refused, 3 when a file was changed
-    or a version yanked.
+    """Verify again what the indexes hold, and compare with the files and between tiers.
+
+    Ends with 4 when something is refused, with 3 when a file was changed, a version yanked, or one version has two
+    contents.
     """
     return session.run(lambda app: _verify(session, app, refs, source or "local"))
 
@@ -91,7 +94,8 @@ async def _get(session: Session, app: App, text: str, target: str, force: bool) 
     _warn(session, item.stored, state)
     to = app.local(target)
     async with to.store.writing():
-        # The gate first: what it refuses must neither lie in the folder nor take the place of a good file.
+        # Judged first: what is refused must neither lie in the folder nor take the place of a good file.
+        authoring.check_place(app.root(target), item.stored.envelope, overwrite=force)
         admission = await ingest.admit(candidate_of(item.stored.envelope), to, app.gate)
         placed = authoring.place_item(app.root(target), item.stored.envelope, overwrite=force)
         await ingest.store(placed, ingest.read(placed, to, app.gate), admission, to, app.writer)
@@ -163,22 +167,26 @@ async def _list(session: Session, app: App, source: str, filters: Filters) -> in
 
 
 async def _verify(session: Session, app: App, refs: tuple[str, ...], source: str) -> int:
+    from kiwi_rag.search.conflicts import version_conflicts
     from kiwi_rag.search.lookup import parse_address
 
     wanted = [parse_address(ref) for ref in refs]
     await learn_who_lost_trust(session, app)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    compared = []
     for name in app.source_names(source):
         tier = app.tier(name)
         look = await tier.witness.look() if tier.witness else None
         held = await tier.store.list(Filters())
         yanked = await asyncio.to_thread(tier.yanked, [stored.digest for stored in held])
-        for stored in held:
-            if not wanted or any(stored.ref.key in [r.key for r in address.refs()] for address in wanted):
-                rows.append(await _check(app, tier, stored, look, yanked))
+        chosen = [s for s in held if not wanted or any(s.ref.key in [r.key for r in a.refs()] for a in wanted)]
+        rows += [await _check(app, tier, stored, look, yanked) for stored in chosen]
+        compared += [(tier, chosen)] if tier.root else []
         if look:
             rows += [] if wanted else await _withheld(tier, held, look)
             await asyncio.to_thread(look.keep)
+    registry = app.registry() if "registry" in app.source_names(source) else None
+    _mark(rows, await version_conflicts(compared, registry))
     if wanted and not rows:
         raise NotFound(f"{', '.join(refs)}: not in {source}", hint="kiwi list")
     if session.as_json:
@@ -189,8 +197,17 @@ async def _verify(session: Session, app: App, refs: tuple[str, ...], source: str
             line = f"{mark} {row['tier']}  {row['ref']}  {row['state']}  {row['signer']}{row['reason']}"
             session.out(present.safe(line))
     states = [row["state"] for row in rows]
-    session.say(", ".join(f"{states.count(name)} {name}" for name in ("verified", "changed", "yanked", "refused")))
+    named = ("verified", "changed", "yanked", "refused", *(["conflict"] if "conflict" in states else []))
+    session.say(", ".join(f"{states.count(name)} {name}" for name in named))
     return REFUSED if "refused" in states else DONE if set(states) <= {"verified"} else PARTLY
+
+
+def _mark(rows: Sequence[dict[str, Any]], conflicts: Sequence[VersionConflict]) -> None:
+    """Say of each row in whose version two tiers differ that they do, unless something worse is said of it."""
+    for conflict in conflicts:
+        for row in rows:
+            if row["ref"] == str(conflict.ref) and row["tier"] in conflict.digests and row["state"] != "refused":
+                row |= {"state": "conflict", "reason": f"  {conflict}: {conflict.hint}", "conflict": conflict.as_dict()}
 
 
 async def _withheld(tier: Tier[VectorStore], held: Sequence[StoredItem], look: Look) -> list[dict[str, Any]]:
@@ -223,7 +240,7 @@ async def _check(
     except Refused as error:
         tier.audit.append("verify-refused", str(stored.ref), stored.digest, "", {"reason": error.code})
         return {**row, "state": "refused", "reason": f"{error.code}: {error.message}"}
-    state = await asyncio.to_thread(state_of, item, tier.root, yanked)
+    state = await asyncio.to_thread(state_of, item, tier, yanked)
     name = state.words[0] if state.words else "verified"
     reason = "".join(f"  {line}" for line in present.state_lines(stored.ref, state))
     return {**row, "state": name, "signer": item.verified.signer.principal, "reason": reason}

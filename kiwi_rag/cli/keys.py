@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,10 +37,8 @@ def new(session: Session, name: str, principal: str, patterns: tuple[str, ...]) 
     key = kept.generate(name)
     path = kept.save(key, app.keys_dir, _passphrase(app, confirm=True))
     signer = _trust(app, key.public_key, who, patterns)
-    session.out(key.public_key.hex())
+    _show_key(session, app, name)
     session.say(f"key {name!r} of {signer.principal} is in {path}; it may sign {', '.join(signer.patterns)}")
-    limits = "".join(f" --items '{pattern}'" for pattern in patterns)
-    session.say(f"others trust it with: kiwi trust add {key.public_key.hex()} --principal {signer.principal}{limits}")
 
 
 @keys.command("list", epilog="Example: kiwi keys list")
@@ -54,7 +51,7 @@ def list_keys(session: Session) -> None:
         session.data(rows)
         return
     for row in rows:
-        session.out(f"{row['name']}  {row['status']}  {row['principal']}  {row['public_key']}")
+        session.out(f"{row['name']}  {row['status']}  {row['principal']}  {labelled(row)}")
     if not rows:
         session.say("there is no key yet: kiwi keys new")
 
@@ -65,12 +62,7 @@ def list_keys(session: Session) -> None:
 def show(session: Session, name: str) -> None:
     """Show a key's public half, id and status."""
     app = session.app()
-    row = _row(app, app.key_name(name))
-    if session.as_json:
-        session.data(row)
-        return
-    for label, value in row.items():
-        session.out(f"{label}: {value}")
+    _show_key(session, app, app.key_name(name))
 
 
 @keys.command(epilog="Example: kiwi keys export default --private > default.pem")
@@ -106,7 +98,7 @@ def import_key(session: Session, file: Path, name: str, principal: str, patterns
     key = kept.from_pem(name or file.stem, pem, passphrase if encrypted else None)
     kept.save(key, app.keys_dir, passphrase)
     _trust(app, key.public_key, who, tuple(map(check_pattern, patterns)))
-    session.out(key.key_id)
+    _show_key(session, app, key.name)
 
 
 @keys.command(epilog="Example: kiwi keys retire old --compromised")
@@ -128,13 +120,34 @@ def retire(session: Session, name: str, compromised: bool) -> None:
 
 
 def _who(app: App, principal: str) -> str:
-    return check_principal(principal or app.settings.principal or f"{getpass.getuser()}@{socket.gethostname()}")
+    return check_principal(principal or app.principal)
 
 
 def _trust(app: App, public_key: bytes, principal: str, patterns: tuple[str, ...]) -> Signer:
-    signer = Signer(principal, public_key, patterns or ("*",))
-    trust_file.save(app.user_trust, trust_file.load(app.user_trust).with_signer(signer))
+    """Trust a key of this user's; one that is known keeps what it has, its status too."""
+    content = trust_file.load(app.user_trust)
+    known = content.signer(public_key)
+    signer = known.united(patterns, ()) if known else Signer(principal, public_key, patterns or ("*",))
+    trust_file.save(app.user_trust, content.with_signer(signer))
+    app.judge_anew()
     return signer
+
+
+def _show_key(session: Session, app: App, name: str) -> None:
+    """Print a key's public half with its id, each by its name, and how a teammate trusts it."""
+    row, public = _row(app, name), kept.public_key(name, app.keys_dir)
+    if session.as_json:
+        session.data(row)
+        return
+    for label, value in row.items():
+        session.out(f"{label.replace('_', ' ')}: {value}")
+    signer = app.trust.by_key.get(kept.key_id_of(public)) or Signer(app.principal, public)
+    session.say(f"a teammate trusts it with: {signer.trusting()}")
+
+
+def labelled(row: Mapping[str, str]) -> str:
+    """Return a key's public half and the start of its id, each by its name."""
+    return f"public key {row['public_key']}  key id {row['key_id'][:16]}…"
 
 
 def _row(app: App, name: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from kiwi_rag.app import App
 from kiwi_rag.cli.author import TIER, acknowledge, report_rejections
 from kiwi_rag.cli.freshness import learn_who_lost_trust
 from kiwi_rag.cli.session import Session
-from kiwi_rag.errors import Rejected
+from kiwi_rag.errors import KiwiError
 
 JOBS = 2  # as in kiwi_rag.ingest.encoding, which help need not import
 
@@ -76,16 +76,21 @@ async def _sync(session: Session, app: App, paths: tuple[Path, ...], target: str
     from kiwi_rag import authoring, ingest
 
     await learn_who_lost_trust(session, app)
-    project, user = app.local("project"), app.local(target)
-    root = app.root("project")
-    refused: list[Rejected] = []
+    user, root = app.local(target), app.root("project")
+    known = app.known_versions()
+    copies, refused = [], []
     async with user.store.writing():
         for source in authoring.sources_of(paths or (root,), root):
             try:
-                envelope = authoring.signed_envelope(source, project, app.gate)
-                placed = authoring.place_item(app.root(target), envelope, overwrite=force)
-                admission = await ingest.ingest(placed, user, app.writer)
-                acknowledge(session)(f"copied  {admission.ref}")
-            except Rejected as rejection:
-                refused.append(rejection)
+                envelope = await authoring.judge_copy(source, app.local("project"), user, app.gate, known)
+                authoring.check_place(app.root(target), envelope, overwrite=force)
+                copies.append(envelope)
+            except KiwiError as error:
+                refused.append(error)
+        for envelope in [] if refused else copies:
+            placed = authoring.place_item(app.root(target), envelope, overwrite=force)
+            admission = await ingest.ingest(placed, user, app.writer)
+            acknowledge(session)(f"copied  {admission.ref}")
+    if refused:
+        session.say(f"nothing was copied: {len(refused)} of {len(refused) + len(copies)} items were refused")
     return report_rejections(session, refused)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from kiwi_rag import present
+from kiwi_rag.app import App
+from kiwi_rag.cli.keys import labelled
 from kiwi_rag.cli.session import Session
-from kiwi_rag.errors import NotFound, UsageError
+from kiwi_rag.errors import NotFound, SignatureRefused, UsageError
 from kiwi_rag.refs import ITEM_TYPES, ItemType
 from kiwi_rag.signing import keys as kept
 from kiwi_rag.signing import trust_file
+from kiwi_rag.signing.ed25519 import is_on_curve
 from kiwi_rag.signing.statement import format_time
 from kiwi_rag.signing.trust import Signer, SignerStatus, check_pattern, check_principal
 
+_ASK = "a public key cannot be had from its id: ask the key's owner, who prints it with: kiwi keys show"
 _MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
 
 
@@ -34,7 +41,7 @@ def list_signers(session: Session) -> None:
         session.data(rows)
         return
     for row in rows:
-        line = f"{row['principal']}  {row['status']}  {row['items']}  {row['types']}  {row['public_key']}"
+        line = f"{row['principal']}  {row['status']}  {row['items']}  {row['types']}  {labelled(row)}"
         line += f"  {row['origin']}" if row["origin"] else ""
         session.out(present.safe(line))
     if not rows:
@@ -54,7 +61,9 @@ def list_signers(session: Session) -> None:
 )
 @click.option("--valid-after", type=_MOMENT, help="Signatures count from then, UTC.")
 @click.option("--valid-before", type=_MOMENT, help="Signatures count until then, UTC.")
-@click.option("--status", type=click.Choice([s.value for s in SignerStatus]), default="active", show_default=True)
+@click.option("--status", type=click.Choice([s.value for s in SignerStatus]), help="Default: active.")
+@click.option("--replace", "anew", is_flag=True, help="Of a known key: say anew what it may sign, not add to it.")
+@click.option("--yes", is_flag=True, help="Do not ask before rights are taken away.")
 @click.pass_obj
 def add(
     session: Session,
@@ -64,24 +73,139 @@ def add(
     types: tuple[str, ...],
     valid_after: datetime | None,
     valid_before: datetime | None,
-    status: str,
+    status: str | None,
+    anew: bool,
+    yes: bool,
 ) -> None:
-    """Trust a public key (64 hex digits) for this user, or change what it may sign."""
+    """Trust a public key (64 hex digits) for this user, or add to what a known one may sign.
+
+    With --replace the entry of a known key is written anew; what it loses is listed, and confirmed.
+    """
     app = session.app()
-    signer = Signer(
+    content = trust_file.load(app.user_trust)
+    given = Signer(
         check_principal(principal),
-        kept.parse_public(public_key),
+        _public_key(app, public_key),
         tuple(map(check_pattern, patterns)) or ("*",),
         tuple(map(ItemType, types)) or ITEM_TYPES,
         _utc(valid_after),
         _utc(valid_before),
-        SignerStatus(status),
+        SignerStatus(status or "active"),
     )
-    trust_file.save(app.user_trust, trust_file.load(app.user_trust).with_signer(signer))
-    session.out(signer.key_id)
+    known = content.signer(given.public_key)
+    if known is None:
+        signer = given
+    elif anew:
+        signer = _replaced(session, known, given, yes)
+    else:
+        rights = known.united(given.patterns if patterns else (), given.types if types else ())
+        signer = _extended(rights, given, status)
+    trust_file.save(app.user_trust, content.with_signer(signer))
+    _show_entry(session, signer)
     for notice in app.notices():
         if notice.key_id == signer.key_id and not notice.overruled:
             session.say(f"it was {notice}, and that still counts; if you know better: kiwi trust overrule {principal}")
+
+
+def _extended(known: Signer, given: Signer, status: str | None) -> Signer:
+    """Return a known signer with what else was asked for.
+
+    Raises
+    ------
+    UsageError
+        When that would take something away, or give it another name: that wants --replace.
+    """
+    signer = replace(
+        known,
+        valid_after=given.valid_after or known.valid_after,
+        valid_before=given.valid_before or known.valid_before,
+        status=given.status if status else known.status,
+    )
+    losses = _losses(known, replace(signer, principal=given.principal))
+    if losses:
+        hint = f"to say anew what it may sign: {_command(given)} --replace"
+        raise UsageError(f"this key is known, and would lose: {'; '.join(losses)}; nothing was changed", hint=hint)
+    return signer
+
+
+def _replaced(session: Session, known: Signer, given: Signer, yes: bool) -> Signer:
+    losses = _losses(known, given)
+    for loss in losses:
+        session.say(f"  {known.principal} loses: {loss}")
+    if losses and not yes and not _confirm("Take this away?"):
+        raise UsageError("not confirmed; nothing was changed", hint=f"{_command(given)} --replace --yes")
+    return given
+
+
+def _command(given: Signer) -> str:
+    return given.trusting() + ("" if given.status is SignerStatus.ACTIVE else f" --status {given.status}")
+
+
+def _losses(known: Signer, after: Signer) -> list[str]:
+    """Return what is lost when one entry takes another's place; a mark that a key is not to be used counts, too."""
+    found = known.lost(after)
+    if known.principal != after.principal:
+        found.append(f"the name {known.principal}")
+    if known.status is not SignerStatus.ACTIVE and after.status is SignerStatus.ACTIVE:
+        found.append(f"the mark {known.status}")
+    return found
+
+
+def _show_entry(session: Session, signer: Signer) -> None:
+    row = _row(signer)
+    if session.as_json:
+        session.data(row)
+        return
+    session.out(f"public key: {row['public_key']}")
+    session.out(f"key id: {row['key_id']}")
+    session.say(f"{signer.principal} is {signer.status}, may sign {', '.join(signer.patterns)} ({row['types']})")
+    session.say(f"a teammate trusts it with: {signer.trusting()}")
+
+
+def _public_key(app: App, text: str) -> bytes:
+    """Return the public key that `text` is.
+
+    Raises
+    ------
+    UsageError
+        When it is something else; of a key id it is said so, with the way to the public key.
+    """
+    digits = text.strip().rstrip("….").lower()
+    if re.fullmatch(r"[0-9a-f]{8,64}", digits):
+        _check_no_key_id(app, digits)
+    try:
+        key = kept.parse_public(digits)
+    except SignatureRefused as error:
+        raise UsageError(f"{digits} is no public key: {error.message}", hint=_ASK) from error
+    if not is_on_curve(key):
+        raise UsageError(f"{digits} is no public key (no point of the curve); is it a key id?", hint=_ASK)
+    return key
+
+
+def _check_no_key_id(app: App, digits: str) -> None:
+    """Return unless the digits are a key id, or begin one: of a key that is known here, or that signed what is here."""
+    own = [Signer(app.principal, kept.public_key(name, app.keys_dir)) for name in kept.names(app.keys_dir)]
+    listed = trust_file.load(app.project_trust).signers if app.project_trust and app.project_trust.is_file() else ()
+    for signer in (*app.trust.by_key.values(), *listed, *own):
+        if signer.key_id.startswith(digits):
+            message = f"{digits} is the key id of {signer.principal}, not a public key"
+            raise UsageError(message, hint=f"its public key is {signer.public_key.hex()}: {signer.trusting()}")
+    if len(digits) < 64:
+        raise UsageError(f"{digits} is no public key, but may be the start of a key id", hint=_ASK)
+    if any(digits == key_id for key_id in _key_ids_seen(app)):
+        raise UsageError(f"{digits} is the id of a key that signed items here, not a public key", hint=_ASK)
+
+
+def _key_ids_seen(app: App) -> Iterator[str]:
+    """Yield the ids that signatures beside files name, and those that registries gave."""
+    from kiwi_rag.witness.memory_file import remembered
+
+    for root in filter(None, (app.project_dir, app.user_dir)):
+        for side in root.rglob("*.sig"):
+            if side.is_file() and side.stat().st_size <= trust_file.MAX_BYTES:
+                yield from re.findall(r'"keyid"\s*:\s*"([0-9a-f]{64})"', side.read_text(errors="replace"))
+    for memory in remembered(app.memory_dir):
+        yield from (seen.key_id for versions in memory.items().values() for seen in versions)
 
 
 @trust.command(epilog="Example: kiwi trust remove ada@acme.example")
@@ -95,7 +219,7 @@ def remove(session: Session, who: str) -> None:
     if len(found) != 1:
         raise NotFound(f"{len(found)} signers match {who!r}", hint="kiwi trust list shows key ids")
     trust_file.save(app.user_trust, content.without_key(found[0].key_id))
-    session.say(f"{found[0].principal} ({found[0].key_id[:16]}…) is not trusted any more")
+    session.say(f"{found[0].principal} (key id {found[0].key_id[:16]}…) is not trusted any more")
 
 
 @trust.command(epilog="Example: kiwi trust project --yes")
@@ -109,7 +233,9 @@ def project(session: Session, yes: bool) -> None:
         raise NotFound(f"there is no {path}", hint="kiwi trust add, then copy ~/.ai/trust.toml there")
     digest = trust_file.file_digest(path)  # before they are shown: what is pinned is never more than what was seen
     for signer in trust_file.load(path).signers:
-        session.say(f"  {signer.principal}  {signer.status}  {', '.join(signer.patterns)}  {signer.key_id[:16]}…")
+        session.say(
+            f"  {signer.principal}  {signer.status}  {', '.join(signer.patterns)}  key id {signer.key_id[:16]}…"
+        )
     if not yes and not _confirm("Trust these signers in this project?"):
         raise UsageError("not confirmed; nothing was changed", hint="kiwi trust project --yes")
     pinned = trust_file.load(app.user_trust).with_pin(Path(path).resolve(), digest)
@@ -134,7 +260,7 @@ def overrule(session: Session, who: str, undo: bool, yes: bool) -> None:
     if not told:
         raise NotFound(f"no registry took trust away from {who!r}", hint="kiwi trust list")
     for notice in told:
-        session.say(f"  {notice.principal}  {notice.key_id[:16]}…  {notice}")
+        session.say(f"  {notice.principal}  key id {notice.key_id[:16]}…  {notice}")
     if not (yes or undo) and not _confirm("Trust these keys all the same?"):
         raise UsageError("not confirmed; nothing was changed", hint=f"kiwi trust overrule {who} --yes")
     keys = {notice.key_id for notice in told}

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, Progress
     from kiwi_rag.embedding.cache import CachedEmbeddingProvider
-    from kiwi_rag.embedding.factory import PROVIDERS, load_provider
+    from kiwi_rag.embedding.factory import PROVIDERS, ServerOptions, load_provider
     from kiwi_rag.embedding.failover import FailoverEmbeddingProvider
-    from kiwi_rag.embedding.fallbacks import ServerOptions
     from kiwi_rag.embedding.ollama import OllamaEmbeddingProvider
     from kiwi_rag.embedding.onnx import OnnxEmbeddingProvider
     from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
@@ -47,7 +46,7 @@ _HOMES = {
     "OpenAIEmbeddingProvider": "openai",
     "Progress": "base",
     "SentenceTransformersEmbeddingProvider": "sentence_transformers",
-    "ServerOptions": "fallbacks",
+    "ServerOptions": "factory",
     "UsageLog": "usage",
     "load_provider": "factory",
 }

@@ -100,8 +100,9 @@ class CachedEmbeddingProvider(EmbeddingProvider):
         return self.inner.verify()
 
     def close(self) -> None:
-        """Close the cache file; the next use opens it again."""
+        """Close the cache file and what the inner provider holds; the next use opens both again."""
         self._file.close()
+        self.inner.close()
 
     def _look_up(self, texts: Sequence[str]) -> dict[str, Vector]:
         if not texts:

@@ -5,35 +5,42 @@ Retried are 429, 5xx, time-outs and broken connections, with growing waits, or a
 ``timeout`` at most. Where nobody listens, the name is unknown or there is no network, it says so at once. Redirects are
 refused: following one would hand the API key to another host. The key appears in no message and no log; of what a
 server says, what a terminal would obey is taken out.
+
+httpx's own time-outs are of each read, so that a server which sends a byte now and then is waited for without end.
+Therefore a try is a coroutine under ``asyncio.timeout``. A library that retries inside a transport (httpx-retries 0.6)
+sees neither a body that breaks off nor the time that all tries took together; the loop here does.
 """
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
 import errno
-import http.client
 import json
+import os
 import random
 import socket
 import ssl
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.embedding.deadline import Deadline
 from kiwi_rag.errors import AnswerMalformed, EmbeddingError, ModelUnavailable, RateLimited, TextsRefused, UsageError
 
+if TYPE_CHECKING:
+    import httpx
+
 _SHOWN = 300
-_PIECE = 1 << 16
+_QUOTED_BYTES = 4096
 _DAY = 86_400.0
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _ABOUT_THE_TEXTS = frozenset({400, 413, 422})
 _NO_WAY_THERE = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL})
-_NO_CREDIT = "insufficient_quota"  # OpenAI's 429 that no waiting mends
+_NO_CREDIT = "insufficient_quota"  # OpenAI's 429 that no waiting ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +121,6 @@ class _Transient(Exception):
         self.retry_after = retry_after
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Follow nothing: the 3xx answer becomes an ``HTTPError``."""
-
-
 def _parts(url: str) -> urllib.parse.SplitResult | None:
     try:
         parts = urllib.parse.urlsplit(url)
@@ -128,57 +130,88 @@ def _parts(url: str) -> urllib.parse.SplitResult | None:
     return parts
 
 
+@dataclass(slots=True)
+class _Answer:
+    """What came of an answer: status 0 where nothing did; ``body`` may be a part of it."""
+
+    status: int = 0
+    retry_after: str = ""
+    body: bytearray = field(default_factory=bytearray)
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+
 def _post_once(endpoint: Endpoint, url: str, body: Mapping[str, object], max_bytes: int) -> Any:
-    headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "kiwi-rag"}
-    if endpoint.api_key:
-        headers["Authorization"] = f"Bearer {endpoint.api_key}"
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")  # noqa: S310 - checked
-    answer = _answer(endpoint, request, max_bytes)
+    with ThreadPoolExecutor(1) as thread:  # the caller's own thread may be running an event loop
+        answer = thread.submit(asyncio.run, _exchange(endpoint, url, body, max_bytes)).result()
+    if not answer.is_success:
+        raise _refusal(endpoint, url, answer)
+    if len(answer.body) > max_bytes:
+        raise AnswerMalformed(f"{url} answered more than {max_bytes:,} bytes: no vectors take that much")
     try:
-        return json.loads(answer)
+        return json.loads(answer.body)
     except (ValueError, RecursionError) as error:
         raise AnswerMalformed(f"{url} answered something that is not JSON") from error
 
 
-def _answer(endpoint: Endpoint, request: urllib.request.Request, max_bytes: int) -> bytes:
-    url = request.full_url
-    with Deadline(endpoint.timeout) as deadline:
-        try:
-            with deadline.opener(_NoRedirects).open(request, timeout=endpoint.timeout) as response:
-                answer = _read(response, url, max_bytes)
-            if not deadline.is_over:  # else it may have been cut there, even if nothing tells
-                return answer
-            raise TimeoutError("timed out")
-        except urllib.error.HTTPError as error:
-            with error:
-                raise _refusal(endpoint, url, error) from error
-        except (OSError, http.client.HTTPException, UnicodeError) as error:
-            raise _broken(url, TimeoutError("timed out") if deadline.is_over else error) from error
+async def _exchange(endpoint: Endpoint, url: str, body: Mapping[str, object], max_bytes: int) -> _Answer:
+    """Send one request; return its answer, of a refusal what came of it in time."""
+    import httpx  # a tenth of a second that only a remote provider should cost
+
+    answer = _Answer()
+    try:
+        async with (
+            asyncio.timeout(endpoint.timeout),
+            httpx.AsyncClient(verify=trusted_certificates(), timeout=endpoint.timeout) as client,
+            client.stream("POST", url, content=json.dumps(body).encode(), headers=_headers(endpoint)) as response,
+        ):
+            await _read(response, answer, max_bytes)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, ImportError) as error:
+        if answer.is_success or not answer.status:
+            raise _broken(url, error) from error
+    return answer
 
 
-def _read(response: http.client.HTTPResponse, url: str, max_bytes: int) -> bytes:
-    """Return the whole body; a server that sends without end is not listened to."""
-    read = bytearray()
-    while piece := response.read1(_PIECE):
-        read += piece
-        if len(read) > max_bytes:
-            raise AnswerMalformed(f"{url} answered more than {max_bytes:,} bytes: no vectors take that much")
-    if response.length:
-        raise ConnectionError(f"the answer broke off with {response.length} bytes missing")
-    return bytes(read)
+async def _read(response: httpx.Response, answer: _Answer, max_bytes: int) -> None:
+    """Read into `answer`, until it holds more than is wanted: a server that sends without end is not listened to."""
+    answer.status, answer.retry_after = response.status_code, response.headers.get("Retry-After", "")
+    async for piece in response.aiter_raw():
+        answer.body += piece
+        if len(answer.body) > (max_bytes if answer.is_success else _QUOTED_BYTES):
+            return
 
 
-def _refusal(endpoint: Endpoint, url: str, error: urllib.error.HTTPError) -> Exception:
-    detail = _detail(error)
+def _headers(endpoint: Endpoint) -> dict[str, str]:
+    # Uncompressed: a few bytes on the way would be gigabytes here.
+    headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "kiwi-rag"}
+    return headers | ({"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {})
+
+
+def trusted_certificates() -> ssl.SSLContext:
+    """Return the system's certificate authorities, or those that ``SSL_CERT_FILE`` or ``SSL_CERT_DIR`` name."""
+    return _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
+@cache
+def _certificates(*_named: str | None) -> ssl.SSLContext:
+    return ssl.create_default_context()  # reads files for some 30 ms, and a client's own default knows other ones
+
+
+def _refusal(endpoint: Endpoint, url: str, answer: _Answer) -> Exception:
+    import httpx
+
+    detail = _clean(answer.body[:_QUOTED_BYTES].decode("utf-8", "replace"))
     if endpoint.api_key:
         detail = detail.replace(endpoint.api_key, "…")
     detail = detail[:_SHOWN]
     # The status in the standard's words: those in the answer are the server's, which might repeat the texts in them.
-    message = f"{url} answered {error.code} {http.client.responses.get(error.code, '')}".rstrip() + f": {detail}"
-    failure = _kind(error.code)(message.removesuffix(": "), hint=_hint(error.code, detail))
-    failure.quoted, failure.status = detail, error.code
-    passes = error.code in _RETRIED and _NO_CREDIT not in detail
-    return _Transient(failure, _seconds(error.headers.get("Retry-After", ""))) if passes else failure
+    message = f"{url} answered {answer.status} {httpx.codes.get_reason_phrase(answer.status)}".rstrip() + f": {detail}"
+    failure = _kind(answer.status)(message.removesuffix(": "), hint=_hint(answer.status, detail))
+    failure.quoted, failure.status = detail, answer.status
+    passes = answer.status in _RETRIED and _NO_CREDIT not in detail
+    return _Transient(failure, _seconds(answer.retry_after)) if passes else failure
 
 
 def _kind(status: int) -> type[EmbeddingError]:
@@ -198,26 +231,34 @@ def _hint(status: int, detail: str) -> str:
     return ""
 
 
-def _detail(error: urllib.error.HTTPError) -> str:
-    try:
-        return _clean(error.read(4096).decode("utf-8", "replace"))
-    except (OSError, http.client.HTTPException):
-        return ""
-
-
 def _clean(text: str) -> str:
     """Return what a server said as one line, with ``�`` for control, invisible and direction-changing characters."""
     return "".join(letter if letter.isprintable() else "�" for letter in " ".join(text.split()))
 
 
 def _broken(url: str, error: Exception) -> Exception:
-    reason = getattr(error, "reason", error)
-    # An HTTPException quotes what the server sent in the place of HTTP; RemoteDisconnected, an OSError, too, does not.
-    no_http = isinstance(reason, http.client.HTTPException) and not isinstance(reason, OSError)
-    told = f"it does not answer in HTTP ({type(reason).__name__})" if no_http else _clean(str(reason))[:_SHOWN]
-    failure = ModelUnavailable(f"{url} cannot be reached: {told}", hint="is the server running, and the URL right?")
-    hopeless = isinstance(reason, ConnectionRefusedError | socket.gaierror | ssl.SSLCertVerificationError)
-    return failure if hopeless or getattr(reason, "errno", None) in _NO_WAY_THERE else _Transient(failure)
+    import httpx
+
+    cause = first_cause(error)
+    if isinstance(error, TimeoutError | httpx.TimeoutException):
+        reason = "timed out"
+    elif isinstance(error, httpx.ProtocolError):  # its own words quote what the server sent
+        reason = "the answer broke off, or is not HTTP"
+    else:
+        reason = _clean(str(cause))[:_SHOWN] or type(cause).__name__
+    failure = ModelUnavailable(f"{url} cannot be reached: {reason}", hint="is the server running, and the URL right?")
+    # A ValueError is a certificate that was refused, or a proxy's address that is none; ImportError, a SOCKS proxy.
+    hopeless = isinstance(cause, ConnectionRefusedError | socket.gaierror | httpx.InvalidURL | ValueError | ImportError)
+    return failure if hopeless or getattr(cause, "errno", None) in _NO_WAY_THERE else _Transient(failure)
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """Return what the operating system said, below httpx's, httpcore's (which drops causes) and anyio's errors."""
+    below: BaseException | None = error
+    while below:
+        error = below
+        below = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
+    return error
 
 
 def _given_up(error: _Transient, tries: int) -> EmbeddingError:
@@ -228,7 +269,7 @@ def _given_up(error: _Transient, tries: int) -> EmbeddingError:
 
 
 def _wait(endpoint: Endpoint, attempt: int, retry_after: float) -> float:
-    """Return the seconds to wait before the next try; the jitter keeps several clients from knocking together."""
+    """Return the seconds to wait before the next try; the jitter keeps clients from asking all at the same moment."""
     grown: float = endpoint.backoff * 2**attempt * random.uniform(0.75, 1.25)  # noqa: S311 - no secret hangs on it
     return max(grown, retry_after)
 

@@ -1,22 +1,25 @@
 """Several servers of one model as one provider: the first that answers embeds, and vectors of two models never mix.
 
-The fingerprint is the first server's, so that an index made before there were stand-ins stays good; or a declared
+The fingerprint is the first server's, so that an index made before there were fallbacks stays good; or a declared
 identity's, so that servers may change and several machines may each have their own address for the same model. Either
-way a server is used once its vector of a fixed text agrees with the remembered one (:mod:`kiwi_rag.embedding.probe`).
+way a server is used once its vector of a fixed text agrees with the first server's, which is kept in a file: so a
+fallback can be judged while the first server is down. Agreement is checked again each day (UTC), for the weights behind
+a model's name may change.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kiwi_rag.embedding import probe
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint
-from kiwi_rag.embedding.batching import requests
 from kiwi_rag.embedding.endpoint import Endpoint
-from kiwi_rag.embedding.remote import RemoteEmbeddingProvider
+from kiwi_rag.embedding.remote import RemoteEmbeddingProvider, requests
+from kiwi_rag.embedding.vector_file import VectorFile
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused
 from kiwi_rag.model import sha256_hex
 
@@ -26,6 +29,11 @@ if TYPE_CHECKING:
     from kiwi_rag.model import Vector
 
 _log = logging.getLogger(__name__)
+PROBE = "The night shift found the backup by its date, restored 42 tables & went home at 03:15; nobody had noticed."
+_PROBE_DIGEST = hashlib.sha256(PROBE.encode()).digest()
+_AGREEMENT = 0.999
+"""Cosine from which two vectors are of one model; another precision of the same weights stays above it."""
+_FILE_BYTES = 4 << 20  # a vector a server and day: the oldest are dropped after some years
 _HURRY_RETRIES, _HURRY_PATIENCE = 1, 5.0
 
 
@@ -39,28 +47,38 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
     ----------
     servers
         In the order of preference, at least one.
-    folder
-        Where the fixed text's vector is remembered.
+    path
+        The file of the fixed text's vectors; trouble with it costs asking again, nothing else.
     identity
         A name that the servers' model goes by here; empty for the first server's own fingerprint.
+    clock
+        Seconds since the epoch.
     """
 
-    def __init__(self, servers: Sequence[RemoteEmbeddingProvider], folder: Path, identity: str = "") -> None:
+    def __init__(
+        self,
+        servers: Sequence[RemoteEmbeddingProvider],
+        path: Path,
+        identity: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.servers = tuple(servers)
         self.batch_size = min(server.batch_size for server in servers)
         self._identity = identity
+        self._source = f"declared {identity}" if identity else servers[0].identity
         # Of a model that shortens its vectors, each length has a vector of its own.
-        self._memory = probe.ProbeMemory(folder, f"{self._source()} {servers[0].dimension}")
+        self._model = f"{self._source} {servers[0].dimension}"
+        self._vectors = VectorFile(path, _FILE_BYTES)
         self._agreed: set[str] = set()
+        self._clock = clock
 
     @property
     def fingerprint(self) -> Fingerprint:
         """The declared identity's, or the first server's; asks a server only where no length is configured or known."""
-        first = self.servers[0]
-        model, weights = self._identity or first.model, sha256_hex(self._source().encode())
+        first, weights = self.servers[0], sha256_hex(self._source.encode())
         if self._identity:
-            return Fingerprint(model, weights, self._dimension(), "declared", 0)
-        return Fingerprint(model, weights, self._dimension(), first.provider, first.max_tokens)
+            return Fingerprint(self._identity, weights, self._dimension(), "declared", 0)
+        return Fingerprint(first.model, weights, self._dimension(), first.provider, first.max_tokens)
 
     @property
     def place(self) -> str:
@@ -87,10 +105,14 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
         problems = []
         for server in self.servers:
             try:
-                self._check(server, server.endpoint, anew=True)
+                self._check(server, server.endpoint)
             except EmbeddingError as error:
                 problems.append(f"{server.place}: {error.message}")
         return problems
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        self._vectors.close()
 
     def _first_that_answers(self, texts: Sequence[str]) -> Sequence[Vector]:
         failures: list[EmbeddingError] = []
@@ -98,7 +120,8 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
             rested = not server.breaker.resting
             try:
                 patience = self._patience(server)
-                self._check(server, patience)
+                if not self._agrees_today(server):
+                    self._check(server, patience)
                 return server.encode_patiently(texts, patience)
             except (TextsRefused, FingerprintMismatch):
                 raise
@@ -110,57 +133,63 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
 
     def _patience(self, server: RemoteEmbeddingProvider) -> Endpoint:
         """Hurry where another server can do the work."""
-        others = any(not other.breaker.resting for other in self.servers if other is not server)
-        if not others:
+        if all(other.breaker.resting for other in self.servers if other is not server):
             return server.endpoint
         return replace(server.endpoint, retries=_HURRY_RETRIES, patience=_HURRY_PATIENCE)
 
-    def _check(self, server: RemoteEmbeddingProvider, patience: Endpoint, *, anew: bool = False) -> None:
-        """Return if the server serves the model that the fixed text's vector is of."""
-        name = server.identity
-        if not anew and (name in self._agreed or self._memory.agreed_lately(name)):
-            return
-        known = self._memory.vector()
+    def _check(self, server: RemoteEmbeddingProvider, patience: Endpoint) -> None:
+        """Return if the server serves the model that the fixed text's vector is of, and note that it does today."""
+        known = self._known(self._model)
         if known is None and server is not self.servers[0]:
-            known = self._probe_of_the_first(server)
-        vector = server.encode_patiently([probe.TEXT], patience)[0]
+            known = self._vector_of_the_first(server)
+        vector = server.encode_patiently([PROBE], patience)[0]
         if known is not None:
             self._compare(server, vector, known)
-        self._memory.remember(vector if known is None else known, name)
-        self._agreed.add(name)
+        self._keep(server, vector if known is None else known)
 
-    def _probe_of_the_first(self, stand_in: RemoteEmbeddingProvider) -> Vector:
+    def _vector_of_the_first(self, fallback: RemoteEmbeddingProvider) -> Vector:
         first = self.servers[0]
         try:
-            self._check(first, replace(first.endpoint, retries=0))
+            vector = first.encode_patiently([PROBE], replace(first.endpoint, retries=0))[0]
         except EmbeddingError as error:
             raise ModelUnavailable(
-                f"{stand_in.place} cannot be used yet: {first.place} never answered, so nobody knows whether both "
+                f"{fallback.place} cannot be used yet: {first.place} never answered, so nobody knows whether both "
                 f"serve the same model ({error.message})",
                 hint="embed something once while the first server is up",
             ) from error
-        vector = self._memory.vector()
-        return first.encode([probe.TEXT])[0] if vector is None else vector
+        self._keep(first, vector)
+        return vector
 
     def _compare(self, server: RemoteEmbeddingProvider, vector: Vector, known: Vector) -> None:
         cosine = float(vector @ known) if vector.shape == known.shape else 0.0
-        if cosine >= probe.AGREEMENT:
+        if cosine >= _AGREEMENT:
             return
         raise FingerprintMismatch(
             f"{server.place} does not serve the model that {self._identity or self.servers[0].place} stands for as "
-            f"{server.model}: of one text it makes another vector (cosine {cosine:.3f}, at least {probe.AGREEMENT})",
+            f"{server.model}: of one text it makes another vector (cosine {cosine:.3f}, at least {_AGREEMENT})",
             hint="name the right model in KIWI_EMBEDDING_FALLBACKS; if the model was changed on purpose, "
             "KIWI_EMBEDDING_IDENTITY=NEW-NAME, and index again",
         )
 
-    def _source(self) -> str:
-        return f"declared {self._identity}" if self._identity else self.servers[0].identity
+    def _known(self, name: str) -> Vector | None:
+        return self._vectors.get(name, [_PROBE_DIGEST], 0).get(_PROBE_DIGEST)
+
+    def _keep(self, server: RemoteEmbeddingProvider, vector: Vector) -> None:
+        for name in (self._model, self._today(server)):
+            self._vectors.put(name, {_PROBE_DIGEST: vector})
+        self._agreed.add(self._today(server))
+
+    def _agrees_today(self, server: RemoteEmbeddingProvider) -> bool:
+        return self._today(server) in self._agreed or self._known(self._today(server)) is not None
+
+    def _today(self, server: RemoteEmbeddingProvider) -> str:
+        return f"{self._model}, served by {server.identity} on day {self._clock() // 86_400:.0f}"
 
     def _dimension(self) -> int:
         for server in self.servers:
             if server.dimension:
                 return server.dimension
-        known = self._memory.vector()
+        known = self._known(self._model)
         return len(known) if known is not None else len(self.encode(["dimension"])[0])
 
 
@@ -169,4 +198,4 @@ def _all_failed(failures: Sequence[EmbeddingError]) -> EmbeddingError:
     if not others:
         return first
     told = "; ".join(error.own_words for error in others)
-    return first.reworded(f"{first.message}; and those that stand in: {told}")
+    return first.reworded(f"{first.message}; and the fallbacks: {told}")

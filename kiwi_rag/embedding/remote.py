@@ -1,17 +1,19 @@
-"""What remote providers share: batches, checking what came back, normalising, the breaker and the usage log."""
+"""What remote providers share: requests of a bounded size, checks of the answer, normalising, breaker and usage log.
+
+No tokenizer of the server's model is at hand, so tokens are estimated from bytes: English prose has about four bytes a
+token, code and other scripts about three (a Chinese character is three bytes and about one token).
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, unit_vectors, well_formed
-from kiwi_rag.embedding.batching import cut, requests
-from kiwi_rag.embedding.breaker import Breaker
 from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.usage import RemoteCall, UsageLog
 from kiwi_rag.errors import AnswerMalformed, EmbeddingError, FingerprintMismatch, TextsRefused
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 _BYTES_A_VECTOR = 1 << 17  # 4,096 numbers of up to 24 characters, and as much again for white space
 _BYTES_AROUND = 1 << 20
+_BYTES_A_TOKEN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,53 @@ class Limits:
 
     texts: int = 0
     tokens: int = 0
+
+
+class Breaker:
+    """A circuit breaker: a server that failed is not asked for `rest` seconds; then one try tells whether it is back.
+
+    Parameters
+    ----------
+    rest
+        Seconds without a request after each failure.
+    clock
+        Seconds that only grow.
+    """
+
+    def __init__(self, rest: float = 15.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rest, self._clock = rest, clock
+        self._failure: EmbeddingError | None = None
+        self._until = 0.0
+
+    @property
+    def failed(self) -> bool:
+        """Whether the last call failed: the next one is a trial."""
+        return self._failure is not None
+
+    @property
+    def resting(self) -> bool:
+        """Whether the server is not to be asked now."""
+        return self.failed and self._clock() < self._until
+
+    def check(self) -> None:
+        """Return if the server may be asked.
+
+        Raises
+        ------
+        EmbeddingError
+            The failure that it is resting from, of the same class.
+        """
+        failure, left = self._failure, self._until - self._clock()
+        if failure and left > 0:
+            raise failure.reworded(f"{failure.message}; not asked again for {left:.0f} s")
+
+    def trip(self, failure: EmbeddingError) -> None:
+        """Let the server rest."""
+        self._failure, self._until = failure, self._clock() + self._rest
+
+    def reset(self) -> None:
+        """Forget the failure: the server answered."""
+        self._failure = None
 
 
 class RemoteEmbeddingProvider(EmbeddingProvider):
@@ -150,7 +200,7 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
                 self.breaker.trip(error)
             self._record(len(texts), None, started, f"{error.code} {error.status or ''}".strip())
             raise
-        self.breaker.mend()
+        self.breaker.reset()
         self._record(len(texts), reply.tokens, started, "ok")
         return vectors
 
@@ -212,3 +262,30 @@ def counted(tokens: Any) -> int | None:
     """Return what a server counted as tokens; None where that is no count: the vectors are good without it."""
     is_count = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
     return tokens if is_count else None
+
+
+def estimated_tokens(text: str) -> int:
+    """Return about how many tokens `text` has, rather too many than too few."""
+    return -(-len(text.encode("utf-8", "replace")) // _BYTES_A_TOKEN)
+
+
+def cut(text: str, tokens: int) -> str:
+    """Return the head of `text` that has about `tokens` tokens; all of it where `tokens` is 0."""
+    if not tokens or estimated_tokens(text) <= tokens:
+        return text
+    return text.encode("utf-8", "replace")[: tokens * _BYTES_A_TOKEN].decode("utf-8", "ignore")
+
+
+def requests(texts: Sequence[str], size: int, tokens: int) -> Iterator[Sequence[str]]:
+    """Yield `texts` in order, in runs of at most `size` texts and about `tokens` tokens (0: any number of them)."""
+    run: list[str] = []
+    held = 0
+    for text in texts:
+        weight = estimated_tokens(text)
+        if run and (len(run) == size or (tokens and held + weight > tokens)):
+            yield run
+            run, held = [], 0
+        run.append(text)
+        held += weight
+    if run:
+        yield run

@@ -1,19 +1,24 @@
-"""What remote embedding costs: one JSON line a call, appended whole, by any number of processes.
+"""What remote embedding costs: one JSON line a call, appended whole by any number of processes, added up by day.
 
 A line holds counts, seconds, money and names: no text, no key, and of the server host and port alone. A full file is
-moved aside and numbered, as ``usage.jsonl.1`` and on; the oldest is dropped.
+moved aside and numbered, as ``usage.jsonl.1`` and on; the oldest is dropped. List prices are in ``prices.json`` beside
+this module, with their source and the day they were read; a setting overrides them.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
-from kiwi_rag.embedding.prices import list_prices
+from kiwi_rag.errors import UsageError
 from kiwi_rag.storage.json_lines import RotatingLines
 
 _log = logging.getLogger(__name__)
@@ -21,6 +26,7 @@ _log = logging.getLogger(__name__)
 MAX_BYTES = 4 << 20
 """Size of a file from which it is moved aside: about 20,000 calls."""
 OLDER_FILES = 4
+_PRICES = Path(__file__).with_name("prices.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,7 @@ class UsageLog:
         """Return what `call` cost in US dollars, None where that is not known."""
         price = self._prices.get(call.model)
         if price is None:
-            price = 0.0 if call.provider == "ollama" else list_prices().get(call.model)
+            price = 0.0 if call.provider == "ollama" else _list_prices().get(call.model)
         if price == 0.0:
             return 0.0
         return None if price is None or call.tokens is None else price * call.tokens / 1e6
@@ -83,3 +89,101 @@ class UsageLog:
 def usage_lines(path: Path, max_bytes: int = MAX_BYTES) -> RotatingLines:
     """Return the files of the log at `path`."""
     return RotatingLines(path, max_bytes, OLDER_FILES)
+
+
+def parse_prices(text: str) -> Mapping[str, float]:
+    """Return US dollars a million tokens by model name, from ``MODEL=PRICE``, several with commas between.
+
+    Raises
+    ------
+    UsageError
+        If an entry is not of that form, or a price is no amount of money.
+    """
+    return dict(_price(entry.strip()) for entry in text.split(",") if entry.strip())
+
+
+def _price(entry: str) -> tuple[str, float]:
+    model, _, amount = (part.strip() for part in entry.rpartition("="))
+    with suppress(ValueError):
+        if model and 0 <= float(amount) < math.inf:
+            return model, float(amount)
+    raise UsageError(f"embedding_prices: {entry!r} is not MODEL=PRICE", hint="for example my-model=0.02,other=0")
+
+
+def _list_prices() -> Mapping[str, float]:
+    prices: Mapping[str, float] = json.loads(_PRICES.read_text(encoding="utf-8"))["usd_per_million_tokens"]
+    return prices
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """What was asked of one model on one day (UTC).
+
+    ``tokens`` and ``cost_usd`` add up what is known; ``tokens_unknown`` and ``cost_unknown`` count the calls that are
+    not in them. Seconds are of the calls that succeeded, 0 where none did.
+    """
+
+    day: date
+    provider: str
+    model: str
+    calls: int
+    texts: int
+    tokens: int
+    tokens_unknown: int
+    cost_usd: float
+    cost_unknown: int
+    p50_seconds: float
+    p95_seconds: float
+    failures: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row, JSON-ready."""
+        return asdict(self) | {"day": self.day.isoformat()}
+
+
+def usage_rows(path: Path, since: date | None = None) -> Sequence[UsageRow]:
+    """Return the rows of the log at `path` and of those moved aside, by day, provider and model.
+
+    Lines that are no record of a call, such as half a line from a disk that was full, are left out.
+    """
+    calls: dict[tuple[date, str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    lines = (line for data in usage_lines(path).contents() for line in data.splitlines())
+    for call in filter(None, map(_parsed, lines)):
+        if since is None or call["day"] >= since:
+            calls[call["day"], call["provider"], call["model"]].append(call)
+    return [_row(*key, calls[key]) for key in sorted(calls)]
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest of `values` that `share` of them do not exceed (nearest rank); 0 where there are none."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
+
+
+def _row(day: date, provider: str, model: str, calls: Sequence[Mapping[str, Any]]) -> UsageRow:
+    good = [call for call in calls if call["outcome"] == "ok"]
+    seconds, tokens, costs = (
+        [call[name] for call in good if call[name] is not None] for name in ("seconds", "tokens", "cost_usd")
+    )
+    return UsageRow(
+        day, provider, model, len(calls), sum(call["texts"] for call in good),
+        sum(tokens), len(good) - len(tokens), sum(costs), len(good) - len(costs),
+        percentile(seconds, 0.5), percentile(seconds, 0.95), len(calls) - len(good),
+    )  # fmt: skip
+
+
+_NUMBER = int | float
+_FIELDS: Mapping[str, Any] = {
+    "provider": str, "model": str, "outcome": str, "texts": int, "seconds": _NUMBER,
+    "tokens": int | None, "cost_usd": _NUMBER | None,
+}  # fmt: skip
+
+
+def _parsed(line: bytes) -> Mapping[str, Any] | None:
+    try:
+        call = json.loads(line)
+        day = datetime.fromisoformat(call["at"]).date()
+        whole = all(isinstance(call[name], kind) for name, kind in _FIELDS.items())
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return {**call, "day": day} if whole else None

@@ -56,7 +56,7 @@ class VectorFile:
         self._warned = False
 
     def get(self, fingerprint: str, digests: Sequence[bytes], dimension: int) -> dict[bytes, Vector]:
-        """Return the vectors of shape ``(dimension,)`` that are here, by text digest; empty on any trouble."""
+        """Return the vectors of shape ``(dimension,)`` (0: any) that are here, by text digest; empty on any trouble."""
         rows = self._attempt(lambda connection: _select(connection, fingerprint, digests)) or []
         vectors = ((digest, _vector(blob, dimension)) for digest, blob in rows)
         return {digest: vector for digest, vector in vectors if vector is not None}
@@ -160,7 +160,7 @@ def _vector(blob: object, dimension: int) -> Vector | None:
     """Return the stored vector, or None if it cannot be one: a wrong length or norm means a damaged row."""
     import numpy as np
 
-    if not isinstance(blob, bytes) or len(blob) != 4 * dimension:
+    if not isinstance(blob, bytes) or len(blob) != 4 * (dimension or len(blob) // 4):
         return None
     vector = np.frombuffer(blob, dtype="<f4").astype(np.float32)
     return vector if abs(float(vector @ vector) - 1.0) < _UNIT_TOLERANCE else None

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kiwi_rag.formats import markdown
+from kiwi_rag.formats.lines import section
 from kiwi_rag.formats.markdown import Block, Heading
 from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
 from kiwi_rag.formats.xml_block import Element, parse_xml, text_after_directive
@@ -41,8 +42,8 @@ class StepTag:
 def parse(item_id: str, content: str, path: str = "") -> ParseOutcome:
     """Parse a directive."""
     found = FindingList.of(path)
-    lines = markdown.split_lines(content)
-    fence = _directive_fence(lines, found)
+    lines, outline = markdown.split_lines(content), markdown.outline(content)
+    fence = _directive_fence(lines, outline.blocks, found)
     root = _root(lines, fence, found) if fence else None
     if fence is None or root is None:
         return ParseOutcome(None, tuple(found.found))
@@ -50,14 +51,14 @@ def parse(item_id: str, content: str, path: str = "") -> ParseOutcome:
     ref = ItemRef(ItemType.DIRECTIVE, item_id, root.attributes.get("version", "").strip() or None)
     summary = Section("summary", _summary(metadata, item_id), fence.start_line, fence.end_line)
     findings = tuple(found.found)
-    body = tuple(_body(lines, fence, root))
+    body = tuple(_body(lines, outline.headings, fence, root))
     return ParseOutcome(Item(ref, content, metadata, (summary, *body), findings), findings)
 
 
 def block_steps(content: str) -> tuple[StepTag, ...]:
     """Return the steps that stand inside the XML block of a directive that parses."""
     lines = markdown.split_lines(content)
-    fence = _directive_fence(lines, FindingList.of(""))
+    fence = _directive_fence(lines, markdown.outline(content).blocks, FindingList.of(""))
     root = _root(lines, fence, FindingList.of("")) if fence else None
     if fence is None or root is None:
         return ()
@@ -68,22 +69,32 @@ def block_steps(content: str) -> tuple[StepTag, ...]:
 def version_span(content: str) -> tuple[int, int] | None:
     """Return where the value of the root's ``version`` attribute stands in `content`, or ``None``."""
     lines = markdown.split_lines(content)
-    fence = _directive_fence(lines, FindingList.of(""))
+    fence = _directive_fence(lines, markdown.outline(content).blocks, FindingList.of(""))
     if fence is None:
         return None
-    offset = len(content) - len(content.removeprefix("\ufeff"))
-    offset += sum(len(line) + 1 for line in lines[: fence.start_line])
-    block = _inside(lines, fence)
-    root = re.search(r"<directive\b[^>]*?\sversion\s*=\s*(?:\"([^\"<]*)\"|'([^'<]*)')", block)
+    root = re.search(r"<directive\b[^>]*?\sversion\s*=\s*(?:\"([^\"<]*)\"|'([^'<]*)')", _inside(lines, fence))
     if root is None:
         return None
+    offset = _offset(content, lines, fence)
     start, end = root.span(1 if root[1] is not None else 2)
     return offset + start, offset + end
 
 
-def _directive_fence(lines: Sequence[str], found: FindingList) -> Block | None:
+def block_start(content: str) -> int | None:
+    """Return where the text of the block that holds the directive begins in `content`, or ``None``."""
+    lines = markdown.split_lines(content)
+    fence = _directive_fence(lines, markdown.outline(content).blocks, FindingList.of(""))
+    return _offset(content, lines, fence) if fence else None
+
+
+def _offset(content: str, lines: Sequence[str], fence: Block) -> int:
+    mark = len(content) - len(content.removeprefix("\ufeff"))
+    return mark + sum(len(line) + 1 for line in lines[: fence.start_line])
+
+
+def _directive_fence(lines: Sequence[str], blocks: Sequence[Block], found: FindingList) -> Block | None:
     """Return the one fence that holds the directive; note why there is none, or more than one."""
-    fences = [b for b in markdown.blocks(lines) if b.kind == "fence" and _opens_directive(lines, b)]
+    fences = [b for b in blocks if b.kind == "fence" and _opens_directive(lines, b)]
     wanted = [fence for fence in fences if fence.info == "xml"]
     if not wanted:
         _note_missing(lines, fences, found)
@@ -285,14 +296,13 @@ def _summary(metadata: dict[str, Any], item_id: str) -> str:
     return "\n".join(parts)
 
 
-def _body(lines: Sequence[str], fence: Block, root: Element) -> Iterator[Section]:
+def _body(lines: Sequence[str], headings: Sequence[Heading], fence: Block, root: Element) -> Iterator[Section]:
     first = markdown.signature_lines(lines) + 1
-    headings = markdown.headings(lines)
     yield from markdown.sections(lines, first, fence.start_line - 1, headings)
     for process in root.all("process"):
         start, end = fence.start_line + process.line, fence.start_line + process.end_line
-        if section := markdown.body_section(lines, start, end, ("process",)):
-            yield section
+        if process_section := section(lines, start, end, ("process",)):
+            yield process_section
     yield from _body_after(lines, fence, headings)
 
 
@@ -302,8 +312,7 @@ def _body_after(lines: Sequence[str], fence: Block, headings: Sequence[Heading])
     begin = fence.end_line + 1
     for name, start, end in spans:
         yield from markdown.sections(lines, begin, start - 1, headings)
-        for section in markdown.sections(lines, start, end, headings):
-            heading = ("process", name, *section.heading)
-            yield Section("body", section.text, section.start_line, section.end_line, heading)
+        for step in markdown.sections(lines, start, end, headings):
+            yield replace(step, heading=("process", name, *step.heading))
         begin = end + 1
     yield from markdown.sections(lines, begin, len(lines), headings)

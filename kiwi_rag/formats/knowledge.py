@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kiwi_rag.formats import markdown
+from kiwi_rag.formats.markdown import Heading
 from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
 from kiwi_rag.formats.yaml_block import parse_yaml
 from kiwi_rag.model import Item, Section
@@ -43,9 +44,12 @@ def parse(item_id: str, content: str, path: str = "") -> ParseOutcome:
         found.add_malformed(error, block.start_line if block else 0)
         return ParseOutcome(None, tuple(found.found))
     start = (block.end_line if block else markdown.signature_lines(lines)) + 1
-    metadata = _metadata(raw, lines, start, item_id, found)
+    outline = markdown.outline(content, block.end_line if block else None)
+    title = next((h.text for h in outline.headings if h.text), "")
+    words = markdown.first_paragraph(lines, start, outline.blocks)
+    metadata = _metadata(raw, title or item_id.rpartition("/")[2], words, item_id, found)
     ref = ItemRef(ItemType.KNOWLEDGE, item_id, _version(raw, block, found))
-    sections = _sections(lines, block, start, metadata)
+    sections = _sections(lines, block, start, outline.headings, metadata)
     findings = tuple(found.found)
     return ParseOutcome(Item(ref, content, metadata, sections, findings), findings)
 
@@ -90,23 +94,19 @@ def _closing_line(lines: Sequence[str], first: int, markers: tuple[str, ...]) ->
     return next((n for n in range(first + 1, len(lines) + 1) if lines[n - 1].rstrip() in markers), 0)
 
 
-def _metadata(
-    raw: Mapping[str, Any], lines: Sequence[str], start: int, item_id: str, found: FindingList
-) -> dict[str, Any]:
-    stem = item_id.rpartition("/")[2]
-    heading = next((h.text for h in markdown.headings(lines) if h.line >= start and h.text), "")
+def _metadata(raw: Mapping[str, Any], title: str, words: str, item_id: str, found: FindingList) -> dict[str, Any]:
     return {
-        "name": _string(raw, "name", found) or stem,
-        "title": _string(raw, "title", found) or heading or stem,
-        "description": _string(raw, "description", found) or _first_words(lines, start),
+        "name": _string(raw, "name", found) or item_id.rpartition("/")[2],
+        "title": _string(raw, "title", found) or title,
+        "description": _string(raw, "description", found) or _first_words(words),
         "category": _string(raw, "category", found),
         "author": _string(raw, "author", found),
         "tags": _tags(raw, found),
     }
 
 
-def _first_words(lines: Sequence[str], start: int) -> str:
-    text = " ".join(markdown.first_paragraph(lines, start).split())
+def _first_words(paragraph: str) -> str:
+    text = " ".join(paragraph.split())
     return text if len(text) <= MAX_DESCRIPTION else text[:MAX_DESCRIPTION].rsplit(" ", 1)[0] + " …"
 
 
@@ -138,9 +138,13 @@ def _version(raw: Mapping[str, Any], block: MetadataBlock | None, found: Finding
 
 
 def _sections(
-    lines: Sequence[str], block: MetadataBlock | None, start: int, metadata: Mapping[str, Any]
+    lines: Sequence[str],
+    block: MetadataBlock | None,
+    start: int,
+    headings: Sequence[Heading],
+    metadata: Mapping[str, Any],
 ) -> tuple[Section, ...]:
-    body = markdown.sections(lines, start, len(lines), markdown.headings(lines))
+    body = markdown.sections(lines, start, len(lines), headings)
     first = block.start_line if block else min(start, len(lines))
     last = block.end_line if block else first
     return Section("summary", _summary(metadata), first, last), *body

@@ -1,19 +1,26 @@
-r"""Markdown, as far as items need it: fences, comments, headings, and sections with true line ranges.
+r"""Markdown, read by markdown-it-py: fences, HTML blocks, headings, and sections with true line ranges.
 
-Follows CommonMark 0.31.2 for what may hide text from a reader: §4.5 fenced code blocks, §4.6 HTML blocks of
-kind 2 (comments), §4.2 ATX headings. Lines are split at ``\n`` alone, counted from 1; ranges are inclusive.
-Every scan here is linear in the length of the file.
+Items, documents and the check for hidden text all read Markdown here. The blocks are those of CommonMark 0.31.2, found
+by the library's rules one block after the other, so that nothing of a paragraph is kept. Quotes and lists are
+not parsed, however deep they nest: what stands in them is part of what quotes or lists it. Lines are split at ``\n``
+alone, counted from 1; ranges are inclusive. Every scan here is linear in the length of the file.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
 
+from kiwi_rag.formats.lines import section
 from kiwi_rag.model import Section
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 # Other tools sign in a comment on the first lines, often one that never closes; some put it behind a "#".
 SIGNATURE_LINE = re.compile(
@@ -21,19 +28,19 @@ SIGNATURE_LINE = re.compile(
 )
 SIGNATURE_LINES_AT_MOST = 8
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^\n]*)")
-_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
-_COMMENT_START = re.compile(r" {0,3}<!--")
+_WINDOW = 4_096
+"""Lines that are read at once: markdown-it-py keeps five numbers a line."""
+_LISTED = re.compile(r"^[ \t]*(?:[-+*]|\d{1,9}[.)]|>)(?:[ \t]|$)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced code block or a comment that starts a line; the lines include both fences.
+    """A fenced code block or a block of raw HTML; the lines include both fences.
 
     ``info`` is the fence's language word in lower case; ``closed`` whether its end was found.
     """
 
-    kind: Literal["fence", "comment"]
+    kind: Literal["fence", "html"]
     start_line: int
     end_line: int
     info: str = ""
@@ -42,11 +49,19 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """An ATX heading outside of code."""
+    """A heading outside of code, marked with number signs or underlined; ``line`` is its first."""
 
     line: int
     level: int
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The blocks and the headings of a text, in order."""
+
+    blocks: tuple[Block, ...]
+    headings: tuple[Heading, ...]
 
 
 def split_lines(content: str) -> list[str]:
@@ -65,48 +80,93 @@ def signature_lines(lines: Sequence[str]) -> int:
     return count
 
 
-def blocks(lines: Sequence[str]) -> list[Block]:
-    """Return fenced code blocks and line-starting comments in order, as a Markdown renderer would see them."""
-    found: list[Block] = []
-    number = signature_lines(lines) + 1
-    while number <= len(lines):
-        block = _block_at(lines, number)
-        if block:
-            found.append(block)
-        number = block.end_line + 1 if block else number + 1
-    return found
+def outline(content: str, skipped: int | None = None) -> Outline:
+    """Return blocks and headings below the first `skipped` lines: front matter, or else other tools' signatures."""
+    return _outline(content, skipped)
 
 
-def headings(lines: Sequence[str]) -> list[Heading]:
-    """Return the headings that stand outside of fences and comments and below signature lines, in order."""
-    hidden = block_lines(blocks(lines))
-    numbers = (n for n in range(signature_lines(lines) + 1, len(lines) + 1) if n not in hidden)
-    return [heading for n in numbers if (heading := heading_at(lines[n - 1], n))]
+# The last two are kept: a file is read by its format and by the gate's checks, one after the other.
+@lru_cache(maxsize=2)
+def _outline(content: str, skipped: int | None) -> Outline:
+    lines = split_lines(content)
+    found = list(_found(lines, signature_lines(lines) if skipped is None else skipped))
+    blocks = tuple(each for each in found if isinstance(each, Block))
+    return Outline(blocks, tuple(each for each in found if isinstance(each, Heading)))
 
 
-def heading_at(line: str, number: int) -> Heading | None:
-    """Return the heading that `line` is, if it is one."""
-    match = _HEADING.match(line.rstrip())
-    if not match:
-        return None
-    text = (match[2] or "").strip()
-    return Heading(number, len(match[1]), text.rstrip("#").rstrip() if text.endswith("#") else text)
+def _found(lines: Sequence[str], begin: int) -> Iterator[Block | Heading]:
+    """Yield blocks and headings, a window of lines at a time.
+
+    A block that reaches the window's end is read again, in a window that begins with it; if it did so already, in one
+    of twice the size: so each line is read a few times at most, however long a block is.
+    """
+    size = _WINDOW
+    while begin < len(lines):
+        window = lines[begin : begin + size]
+        read = 0
+        for start, end, tokens in _blocks(window):
+            if end >= len(window) and begin + len(window) < len(lines):
+                read = start
+                size = _WINDOW if start else 2 * size
+                break
+            yield from _kept(tokens, lines, begin)
+        else:
+            read, size = len(window), _WINDOW
+        begin += read
 
 
-def block_lines(known: Sequence[Block]) -> set[int]:
+def _blocks(window: Sequence[str]) -> Iterator[tuple[int, int, list[Token]]]:
+    """Yield where each block starts and ends, in lines from 0, with its tokens."""
+    from markdown_it.rules_block import StateBlock
+
+    reader = _reader()
+    rules = reader.block.ruler.getRules("")
+    # Only line feeds end lines; the library takes a carriage return for one.
+    state = StateBlock("\n".join([*window, ""]).replace("\r", " "), reader, {}, [])
+    start = state.skipEmptyLines(0)
+    while start < state.lineMax:
+        state.line, state.tokens = start, []
+        next(rule for rule in rules if rule(state, start, state.lineMax, False))
+        yield start, state.line, state.tokens
+        start = state.skipEmptyLines(state.line)
+
+
+@lru_cache(maxsize=1)
+def _reader() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark").disable(["list", "blockquote"])
+
+
+def _kept(tokens: Sequence[Token], lines: Sequence[str], begin: int) -> Iterator[Block | Heading]:
+    """Yield what a block is, if it is of the kinds that are kept; `begin` lines precede its window."""
+    first = tokens[0] if tokens else None
+    if first is None or first.map is None:
+        return
+    start, end = begin + first.map[0] + 1, begin + first.map[1]
+    if first.type == "fence":
+        word = first.info.split(maxsplit=1)[0].lower() if first.info.strip() else ""
+        yield Block("fence", start, end, word, end > start and _closes(lines[end - 1], first.markup))
+    elif first.type == "html_block":
+        yield Block("html", start, end)
+    elif first.type == "heading_open" and not _is_list(first.markup, tokens[1].content):
+        yield Heading(start, int(first.tag[1:]), tokens[1].content)
+
+
+def _closes(line: str, marker: str) -> bool:
+    text = line.strip()
+    indent = len(line) - len(line.lstrip(" "))
+    return indent <= 3 and len(text) >= len(marker) and not text.strip(marker[0])
+
+
+def _is_list(markup: str, content: str) -> bool:
+    """Say whether what looks like an underlined heading is a list or a quote above a rule."""
+    return markup in {"-", "="} and bool(_LISTED.search(content))
+
+
+def block_lines(known: Iterable[Block]) -> set[int]:
     """Return the numbers of all lines inside the blocks."""
     return {n for block in known for n in range(block.start_line, block.end_line + 1)}
-
-
-def body_section(lines: Sequence[str], start: int, end: int, heading: tuple[str, ...]) -> Section | None:
-    """Return lines `start` to `end` as a section, blank lines at both ends left out; ``None`` if all are blank."""
-    while start <= end and not lines[start - 1].strip():
-        start += 1
-    while end >= start and not lines[end - 1].strip():
-        end -= 1
-    if start > end:
-        return None
-    return Section("body", "\n".join(lines[start - 1 : end]), start, end, heading)
 
 
 def sections(lines: Sequence[str], start: int, end: int, known: Sequence[Heading]) -> list[Section]:
@@ -116,11 +176,11 @@ def sections(lines: Sequence[str], start: int, end: int, known: Sequence[Heading
     begin = start
     first, last = bisect_left(known, start, key=_line_of), bisect_right(known, end, key=_line_of)
     for heading in known[first:last]:
-        found.append(body_section(lines, begin, heading.line - 1, heading_path(path)))
+        found.append(section(lines, begin, heading.line - 1, heading_path(path)))
         path = [*(h for h in path if h.level < heading.level), heading]
         begin = heading.line
-    found.append(body_section(lines, begin, end, heading_path(path)))
-    return [section for section in found if section]
+    found.append(section(lines, begin, end, heading_path(path)))
+    return [each for each in found if each]
 
 
 def heading_path(path: Sequence[Heading]) -> tuple[str, ...]:
@@ -128,9 +188,9 @@ def heading_path(path: Sequence[Heading]) -> tuple[str, ...]:
     return tuple(heading.text for heading in path if heading.text)
 
 
-def first_paragraph(lines: Sequence[str], start: int) -> str:
-    """Return the first paragraph of prose at or after line `start`: no heading, list, table, quote or block."""
-    hidden = block_lines(blocks(lines))
+def first_paragraph(lines: Sequence[str], start: int, known: Iterable[Block]) -> str:
+    """Return the first paragraph of prose at or after line `start`: no heading, list, table, quote or `known` block."""
+    hidden = block_lines(known)
     words: list[str] = []
     for number in range(start, len(lines) + 1):
         line = lines[number - 1].strip()
@@ -144,35 +204,3 @@ def first_paragraph(lines: Sequence[str], start: int) -> str:
 
 def _line_of(heading: Heading) -> int:
     return heading.line
-
-
-def _block_at(lines: Sequence[str], number: int) -> Block | None:
-    line = lines[number - 1]
-    fence = _FENCE.match(line)
-    if fence and not (fence[1][0] == "`" and "`" in fence[2]):
-        return _fence_from(lines, number, fence[1], fence[2])
-    if _COMMENT_START.match(line):
-        return _comment_from(lines, number)
-    return None
-
-
-def _fence_from(lines: Sequence[str], number: int, marker: str, info: str) -> Block:
-    word = info.split(maxsplit=1)[0].lower() if info.strip() else ""
-    for end in range(number + 1, len(lines) + 1):
-        if _closes(lines[end - 1], marker):
-            return Block("fence", number, end, word)
-    return Block("fence", number, len(lines), word, closed=False)
-
-
-def _closes(line: str, marker: str) -> bool:
-    text = line.strip()
-    indent = len(line) - len(line.lstrip(" "))
-    return indent <= 3 and len(text) >= len(marker) and not text.strip(marker[0])
-
-
-def _comment_from(lines: Sequence[str], number: int) -> Block:
-    for end in range(number, len(lines) + 1):
-        text = lines[end - 1]
-        if "-->" in (text[text.find("<!--") + 4 :] if end == number else text):
-            return Block("comment", number, end)
-    return Block("comment", number, len(lines), closed=False)

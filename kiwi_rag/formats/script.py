@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kiwi_rag.formats import markdown
+from kiwi_rag.formats.lines import section
 from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
 from kiwi_rag.model import Item, Section
 from kiwi_rag.refs import ItemRef, ItemType
@@ -221,5 +222,5 @@ def _body(tree: ast.Module, lines: Sequence[str], first: int, last: int) -> Iter
 
 
 def _code(lines: Sequence[str], start: int, end: int, heading: tuple[str, ...]) -> Iterator[Section]:
-    if section := markdown.body_section(lines, start, end, heading):
-        yield section
+    if found := section(lines, start, end, heading):
+        yield found

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from kiwi_rag.ingest.lanes import in_order
 from kiwi_rag.model import Admission, EmbeddingRecord, Passage
-from kiwi_rag.passages import embedded_text
 from kiwi_rag.stores.base import FileStore, SourceStamp
 from kiwi_rag.telemetry import span
 from kiwi_rag.tiers import Tier
+from kiwi_rag.wordpieces import embedded_text
 
 if TYPE_CHECKING:
     from kiwi_rag.embedding.base import EmbeddingProvider

@@ -8,18 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kiwi_rag.chunking import split
 from kiwi_rag.embedding.base import EmbeddingProvider
 from kiwi_rag.errors import SourceUnreadable
 from kiwi_rag.formats import SourceFile, read_source
 from kiwi_rag.model import Admission, EmbeddingRecord, Finding, Passage, Visibility, sha256_hex
-from kiwi_rag.passages import embedded_text, split
 from kiwi_rag.stores.base import FileStore, PublishingStore, Receipt, SourceStamp, VectorStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.manager import ValidationManager, ref_of
 from kiwi_rag.validation.signature import Candidate
+from kiwi_rag.wordpieces import embedded_text
 
-GATE_VERSION = 4
+GATE_VERSION = 5
 """Raise it when the gate or the parsers judge differently, or files are split anew: every file is then judged again."""
 
 Progress = Callable[[int], None]
@@ -95,7 +96,7 @@ def read(source: SourceFile, to: Tier[VectorStore], gate: ValidationManager) -> 
     except SourceUnreadable as error:
         finding = Finding("source.unreadable", error.message, path=str(source.path), hint=error.hint)
         raise gate.reject(f"{source.item_type}:{source.item_id}", [finding], to.policy, to.audit) from error
-    return Candidate(source.item_type, source.item_id, data, side, path=shown(source.path))
+    return Candidate(source.item_type, source.item_id, data, side, path=shown(source.path), tier=to.name)
 
 
 async def admit(candidate: Candidate, to: Tier[VectorStore], gate: ValidationManager) -> Admission:

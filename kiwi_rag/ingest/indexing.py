@@ -12,6 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+from kiwi_rag.chunking import split
 from kiwi_rag.errors import (
     EmbeddingError,
     FingerprintMismatch,
@@ -28,7 +29,6 @@ from kiwi_rag.errors import (
 from kiwi_rag.ingest.files import Writer, admit_stored, embed
 from kiwi_rag.ingest.lanes import LANES, give_up, in_order
 from kiwi_rag.model import Admission, Envelope
-from kiwi_rag.passages import split
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.registry.retry import ANSWER_SECONDS, persistently
 from kiwi_rag.signing import statement

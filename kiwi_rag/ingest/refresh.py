@@ -8,12 +8,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kiwi_rag.chunking import split
 from kiwi_rag.errors import Rejected
 from kiwi_rag.formats import SourceFile, walk
 from kiwi_rag.ingest.encoding import JOBS, Work, encoded, store
 from kiwi_rag.ingest.files import Writer, admit, digests, read, root_of, rules, stamp
 from kiwi_rag.model import Admission
-from kiwi_rag.passages import split
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.stores.base import FileStore, SourceStamp
 from kiwi_rag.tiers import Tier

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 
+from kiwi_rag.chunking import split
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider
 from kiwi_rag.errors import Refused
 from kiwi_rag.ingest.files import Writer, admit_stored, embed
 from kiwi_rag.lexical import term_frequencies
 from kiwi_rag.model import EmbeddingRecord
-from kiwi_rag.passages import split
 from kiwi_rag.registry.indexing import IndexedItem, StoredPassage
 from kiwi_rag.signing import statement
 from kiwi_rag.stores.base import PublishingStore

@@ -39,6 +39,7 @@ from kiwi_rag.model.search import (
     TierName,
     TierOutcome,
     TierState,
+    VersionConflict,
 )
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ __all__ = [
     "TierName",
     "TierOutcome",
     "TierState",
+    "VersionConflict",
     "Visibility",
     "has_errors",
     "sha256_hex",

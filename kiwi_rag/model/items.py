@@ -141,7 +141,7 @@ class Passage:
 
     @property
     def indexed_text(self) -> str:
-        """What the words leg sees; `kiwi_rag.passages.embedded_text` is what the model sees."""
+        """What the words leg sees; `kiwi_rag.wordpieces.embedded_text` is what the model sees."""
         return f"{self.context}\n{self.text}" if self.context else self.text
 
 

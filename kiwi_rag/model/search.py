@@ -200,6 +200,23 @@ class SearchQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionConflict:
+    """A version of an item that has other content in another tier: tier → hex SHA-256, and what ends it."""
+
+    ref: ItemRef
+    digests: Mapping[str, str]
+    hint: str = ""
+
+    def __str__(self) -> str:
+        contents = ", ".join(f"{digest[:16]}… in {tier}" for tier, digest in self.digests.items())
+        return f"{self.ref} has two contents: {contents}"
+
+    def as_dict(self) -> dict[str, object]:
+        """Return it JSON-ready."""
+        return {"ref": str(self.ref), "digests": dict(self.digests), "hint": self.hint}
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult:
     """A hit: one item, shown by its best passage, whose statement verified a moment ago.
 
@@ -211,6 +228,7 @@ class SearchResult:
     ``tier!principal`` where another principal signed the hidden one; ``tiers`` every tier that holds the same content.
     ``duplicates`` are addresses of items with the same content under other ids, which this hit stands for,
     ``more_duplicates`` says how many more there are said to be. ``private`` tells that only its owner sees it.
+    ``conflict`` is set where another tier has other content under the same version.
     """
 
     ref: ItemRef
@@ -230,6 +248,7 @@ class SearchResult:
     duplicates: tuple[str, ...] = ()
     more_duplicates: int = 0
     state: ItemState = field(default_factory=ItemState)
+    conflict: VersionConflict | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +288,11 @@ class SearchReply:
     read_as: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def conflicts(self) -> tuple[VersionConflict, ...]:
+        """The versions among the hits that have other content in another tier."""
+        return tuple(hit.conflict for hit in self.hits if hit.conflict)
+
+    @property
     def complete(self) -> bool:
-        """Whether every asked tier answered and nothing was refused."""
-        return not self.refused and all(t.state == "ok" for t in self.tiers)
+        """Whether every asked tier answered, nothing was refused, and no version of a hit has two contents."""
+        return not self.refused and not self.conflicts and all(t.state == "ok" for t in self.tiers)

@@ -21,7 +21,7 @@ from kiwi_rag.present.hits import (
 from kiwi_rag.present.items import finding_text, findings_text, item_json, rejection_text, yank_json
 from kiwi_rag.present.standing import standing_lines, standing_notice
 from kiwi_rag.present.text import Style, json_text, plain, safe
-from kiwi_rag.present.usage import usage_bars, usage_lines
+from kiwi_rag.present.usage import usage_lines
 
 __all__ = [
     "SNIPPET_CHARACTERS",
@@ -54,7 +54,6 @@ __all__ = [
     "state_json",
     "state_lines",
     "tier_json",
-    "usage_bars",
     "usage_lines",
     "yank_json",
 ]

@@ -115,5 +115,6 @@ def _hit_text(hit: SearchResult, row: Mapping[str, Any], mark: str) -> str:
     lines = [head, f"{place(hit)} · digest {hit.digest}"]
     lines += agents_state_lines(hit.state)
     lines += [f"shadows {safe(', '.join(hit.shadows))}"] if hit.shadows else []
+    lines += [safe(str(hit.conflict))] if hit.conflict else []
     lines.append(delimited(str(row["text"]), mark))
     return "\n".join([*lines, "(cut; kiwi_get gives the whole item)"] if row["cut"] else lines)

@@ -82,6 +82,7 @@ def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
         "tier": hit.tier,
         "tiers": list(hit.tiers),
         "shadows": list(hit.shadows),
+        "conflict": hit.conflict.as_dict() if hit.conflict else None,
         "duplicates": list(hit.duplicates),
         "more_duplicates": hit.more_duplicates,
         "private": hit.private,
@@ -136,6 +137,8 @@ def notices(reply: SearchReply) -> list[str]:
     if reply.refused:
         lines.append(f"refused: {len(reply.refused)}")
         lines += [f"  {r.ref} in {r.tier}: {r.code}: {r.reason}" for r in reply.refused]
+    for conflict in reply.conflicts:
+        lines += [f"one version, two contents: {conflict}", f"  give it another version: {conflict.hint}"]
     if not reply.hits:
         answered = [t.tier for t in reply.tiers if t.state in ("ok", "refused") and not t.error]
         lines.append(f"nothing found in {', '.join(answered)}" if answered else "no tier answered")
@@ -156,6 +159,8 @@ def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> lis
     lines = [f"{rank:>2}. {address}  {hit.ref.item_type}  {tiers}  {signer}  {hit.score:.3f}"]
     if hit.shadows:
         lines.append(f"    {style('shadows ' + safe(', '.join(hit.shadows)), 'bad')}")
+    if hit.conflict:
+        lines.append(f"    {style(safe(str(hit.conflict)), 'bad')}")
     if hit.duplicates:
         more = f" and {hit.more_duplicates} more" if hit.more_duplicates else ""
         lines.append(f"    {style('the same as ' + safe(', '.join(hit.duplicates)) + more, 'dim')}")

@@ -13,7 +13,8 @@ from kiwi_rag.registry import rows
 from kiwi_rag.registry.calls import Caller, Row
 from kiwi_rag.signing.trust import Signer, SignerStatus
 
-_AUDIT_TEXTS = ("at", "event", "ref", "digest", "key_id", "details", "previous_hash", "hash")
+_AUDIT_RECORD = rows.Columns({int: "seq", str: "at event ref digest key_id details previous_hash hash"})
+_SIGNER = rows.Columns({str: "principal public_key status", list[str]: "item_patterns item_types"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +104,17 @@ async def audit_records(caller: Caller, since: int, limit: int) -> Sequence[dict
     found = await caller.rows("audit_records", {"since": since, "max_count": limit})
     with rows.readable("audit record"):
         for row in found:
-            rows.typed(row, int, "seq")
-            rows.typed(row, str, *_AUDIT_TEXTS)
+            _AUDIT_RECORD(row)
     return found
 
 
 @rows.readable("signer")
 def _signer(row: Row) -> EnrolledSigner:
-    rows.typed(row, str, "principal", "public_key", "status")
-    rows.typed(row, list, "item_patterns", "item_types")
+    _SIGNER(row)
     signer = Signer(
         row["principal"],
         bytes.fromhex(row["public_key"]),
-        tuple(map(rows.text, row["item_patterns"])),
+        tuple(row["item_patterns"]),
         tuple(ItemType(name) for name in row["item_types"]),
         rows.moment(row["valid_after"]),
         rows.moment(row["valid_before"]),

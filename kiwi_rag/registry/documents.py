@@ -16,7 +16,6 @@ from kiwi_rag.model import (
     Envelope,
     Filters,
     ItemScores,
-    Passage,
     RefusedHit,
     StoredItem,
     StoreQuery,
@@ -32,8 +31,13 @@ if TYPE_CHECKING:
 
     from kiwi_rag.registry.calls import Caller, Row
 
-_TEXTS = ("path", "digest", "content_sha256")
-_SCORES = ("cosine", "bm25", "best_cosine", "first_cosine", "centroid_cosine", "best_bm25", "item_bm25")
+_SCORES = "cosine bm25 best_cosine first_cosine centroid_cosine best_bm25 item_bm25"
+_CANDIDATE = rows.Columns(rows.PASSAGE, rows.FOUND, {str: "path kind", float: _SCORES})
+_STORED = rows.Columns({str: "path digest content_sha256", int: "passages"})
+_LISTED = rows.Columns({str: "path digest content_sha256 rules key_id", int: "passages"})
+_STATUS = rows.Columns({int: "documents passages", str | None: "fingerprint audience", dict[str, int]: "file_types"})
+_NAME = rows.Columns({str: "path"})
+_RECEIPT = rows.Columns({str: "digest", bool: "known"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +86,7 @@ def receipt(answer: Mapping[str, Any]) -> bool:
     if "code" in answer:
         raise refusal(str(answer["code"]), str(answer.get("message") or ""), str(answer.get("hint") or ""))
     with rows.readable("receipt"):
-        rows.typed(answer, str, "digest")
-        return rows.truth(answer["known"])
+        return bool(_RECEIPT(answer)["known"])
 
 
 async def delete_document(caller: Caller, workspace: str, path: str) -> bool:
@@ -168,9 +171,7 @@ async def document_status(caller: Caller, workspace: str) -> Mapping[str, Any]:
     """
     told = rows.told(await caller.value("document_status", {"workspace": workspace}))
     with rows.readable("status of a workspace"):
-        rows.typed(told, int, "documents", "passages")
-        rows.typed(told, str | None, "fingerprint", "audience")
-        rows.typed(told["file_types"], int, *told["file_types"])
+        _STATUS(told)
         rows.moment(told["last_received_at"])
     return told
 
@@ -194,23 +195,17 @@ def filter_object(filters: Filters) -> dict[str, Any]:
 
 @rows.readable("passage of a document")
 def _candidate(row: Row) -> Candidate:
-    rows.typed(row, int, "ordinal", "start_line", "end_line")
-    rows.typed(row, str, "text", "context", "kind", "key_id", *_TEXTS)
-    rows.typed(row, list, "heading")
-    rows.typed(row, int | float, *_SCORES)  # over the API a whole number comes as one
-    rows.typed(row, Mapping, "metadata")
-    heading = tuple(map(rows.text, row["heading"]))
-    lines = row["start_line"], row["end_line"]
-    cosine, words, *whole = (float(row[name]) for name in _SCORES)
+    found = _CANDIDATE(row)
+    cosine, words, *whole = (found[name] for name in _SCORES.split())
     return Candidate(
-        ref=_named(row),
-        digest=row["digest"],
-        content_sha256=row["content_sha256"],
-        passage=Passage(row["ordinal"], row["text"], row["context"], heading, *lines, row["kind"]),
+        ref=_named(found),
+        digest=found["digest"],
+        content_sha256=found["content_sha256"],
+        passage=rows.passage(found, found["kind"]),
         cosine=cosine,
         bm25=words,
-        metadata=row["metadata"],
-        key_id=row["key_id"],
+        metadata=found["metadata"],
+        key_id=found["key_id"],
         signed_at=_moment(row, "signed_at"),
         item=ItemScores(*whole),
     )
@@ -218,17 +213,13 @@ def _candidate(row: Row) -> Candidate:
 
 @rows.readable("document")
 def _stored(row: Row) -> StoredItem:
-    rows.typed(row, str, *_TEXTS)
-    rows.typed(row, int, "passages")
+    found = _STORED(row)
     return StoredItem(
-        ref=_named(row),
+        **found,
+        ref=_named(found),
         envelope=_envelope(row["envelope"]),
-        digest=row["digest"],
-        content_sha256=row["content_sha256"],
         admitted_at=_moment(row, "received_at"),
         policy="shared",
-        path=row["path"],
-        passages=row["passages"],
     )
 
 
@@ -242,10 +233,7 @@ def _stored_or_problem(row: Row) -> StoredItem:
 
 @rows.readable("document")
 def _row(row: Row) -> DocumentRow:
-    rows.typed(row, str, "rules", "key_id", *_TEXTS)
-    rows.typed(row, int, "passages")
-    texts = {name: row[name] for name in (*_TEXTS, "rules", "key_id")}
-    return DocumentRow(**texts, passages=row["passages"], signed_at=_moment(row, "signed_at"))
+    return DocumentRow(**_LISTED(row), signed_at=_moment(row, "signed_at"))
 
 
 def _envelope(document: object) -> Envelope:
@@ -266,6 +254,6 @@ def _named(row: Row) -> ItemRef:
 def _ref_of(row: Row) -> ItemRef:
     """Return what a row that cannot be read is about, as far as it tells."""
     try:
-        return _named(row)
+        return _named(_NAME(row))
     except (KeyError, TypeError, ValueError, AttributeError, KiwiError):
         return ItemRef(ItemType.DOCUMENT, "unreadable")

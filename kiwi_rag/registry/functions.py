@@ -18,6 +18,9 @@ from kiwi_rag.registry.driver_errors import refusal
 from kiwi_rag.registry.news import News
 from kiwi_rag.signing import dsse
 
+_RECEIPT = rows.Columns({str: "digest audit_head visibility", int: "sequence", bool: "known opened"})
+_VERSION = rows.Columns({str: "version digest content_sha256 key_id"})
+
 
 @dataclass(frozen=True, slots=True)
 class VersionRow:
@@ -58,9 +61,7 @@ def receipt(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     if "code" in answer:
         raise refusal(str(answer["code"]), str(answer.get("message") or ""), str(answer.get("hint") or ""))
     with rows.readable("receipt"):
-        rows.typed(answer, str, "digest", "audit_head", "visibility")
-        rows.typed(answer, int, "sequence")
-        rows.typed(answer, bool, "known", "opened")
+        _RECEIPT(answer)
     return answer
 
 
@@ -133,11 +134,9 @@ async def registry_news(caller: Caller, known_seq: int, signers_since: int, name
 
 @rows.readable("version")
 def _version(ref: ItemRef, row: Row) -> VersionRow:
-    rows.typed(row, str, "version", "digest", "content_sha256", "key_id")
-    named = ItemRef(ref.item_type, ref.item_id, row["version"])
-    return VersionRow(
-        named, row["digest"], row["content_sha256"], row["key_id"], rows.moment(row["yanked_at"]) is not None
-    )
+    found = _VERSION(row)
+    named = ItemRef(ref.item_type, ref.item_id, found.pop("version"))
+    return VersionRow(named, **found, yanked=rows.moment(row["yanked_at"]) is not None)
 
 
 def _named(ref: ItemRef) -> dict[str, Any]:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from kiwi_rag.model import Vector
 
 ClaimState = Literal["claimed", "busy", "later", "done"]
+_CLAIM = rows.Columns({ClaimState: "state"})
+_PROGRESS = rows.Columns({str: "fingerprint state", int: "passages items waiting refused"})
+_INDEXED = rows.Columns({str: "digest"})
+_STORED = rows.Columns(rows.PASSAGE, {str: "embedding", list[str]: "terms", list[int]: "frequencies", int: "length"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +90,7 @@ async def claim_item(
     arguments = {"which_digest": digest, "model_fingerprint": fingerprint, "patient": patient}
     told = rows.told(await caller.value("claim_item", arguments))
     with rows.readable("claim"):
-        rows.typed(told, str, "state")
-        return told["state"], rows.moment(told.get("received_at"))
+        return _CLAIM(told)["state"], rows.moment(told.get("received_at"))
 
 
 async def set_back_item(caller: Caller, digest: str, problem: str) -> None:
@@ -104,9 +107,7 @@ async def finish_collection(caller: Caller, fingerprint: str, *, insist: bool = 
     """Make a model's collection the active one if nothing waits for it; return its progress either way."""
     told = rows.told(await caller.value("finish_collection", {"model_fingerprint": fingerprint, "insist": insist}))
     with rows.readable("state of a collection"):
-        rows.typed(told, str, "fingerprint", "state")
-        rows.typed(told, int, "passages", "items", "waiting", "refused")
-        return Progress(**{name: told[name] for name in Progress.__slots__})
+        return Progress(**_PROGRESS(told))
 
 
 async def drop_collection(caller: Caller, fingerprint: str, limit: int) -> int:
@@ -146,7 +147,7 @@ async def read_passages(caller: Caller, digest: str, fingerprint: str) -> Sequen
 
 @rows.readable("indexed item")
 def _indexed(row: Row) -> IndexedItem:
-    rows.typed(row, str, "digest")
+    _INDEXED(row)
     received = rows.moment(row["received_at"])
     if received is None:
         raise RegistryError("the registry gave an item without a time of arrival")
@@ -157,11 +158,7 @@ def _indexed(row: Row) -> IndexedItem:
 def _stored(row: Row) -> StoredPassage:
     import numpy as np
 
-    rows.typed(row, int, "ordinal", "start_line", "end_line", "length")
-    rows.typed(row, str, "text", "context", "embedding")
-    rows.typed(row, list, "heading", "terms", "frequencies")
-    passage = Passage(
-        row["ordinal"], row["text"], row["context"], tuple(row["heading"]), row["start_line"], row["end_line"]
-    )
-    vector = np.array(row["embedding"].strip("[]").split(","), dtype=np.float32)
-    return StoredPassage(passage, dict(zip(row["terms"], row["frequencies"], strict=False)), row["length"], vector)
+    found = _STORED(row)
+    vector = np.array(found["embedding"].strip("[]").split(","), dtype=np.float32)
+    terms = dict(zip(found["terms"], found["frequencies"], strict=False))
+    return StoredPassage(rows.passage(found), terms, found["length"], vector)

@@ -1,12 +1,21 @@
-"""Rows of the registry's functions → Kiwi's records, and back."""
+"""Rows of the registry's functions → Kiwi's records, and back.
+
+What a registry gives is read strictly: `Columns` says which columns a row has and of which types, pydantic checks them
+and converts nothing (but a whole number passes for a float, as over JSON), and a row that differs is an error of the
+registry. Columns that a later registry adds are left out. pydantic costs a tenth of a second to import, so only what
+talks to a registry may import this module.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from types import UnionType
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
+
+from pydantic import ConfigDict, TypeAdapter
+from typing_extensions import TypedDict  # pydantic refuses typing's before Python 3.12
 
 from kiwi_rag.errors import EmbeddingError, InvalidItemId, KiwiError, RegistryError
 from kiwi_rag.lexical import term_frequencies
@@ -34,12 +43,6 @@ MAX_REASON = 300
 MAX_PLAN = 60
 MAX_VERSION = 256
 MAX_NEWS = 10_000
-_PASSAGE_COLUMNS: dict[type, tuple[str, ...]] = {
-    int: ("ordinal", "start_line", "end_line"),
-    str: ("text", "context", "digest", "content_sha256", "key_id"),
-    list: ("heading",),
-    Mapping: ("metadata",),
-}
 _UNIT_TOLERANCE = 1e-3
 NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -129,46 +132,70 @@ def readable(what: str) -> Iterator[None]:
         raise RegistryError(f"the registry gave what is no {what}: {type(error).__name__}") from error
 
 
-def typed(row: object, kind: type | UnionType, *columns: str) -> None:
-    """Return if every one of `columns` holds a `kind`; `readable` makes what is raised else an error of Kiwi's."""
-    if not isinstance(row, Mapping) or not all(_is(row[column], kind) for column in columns):
-        raise TypeError("a column holds another type than its own")
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind, config=ConfigDict(strict=True))
 
 
-def _is(value: object, kind: type | UnionType) -> bool:
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+class Columns:
+    """Which columns a row has, by type: ``Columns({int: "start_line end_line", list[str]: "heading"})``.
+
+    Called with a row it returns these columns, or raises what `readable` makes an error of the registry.
+    """
+
+    def __init__(self, *kinds: Mapping[Any, str]) -> None:
+        self._kinds = {name: kind for one in kinds for kind, names in one.items() for name in names.split()}
+
+    def __call__(self, row: object) -> dict[str, Any]:
+        found: dict[str, Any] = self._adapter.validate_python(row, strict=True)
+        return found
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        return TypeAdapter(TypedDict("Row", self._kinds))  # type: ignore[operator]
+
+
+PASSAGE = {int: "ordinal start_line end_line", str: "text context", list[str]: "heading"}
+FOUND = {str: "digest content_sha256 key_id", dict[str, Any]: "metadata"}
+_NAME = {str: "item_type item_id version"}
+_ITEM_NAME = Columns(_NAME)
+_CANDIDATE = Columns(PASSAGE, FOUND, _NAME)
+_ITEM = Columns({str: "digest content_sha256 visibility", int: "passages"}, _NAME)
+_STATISTICS = Columns({int: "passages total_length items", dict[str, int]: "document_frequency"})
+_STATUS = Columns({int: "items versions signers", dict[str, int]: "collections", str | None: "audience active_model"})
+_VECTOR_PLAN = Columns({str: "model plan", bool: "due"})
+_VERSION_STATUS = Columns({str: "version digest signer_status visibility", int: "passages"})
+_LOST_SIGNER = Columns({str: "key_id principal status status_reason"})
 
 
 @readable("object")
 def told(answer: object) -> dict[str, Any]:
-    """Return the object that a function gave, as a mapping."""
-    if not isinstance(answer, Mapping):
-        raise TypeError("no object")
-    return dict(answer)
+    """Return the object that a function gave."""
+    return dict(_adapter(dict).validate_python(answer))
 
 
 @readable("number")
 def number(answer: object) -> int:
     """Return the number that a function gave."""
-    if not isinstance(answer, int) or isinstance(answer, bool):
-        raise TypeError("no number")
-    return answer
+    return int(_adapter(int).validate_python(answer))
 
 
 @readable("yes or no")
 def truth(answer: object) -> bool:
     """Return the truth value that a function gave."""
-    if not isinstance(answer, bool):
-        raise TypeError("no truth value")
-    return answer
+    return bool(_adapter(bool).validate_python(answer))
 
 
 @readable("text")
 def text(answer: object) -> str:
     """Return the text that a function gave."""
-    if not isinstance(answer, str):
-        raise TypeError("no text")
-    return answer
+    return str(_adapter(str).validate_python(answer))
+
+
+def passage(found: Mapping[str, Any], kind: str = "") -> Passage:
+    """Return the passage of a row with the columns of `PASSAGE`; `kind` is that of a document's section."""
+    lines = found["start_line"], found["end_line"]
+    return Passage(found["ordinal"], found["text"], found["context"], tuple(found["heading"]), *lines, kind)
 
 
 def candidates(found: Sequence[Mapping[str, Any]]) -> tuple[list[Candidate], list[RefusedHit]]:
@@ -199,20 +226,16 @@ def candidate(row: Mapping[str, Any]) -> Candidate:
     RegistryError
         When it is not one that a registry gives.
     """
-    for kind, columns in _PASSAGE_COLUMNS.items():
-        typed(row, kind, *columns)
-    passage = Passage(
-        row["ordinal"], row["text"], row["context"], tuple(row["heading"]), row["start_line"], row["end_line"]
-    )
+    found = _CANDIDATE(row)
     return Candidate(
-        ref=_named(row),
-        digest=row["digest"],
-        content_sha256=row["content_sha256"],
-        passage=passage,
+        ref=_named(found),
+        digest=found["digest"],
+        content_sha256=found["content_sha256"],
+        passage=passage(found),
         cosine=row["cosine"],
         bm25=row["bm25"],
-        metadata=row["metadata"],
-        key_id=row["key_id"],
+        metadata=found["metadata"],
+        key_id=found["key_id"],
         signed_at=moment(row["signed_at"]) or NEVER,
         item=ItemScores(
             row["best_cosine"], row["first_cosine"], row["centroid_cosine"], row["best_bm25"], row["item_bm25"]
@@ -232,19 +255,18 @@ def stored_item(row: Mapping[str, Any]) -> StoredItem:
     received = moment(row["received_at"])
     if received is None:
         raise RegistryError("the registry gave an item without a time of arrival")
-    typed(row, str, "digest", "content_sha256", "visibility")
-    typed(row, int, "passages")
+    found = _ITEM(row)
     return StoredItem(
-        ref=_named(row),
+        ref=_named(found),
         envelope=dsse.decode(row["envelope"]),
-        digest=row["digest"],
-        content_sha256=row["content_sha256"],
+        digest=found["digest"],
+        content_sha256=found["content_sha256"],
         admitted_at=received,
         policy="registry",
-        passages=row["passages"],
+        passages=found["passages"],
         yanked_at=moment(row["yanked_at"]),
         yank_reason=" ".join(str(row["yank_reason"])[:MAX_REASON].split()),
-        private=row["visibility"] != "public",
+        private=found["visibility"] != "public",
     )
 
 
@@ -273,53 +295,43 @@ def envelope(row: Mapping[str, Any]) -> Envelope:
 def _ref_of(row: Mapping[str, Any]) -> ItemRef:
     """Return what a row that cannot be read is about, as far as it tells."""
     try:
-        return _named(row)
+        return _named(_ITEM_NAME(row))
     except (KeyError, TypeError, ValueError, AttributeError, KiwiError):
         return ItemRef(ItemType.KNOWLEDGE, "unreadable")
 
 
-def _named(row: Mapping[str, Any]) -> ItemRef:
-    if not isinstance(row["version"], str) or len(row["version"]) > MAX_VERSION:
-        raise TypeError("a version is a short text")
-    return ItemRef(ItemType(row["item_type"]), check_item_id(row["item_id"]), row["version"])
+def _named(found: Mapping[str, Any]) -> ItemRef:
+    if len(found["version"]) > MAX_VERSION:
+        raise ValueError("a version is a short text")
+    return ItemRef(ItemType(found["item_type"]), check_item_id(found["item_id"]), found["version"])
 
 
 @readable("count of passages and terms")
 def statistics(answer: Mapping[str, Any]) -> CollectionStatistics:
     """Return the object of ``collection_statistics``."""
-    typed(answer, int, "passages", "items", "total_length")
-    typed(answer["document_frequency"], int, *answer["document_frequency"])
-    frequencies = dict(answer["document_frequency"])
-    return CollectionStatistics(answer["passages"], answer["total_length"], frequencies, answer["items"])
+    return CollectionStatistics(**_STATISTICS(answer))
 
 
 @readable("list of similar terms")
-def vocabulary(answer: Mapping[str, Any]) -> Mapping[str, list[str]]:
+def vocabulary(answer: object) -> Mapping[str, list[str]]:
     """Return the object of ``similar_terms``."""
-    typed(answer, list, *answer)
-    if not all(isinstance(term, str) for found in answer.values() for term in found):
-        raise TypeError("a term is no text")
-    return dict(answer)
+    return dict(_adapter(dict[str, list[str]]).validate_python(answer))
 
 
 @readable("status of a registry")
 def registry_status(answer: object) -> dict[str, Any]:
     """Return the object of ``registry_status``."""
     status = told(answer)
-    typed(status, int, "items", "versions", "signers")
-    typed(status["collections"], int, *status["collections"])
-    typed(status, str | None, "audience", "active_model")
+    _STATUS(status)
     for plan in status.setdefault("vectors", []):  # a registry of before has none
-        typed(plan, str, "model", "plan")
-        typed(plan, bool, "due")
+        _VECTOR_PLAN(plan)
     return status
 
 
 @readable("status of a version")
 def version_status(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a row of ``item_status``."""
-    typed(row, str, "version", "digest", "signer_status", "visibility")
-    typed(row, int, "passages")
+    _VERSION_STATUS(row)
     moment(row["yanked_at"])
     return row
 
@@ -341,14 +353,12 @@ def news(answer: object, name: str) -> News:
     return News(head_of(answer.get("audit_head")), answer.get("known_hash"), notices, tuple(yanked[:MAX_NEWS]))
 
 
-def _notice(row: object, name: str) -> KeyNotice:
-    if not isinstance(row, Mapping):
-        raise RegistryError("the registry gave a signer that is none")
-    texts = [row.get(field) for field in ("key_id", "principal", "status", "status_reason")]
-    since = moment(row.get("status_changed_at"))
-    if not all(isinstance(text, str) for text in texts) or not is_hash(texts[0]) or since is None:
-        raise RegistryError("the registry gave a signer that is none")
-    key_id, principal, status, reason = (" ".join(str(text)[:MAX_REASON].split()) for text in texts)
+@readable("signer")
+def _notice(row: Mapping[str, Any], name: str) -> KeyNotice:
+    key_id, principal, status, reason = (" ".join(text[:MAX_REASON].split()) for text in _LOST_SIGNER(row).values())
+    since = moment(row["status_changed_at"])
+    if not is_hash(row["key_id"]) or since is None:
+        raise ValueError("a signer has a key id and the time of its status")
     return KeyNotice(key_id, principal, _lost(status), since, reason, name)
 
 

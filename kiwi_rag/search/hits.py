@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 from kiwi_rag.errors import FellSilent, KiwiError, Refused, StoreError
 from kiwi_rag.formats import path_of
-from kiwi_rag.model import ItemState, Passage, RefusedHit, SearchResult, StoredItem
+from kiwi_rag.model import ItemState, Passage, RefusedHit, SearchResult, StoredItem, VersionConflict
 from kiwi_rag.refs import ItemRef
 from kiwi_rag.search.asked import Asked, Key
+from kiwi_rag.search.conflicts import conflict_of
 from kiwi_rag.search.fuse import Scored
 from kiwi_rag.search.rank import Group
 from kiwi_rag.search.verify import VerifiedItem, verified_passage, verify_stored
@@ -123,6 +124,7 @@ class Verifier:
             duplicates=tuple(duplicates[:MAX_NAMED]),
             more_duplicates=max(len(duplicates) - MAX_NAMED, 0),
             state=state,
+            conflict=await self._conflict(hit),
         )
 
     def failures(self) -> int:
@@ -201,6 +203,33 @@ class Verifier:
                     principal = other.verified.signer.principal
                     shadows.append(name if principal == hit.principal else f"{name}!{principal}")
         return tuple(same), tuple(shadows)
+
+    async def _conflict(self, hit: VerifiedHit) -> VersionConflict | None:
+        """Return what the hit's version is in the other tiers, if that differs."""
+        ref = hit.item.verified.statement.ref
+        places = [(self._asked[hit.tier].tier, hit.content_sha256)]
+        for asked in self._asked.values():
+            if asked.tier.name != hit.tier:
+                with suppress(KiwiError):
+                    content = await self._content_elsewhere(hit, ref, asked)
+                    places += [(asked.tier, content)] if content else []
+        return conflict_of(ref, places)
+
+    async def _content_elsewhere(self, hit: VerifiedHit, ref: ItemRef, asked: Asked) -> str:
+        """Return the digest of the same version in another tier, where it verifies; empty where there is none.
+
+        A registry is not asked for what the query did not find there: that would be a call for each hit.
+        """
+        entry = next((e for e in hit.group.entries[1:] if e.found.tier == asked.tier.name), None)
+        if entry is None and not (asked.tier.root and asked.answers and await self._differs(hit, ref, asked)):
+            return ""
+        other = await self._item(entry.found.candidate.ref if entry else ref, asked)
+        return other.stored.content_sha256 if other.verified.statement.ref.version == ref.version else ""
+
+    async def _differs(self, hit: VerifiedHit, ref: ItemRef, asked: Asked) -> bool:
+        """Whether a local tier ever had other content of the version: most have not, and nothing is read then."""
+        history = await asked.in_time(asked.tier.store.history(ref))
+        return history.get(ref.version or "", hit.content_sha256) != hit.content_sha256
 
     async def _shadowed_item(self, entry: Scored, asked: Asked) -> VerifiedItem | None:
         if not asked.answers:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
 from kiwi_rag.errors import SourceUnreadable
 from kiwi_rag.formats import path_of, read_source
@@ -19,23 +19,25 @@ def states_of(items: Sequence[tuple[VerifiedItem, Tier[VectorStore]]]) -> list[I
     yanked: set[str] = set()
     for tier in tiers.values():
         yanked |= tier.yanked([item.stored.digest for item, own in items if own.name == tier.name])
-    return [state_of(item, tier.root, yanked) for item, tier in items]
+    return [state_of(item, tier, yanked) for item, tier in items]
 
 
-def state_of(item: VerifiedItem, root: Path | None, yanked: Collection[str]) -> ItemState:
-    """Return the state of an item below the ``.ai`` folder `root`; `yanked` are digests of yanked versions."""
+def state_of(item: VerifiedItem, tier: Tier[VectorStore], yanked: Collection[str]) -> ItemState:
+    """Return the state of an item of a tier; `yanked` are digests of yanked versions."""
     stored = item.stored
-    return ItemState(_difference(item, root), stored.yanked_at is not None or stored.digest in yanked)
+    return ItemState(_difference(item, tier), stored.yanked_at is not None or stored.digest in yanked)
 
 
-def _difference(item: VerifiedItem, root: Path | None) -> str:
+def _difference(item: VerifiedItem, tier: Tier[VectorStore]) -> str:
     """Say how an item's file differs from what was signed; empty where it does not, or where there is no file."""
-    if root is None or not item.stored.path:
+    if tier.root is None or not item.stored.path:
         return ""
-    path = path_of(root, item.verified.statement.ref)  # the index's own word for it is not signed
+    path = path_of(tier.root, item.verified.statement.ref)  # the index's own word for it is not signed
     try:
-        data = read_source(path, root)
+        data = read_source(path, tier.root)
     except SourceUnreadable as error:
         return error.message
-    same = sha256_hex(data) == item.stored.content_sha256
-    return "" if same else f"{path} was edited since it was indexed: kiwi add {path} --bump patch"
+    if sha256_hex(data) == item.stored.content_sha256:
+        return ""
+    where = " --tier user" if tier.name == "user" else ""
+    return f"{path} was edited since it was indexed: kiwi add {shlex.quote(str(path))}{where} --bump patch"

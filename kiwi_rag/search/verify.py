@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from kiwi_rag.chunking import split
 from kiwi_rag.errors import Refused
 from kiwi_rag.formats import parse
 from kiwi_rag.model import Candidate, Passage, StoredItem, sha256_hex
-from kiwi_rag.passages import split
 from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.signing.statement import digest_of
 from kiwi_rag.signing.trust import TrustPolicy, Verified, verify

@@ -7,8 +7,9 @@ that key count. An empty policy trusts nobody.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -54,6 +55,24 @@ class Signer:
         """Hex SHA-256 of the public key."""
         return key_id_of(self.public_key)
 
+    def united(self, patterns: tuple[str, ...], types: tuple[ItemType, ...]) -> Signer:
+        """Return this signer with the right to sign these as well; what it has already is not named twice."""
+        more = [p for p in patterns if not any(matches(own, p) for own in self.patterns)]
+        return replace(
+            self, patterns=(*self.patterns, *more), types=(*self.types, *(t for t in types if t not in self.types))
+        )
+
+    def lost(self, after: Signer) -> list[str]:
+        """Return what this entry says in a key's favour and the entry `after` it would not, in words."""
+        patterns = [p for p in self.patterns if not any(matches(other, p) for other in after.patterns)]
+        found = [f"to sign {pattern}" for pattern in patterns]
+        found += [f"to sign items of type {kind}" for kind in self.types if kind not in after.types]
+        if after.valid_after and (self.valid_after is None or self.valid_after < after.valid_after):
+            found.append(f"signatures from before {format_time(after.valid_after)}")
+        if after.valid_before and (self.valid_before is None or self.valid_before > after.valid_before):
+            found.append(f"signatures from {format_time(after.valid_before)} on")
+        return found
+
     def authorise(self, ref: ItemRef, signed_at: datetime, received_at: datetime | None = None) -> None:
         """Return if this signer's statement about `ref` counts.
 
@@ -87,7 +106,7 @@ class Signer:
             raise WrongKey(
                 f"the key of {self.principal} is {self.origin or 'marked compromised'}: "
                 "nothing it signed counts any more",
-                hint="do not use it; if it is yours, check it and sign it with another key: kiwi sign PATH --key NAME",
+                hint=f"do not use it; if it is yours, check it and sign it with another key: {self._another_key()}",
             )
 
     def _authorise_item(self, ref: ItemRef) -> None:
@@ -103,10 +122,17 @@ class Signer:
             )
 
     def _widened(self, patterns: tuple[str, ...], types: tuple[ItemType, ...]) -> str:
-        """Return the command that lets this key sign more; it names everything, for an entry is replaced whole."""
-        items = " ".join(f"--items '{pattern}'" for pattern in patterns)
-        kinds = " ".join(f"--type {kind}" for kind in types)
-        return f"kiwi trust add {self.public_key.hex()} --principal {self.principal} {items} {kinds}"
+        """Return the command that lets this key sign these as well."""
+        return replace(self, patterns=patterns, types=types, valid_after=None, valid_before=None).trusting()
+
+    def trusting(self) -> str:
+        """Return the command by which anybody trusts this key with what it may sign here."""
+        words = ["kiwi trust add", self.public_key.hex(), "--principal", shlex.quote(self.principal)]
+        words += [f"--items '{pattern}'" for pattern in self.patterns if "*" not in self.patterns]
+        words += [f"--type {kind}" for kind in self.types if self.types != ITEM_TYPES]
+        words += [f"--valid-after {format_time(self.valid_after)}"] if self.valid_after else []
+        words += [f"--valid-before {format_time(self.valid_before)}"] if self.valid_before else []
+        return " ".join(words)
 
     def _authorise_time(self, signed_at: datetime, received_at: datetime | None) -> None:
         if self.valid_after and signed_at < self.valid_after:
@@ -129,8 +155,12 @@ class Signer:
         since = f" at {format_time(self.valid_before)}" if self.valid_before else ""
         return WrongKey(
             f"{self.principal}'s key {word}{since}{f', {self.origin}' if self.origin else ''}",
-            hint="sign the item again with a current key: kiwi keys new, kiwi sign PATH --key NAME",
+            hint=f"sign the item again with a current key: {self._another_key()}",
         )
+
+    def _another_key(self) -> str:
+        """Return the commands that sign with another key; PATH and NAME are the reader's."""
+        return f"kiwi keys new NAME --principal {shlex.quote(self.principal)}; kiwi sign PATH --key NAME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +200,9 @@ class TrustPolicy:
         except BadSignature as error:
             if not any(key_id in known for key_id in claimed):
                 raise UnknownSigner(
-                    f"signed by key {claimed[0][:16] or '(unnamed)'}…, which nobody here trusts",
-                    hint="if you know whose it is: kiwi trust add PUBLIC_KEY --principal NAME --items 'NAMESPACE/*'",
+                    f"signed by the key with id {claimed[0][:16] or '(unnamed)'}…, which nobody here trusts",
+                    hint="if you know whose it is, ask its owner for the public key (kiwi keys show), then: "
+                    "kiwi trust add PUBLIC_KEY --principal NAME --items 'NAMESPACE/*'",
                 ) from error
             raise BadSignature(hint="if you edited it: kiwi sign PATH --bump patch") from error
         return tuple(known[key_id] for key_id in signed)

@@ -33,6 +33,10 @@ class TrustFile:
     signers: tuple[Signer, ...] = ()
     pins: Mapping[str, str] | None = None
 
+    def signer(self, public_key: bytes) -> Signer | None:
+        """Return the entry for a key, if there is one."""
+        return next((s for s in self.signers if s.public_key == public_key), None)
+
     def with_signer(self, signer: Signer) -> TrustFile:
         """Return the file with `signer` added, in the place of an entry for the same key."""
         return replace(self, signers=(*(s for s in self.signers if s.key_id != signer.key_id), signer))

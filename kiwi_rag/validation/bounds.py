@@ -54,6 +54,10 @@ _KINDS = (
 )
 _OTHER = ("bounds.invisible", "invisible character", "remove it")
 _WARNED = frozenset({"bounds.soft-hyphen"})
+# What Python takes for a declared encoding (PEP 263), and the names that its parser reads as UTF-8.
+_PYTHON_ENCODING = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.ASCII)
+_PYTHON_BLANK = re.compile(r"[ \t\f]*(?:#|\r?$)")
+_UTF8_NAME = re.compile(r"utf[-_]?8(?:[-_]sig)?", re.IGNORECASE)
 _RTL = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
 # Scripts whose spelling uses joiners: Arabic to Samaritan, Indic to Tibetan, Myanmar, Khmer, Mongolian, and extensions.
 _JOINING_SCRIPT = re.compile(
@@ -88,6 +92,23 @@ def check(data: bytes, path: str = "") -> tuple[str | None, list[Finding]]:
     if not text.removeprefix("\ufeff").strip():
         return text, [Finding("bounds.empty", "the file is empty", 0, path, "write the item, or delete the file")]
     return text, list(_character_findings(text, path))
+
+
+def check_python_encoding(text: str, path: str = "") -> list[Finding]:
+    """Return a finding if Python would read a file by another encoding than UTF-8, which is what is judged here.
+
+    As PEP 263 has it: a comment in the first line, or in the second below a blank or a comment, names the encoding.
+    A byte order mark is UTF-8's here, and Python refuses one beside another name.
+    """
+    lines = text.removeprefix("\ufeff").split("\n", 2)[:2]
+    for number, line in enumerate(lines, start=1):
+        declared = _PYTHON_ENCODING.match(line)
+        if declared and not _UTF8_NAME.fullmatch(declared[1]):
+            message = f"the script declares the encoding {declared[1][:40]!r}, and only UTF-8 is read"
+            return [Finding("bounds.declared-encoding", message, number, path, "save it as UTF-8, remove the comment")]
+        if declared or not _PYTHON_BLANK.match(line):
+            break
+    return []
 
 
 def is_clean(text: str) -> bool:

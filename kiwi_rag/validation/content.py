@@ -21,6 +21,7 @@ def inspect(
     text, found = bounds.check(data, path)
     if text is None:
         return None, tuple(found)
+    found += bounds.check_python_encoding(text, path) if item_type is ItemType.SCRIPT else ()
     outcome = parse(item_type, item_id, text, path)
     found += outcome.findings
     found += _of_item(outcome.item, path) if outcome.item else ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kiwi_rag.formats import markdown
@@ -46,14 +46,6 @@ _OF_MARKS = re.compile(
     r"|[-:.](?:ignore|delete|remove)\b|\b(?:users?|secrets?|passwords?|tokens?|credentials?|api keys?|private keys?"
     r"|tools?|rules?|output|ai|agents?)\b",
     re.IGNORECASE,
-)
-# CommonMark §4.6, kinds 1 and 6: up to the next blank line all is raw HTML, and backticks make no code in it.
-_HTML_BLOCK = re.compile(
-    r"^ {0,3}</?(?:address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog"
-    r"|dir|div|dl|dt|fieldset|figcaption|figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link"
-    r"|main|menu|menuitem|nav|noframes|ol|optgroup|option|p|param|pre|script|search|section|style|summary|table|tbody"
-    r"|td|textarea|tfoot|th|thead|title|tr|track|ul)(?=[\s/>]|$)",
-    re.MULTILINE | re.IGNORECASE,
 )
 _WORD = re.compile(r"[^\W_]{2,}")
 # CommonMark §6.6: comments, processing instructions, CDATA and declarations; and comments of MDX.
@@ -276,59 +268,32 @@ def _image_spans(visible: str, severity: Severity) -> Iterator[Span]:
 
 def _reader_view(text: str, path: str) -> tuple[str, list[_Comment]]:
     """Return `text` with fences, code spans, comments and signature lines blanked (offsets stay), and the comments."""
-    lines = text.split("\n")
-    blocks = markdown.blocks(markdown.split_lines(text))
-    raw = _raw_fences(lines, blocks)
-    offsets = [0]
-    for line in lines:
-        offsets.append(offsets[-1] + len(line) + 1)
-    signed = offsets[markdown.signature_lines(markdown.split_lines(text))]
-    pieces = [_blank(text[:signed])]
+    offsets = [*line_starts(text), len(text)]
+    position = offsets[markdown.signature_lines(markdown.split_lines(text))]
+    pieces = [_blank(text[:position])]
     opener = _OPENER_MDX if path.lower().endswith(".mdx") else _OPENER
     comments: list[_Comment] = []
-    position = signed
-    for block in (b for b in blocks if b.start_line not in raw):
-        start, end = offsets[block.start_line - 1], min(offsets[block.end_line], len(text))
-        pieces.append(_inline_view(text[position:start], position, comments, opener))
-        if block.kind == "comment":
-            pieces.append(_comment_block_view(text[start:end], start, comments, opener))
+    for block in (*markdown.outline(text).blocks, None):
+        start, end = (offsets[block.start_line - 1], offsets[block.end_line]) if block else (len(text), len(text))
+        prose = text[position:start]
+        pieces.append(_inline_view(prose, position, comments, opener, _closing_runs(prose)))
+        if block and block.kind == "html":
+            pieces.append(_inline_view(text[start:end], start, comments, opener, {}))
         else:
             pieces.append(_blank(text[start:end]))
         position = end
-    pieces.append(_inline_view(text[position:], position, comments, opener))
     return "".join(pieces), comments
 
 
-def _raw_fences(lines: Sequence[str], blocks: Sequence[markdown.Block]) -> set[int]:
-    """Return the first lines of fences that stand in an HTML block, where they are no code."""
-    raw: set[int] = set()
-    last, in_html = 0, False
-    for block in blocks:
-        for line in lines[last : block.start_line - 1]:
-            in_html = bool(line.strip()) and (in_html or bool(_HTML_BLOCK.match(line)))
-        if in_html and block.kind == "fence":
-            raw.add(block.start_line)
-            in_html = all(line.strip() for line in lines[block.start_line - 1 : block.end_line])
-        else:
-            in_html = False
-        last = block.end_line
-    return raw
+def _inline_view(
+    text: str, start: int, comments: list[_Comment], opener: re.Pattern[str], closers: dict[int, int]
+) -> str:
+    """Blank code spans, comments and other raw HTML that shows nothing, whichever opens first.
 
-
-def _comment_block_view(block: str, start: int, comments: list[_Comment], opener: re.Pattern[str]) -> str:
-    begin = block.find("<!--")
-    end = block.find("-->", begin + 4)
-    end = len(block) if end < 0 else end
-    rest = min(len(block), end + 3)
-    comments.append(_Comment(start + begin, block[begin + 4 : end], start + rest))
-    return _blank(block[:rest]) + _inline_view(block[rest:], start + rest, comments, opener)
-
-
-def _inline_view(text: str, start: int, comments: list[_Comment], opener: re.Pattern[str]) -> str:
-    """Blank code spans, comments and other raw HTML that shows nothing inside prose, whichever opens first."""
+    `closers` is where each code span ends, by where it opens: raw HTML has none, whatever backticks are in it.
+    """
     pieces: list[str] = []
     position = 0
-    closers = _closing_runs(text)
     unclosed: set[str] = set()
     for match in opener.finditer(text):
         if match.start() < position:
@@ -364,8 +329,7 @@ def _closing_runs(text: str) -> dict[int, int]:
     base = 0
     for paragraph in re.split(r"(\n[ \t]*\n)", text) if "`" in text else ():
         after: dict[int, re.Match[str]] = {}
-        runs = [] if _HTML_BLOCK.search(paragraph) else list(_TICKS.finditer(paragraph))
-        for run in reversed(runs):
+        for run in reversed(list(_TICKS.finditer(paragraph))):
             closer = after.get(len(run[0]))
             if closer:
                 closers[base + run.start()] = base + closer.end()

@@ -87,15 +87,20 @@ class ValidationManager:
         Rejected
             With every finding of every step.
         """
-        content = self.inspect(candidate, policy)  # 0-6
-        signed, findings = self._signature(candidate, content.item, policy, history)  # 7-10
-        findings = (*content.findings, *findings)
-        if content.item is None or signed is None or has_errors(findings):
-            self._audit_rejection(candidate, findings, policy, audit)
-            raise Rejected(candidate.name, findings)
-        admission = self._admission(content.item, signed, findings, policy)
+        item, signed, findings = self._judged(candidate, policy, history, audit)
+        admission = self._admission(item, signed, findings, policy)
         audit.append("admitted", str(admission.ref), admission.digest, admission.key_id, {"policy": policy.name})
         return admission
+
+    def check(self, candidate: Candidate, policy: Policy, history: Mapping[str, str], audit: AuditSink) -> Item:
+        """Return the item if `admit` would admit the candidate: what must hold before anything of it is written.
+
+        Raises
+        ------
+        Rejected
+            With every finding of every step; one audit record is written then.
+        """
+        return self._judged(candidate, policy, history, audit)[0]
 
     @span("kiwi.gate", step="inspect-document")
     def inspect_document(self, file: DocumentFile, policy: Policy, audit: AuditSink) -> Document:
@@ -152,6 +157,17 @@ class ValidationManager:
         self._record(name, "", findings, policy, audit)
         return Rejected(name, findings)
 
+    def _judged(
+        self, candidate: Candidate, policy: Policy, history: Mapping[str, str], audit: AuditSink
+    ) -> tuple[Item, Signed, tuple[Finding, ...]]:
+        content = self.inspect(candidate, policy)  # 0-6
+        signed, findings = self._signature(candidate, content.item, policy, history)  # 7-10
+        findings = (*content.findings, *findings)
+        if content.item is None or signed is None or has_errors(findings):
+            self._audit_rejection(candidate, findings, policy, audit)
+            raise Rejected(candidate.name, findings)
+        return content.item, signed, findings
+
     def _signature(
         self, candidate: Candidate, item: Item | None, policy: Policy, history: Mapping[str, str]
     ) -> tuple[Signed | None, tuple[Finding, ...]]:
@@ -161,7 +177,7 @@ class ValidationManager:
         if signed is not None:
             findings += time.check(signed.signed_at, now, policy, candidate.path)  # 9
         if item is not None and not has_errors(findings):
-            findings += versions.check(item, history, candidate.path)  # 10
+            findings += versions.check(item, history, candidate.path, candidate.tier)  # 10
         return signed, tuple(findings)
 
     def _document_signature(

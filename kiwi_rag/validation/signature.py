@@ -16,7 +16,7 @@ from kiwi_rag.signing.trust import Signer, TrustPolicy, authorised
 class Candidate:
     """Something that wants in: an item's bytes, and its signature as a side file or as a whole envelope.
 
-    ``path`` is only for messages.
+    ``path`` and ``tier``, which say where a file is, are only for messages.
     """
 
     item_type: ItemType
@@ -25,6 +25,7 @@ class Candidate:
     side: bytes | None = None
     envelope: Envelope | None = None
     path: str = ""
+    tier: str = ""
 
     @property
     def name(self) -> str:

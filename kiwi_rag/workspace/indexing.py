@@ -14,6 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from kiwi_rag.chunking import split_document
 from kiwi_rag.embedding.base import EmbeddingProvider
 from kiwi_rag.errors import (
     EmbeddingError,
@@ -26,7 +27,6 @@ from kiwi_rag.errors import (
 )
 from kiwi_rag.ingest.encoding import Work, encoded, store
 from kiwi_rag.model import Document, sha256_hex
-from kiwi_rag.passages import split_document
 from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.signing.documents import Indexer
 from kiwi_rag.stores.base import FileStore, SourceStamp
@@ -41,7 +41,7 @@ from kiwi_rag.workspace.report import BEGUN, COMPLETE, PARTLY, RUN, WorkspaceRep
 from kiwi_rag.workspace.shared import RULES
 from kiwi_rag.workspace.walking import FoundFile, NotWalked, look, walk, walk_below
 
-FORMATS_VERSION = 1
+FORMATS_VERSION = 2
 """Raise it when a format, the splitter or the gate makes other passages of a file: every file is then read again."""
 
 

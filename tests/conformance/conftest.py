@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.stores.base import VectorStore
@@ -14,7 +15,8 @@ from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
 from kiwi_rag.stores.qdrant import Connection, QdrantVectorStore
-from tests.conformance.documents import WORKSPACE
+from tests.conformance import items
+from tests.conformance.documents import WORKSPACE, fill
 from tests.qdrant_server import API_KEY, QdrantServer
 from tests.sql.databases import database, template
 from tests.sql.documents import registry_of_documents
@@ -83,6 +85,25 @@ DOCUMENT_BACKENDS: dict[str, Backend] = {
     "qdrant-server": qdrant_server,
 }
 """Those that keep documents; the one that `tests.conformance.documents` signs for is ``harbour``."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=BACKENDS)
+async def filled(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[VectorStore, dict[str, list[str]]]]:
+    """A store of each backend in turn with 30 items, for tests that only read; and the texts by id."""
+    async with BACKENDS[request.param](tmp_path_factory.mktemp("filled")) as opened:
+        yield opened, await items.fill(opened)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=DOCUMENT_BACKENDS)
+async def filled_documents(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[VectorStore]:
+    """A store of each backend in turn with 12 documents, for tests that only read."""
+    async with DOCUMENT_BACKENDS[request.param](tmp_path_factory.mktemp("filled")) as opened:
+        await fill(opened)
+        yield opened
 
 
 @pytest.fixture(params=DOCUMENT_BACKENDS)

@@ -11,6 +11,7 @@ from kiwi_rag.refs import ITEM_TYPES, ItemType
 from kiwi_rag.signing.documents import Indexer
 from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.trust import Signer, TrustPolicy
+from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, seal_record, verify_records
 from kiwi_rag.validation.documents import DocumentFile
 from kiwi_rag.validation.manager import ValidationManager
@@ -65,3 +66,16 @@ def records_of(
     """The records of an admitted document, with vectors from `seed` on."""
     admission, passages = admitted
     return [EmbeddingRecord(admission, p, unit_vector(seed + p.ordinal), fingerprint) for p in passages]
+
+
+async def fill(store: VectorStore) -> None:
+    """Store twelve documents of two passages each."""
+    for n in range(12):
+        labels = {
+            "service": f"svc-{n % 3}",
+            "domain": "Quay" if n % 2 else "Deck",
+            "file_type": "adr" if n in (4, 5) else "markdown",
+        }
+        path = f"docs/{'a' if n < 6 else 'b'}/File {n:02d}.md"
+        texts = [f"berth number {n} is free", f"the tide of day {n} turns"]
+        await store.upsert(records_of(document(path, texts, labels=labels), seed=100 + 2 * n))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import Admission, CollectionStatistics, EmbeddingRecord, Filters, Item, Passage, Section, StoreQuery
 from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.signing import keys, statement
+from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.issuing import issue
 
 DIMENSION = 384
@@ -19,6 +20,9 @@ FINGERPRINT = "test/0000000000000000/384/mean/256"
 REGISTRY = "test"
 KEY = keys.generate("ada")
 SIGNED = datetime(2026, 3, 1, 12, tzinfo=UTC)
+WORDS = [
+    "deploy", "rollback", "staging", "canary", "database", "restore", "alert", "pager", "latency", "retry", "queue",
+]  # fmt: skip
 
 
 def unit_vector(seed: int, dimension: int = DIMENSION) -> np.ndarray:
@@ -71,3 +75,18 @@ def query(
 ) -> StoreQuery:
     """A query whose vector comes from `seed`."""
     return StoreQuery(unit_vector(seed), query_terms(text), statistics, filters or Filters(), fingerprint, depth)
+
+
+async def fill(store: VectorStore, count: int = 30) -> dict[str, list[str]]:
+    """Store `count` items of two passages each; return id → texts."""
+    rng = np.random.default_rng(7)
+    held: dict[str, list[str]] = {}
+    for n in range(count):
+        texts = [" ".join(rng.choice(WORDS, size=rng.integers(3, 20))) for _ in range(2)]
+        item_id = f"{'acme' if n % 3 else 'beta'}/item-{n:02d}"
+        meta = {"category": "ops" if n % 2 else "data", "tags": ["even"] if n % 2 == 0 else ["odd", "prime"]}
+        kind = ItemType.SCRIPT if n % 5 == 0 else ItemType.DIRECTIVE
+        one = admission(item_id, texts[0], metadata=meta, item_type=kind, signed_at=SIGNED + timedelta(days=n))
+        await store.upsert(records(one, texts, seed=1000 + 2 * n))
+        held[item_id] = texts
+    return held

@@ -14,24 +14,14 @@ from kiwi_rag.model import Filters
 from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.signing.documents import parse, passage_digest
 from kiwi_rag.stores.base import VectorStore
-from tests.conformance.documents import document, records_of
+from tests.conformance.documents import document, fill, records_of
 from tests.conformance.items import KEY, SIGNED, query, unit_vector
+
+ONE_LOOP = pytest.mark.asyncio(loop_scope="module")  # that of the store, which the module's tests share
 
 
 def ref(path: str) -> ItemRef:
     return ItemRef(ItemType.DOCUMENT, path)
-
-
-async def fill(store: VectorStore) -> None:
-    for n in range(12):
-        labels = {
-            "service": f"svc-{n % 3}",
-            "domain": "Quay" if n % 2 else "Deck",
-            "file_type": "adr" if n in (4, 5) else "markdown",
-        }
-        path = f"docs/{'a' if n < 6 else 'b'}/File {n:02d}.md"
-        texts = [f"berth number {n} is free", f"the tide of day {n} turns"]
-        await store.upsert(records_of(document(path, texts, labels=labels), seed=100 + 2 * n))
 
 
 async def test_a_document_comes_back_as_it_was_signed(documents: VectorStore) -> None:
@@ -73,8 +63,9 @@ async def test_a_passage_tells_its_place_and_its_kind(documents: VectorStore) ->
     assert passage_digest(best.passage) == parse(admitted[0].envelope).passages[1]
 
 
-async def test_both_scores_are_true(documents: VectorStore) -> None:
-    await fill(documents)
+@ONE_LOOP
+async def test_both_scores_are_true(filled_documents: VectorStore) -> None:
+    documents = filled_documents
     words = query_terms("berth tide 7")
     statistics = await documents.statistics(words)
     assert (statistics.items, statistics.passages) == (12, 24)
@@ -90,6 +81,7 @@ async def test_both_scores_are_true(documents: VectorStore) -> None:
         assert candidate.bm25 == pytest.approx(wanted, abs=1e-4)
 
 
+@ONE_LOOP
 @pytest.mark.parametrize(
     ("filters", "passes"),
     [
@@ -108,8 +100,8 @@ async def test_both_scores_are_true(documents: VectorStore) -> None:
         (Filters(path="DOCS/a"), lambda n: False),
     ],
 )
-async def test_filters_narrow_both_legs(documents: VectorStore, filters: Filters, passes) -> None:
-    await fill(documents)
+async def test_filters_narrow_both_legs(filled_documents: VectorStore, filters: Filters, passes) -> None:
+    documents = filled_documents
     words = query_terms("berth tide")
     found = await documents.search(query("berth tide", await documents.statistics(words), filters=filters))
     wanted = {n for n in range(12) if passes(n)}

@@ -10,6 +10,7 @@ import json
 import random
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ NEEDS_TORCH = pytest.mark.skipif(
 LOCAL = ["onnx", pytest.param("sentence-transformers", marks=NEEDS_TORCH)]
 
 
+@cache
 def local(name: str) -> EmbeddingProvider:
     return load_provider(name, cache_dir=CACHE, threads=2, hub="", cached=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -14,36 +14,10 @@ from kiwi_rag.lexical import bm25, bm25_weights, query_terms, term_frequencies
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.refs import ItemRef, ItemType
 from kiwi_rag.stores.base import VectorStore
-from tests.conformance.items import SIGNED, admission, query, records, unit_vector
+from tests.conformance.items import admission, query, records, unit_vector
 
-WORDS = [
-    "deploy",
-    "rollback",
-    "staging",
-    "canary",
-    "database",
-    "restore",
-    "alert",
-    "pager",
-    "latency",
-    "retry",
-    "queue",
-]
-
-
-async def fill(store: VectorStore, count: int = 30) -> dict[str, list[str]]:
-    """Store `count` items of two passages each; return id → texts."""
-    rng = np.random.default_rng(7)
-    held: dict[str, list[str]] = {}
-    for n in range(count):
-        texts = [" ".join(rng.choice(WORDS, size=rng.integers(3, 20))) for _ in range(2)]
-        item_id = f"{'acme' if n % 3 else 'beta'}/item-{n:02d}"
-        meta = {"category": "ops" if n % 2 else "data", "tags": ["even"] if n % 2 == 0 else ["odd", "prime"]}
-        kind = ItemType.SCRIPT if n % 5 == 0 else ItemType.DIRECTIVE
-        one = admission(item_id, texts[0], metadata=meta, item_type=kind, signed_at=SIGNED + timedelta(days=n))
-        await store.upsert(records(one, texts, seed=1000 + 2 * n))
-        held[item_id] = texts
-    return held
+Filled = tuple[VectorStore, dict[str, list[str]]]
+ONE_LOOP = pytest.mark.asyncio(loop_scope="module")  # that of the store, which the module's tests share
 
 
 async def test_an_item_comes_back_as_it_was_signed(store: VectorStore) -> None:
@@ -104,8 +78,9 @@ async def test_history_keeps_every_version(store: VectorStore) -> None:
     assert seen == {v: admission("acme/deploy", t, version=v).item.content_sha256 for v, t in texts.items()}
 
 
-async def test_list_is_filtered_and_ordered(store: VectorStore) -> None:
-    held = await fill(store, 12)
+@ONE_LOOP
+async def test_list_is_filtered_and_ordered(filled: Filled) -> None:
+    store, held = filled
     everything = await store.list(Filters())
     assert [i.ref for i in everything] == sorted(i.ref for i in everything)
     assert {i.ref.item_id for i in everything} == set(held)
@@ -113,8 +88,9 @@ async def test_list_is_filtered_and_ordered(store: VectorStore) -> None:
     assert {i.ref.item_id for i in some} == {i for i in held if i.startswith("beta/")}
 
 
-async def test_both_scores_are_true_for_every_candidate(store: VectorStore) -> None:
-    await fill(store)
+@ONE_LOOP
+async def test_both_scores_are_true_for_every_candidate(filled: Filled) -> None:
+    store, _ = filled
     own = await store.statistics(query_terms("canary database restore"))
     merged = own + CollectionStatistics(1000, 9000, {"databas": 400, "canari": 3})
     asked = query("canary database restore", merged, seed=1004, depth=10)
@@ -157,8 +133,9 @@ async def test_items_are_scored_by_all_their_passages(store: VectorStore) -> Non
         assert item.words == pytest.approx(bm25(whole, whole.total(), weights, merged.average_item_length), abs=1e-9)
 
 
-async def test_the_union_holds_the_best_of_each_leg(store: VectorStore) -> None:
-    held = await fill(store)
+@ONE_LOOP
+async def test_the_union_holds_the_best_of_each_leg(filled: Filled) -> None:
+    store, held = filled
     statistics = await store.statistics(query_terms("pager latency"))
     asked = query("pager latency", statistics, seed=3, depth=7)
     everything = (await store.search(dataclasses.replace(asked, depth=1000))).items
@@ -171,6 +148,7 @@ async def test_the_union_holds_the_best_of_each_leg(store: VectorStore) -> None:
     assert len(got) <= 14
 
 
+@ONE_LOOP
 @pytest.mark.parametrize(
     ("filters", "passes"),
     [
@@ -185,11 +163,11 @@ async def test_the_union_holds_the_best_of_each_leg(store: VectorStore) -> None:
         (Filters(signer="mallory"), lambda n: False),
     ],
 )
-async def test_filters_narrow_before_ranking(store: VectorStore, filters: Filters, passes) -> None:
-    await fill(store, 20)
+async def test_filters_narrow_before_ranking(filled: Filled, filters: Filters, passes) -> None:
+    store, held = filled
     asked = query("deploy token", await store.statistics(query_terms("deploy token")), filters=filters, depth=4)
     wide = dataclasses.replace(asked, depth=100)
-    expected = {n for n in range(20) if passes(n)}
+    expected = {n for n in range(len(held)) if passes(n)}
     assert {int(c.ref.item_id[-2:]) for c in (await store.search(wide)).items} == expected
     assert len((await store.search(asked)).items) >= min(4, 2 * len(expected))
     assert {int(i.ref.item_id[-2:]) for i in await store.list(filters)} == expected

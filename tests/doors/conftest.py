@@ -1,4 +1,8 @@
-"""Real processes in an empty home: `kiwi` as a user runs it, with every socket but loopback closed."""
+"""`kiwi` as a user runs it, in an empty home, with every socket but loopback closed.
+
+`Kiwi.run` runs a command inside the test process; `run_process`, `start` and `talk` start a process, for what is about
+processes: signals, pipes, terminals, two at once, the first start.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,28 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from tests.doors import in_process
 from tests.shared import ROOT
 
 PASSPHRASE = "correct horse"
+PATIENCE = 120.0
+"""Seconds after which something that has to happen counts as not happening: far more than a busy machine needs."""
 _NO_NETWORK = Path(__file__).parent / "no_network"
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Return once `condition` holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.05)
 
 
 @dataclass
@@ -51,11 +68,14 @@ class Kiwi:
         return self.start(*arguments, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def run(self, *arguments: str, expect: int | None = 0) -> subprocess.CompletedProcess:
+        """Run a command to its end inside this process."""
+        return _expected(expect, arguments, *in_process.run(arguments, self.environment(), self.cwd))
+
+    def run_process(self, *arguments: str, expect: int | None = 0) -> subprocess.CompletedProcess:
+        """Run a command to its end in a process of its own."""
         process = self.start(*arguments)
         out, err = process.communicate(timeout=300)
-        if expect is not None:
-            assert process.returncode == expect, f"kiwi {' '.join(arguments)}: {process.returncode}\n{out}\n{err}"
-        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+        return _expected(expect, arguments, process.returncode, out, err)
 
     def json(self, *arguments: str, expect: int | None = 0):
         return json.loads(self.run("--json", *arguments, expect=expect).stdout)
@@ -82,6 +102,11 @@ class Kiwi:
             path.chmod(0o755 if path.is_dir() else 0o644)
 
 
+def _expected(expect: int | None, arguments: tuple[str, ...], code: int, out: str, err: str):
+    assert expect in (None, code), f"kiwi {' '.join(arguments)}: {code}\n{out}\n{err}"
+    return subprocess.CompletedProcess(arguments, code, out, err)
+
+
 @pytest.fixture
 def kiwi(tmp_path: Path):
     """A user with an empty home, in an empty project folder."""
@@ -102,9 +127,9 @@ def ready(kiwi: Kiwi) -> Kiwi:
     return kiwi
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def acme(tmp_path_factory: pytest.TempPathFactory) -> Kiwi:
-    """A user with the example items, signed and indexed."""
+    """A user with the example items, signed and indexed; tests leave items and index as they are."""
     folder = tmp_path_factory.mktemp("acme")
     folder.chmod(0o755)
     for name in ("home", "project"):

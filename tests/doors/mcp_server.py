@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from tests.doors.conftest import Kiwi
+from tests.doors.conftest import PATIENCE, Kiwi
 
 
 @contextlib.contextmanager
@@ -24,13 +24,13 @@ def serving(kiwi: Kiwi, *arguments: str) -> Iterator[str]:
         assert process.poll() is None
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE)
 
 
 def post(url: str, body: object, **headers: str) -> tuple[int, dict[str, str], str]:
     """Send one message; return status, headers and body."""
     place = urlsplit(url)
-    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=30)
+    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=PATIENCE)
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     given = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     connection.request("POST", place.path, data, {**given, **{k.replace("_", "-"): v for k, v in headers.items()}})

@@ -218,7 +218,9 @@ def public_key(kiwi: Kiwi) -> str:
 
 
 def trust_again(kiwi: Kiwi, *options: str) -> None:
-    kiwi.run("trust", "add", public_key(kiwi), "--principal", "ada@acme.example", *options)
+    """Say anew what the user's own key may sign."""
+    known = ("--principal", "ada@acme.example", "--replace", "--yes")
+    kiwi.run("trust", "add", public_key(kiwi), *known, *options)
 
 
 def test_key_outside_its_patterns(ready: Kiwi):
@@ -278,7 +280,7 @@ def test_signed_in_the_future(ready: Kiwi):
 
 
 def sign_at(kiwi: Kiwi, path, side, moment: str) -> None:
-    """Sign as the user's own key would, but at another time."""
+    """Sign as the user's own key would, but at another time, or what `kiwi sign` refuses."""
     from kiwi_rag.formats import parse
     from kiwi_rag.refs import ItemType
     from kiwi_rag.signing import keys, statement
@@ -289,10 +291,11 @@ def sign_at(kiwi: Kiwi, path, side, moment: str) -> None:
 
 
 def test_same_version_with_other_bytes(ready: Kiwi):
-    path, _ = signed_note(ready)
+    path, side = signed_note(ready)
     ready.run("index")
     path.write_text(note(extra="It wakes at six."))
-    ready.run("sign", str(path))
+    ready.run("sign", str(path), expect=4)
+    sign_at(ready, path, side, "2026-01-01T00:00:00Z")  # as another program could
     report = ready.json("index", expect=4)
     assert [f["code"] for f in report["refused"][0]["findings"]] == ["version.immutable"]
     assert "--bump" in report["refused"][0]["findings"][0]["hint"]
@@ -303,7 +306,9 @@ def test_same_version_with_other_bytes(ready: Kiwi):
 def test_no_rollback(ready: Kiwi):
     signed_note(ready, version="2.0.0")
     ready.run("index")
-    signed_note(ready, version="1.9.0", extra="Older.")
+    path = ready.write("knowledge/acme/note.md", note("1.9.0", "Older."))
+    ready.run("sign", str(path), expect=4)
+    sign_at(ready, path, path.with_name("note.md.sig"), "2026-01-01T00:00:00Z")  # as another program could
     report = ready.json("index", expect=4)
     assert [f["code"] for f in report["refused"][0]["findings"]] == ["version.rollback"]
     assert ready.json("list")[0]["version"] == "2.0.0"

@@ -42,7 +42,7 @@ def test_every_command_has_help_with_an_example(call: list[str]):
 
 
 def test_help_lists_every_command(kiwi: Kiwi):
-    out = kiwi.run("--help").stdout
+    out = kiwi.run_process("--help").stdout
     assert all(f"\n  {name} " in out for name in _COMMANDS)
 
 
@@ -127,10 +127,10 @@ def test_status_doctor_and_audit(ready: Kiwi):
 
 
 def test_registry_life(ready: Kiwi):
-    ready.run("registry", "start")
+    ready.run_process("registry", "start")
     assert ready.json("registry", "status")["running"] is True
-    ready.run("registry", "migrate")
-    ready.run("registry", "stop")
+    ready.run_process("registry", "migrate")
+    ready.run_process("registry", "stop")
     assert ready.json("registry", "status", expect=None)["running"] is False
 
 
@@ -183,9 +183,9 @@ def test_bump_raises_what_was_edited_and_leaves_the_rest(ready: Kiwi):
 
 def test_bump_changes_all_or_nothing(ready: Kiwi):
     first = ready.write("knowledge/acme/a.md", note())
-    ready.write("knowledge/acme/b.md", "# A note without a version\n\nIt says nothing of versions.\n")
+    ready.write("scripts/acme/b.py", '"""Say hello."""\n\n__version__ = "1" ".0.0"\n')
     stderr = ready.run("sign", ".ai", "--bump", "patch", expect=2).stderr
-    assert "b.md" in stderr
+    assert "b.py" in stderr
     assert "nothing was changed" in stderr
     assert 'version: "1.0.0"' in first.read_text()
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import random
 import re
-import signal
-import time
 
 import pytest
 
 from tests.doors.conftest import Kiwi, note
+from tests.doors.kill_loop import KillLoop, seconds_of
+from tests.examples import KILLS
 
-KILLS = int(os.environ.get("KIWI_KILLS", "50"))
-SEED = int(os.environ.get("KIWI_SEED", "7"))
 NEW_NOTES = 4
 ACKNOWLEDGED = re.compile(r"^(?:stored|published|known) +(\w+:[\w/-]+)@", re.MULTILINE)
 
@@ -25,44 +21,27 @@ def write_notes(kiwi: Kiwi, round_number: int) -> None:
     kiwi.run("--quiet", "sign", ".ai")
 
 
-def run_and_kill(kiwi: Kiwi, arguments: list[str], after: float) -> tuple[set[str], bool]:
-    """Start a command, kill it `after` seconds, and return what it had acknowledged and whether it was killed."""
-    process = kiwi.start("--quiet", *arguments)
-    deadline = time.monotonic() + after
-    while process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    killed = process.poll() is None
-    if killed:
-        process.send_signal(signal.SIGKILL)
-    out, err = process.communicate()
-    assert killed or process.returncode == 0, err
-    return set(ACKNOWLEDGED.findall(out)), killed
-
-
 def listed(kiwi: Kiwi, source: str) -> set[str]:
     return {f"{row['item_type']}:{row['item_id']}" for row in kiwi.json("list", "--source", source)}
 
 
-def survive(kiwi: Kiwi, arguments: list[str], source: str, base: float, spread: float) -> int:
+def survive(kiwi: Kiwi, arguments: list[str], source: str) -> int:
     """Kill a command `KILLS` times; return how often it was really hit."""
-    chance = random.Random(SEED)
-    acknowledged: set[str] = set()
-    hits = rounds = 0
     write_notes(kiwi, 0)
-    while hits < KILLS:
-        rounds += 1
-        assert rounds < 4 * KILLS, "the command is over before it can be killed"
-        heard, killed = run_and_kill(kiwi, arguments, base + spread * chance.random())
-        acknowledged |= heard
-        hits += killed
-        assert acknowledged <= listed(kiwi, source)
+    loop = KillLoop(kiwi, arguments, seconds_of(kiwi, *arguments))
+    acknowledged: set[str] = set()
+    killed = False
+    while not loop.is_over:
         if not killed:
-            write_notes(kiwi, rounds)
-    return hits
+            write_notes(kiwi, loop.rounds + 1)
+        out, killed = loop.run_and_kill()
+        acknowledged |= set(ACKNOWLEDGED.findall(out))
+        assert acknowledged <= listed(kiwi, source)
+    return loop.kills
 
 
 def test_index_survives_kill_9(ready: Kiwi):
-    assert survive(ready, ["index"], "project", 0.15, 0.6) == KILLS
+    assert survive(ready, ["index"], "project") == KILLS
     doctor = ready.json("doctor", "--repair")
     assert doctor["problems"] == []
     report = ready.json("index")
@@ -77,7 +56,7 @@ def test_index_survives_kill_9(ready: Kiwi):
 @pytest.mark.usefixtures("kiwi")
 def test_publish_survives_kill_9(ready: Kiwi):
     ready.run("registry", "start")
-    assert survive(ready, ["publish", "--all"], "registry", 0.3, 0.9) == KILLS
+    assert survive(ready, ["publish", "--all"], "registry") == KILLS
     last = ready.json("publish", "--all")
     everything = {row["ref"].split("@")[0] for row in last["published"]}
     assert len(everything) == len(list((ready.cwd / ".ai/knowledge/acme").glob("*.md")))

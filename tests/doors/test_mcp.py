@@ -1,4 +1,4 @@
-"""`kiwi mcp` over stdio, driven by the SDK's own client as a separate process."""
+"""`kiwi mcp` as a process of its own, driven by the SDK's client: over stdio, and over HTTP what is the same there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 
-from tests.doors.conftest import Kiwi, note
+from tests.doors.conftest import PATIENCE, Kiwi, note
 from tests.doors.mcp_server import post, read_answer, serving
 
 TOOLS = {"kiwi_search", "kiwi_get", "kiwi_validate", "kiwi_status", "workspace_search", "workspace_index_stats"}
@@ -26,8 +26,15 @@ async def connected(kiwi: Kiwi, *arguments: str):
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "kiwi_rag.cli", "mcp", *arguments], env=kiwi.environment(), cwd=kiwi.cwd
     )
-    async with Client(command, read_timeout_seconds=60) as client:
+    async with Client(command, read_timeout_seconds=PATIENCE) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def url(acme: Kiwi):
+    """One `kiwi mcp --http`, for what is the same over stdio and HTTP."""
+    with serving(acme) as url:
+        yield url
 
 
 async def test_from_initialise_to_a_verified_hit(acme: Kiwi) -> None:
@@ -95,8 +102,8 @@ async def test_an_answer_keeps_to_its_budget_and_goes_on(acme: Kiwi) -> None:
         assert "".join(pages) == (acme.cwd / ".ai/directives/acme/deploy/rollback.md").read_text()
 
 
-async def test_retrieved_text_cannot_end_its_own_quotation(acme: Kiwi) -> None:
-    async with connected(acme) as client:
+async def test_retrieved_text_cannot_end_its_own_quotation(url: str) -> None:
+    async with Client(url, read_timeout_seconds=PATIENCE) as client:
         texts = [
             (await client.call_tool("kiwi_get", {"ref": "directive:acme/deploy/rollback"})).content[0].text
             for _ in "ab"
@@ -106,9 +113,9 @@ async def test_retrieved_text_cannot_end_its_own_quotation(acme: Kiwi) -> None:
     assert all(text.count(f"</data-{mark}>") == 1 for text, mark in zip(texts, marks, strict=True))
 
 
-async def test_whatever_an_item_says_stands_between_marks(acme: Kiwi) -> None:
+async def test_whatever_an_item_says_stands_between_marks(url: str) -> None:
     ref = "directive:acme/deploy/rollback"
-    async with connected(acme) as client:
+    async with Client(url, read_timeout_seconds=PATIENCE) as client:
         item = await client.call_tool("kiwi_get", {"ref": ref})
         values = {one["name"]: "given" for one in item.structured_content["inputs"] if one["required"]}
         prompt = await client.get_prompt("run_directive", {"ref": ref, "inputs": json.dumps(values)})
@@ -124,8 +131,8 @@ async def test_whatever_an_item_says_stands_between_marks(acme: Kiwi) -> None:
             assert not row.get("description") or row["description"] not in outside
 
 
-async def test_a_draft_is_checked_and_nothing_is_stored(acme: Kiwi) -> None:
-    async with connected(acme) as client:
+async def test_a_draft_is_checked_and_nothing_is_stored(acme: Kiwi, url: str) -> None:
+    async with Client(url, read_timeout_seconds=PATIENCE) as client:
         draft = {"item_type": "directive", "item_id": "acme/draft", "content": "# no block\n"}
         checked = await client.call_tool("kiwi_validate", draft)
         assert checked.structured_content["valid"] is False
@@ -139,8 +146,8 @@ async def test_a_draft_is_checked_and_nothing_is_stored(acme: Kiwi) -> None:
         assert (await client.call_tool("kiwi_get", {"ref": "directive:acme/draft", "source": "local"})).is_error
 
 
-async def test_a_directive_becomes_a_prompt_that_is_ready_to_run(acme: Kiwi) -> None:
-    async with connected(acme) as client:
+async def test_a_directive_becomes_a_prompt_that_is_ready_to_run(url: str) -> None:
+    async with Client(url, read_timeout_seconds=PATIENCE) as client:
         (prompt,) = (await client.list_prompts()).prompts
         assert prompt.name == "run_directive"
         item = (await client.call_tool("kiwi_get", {"ref": "directive:acme/deploy/rollback"})).structured_content
@@ -250,7 +257,7 @@ def talking(acme: Kiwi):
     process = acme.talk("mcp")
     yield process
     process.stdin.close()
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=PATIENCE) == 0
 
 
 def answers(process, *lines: str) -> list[dict]:
@@ -286,12 +293,12 @@ def test_a_signal_ends_it_though_its_input_stays_open(acme: Kiwi, number: int) -
     process = acme.talk("mcp")
     answers(process, initialize(), json.dumps({"jsonrpc": "2.0", "id": 2, "method": "ping"}) + "\n")
     process.send_signal(number)
-    assert process.wait(timeout=20) in {0, 130}
+    assert process.wait(timeout=PATIENCE) in {0, 130}
     process.stdin.close()
 
 
-async def test_each_type_of_item_is_given_and_only_directives_are_carried_out(acme: Kiwi) -> None:
-    async with connected(acme) as client:
+async def test_each_type_of_item_is_given_and_only_directives_are_carried_out(url: str) -> None:
+    async with Client(url, read_timeout_seconds=PATIENCE) as client:
         for ref in ("script:acme/code/flaky_report", "knowledge:acme/api/guidelines", "directive:acme/deploy/rollback"):
             item = await client.call_tool("kiwi_get", {"ref": ref})
             assert not item.is_error, item.content[0].text

@@ -48,10 +48,10 @@ def test_what_is_no_message_is_a_protocol_error(url: str) -> None:
 
 
 def test_beyond_this_machine_only_with_a_token(acme: Kiwi) -> None:
-    refused = acme.run("mcp", "--http", "--host", "0.0.0.0", "--port", "0", expect=2)
+    refused = acme.run_process("mcp", "--http", "--host", "0.0.0.0", "--port", "0", expect=2)
     assert "there is no token" in refused.stderr
     assert "KIWI_MCP_TOKEN" in refused.stderr
-    short = acme.run("mcp", "--http", "--token", "short", expect=2)
+    short = acme.run_process("mcp", "--http", "--token", "short", expect=2)
     assert "under 16" in short.stderr
     with serving(acme, "--host", "0.0.0.0", "--token", TOKEN) as url:
         here = url.replace("0.0.0.0", "127.0.0.1")
@@ -78,7 +78,7 @@ def test_a_port_that_is_taken_is_told(acme: Kiwi) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        told = acme.run("mcp", "--http", "--port", str(taken.getsockname()[1]), expect=2).stderr
+        told = acme.run_process("mcp", "--http", "--port", str(taken.getsockname()[1]), expect=2).stderr
     assert "cannot listen" in told
 
 

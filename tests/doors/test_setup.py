@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.doors.conftest import Kiwi
+from tests.doors.conftest import PATIENCE, Kiwi
 
 EVERY_CLIENT = ["claude", "claude-desktop", "cursor", "vscode", "roo", "continue", "codex"]
 
@@ -66,7 +66,9 @@ def test_the_command_that_is_written_starts_this_kiwi(project: Kiwi) -> None:
     config = json.loads((project.home / ".config/Claude/claude_desktop_config.json").read_text())
     entry = config["mcpServers"]["kiwi"]
     asked = [entry["command"], *entry["args"], "--help"]
-    done = subprocess.run(asked, capture_output=True, text=True, env=project.environment(), timeout=60, check=True)
+    done = subprocess.run(
+        asked, capture_output=True, text=True, env=project.environment(), timeout=PATIENCE, check=True
+    )
     assert "Model Context Protocol" in done.stdout
 
 
@@ -114,7 +116,7 @@ def test_setups_at_once_do_not_get_in_each_others_way(project: Kiwi) -> None:
     (project.cwd / "CLAUDE.md").symlink_to("AGENTS.md")
     running = [project.start("setup", client, "--project") for client in ("claude", "codex", "claude", "codex")]
     for process in running:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, err
     text = (project.cwd / "AGENTS.md").read_text()
     assert text.startswith("# Ours\n\n<!-- kiwi: begin")

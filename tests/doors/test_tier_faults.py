@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,8 +17,6 @@ from tests.doors.conftest import Kiwi, note
 
 QUERY = "which pump feeds the basin"
 DEADLINE = 2.0
-STARTING = 8.0
-"""Seconds that a process may take to start, load its model and end, on a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +57,7 @@ def states(reply: dict[str, Any]) -> dict[str, str]:
 
 
 def search(kiwi: Kiwi, *arguments: str, expect: int = 0) -> dict[str, Any]:
-    started = time.monotonic()
-    reply = kiwi.json("search", QUERY, *arguments, expect=expect)
-    assert time.monotonic() - started < DEADLINE + STARTING
-    return reply
+    return kiwi.json("search", QUERY, *arguments, expect=expect)
 
 
 def backends(kiwi: Kiwi) -> list[psutil.Process]:
@@ -94,6 +88,7 @@ def test_a_registry_that_says_nothing_any_more(both: Kiwi):
     try:
         reply = search(both, "--source", "all", expect=3)
         told = both.run("search", QUERY, "--source", "all", expect=3)
+        assert {process.status() for process in stopped} == {psutil.STATUS_STOPPED}, "the answer came without it"
     finally:
         for process in stopped:
             process.resume()

@@ -35,10 +35,10 @@ def remote(ready: Kiwi, server: EmbeddingServer, tmp_path: Path) -> Kiwi:
     return ready
 
 
-def test_what_was_embedded_is_counted_priced_and_drawn(remote: Kiwi, server: EmbeddingServer, tmp_path: Path) -> None:
+def test_what_was_embedded_is_counted_and_priced(remote: Kiwi, server: EmbeddingServer, tmp_path: Path) -> None:
     assert "nothing was embedded remotely" in remote.run("usage").stderr
     remote.run("index")
-    shown = remote.run("usage", "--chart", str(tmp_path / "usage.png"))
+    shown = remote.run("usage")
     [row] = remote.json("usage", "--since", "7d")["rows"]
     assert (row["provider"], row["model"], row["failures"]) == ("openai", "some-model", 0)
     assert row["calls"] == len(server.seen)
@@ -46,15 +46,13 @@ def test_what_was_embedded_is_counted_priced_and_drawn(remote: Kiwi, server: Emb
     assert row["cost_usd"] == pytest.approx(row["tokens"] * 2 / 1e6)
     line = next(line for line in shown.stdout.splitlines() if "openai some-model" in line)
     assert line.split()[3:6] == [str(row[name]) for name in ("calls", "texts", "tokens")]
-    assert (tmp_path / "usage.png").read_bytes().startswith(b"\x89PNG")
     log = (tmp_path / "cache/usage.jsonl").read_text()
     assert "staging" not in log
     assert "sk-nobody" not in log
 
 
-def test_a_wrong_name_for_a_chart_and_a_wrong_day_are_usage_errors(remote: Kiwi, tmp_path: Path) -> None:
-    for wrong in (["--chart", "usage.doc"], ["--chart", "no/such/folder/u.png"], ["--since", "soon"]):
-        assert remote.run("usage", *wrong, expect=2).stderr.startswith("kiwi: ")
+def test_a_wrong_day_is_a_usage_error(remote: Kiwi) -> None:
+    assert remote.run("usage", "--since", "soon", expect=2).stderr.startswith("kiwi: ")
 
 
 def test_too_many_requests_forever_end_the_index_with_a_clear_error(remote: Kiwi, server: EmbeddingServer) -> None:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import time
 
 from tests.doors.conftest import Kiwi
-
-KILLS = int(os.environ.get("KIWI_KILLS", "30"))
-SEED = int(os.environ.get("KIWI_SEED", "7"))
+from tests.doors.kill_loop import SEED, KillLoop, seconds_of
 
 
 def change(kiwi: Kiwi, chance: random.Random, round_number: int) -> None:
@@ -37,26 +32,12 @@ def fresh(kiwi: Kiwi) -> dict[str, tuple[str, str]]:
     return held(kiwi)
 
 
-def killed(kiwi: Kiwi, command: list[str], after: float) -> bool:
-    process = kiwi.start("--quiet", *command)
-    deadline = time.monotonic() + after
-    while process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    hit = process.poll() is None
-    if hit:
-        process.send_signal(signal.SIGKILL)
-    process.communicate()
-    return hit
-
-
-def survive(kiwi: Kiwi, command: list[str], base: float, spread: float) -> None:
-    chance = random.Random(SEED)
-    hits = rounds = 0
-    while hits < KILLS:
-        rounds += 1
-        assert rounds < 4 * KILLS, "the command is over before it can be killed"
-        change(kiwi, chance, rounds)
-        hits += killed(kiwi, command, base + spread * chance.random())
+def survive(kiwi: Kiwi, *command: str) -> None:
+    change(kiwi, random.Random(SEED), 0)
+    loop = KillLoop(kiwi, list(command), seconds_of(kiwi, "workspace", "index"))
+    while not loop.is_over:
+        change(kiwi, loop.chance, loop.rounds + 1)
+        loop.run_and_kill()
     report = kiwi.json("workspace", "index")
     assert (report["failed"], report["complete"]) == ([], True)
     after = held(kiwi)
@@ -66,8 +47,8 @@ def survive(kiwi: Kiwi, command: list[str], base: float, spread: float) -> None:
 
 
 def test_index_survives_kill_9(kiwi: Kiwi):
-    survive(kiwi, ["workspace", "index"], 0.2, 0.5)
+    survive(kiwi, "workspace", "index")
 
 
 def test_watch_survives_kill_9(kiwi: Kiwi):
-    survive(kiwi, ["workspace", "watch"], 0.3, 0.7)
+    survive(kiwi, "workspace", "watch")

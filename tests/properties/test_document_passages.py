@@ -7,12 +7,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kiwi_rag.chunking import DOCUMENTS, TextChunker, split_document
 from kiwi_rag.formats.documents import adr, java, markdown, plantuml, python, text
-from kiwi_rag.passages import TextChunker, split_document
-from kiwi_rag.passages.cutting import WHOLE
-from kiwi_rag.passages.documents import MAX_TOKENS
-from kiwi_rag.passages.embedded import PROSE_KINDS
-from kiwi_rag.passages.tokens import code, estimate_tokens, prose
+from kiwi_rag.wordpieces import PROSE_KINDS, code, estimate_tokens, prose
 from tests.document_lines import as_document, assert_passages_are_the_lines, assert_sections_are_the_lines
 
 ANY_LINE = st.one_of(
@@ -52,9 +49,9 @@ def test_sections_and_passages_are_the_lines_they_name(file: tuple[object, str])
     assert_passages_are_the_lines(content, passages)
     for passage in passages:
         estimate = prose if passage.kind in PROSE_KINDS else code
-        assert len(passage.text) <= WHOLE
+        assert len(passage.text) <= DOCUMENTS.whole
         assert len(passage.context) <= 200
-        assert estimate.count(passage.text) + estimate_tokens(passage.context) <= MAX_TOKENS + 2
+        assert estimate.count(passage.text) + estimate_tokens(passage.context) <= DOCUMENTS.tokens + 2
     assert [p.start_line for p in passages] == sorted(p.start_line for p in passages)
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from kiwi_rag.formats.documents import ParsedDocument, parse
 from kiwi_rag.formats.documents.cuts import LONG_LINE
-from kiwi_rag.formats.documents.json_nodes import read_json
-from kiwi_rag.formats.documents.nodes import DEPTH, Node, read_yaml
+from kiwi_rag.formats.documents.nodes import DEPTH, Node, read_json, read_yaml
 from tests.examples import examples
 
 WORDS = st.text(st.characters(blacklist_categories=("Cs",)), max_size=30)

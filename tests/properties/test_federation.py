@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kiwi_rag import ingest
+from kiwi_rag.chunking import split
 from kiwi_rag.model import EmbeddingRecord, Filters, SearchReply
-from kiwi_rag.passages import split
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.policy import policy_of

@@ -7,9 +7,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kiwi_rag.chunking import split
 from kiwi_rag.formats import parse
 from kiwi_rag.model import Item
-from kiwi_rag.passages import split
 from kiwi_rag.refs import ItemType
 
 LINES = st.one_of(

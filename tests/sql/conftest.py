@@ -1,4 +1,4 @@
-"""A registry of its own for every test, as a store and as a plain connection."""
+"""A registry of its own for every test or module, as a store and as a plain connection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.stores.postgres import RegistryVectorStore
-from tests.sql.databases import database, template
+from tests.sql.databases import database, module_url, template
+
+__all__ = ["module_url"]
 
 
 @pytest.fixture
@@ -24,6 +26,21 @@ def connection(url: str) -> Iterator[psycopg.Connection]:
     """A plain connection to it, each statement a transaction of its own."""
     with psycopg.connect(url, autocommit=True) as opened:
         yield opened
+
+
+@pytest.fixture
+def shared(module_url: str) -> Iterator[psycopg.Connection]:
+    """A plain connection to the module's registry, for tests that write nothing there."""
+    with psycopg.connect(module_url, autocommit=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+def rolled_back(module_url: str) -> Iterator[psycopg.Connection]:
+    """A connection to the module's registry in one transaction, which is undone after the test."""
+    with psycopg.connect(module_url) as opened:
+        yield opened
+        opened.rollback()
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
-"""Registries to test against: one server a test run, a migrated template, a clone of it for each test.
+"""Registries to test against: one server a test run, a migrated template, clones of it for tests or modules.
 
 The server is an embedded one of the run's own, or the one that ``KIWI_TEST_REGISTRY_URL`` names, as a superuser.
 There, databases get names that nobody else has and are dropped, and so are the roles that the run was first to make.
+A server of the run's own is made fast by `make_fast`: nothing on it outlives the run, so nothing need survive a crash.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -19,6 +21,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
+import pytest
 from psycopg import sql
 
 from kiwi_rag.registry import server
@@ -37,6 +40,17 @@ ROLES = (
     "service_role",
     "kiwi_owner",
 )
+_FAST = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "shared_buffers": "64MB",
+    "checkpoint_timeout": "1h",
+    "max_wal_size": "4GB",
+    "autovacuum": "off",
+}
 _numbers = itertools.count()
 _run = f"kiwi_test_{os.getpid()}_{secrets.token_hex(4)}"
 
@@ -51,12 +65,26 @@ def admin_url() -> str:
     directory = Path(tempfile.mkdtemp(prefix="kiwi-test-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     atexit.register(server.stop, directory)
-    return server.start(directory)
+    return make_fast(directory)
+
+
+def make_fast(directory: Path, port: int | None = None) -> str:
+    """Start a server for `directory` without the work that protects data from a crash; return its URL."""
+    with psycopg.connect(server.start(directory), autocommit=True) as connection:
+        for name, value in _FAST.items():
+            connection.execute(sql.SQL("alter system set {} = {}").format(sql.Identifier(name), sql.Literal(value)))
+    server.stop(directory)
+    return server.start(directory, port=port)
 
 
 def url_of(database: str) -> str:
     """Return the URL of another database on the server."""
     return urlunsplit(urlsplit(admin_url())._replace(path=f"/{database}"))
+
+
+def name_of(url: str) -> str:
+    """Return the name of the database at `url`, for a clone of it."""
+    return urlsplit(url).path.removeprefix("/")
 
 
 @cache
@@ -76,11 +104,36 @@ def template(audience: str = REGISTRY, signers: tuple[Signer, ...] = (ADA,)) -> 
 def database(like: str = "") -> Iterator[str]:
     """Yield the URL of a fresh database: a clone of `like`, or an empty one."""
     name = f"{_run}_{next(_numbers)}"
-    _admin("create database {} template {}", name, like or "template1")
+    _admin("create database {} template {} strategy file_copy", name, like or "template1")
     try:
         yield url_of(name)
     finally:
         _drop(name)
+
+
+@contextmanager
+def processor_limit(connection: psycopg.Connection, seconds: float) -> Iterator[None]:
+    """Fail when the connection's server process spends more processor time than that; time it waits does not count."""
+    begun = _processor_seconds(connection)
+    yield
+    assert _processor_seconds(connection) - begun < seconds
+
+
+def _processor_seconds(connection: psycopg.Connection) -> float:
+    """Read the time from /proc; where that does not know the process, the clock has to do."""
+    try:
+        told = Path(f"/proc/{connection.info.backend_pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return time.monotonic()
+    fields = told.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.fixture(scope="module")
+def module_url() -> Iterator[str]:
+    """The URL of one registry for all tests of a module: for tests whose writes no other of them can see."""
+    with database(like=template()) as fresh:
+        yield fresh
 
 
 def _drop(name: str) -> None:

@@ -21,6 +21,7 @@ class Proxy:
     cut_before: Cut = lambda number, sent, data: False  # the server never sees these bytes
     cut_after: Cut = lambda number, sent, data: False  # the server does, and its answer is lost
     delay: float = 0.0
+    answer_seconds: float = 0.2  # how long the server has for an answer that is to be lost
     silent: bool = False
     connections: int = 0
     tasks: set[asyncio.Task] = field(default_factory=set)
@@ -36,15 +37,20 @@ class Proxy:
         back = asyncio.create_task(self._answers(upstream[0], writer))
         self.tasks.add(back)
         try:
-            await self._requests(number, reader, upstream[1], back)
+            await self._requests(number, reader, upstream, back)
         finally:
             back.cancel()
             for side in (writer, upstream[1]):
                 side.transport.abort()
 
     async def _requests(
-        self, number: int, reader: asyncio.StreamReader, server: asyncio.StreamWriter, back: asyncio.Task
+        self,
+        number: int,
+        reader: asyncio.StreamReader,
+        upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        back: asyncio.Task,
     ) -> None:
+        answers, server = upstream
         sent = 0
         while data := await reader.read(65536):
             sent += len(data)
@@ -57,7 +63,9 @@ class Proxy:
             server.write(data)
             await server.drain()
             if lost:
-                await asyncio.sleep(0.2)  # time enough for the server to commit
+                await asyncio.wait([back])
+                with suppress(TimeoutError):  # of an unfinished message it says nothing
+                    await asyncio.wait_for(answers.read(1), self.answer_seconds)
                 return
 
     async def _answers(self, server: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:

@@ -23,7 +23,7 @@ from kiwi_rag.registry.supabase_api import SupabaseApi
 from kiwi_rag.signing import dsse, keys
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission
-from tests.sql.databases import ADA
+from tests.sql.databases import ADA, processor_limit
 from tests.sql.test_private_items import ANN, BEN, bind, index, log_in, publish
 
 
@@ -43,7 +43,7 @@ def test_nobody_blocks_a_revocation_with_a_lock(url: str, connection: psycopg.Co
     publish(connection, admission("acme/x"))
     with someone(url, "anon") as eve:
         eve.execute("select pg_advisory_lock(%s)", [number])
-        connection.execute("set statement_timeout = '2s'")
+        connection.execute("set statement_timeout = '60s'")
         assert value(connection, "select public.revoke_signer(%s)", ADA.key_id)
 
 
@@ -77,9 +77,10 @@ def test_a_transaction_that_began_before_a_window_ended_publishes_nothing_after(
 def test_the_time_of_arrival_is_not_when_the_transaction_began(url: str, connection: psycopg.Connection) -> None:
     with psycopg.connect(url) as old:
         old.execute("set role kiwi_publisher")
-        time.sleep(1)
+        time.sleep(0.2)
+        before = value(connection, "select clock_timestamp() - interval '1 ms'")
         answer = publish(old, admission("acme/x"))
-    assert datetime.now(UTC) - datetime.fromisoformat(answer["received_at"]) < timedelta(seconds=0.8)
+    assert datetime.fromisoformat(answer["received_at"]) > before
 
 
 def test_no_private_statement_is_confirmed_without_its_signature(connection: psycopg.Connection) -> None:
@@ -99,8 +100,8 @@ def test_an_oversized_payload_is_refused_before_it_is_read(connection: psycopg.C
         "payload": payload,
         "signatures": [{"keyid": "", "sig": ""}],
     }
-    connection.execute("set statement_timeout = '1s'")
-    assert value(connection, "select public.publish_item(%s)", Jsonb(envelope))["code"] == "KW001"
+    with processor_limit(connection, 1):
+        assert value(connection, "select public.publish_item(%s)", Jsonb(envelope))["code"] == "KW001"
 
 
 def test_no_row_estimate_tells_of_private_items(url: str, connection: psycopg.Connection) -> None:
@@ -183,7 +184,7 @@ async def test_an_api_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) ->
     store = RegistryVectorStore(SupabaseApi(f"http://127.0.0.1:{server.server_port}", "key"))
     try:
         with pytest.raises(RegistryError, match="over 20 rows"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await store.list(Filters())
     finally:
         await store.close()
@@ -227,8 +228,7 @@ def test_no_more_terms_are_counted_than_a_search_can_have(url: str) -> None:
 
 
 def test_a_search_that_asks_for_too_much_is_refused_at_once(url: str) -> None:
-    with someone(url, "anon") as eve:
-        eve.execute("set statement_timeout = '2s'")
+    with someone(url, "anon") as eve, processor_limit(eve, 2):
         for terms, depth in ((300_000, 100), (1, 1_000_000), (1, 0)):
             with pytest.raises(psycopg.DatabaseError) as error:
                 eve.execute(

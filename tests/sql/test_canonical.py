@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-import time
 
 import psycopg
 import pytest
@@ -18,6 +17,7 @@ from kiwi_rag.errors import MalformedEnvelope
 from kiwi_rag.model import Envelope
 from kiwi_rag.signing import dsse, statement
 from tests.conformance.items import KEY, admission
+from tests.sql.databases import processor_limit
 
 MANY = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 # U+0000 has a test of its own. Letters around the places where UTF-16 and code points sort differently come often.
@@ -68,43 +68,43 @@ def whole_beyond(value: object) -> bool:
 
 @MANY
 @given(OBJECTS)
-def test_the_canonical_form_is_rfc8785_s(connection: psycopg.Connection, value: dict[str, object]) -> None:
+def test_the_canonical_form_is_rfc8785_s(shared: psycopg.Connection, value: dict[str, object]) -> None:
     expected = rfc8785.dumps(value)
-    assert takes(connection, expected) != whole_beyond(value)
+    assert takes(shared, expected) != whole_beyond(value)
     if not whole_beyond(value):
-        row = connection.execute("select kiwi.canonical_json(%s)", [json.dumps(value, indent=1)]).fetchone()
+        row = shared.execute("select kiwi.canonical_json(%s)", [json.dumps(value, indent=1)]).fetchone()
         assert row[0].encode() == expected
 
 
 @MANY
 @given(st.integers(0, 2**64 - 1))
-def test_every_double_is_written_alike(connection: psycopg.Connection, bits: int) -> None:
+def test_every_double_is_written_alike(shared: psycopg.Connection, bits: int) -> None:
     number = struct.unpack("<d", bits.to_bytes(8, "little"))[0]
     if math.isfinite(number):
-        assert takes(connection, rfc8785.dumps(number)) != whole_beyond(number)
+        assert takes(shared, rfc8785.dumps(number)) != whole_beyond(number)
 
 
 @MANY
 @given(OBJECTS, st.data())
 def test_an_altered_byte_is_judged_alike(
-    connection: psycopg.Connection, value: dict[str, object], data: st.DataObject
+    shared: psycopg.Connection, value: dict[str, object], data: st.DataObject
 ) -> None:
     payload = bytearray(rfc8785.dumps(value))
     at = data.draw(st.integers(0, len(payload) - 1))
     payload[at : at + data.draw(st.integers(0, 1))] = data.draw(
         st.sampled_from([b"", b" ", b"0", b".0", b"e0", b"\\", b","])
     )
-    takes(connection, bytes(payload))
+    takes(shared, bytes(payload))
 
 
 @pytest.mark.parametrize("number", GOOD_NUMBERS)
-def test_numbers_in_their_one_form_are_taken(connection: psycopg.Connection, number: str) -> None:
-    assert takes(connection, number.encode())
+def test_numbers_in_their_one_form_are_taken(shared: psycopg.Connection, number: str) -> None:
+    assert takes(shared, number.encode())
 
 
 @pytest.mark.parametrize("number", OTHER_SPELLINGS)
-def test_other_spellings_of_numbers_are_refused(connection: psycopg.Connection, number: str) -> None:
-    assert not takes(connection, number.encode())
+def test_other_spellings_of_numbers_are_refused(shared: psycopg.Connection, number: str) -> None:
+    assert not takes(shared, number.encode())
 
 
 REAL = admission(
@@ -138,7 +138,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_variant_of_a_real_payload_is_refused_on_both_sides(connection: psycopg.Connection, name: str) -> None:
+def test_a_variant_of_a_real_payload_is_refused_on_both_sides(shared: psycopg.Connection, name: str) -> None:
     """Each is signed rightly, by an enrolled key: the form alone is wrong."""
     payload = VARIANTS[name]
     assert payload != REAL
@@ -146,19 +146,19 @@ def test_a_variant_of_a_real_payload_is_refused_on_both_sides(connection: psycop
     envelope = Envelope(dsse.PAYLOAD_TYPE, payload, ((KEY.key_id, signature),))
     with pytest.raises(MalformedEnvelope):
         statement.parse(payload)
-    answer = connection.execute("select public.publish_item(%s)", [Jsonb(dsse.encode(envelope))]).fetchone()
+    answer = shared.execute("select public.publish_item(%s)", [Jsonb(dsse.encode(envelope))]).fetchone()
     assert answer[0]["code"] == "KW001"
 
 
-def test_the_payload_that_is_varied_is_itself_taken(connection: psycopg.Connection) -> None:
-    assert takes(connection, REAL)
+def test_the_payload_that_is_varied_is_itself_taken(shared: psycopg.Connection) -> None:
+    assert takes(shared, REAL)
     assert statement.parse(REAL).metadata["n"] == 1
 
 
 @pytest.mark.parametrize("levels", [1, 63, 64, 65, 66])
-def test_nesting_ends_at_the_same_level(connection: psycopg.Connection, levels: int) -> None:
+def test_nesting_ends_at_the_same_level(shared: psycopg.Connection, levels: int) -> None:
     payload = b'{"a":' * (levels - 1) + b"[1]" + b"}" * (levels - 1)
-    assert takes(connection, payload) == (levels <= statement.MAX_NESTING)
+    assert takes(shared, payload) == (levels <= statement.MAX_NESTING)
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,7 @@ def test_nesting_ends_at_the_same_level(connection: psycopg.Connection, levels: 
     [{"content": '"\n\\\x01é' * 50_000}, {"x": [1] * 200_000}, {"x": [{"k": [0]}] * 60_000}],
     ids=["escapes", "numbers", "objects"],
 )
-def test_a_large_payload_takes_linear_time(connection: psycopg.Connection, value: dict[str, object]) -> None:
+def test_a_large_payload_takes_linear_time(shared: psycopg.Connection, value: dict[str, object]) -> None:
     payload = rfc8785.dumps(value)
-    begun = time.perf_counter()
-    assert connection.execute("select kiwi.is_canonical(%s)", [payload]).fetchone() == (True,)
-    assert time.perf_counter() - begun < 8
+    with processor_limit(shared, 8):
+        assert shared.execute("select kiwi.is_canonical(%s)", [payload]).fetchone() == (True,)

@@ -119,7 +119,7 @@ async def test_one_that_is_not_done_keeps_nobody_waiting_who_only_reads(
     await stores[0].upsert(document("a.md", 1))
     async with await psycopg.AsyncConnection.connect(url) as line:
         await line.execute(PUT, arguments(document("a.md", 2, after=1)))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert await stores[1].statistics(WORDS) == truth([document("a.md", 1)])
         await line.rollback()
     assert await stores[1].statistics(WORDS) == truth([document("a.md", 1)])

@@ -110,27 +110,27 @@ def fresh(seed: int, message: bytes = b"m") -> Case:
     return private.public_key().public_bytes_raw(), message, private.sign(message)
 
 
-def test_every_wycheproof_case(connection: psycopg.Connection) -> None:
+def test_every_wycheproof_case(shared: psycopg.Connection) -> None:
     cases = wycheproof_ed25519()
     assert len(cases) >= 150
-    verdicts = in_sql(connection, [(case.key, case.message, case.signature) for case in cases])
+    verdicts = in_sql(shared, [(case.key, case.message, case.signature) for case in cases])
     assert verdicts == [case.valid for case in cases]
 
 
-def test_the_1024_vectors_of_the_library_that_kiwi_signs_with(connection: psycopg.Connection) -> None:
+def test_the_1024_vectors_of_the_library_that_kiwi_signs_with(shared: psycopg.Connection) -> None:
     assert cryptography_vectors.__version__ == cryptography.__version__
     with cryptography_vectors.open_vector_file("asymmetric/Ed25519/sign.input", "r") as file:
         lines = [[bytes.fromhex(field) for field in line.split(":")[:4]] for line in file]
     good = [(key, message, signed[:64]) for _, key, message, signed in lines]
     assert len(good) == 1024
-    assert all(in_sql(connection, good))
+    assert all(in_sql(shared, good))
     flipped = [
         (k, m, s[: n % 64] + bytes([s[n % 64] ^ 1 << n % 8]) + s[n % 64 + 1 :]) for n, (k, m, s) in enumerate(good)
     ]
-    assert not any(in_sql(connection, flipped[::4]))
+    assert not any(in_sql(shared, flipped[::4]))
 
 
-def test_mutations_are_judged_alike(connection: psycopg.Connection) -> None:
+def test_mutations_are_judged_alike(shared: psycopg.Connection) -> None:
     draw = random.Random(3)
     cases = []
     for seed in range(200):
@@ -139,11 +139,11 @@ def test_mutations_are_judged_alike(connection: psycopg.Connection) -> None:
         for _ in range(draw.choice([0, 1, 1, 2])):
             material[draw.randrange(len(material))] ^= 1 << draw.randrange(8)
         cases.append((bytes(material[:32]), bytes(material[96:]), bytes(material[32:96])))
-    verdicts = agreed(connection, cases)
+    verdicts = agreed(shared, cases)
     assert 20 < sum(verdicts) < 120
 
 
-def test_points_of_small_order_and_odd_encodings_are_refused(connection: psycopg.Connection) -> None:
+def test_points_of_small_order_and_odd_encodings_are_refused(shared: psycopg.Connection) -> None:
     eight = order_eight()
     small = [encode(times(n, eight)) for n in range(8)]
     assert ORDER_8 in small
@@ -155,21 +155,21 @@ def test_points_of_small_order_and_odd_encodings_are_refused(connection: psycopg
     as_key = [(point, message, signature) for point in points]
     as_r = [(key, message, point + signature[32:]) for point in points]
     both = [(point, message, other + bytes(32)) for point in points for other in points[:4]]
-    assert not any(agreed(connection, as_key + as_r + both))
-    assert all(decode(connection, point) is None for point in points)
+    assert not any(agreed(shared, as_key + as_r + both))
+    assert all(decode(shared, point) is None for point in points)
 
 
 @pytest.mark.parametrize("surplus", [L, 2 * L, 8 * L, 15 * L])
-def test_s_has_one_form(connection: psycopg.Connection, surplus: int) -> None:
+def test_s_has_one_form(shared: psycopg.Connection, surplus: int) -> None:
     key, message, signature = fresh(2)
     s = int.from_bytes(signature[32:], "little") + surplus
     cases = [(key, message, signature), (key, message, signature[:32] + s.to_bytes(32, "little"))]
-    assert agreed(connection, cases) == [True, False]
+    assert agreed(shared, cases) == [True, False]
     for s in (L - 1, L, L + 1, 2**256 - 1):
-        assert agreed(connection, [(key, message, signature[:32] + s.to_bytes(32, "little"))]) == [False]
+        assert agreed(shared, [(key, message, signature[:32] + s.to_bytes(32, "little"))]) == [False]
 
 
-def test_a_component_of_small_order_is_not_multiplied_away(connection: psycopg.Connection) -> None:
+def test_a_component_of_small_order_is_not_multiplied_away(shared: psycopg.Connection) -> None:
     """With a cofactor all of these would verify: R and A differ from honest ones by a point of small order."""
     eight = order_eight()
     scalar, nonce = 0x1234567890ABCDEF << 180, 0xFEDCBA0987654321 << 170
@@ -183,41 +183,41 @@ def test_a_component_of_small_order_is_not_multiplied_away(connection: psycopg.C
             for n in range(3):
                 message = b"%d" % n
                 cases.append((encode(key), message, sign(scalar, key, nonce, commitment, message)))
-    verdicts = agreed(connection, cases)
+    verdicts = agreed(shared, cases)
     assert verdicts[:9] == [True] * 3 + [False] * 6
     assert True in verdicts[9:]
 
 
 @pytest.mark.parametrize("lengths", [(0, 64), (31, 64), (33, 64), (32, 0), (32, 31), (32, 63), (32, 65), (32, 100_000)])
-def test_a_wrong_length_is_false_and_no_exception(connection: psycopg.Connection, lengths: tuple[int, int]) -> None:
+def test_a_wrong_length_is_false_and_no_exception(shared: psycopg.Connection, lengths: tuple[int, int]) -> None:
     key, message, signature = fresh(3)
     case = (key * 2)[: lengths[0]], message, (signature * 2000)[: lengths[1]]
-    assert in_sql(connection, [case]) == [False]
+    assert in_sql(shared, [case]) == [False]
 
 
-def test_keys_off_the_curve_are_no_points(connection: psycopg.Connection) -> None:
+def test_keys_off_the_curve_are_no_points(shared: psycopg.Connection) -> None:
     key = fresh(4)[0]
-    point = decode(connection, key)
+    point = decode(shared, key)
     assert point is not None
     assert (encode(point), (-(point[0] ** 2) + point[1] ** 2 - 1 - D * point[0] ** 2 * point[1] ** 2) % P) == (key, 0)
     off = [n.to_bytes(32, "little") for n in range(2, 40)]
-    decoded = [decode(connection, encoded) for encoded in off]
+    decoded = [decode(shared, encoded) for encoded in off]
     assert {bool(d) for d in decoded} == {True, False}
     assert all(encode(point) == encoded for point, encoded in zip(decoded, off, strict=True) if point)
     refused = [(encoded, b"m", fresh(4)[2]) for point, encoded in zip(decoded, off, strict=True) if point is None]
-    assert not any(agreed(connection, refused))
+    assert not any(agreed(shared, refused))
 
 
 @pytest.mark.parametrize("kind", ["", dsse.PAYLOAD_TYPE, "ünï 🥝"])
 @pytest.mark.parametrize("payload", [b"", b"\x00\xff DSSEv1 ", b"x" * 1000])
-def test_the_encoding_that_is_signed_is_dsse_s(connection: psycopg.Connection, kind: str, payload: bytes) -> None:
-    assert connection.execute("select kiwi.dsse_pae(%s, %s)", [kind, payload]).fetchone() == (dsse.pae(kind, payload),)
+def test_the_encoding_that_is_signed_is_dsse_s(shared: psycopg.Connection, kind: str, payload: bytes) -> None:
+    assert shared.execute("select kiwi.dsse_pae(%s, %s)", [kind, payload]).fetchone() == (dsse.pae(kind, payload),)
 
 
 @pytest.mark.parametrize("name", ["ed25519_verify(bytea, bytea, bytea)", "dsse_pae(text, bytea)"])
-def test_what_a_check_stands_on_depends_on_its_arguments_alone(connection: psycopg.Connection, name: str) -> None:
+def test_what_a_check_stands_on_depends_on_its_arguments_alone(shared: psycopg.Connection, name: str) -> None:
     query = """
         select provolatile = 'i', proisstrict, proparallel = 's', proconfig @> array['search_path=pg_catalog, pg_temp']
         from pg_proc where oid = ('kiwi.' || %s)::regprocedure
     """
-    assert connection.execute(query, [name]).fetchone() == (True, True, True, True)
+    assert shared.execute(query, [name]).fetchone() == (True, True, True, True)

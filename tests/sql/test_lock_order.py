@@ -61,7 +61,7 @@ async def lines(url: str) -> AsyncIterator[list[psycopg.AsyncConnection]]:
 async def waiting(line: psycopg.AsyncConnection, others: int) -> None:
     """Return once that many connections of this database wait for a lock."""
     query = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await (await line.execute(query)).fetchone())[0] < others:
             await asyncio.sleep(0.02)
 

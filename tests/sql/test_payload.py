@@ -19,25 +19,25 @@ ORDERED = [
 ]  # fmt: skip
 
 
-def test_version_keys_sort_as_semver_does(connection: psycopg.Connection) -> None:
+def test_version_keys_sort_as_semver_does(shared: psycopg.Connection) -> None:
     assert sorted(ORDERED, key=semver.Version.parse) == ORDERED
     query = """select array_agg(v order by kiwi.version_key(v) collate "C") from unnest(%s::text[]) as v"""
-    assert connection.execute(query, [ORDERED[::-1]]).fetchone() == (ORDERED,)
+    assert shared.execute(query, [ORDERED[::-1]]).fetchone() == (ORDERED,)
 
 
 @pytest.mark.parametrize(
     "version", ["", "1", "1.0", "v1.0.0", "01.0.0", "1.0.0-", "1.0.0-01", "1.0.0 ", "1.0.0\n", "1.0.0-a..b"]
 )
-def test_what_is_not_semver_has_no_key(connection: psycopg.Connection, version: str) -> None:
+def test_what_is_not_semver_has_no_key(shared: psycopg.Connection, version: str) -> None:
     assert not semver.Version.is_valid(version)
-    assert connection.execute("select kiwi.version_key(%s)", [version]).fetchone() == (None,)
+    assert shared.execute("select kiwi.version_key(%s)", [version]).fetchone() == (None,)
 
 
-def test_patterns_cover_what_the_trust_policy_says(connection: psycopg.Connection) -> None:
+def test_patterns_cover_what_the_trust_policy_says(shared: psycopg.Connection) -> None:
     patterns = ["*", "acme/*", "acme/deploy", "*/deploy", "ac*", "acme/*/x", "acme_x/*"]
     ids = ["acme", "acme/deploy", "acme/deploy/x", "acme/a/b/x", "acme-x/y", "acme_x/y", "beta/deploy"]
     for pattern, item_id in itertools.product(patterns, ids):
-        got = connection.execute("select kiwi.matches_pattern(%s, %s)", [pattern, item_id]).fetchone()
+        got = shared.execute("select kiwi.matches_pattern(%s, %s)", [pattern, item_id]).fetchone()
         assert got == (matches(pattern, item_id),), (pattern, item_id)
 
 
@@ -60,17 +60,17 @@ def test_patterns_cover_what_the_trust_policy_says(connection: psycopg.Connectio
         "",
     ],
 )
-def test_times_are_read_alike(connection: psycopg.Connection, moment: str) -> None:
+def test_times_are_read_alike(shared: psycopg.Connection, moment: str) -> None:
     try:
         expected = statement.parse_time(moment)
     except MalformedEnvelope:
         expected = None
-    connection.execute("set timezone = 'Asia/Kathmandu'; set datestyle = 'SQL, DMY'")
+    shared.execute("set timezone = 'Asia/Kathmandu'; set datestyle = 'SQL, DMY'")
     query = "select extract(epoch from kiwi.parse_time(%s))::int8"
-    got = connection.execute(query, [moment]).fetchone()
+    got = shared.execute(query, [moment]).fetchone()
     assert got == (int(expected.timestamp()) if expected else None,)
 
 
 @pytest.mark.parametrize("item_id", ["acme/a_b", "acme/a-b", "x"])
-def test_ids_fold_alike(connection: psycopg.Connection, item_id: str) -> None:
-    assert connection.execute("select kiwi.fold_item_id(%s)", [item_id]).fetchone() == (fold_item_id(item_id),)
+def test_ids_fold_alike(shared: psycopg.Connection, item_id: str) -> None:
+    assert shared.execute("select kiwi.fold_item_id(%s)", [item_id]).fetchone() == (fold_item_id(item_id),)

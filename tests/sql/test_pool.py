@@ -16,8 +16,8 @@ OPEN = "select count(*) from pg_stat_activity where application_name = 'kiwi' an
 
 
 async def open_soon(connection: psycopg.Connection, wanted: int) -> int:
-    """How many connections of Kiwi's are open, once that is `wanted` or a second has passed."""
-    for _ in range(20):
+    """How many connections of Kiwi's are open, once that is `wanted` or half a minute has passed."""
+    for _ in range(600):
         if (found := connection.execute(OPEN).fetchone()[0]) == wanted:
             break
         await asyncio.sleep(0.05)
@@ -48,7 +48,7 @@ async def test_a_caller_that_is_cancelled_leaves_no_connection(
         if idle:
             async with connections.session():
                 pass
-        proxy.delay = 0.3
+        proxy.delay = 0.6
 
         async def use() -> None:
             async with connections.session():

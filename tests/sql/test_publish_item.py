@@ -82,9 +82,9 @@ async def test_the_columns_are_what_was_signed(store: RegistryVectorStore, conne
     ],
 )
 def test_a_malformed_envelope_is_refused(
-    connection: psycopg.Connection, mangle: Callable[[dict[str, Any]], Any], code: str
+    rolled_back: psycopg.Connection, mangle: Callable[[dict[str, Any]], Any], code: str
 ) -> None:
-    assert refused(connection, mangle(envelope())) == code
+    assert refused(rolled_back, mangle(envelope())) == code
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,14 @@ def test_a_malformed_envelope_is_refused(
         ({"item_type": "poem"}, "KW001"),
     ],
 )
-def test_a_bad_statement_is_refused(connection: psycopg.Connection, changes: dict[str, Any], code: str) -> None:
-    assert refused(connection, envelope(**changes)) == code
+def test_a_bad_statement_is_refused(rolled_back: psycopg.Connection, changes: dict[str, Any], code: str) -> None:
+    assert refused(rolled_back, envelope(**changes)) == code
 
 
-def test_duplicate_keys_are_refused(connection: psycopg.Connection) -> None:
+def test_duplicate_keys_are_refused(rolled_back: psycopg.Connection) -> None:
     good = envelope()
     payload = base64.b64decode(good["payload"]).replace(b'"version":', b'"version":"9.9.9","version":')
-    assert refused(connection, good | {"payload": base64.b64encode(payload).decode()}) == "KW001"
+    assert refused(rolled_back, good | {"payload": base64.b64encode(payload).decode()}) == "KW001"
 
 
 async def test_a_version_never_changes_and_never_falls(store: RegistryVectorStore) -> None:

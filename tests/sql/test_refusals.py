@@ -13,8 +13,9 @@ from kiwi_rag.registry import administration, indexing
 from kiwi_rag.registry.calls import Caller
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission, records
-from tests.sql.databases import ADA
+from tests.sql.databases import ADA, module_url
 
+url = module_url  # what is refused changes nothing, and what is published is the same each time
 Call = Callable[[Caller], Awaitable[object]]
 X = ItemRef(ItemType.DIRECTIVE, "acme/x")
 ADMINS: dict[str, Call] = {

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+import pytest_asyncio
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from kiwi_rag.registry import rows
 from kiwi_rag.registry.driver_errors import translate
+from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import dsse
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, admission, records, unit_vector
@@ -61,14 +63,17 @@ def become(connection: psycopg.Connection, role: str) -> None:
     connection.execute(sql.SQL("set session authorization {}").format(sql.Identifier(role)))
 
 
-@pytest.fixture
-async def filled(store: RegistryVectorStore) -> None:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
+async def filled(module_url: str) -> None:
+    """Put one item with its passage into the module's registry."""
+    store = RegistryVectorStore(Connections(module_url))
     await store.upsert(records(ONE, ["zebra"]))
+    await store.close()
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_no_role_writes_a_table(filled: None, connection: psycopg.Connection, role: str) -> None:
-    become(connection, role)
+def test_no_role_writes_a_table(shared: psycopg.Connection, role: str) -> None:
+    become(shared, role)
     for table, column in A_COLUMN.items():
         names = {"table": sql.Identifier("kiwi", table), "column": sql.Identifier(column)}
         for statement in (
@@ -79,62 +84,60 @@ async def test_no_role_writes_a_table(filled: None, connection: psycopg.Connecti
             "copy {table} from stdin",
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                connection.execute(sql.SQL(statement).format(**names))
+                shared.execute(sql.SQL(statement).format(**names))
 
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("name", CALLS)
-async def test_each_function_has_its_callers(
-    filled: None, connection: psycopg.Connection, role: str, name: str
-) -> None:
+def test_each_function_has_its_callers(rolled_back: psycopg.Connection, role: str, name: str) -> None:
     (call, arguments), allowed = CALLS[name]
-    become(connection, role)
+    become(rolled_back, role)
     if role in allowed:
-        connection.execute(call, arguments)
+        rolled_back.execute(call, arguments)
         return
     with pytest.raises(psycopg.errors.InsufficientPrivilege) as error:
-        connection.execute(call, arguments)
+        rolled_back.execute(call, arguments)
     told = translate(error.value)
     assert told.code == "registry-refused"
     assert "kiwi_publisher" in told.hint
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_nobody_logs_in_as_a_role_or_becomes_the_owner(connection: psycopg.Connection, role: str) -> None:
+def test_nobody_logs_in_as_a_role_or_becomes_the_owner(shared: psycopg.Connection, role: str) -> None:
     query = "select rolcanlogin, rolsuper, rolbypassrls from pg_roles where rolname = 'kiwi_owner'"
-    assert connection.execute(query).fetchone() == (False, False, False)
-    become(connection, role)
+    assert shared.execute(query).fetchone() == (False, False, False)
+    become(shared, role)
     for statement in (
         "set role kiwi_owner",
         "set role kiwi_indexer" if role != "kiwi_indexer" else "set role kiwi_admin",
     ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            connection.execute(statement)  # type: ignore[call-overload]
+            shared.execute(statement)  # type: ignore[call-overload]
 
 
-def test_every_function_has_a_fixed_search_path(connection: psycopg.Connection) -> None:
+def test_every_function_has_a_fixed_search_path(shared: psycopg.Connection) -> None:
     """Not the empty one: with that Postgres looks for types in pg_temp first (see test_shadowing)."""
     loose = """
         select oid::regprocedure::text from pg_proc
         where pronamespace in ('kiwi'::regnamespace, 'public'::regnamespace) and proowner = 'kiwi_owner'::regrole
             and not coalesce(proconfig, '{}') @> array['search_path=pg_catalog, pg_temp']
     """
-    assert connection.execute(loose).fetchall() == []
+    assert shared.execute(loose).fetchall() == []
     definers = "select count(*) from pg_proc where pronamespace = 'public'::regnamespace and prosecdef"
-    assert connection.execute(definers).fetchone() == (0,)
+    assert shared.execute(definers).fetchone() == (0,)
 
 
-def test_everything_belongs_to_the_owner_nobody_can_be(connection: psycopg.Connection) -> None:
+def test_everything_belongs_to_the_owner_nobody_can_be(shared: psycopg.Connection) -> None:
     others = """
         select relname from pg_class
         where relnamespace = 'kiwi'::regnamespace and relowner <> 'kiwi_owner'::regrole
         union all
         select proname from pg_proc where pronamespace = 'kiwi'::regnamespace and proowner <> 'kiwi_owner'::regrole
     """
-    assert connection.execute(others).fetchall() == []
+    assert shared.execute(others).fetchall() == []
     open_tables = """
         select relname from pg_class
         where relnamespace = 'kiwi'::regnamespace and relkind = 'r' and not relrowsecurity
             and relname <> 'alembic_version'
     """
-    assert connection.execute(open_tables).fetchall() == []
+    assert shared.execute(open_tables).fetchall() == []

@@ -17,6 +17,7 @@ import pytest
 
 from kiwi_rag.errors import RegistryUnreachable
 from kiwi_rag.registry import server
+from kiwi_rag.registry.postgres_binaries import run
 
 USER = """
 import sys, time
@@ -37,13 +38,29 @@ def directory() -> Iterator[Path]:
         server.stop(Path(folder) / "registry")
 
 
+@pytest.fixture(scope="module")
+def stopped() -> Iterator[Path]:
+    """A registry folder whose server was started once and stopped."""
+    with tempfile.TemporaryDirectory(prefix="kiwi-", ignore_cleanup_errors=True) as folder:
+        server.start(Path(folder) / "registry")
+        server.stop(Path(folder) / "registry")
+        yield Path(folder) / "registry"
+
+
+@pytest.fixture
+def made(directory: Path, stopped: Path) -> Path:
+    """A copy of it, for tests that are not about the first start."""
+    run(["cp", "-a", stopped, directory], as_user=None)
+    return directory
+
+
 def use(directory: Path) -> subprocess.Popen[str]:
     """Start a process that uses the registry until its stdin closes."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([sys.executable, "-c", USER, str(directory)], **pipes)
 
 
-def until(condition, seconds: float = 10) -> bool:
+def until(condition, seconds: float = 60) -> bool:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -61,31 +78,31 @@ def test_processes_that_start_at_once_share_one_server(directory: Path) -> None:
     assert until(lambda: not server.server_state(directory).running)
 
 
-def test_a_killed_user_does_not_keep_it_alive(directory: Path) -> None:
-    killed, other = use(directory), use(directory)
+def test_a_killed_user_does_not_keep_it_alive(made: Path) -> None:
+    killed, other = use(made), use(made)
     assert killed.stdout.readline() == other.stdout.readline() == "1\n"
     killed.kill()
     killed.communicate()
     other.communicate()
-    assert until(lambda: not server.server_state(directory).running)
+    assert until(lambda: not server.server_state(made).running)
 
 
-def test_kept_it_outlives_its_users_until_stopped(directory: Path) -> None:
-    url = server.start(directory, keep=True)
-    server.release(directory)
-    state = server.server_state(directory)
+def test_kept_it_outlives_its_users_until_stopped(made: Path) -> None:
+    url = server.start(made, keep=True)
+    server.release(made)
+    state = server.server_state(made)
     assert (state.running, state.kept, state.uri) == (True, True, url)
-    assert server.stop(directory)
-    assert not server.stop(directory)
-    assert not server.server_state(directory).running
+    assert server.stop(made)
+    assert not server.stop(made)
+    assert not server.server_state(made).running
 
 
-def test_data_survive_a_killed_server(directory: Path) -> None:
-    with psycopg.connect(server.start(directory), autocommit=True) as connection:
+def test_data_survive_a_killed_server(made: Path) -> None:
+    with psycopg.connect(server.start(made), autocommit=True) as connection:
         connection.execute("create table t as select 42 as answer")
-    os.kill(server.server_state(directory).pid, signal.SIGKILL)
-    assert until(lambda: not server.server_state(directory).running)
-    with psycopg.connect(server.start(directory)) as connection:
+    os.kill(server.server_state(made).pid, signal.SIGKILL)
+    assert until(lambda: not server.server_state(made).running)
+    with psycopg.connect(server.start(made)) as connection:
         assert connection.execute("select answer from t").fetchone() == (42,)
 
 
@@ -121,13 +138,13 @@ def test_a_folder_that_cannot_be_one(directory: Path) -> None:
     assert not server.server_state(directory / "nowhere").running
 
 
-def test_a_server_that_does_not_start_says_why(directory: Path) -> None:
-    server.start(directory)
-    server.stop(directory)
-    (directory / "data" / "postgresql.conf").write_text("no_such_setting = 1\n")
+def test_a_server_that_does_not_start_says_why(made: Path) -> None:
+    server.start(made)
+    server.stop(made)
+    (made / "data" / "postgresql.conf").write_text("no_such_setting = 1\n")
     with pytest.raises(RegistryUnreachable, match="did not start") as error:
-        server.start(directory)
-    assert str(directory) in error.value.hint
+        server.start(made)
+    assert str(made) in error.value.hint
 
 
 def free_port() -> int:
@@ -136,61 +153,61 @@ def free_port() -> int:
         return held.getsockname()[1]
 
 
-def test_a_port_asks_for_the_password_and_the_socket_does_not(directory: Path) -> None:
+def test_a_port_asks_for_the_password_and_the_socket_does_not(made: Path) -> None:
     port = free_port()
-    uri = server.start(directory, port=port)
-    state = server.server_state(directory)
+    uri = server.start(made, port=port)
+    state = server.server_state(made)
     assert state.port == port
     for reachable in (uri, state.tcp_uri):
         with psycopg.connect(reachable) as connection:
             assert connection.execute("select 1").fetchone() == (1,)
-    assert (directory / "pgpass").stat().st_mode & 0o777 == 0o600
-    assert server.password(directory) not in state.tcp_uri
+    assert (made / "pgpass").stat().st_mode & 0o777 == 0o600
+    assert server.password(made) not in state.tcp_uri
     for wrong in ("", ":guess"):
         with pytest.raises(psycopg.OperationalError, match="password"):
             psycopg.connect(f"postgresql://postgres{wrong}@127.0.0.1:{port}/postgres?passfile=/dev/null")
 
 
-def test_a_port_asked_for_later_or_another_is_an_error(directory: Path) -> None:
-    server.start(directory)
+def test_a_port_asked_for_later_or_another_is_an_error(made: Path) -> None:
+    server.start(made)
     with pytest.raises(RegistryUnreachable, match="without a port") as refused:
-        server.start(directory, port=free_port())
+        server.start(made, port=free_port())
     assert "registry stop" in refused.value.hint
-    server.stop(directory)
+    server.stop(made)
     first, second = free_port(), free_port()
-    server.start(directory, port=first)
-    assert server.start(directory) == server.start(directory, port=first)
+    server.start(made, port=first)
+    assert server.start(made) == server.start(made, port=first)
     with pytest.raises(RegistryUnreachable, match=f"on port {first}"):
-        server.start(directory, port=second)
+        server.start(made, port=second)
 
 
-def test_the_port_stays_shut_unless_asked_for_and_the_password_stays(directory: Path) -> None:
+def test_the_port_stays_shut_unless_asked_for_and_the_password_stays(made: Path) -> None:
     port = free_port()
-    server.start(directory, port=port)
-    password = server.password(directory)
-    server.stop(directory)
-    server.start(directory)
-    assert server.server_state(directory).tcp_uri == ""
+    server.start(made, port=port)
+    password = server.password(made)
+    server.stop(made)
+    server.start(made)
+    assert server.server_state(made).tcp_uri == ""
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres")
-    server.stop(directory)
-    server.start(directory, port=port)
-    assert server.password(directory) == password
+    server.stop(made)
+    server.start(made, port=port)
+    assert server.password(made) == password
     psycopg.connect(f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres").close()
 
 
-def test_a_cluster_of_an_earlier_kiwi_asks_for_the_password_too(directory: Path) -> None:
+def test_a_cluster_of_an_earlier_kiwi_asks_for_the_password_too(made: Path) -> None:
     """Its own rules let everybody on the machine in over a port."""
-    server.start(directory)
-    server.stop(directory)
-    (directory / "data/pg_hba.conf").write_text("local all all trust\nhost all all 127.0.0.1/32 trust\n")
+    server.start(made)
+    server.stop(made)
+    (made / "data/pg_hba.conf").write_text("local all all trust\nhost all all 127.0.0.1/32 trust\n")
     port = free_port()
-    server.start(directory, port=port)
+    server.start(made, port=port)
     with pytest.raises(psycopg.OperationalError, match="password"):
         psycopg.connect(f"postgresql://postgres@127.0.0.1:{port}/postgres?passfile=/dev/null")
 
 
-def test_without_a_port_there_is_no_password_to_tell(directory: Path) -> None:
-    server.start(directory)
+def test_without_a_port_there_is_no_password_to_tell(made: Path) -> None:
+    server.start(made)
     with pytest.raises(RegistryUnreachable, match="no port"):
-        server.password(directory)
+        server.password(made)

@@ -84,11 +84,11 @@ def test_a_forged_signature_breaks_the_check(connection: psycopg.Connection, gua
         assert broken(connection, row) == ("23514", "item_versions_signature")
 
 
-def test_a_key_that_comes_with_the_row_does_not_count(connection: psycopg.Connection) -> None:
+def test_a_key_that_comes_with_the_row_does_not_count(shared: psycopg.Connection) -> None:
     eve = keys.generate("eve")
     forged = admission("acme/deploy", key=eve).envelope
-    assert broken(connection, row_of(forged, public_key=eve.public_key)) == ("23514", "item_versions_signature")
-    assert broken(connection, row_of(forged, public_key=None)) == ("23514", "item_versions_signature")
+    assert broken(shared, row_of(forged, public_key=eve.public_key)) == ("23514", "item_versions_signature")
+    assert broken(shared, row_of(forged, public_key=None)) == ("23514", "item_versions_signature")
 
 
 def test_without_the_trigger_the_key_is_still_the_signer_s(unguarded: psycopg.Connection) -> None:
@@ -106,13 +106,13 @@ def test_without_the_trigger_the_payload_must_still_be_canonical(unguarded: psyc
     assert broken(unguarded, row_of(spaced)) == ("23514", "item_versions_canonical")
 
 
-def test_publishing_a_forgery_says_which_and_what_to_do(connection: psycopg.Connection) -> None:
+def test_publishing_a_forgery_says_which_and_what_to_do(shared: psycopg.Connection) -> None:
     good = dsse.encode(admission("acme/deploy").envelope)
     signature = flipped(base64.b64decode(good["signatures"][0]["sig"]))
     good["signatures"][0]["sig"] = base64.b64encode(signature).decode()
-    answer = published(connection, good)
+    answer = published(shared, good)
     assert (answer["code"], answer["hint"]) == ("KW015", "sign the item again: kiwi sign PATH")
-    assert connection.execute("select count(*) from kiwi.item_versions").fetchone() == (0,)
+    assert shared.execute("select count(*) from kiwi.item_versions").fetchone() == (0,)
 
 
 def test_of_several_signatures_an_active_key_s_counts(connection: psycopg.Connection) -> None:
@@ -165,20 +165,20 @@ def test_an_old_snapshot_does_not_get_past_the_version_rule(
         "ÄAAA",
     ],
 )
-def test_base64_is_read_alike(connection: psycopg.Connection, text: str) -> None:
+def test_base64_is_read_alike(shared: psycopg.Connection, text: str) -> None:
     query = "select kiwi.decode_base64(%s)"
     try:
         expected = dsse.from_base64(text, "it")
     except MalformedEnvelope:
         with pytest.raises(psycopg.Error) as error:
-            connection.execute(query, [text])
+            shared.execute(query, [text])
         assert error.value.sqlstate == "KW001"
     else:
-        assert connection.execute(query, [text]).fetchone() == (expected,)
+        assert shared.execute(query, [text]).fetchone() == (expected,)
 
 
 @pytest.mark.parametrize("where", ["payload", "signature", "field"])
-def test_an_envelope_is_read_as_strictly_as_in_python(connection: psycopg.Connection, where: str) -> None:
+def test_an_envelope_is_read_as_strictly_as_in_python(shared: psycopg.Connection, where: str) -> None:
     document = dsse.encode(admission("acme/deploy").envelope)
     if where == "payload":
         document["payload"] = document["payload"][:4] + "\n" + document["payload"][4:]
@@ -188,7 +188,7 @@ def test_an_envelope_is_read_as_strictly_as_in_python(connection: psycopg.Connec
         )
     with pytest.raises(MalformedEnvelope, match=r"signature|base64"):
         dsse.decode(document)
-    assert published(connection, document)["code"] == "KW001"
+    assert published(shared, document)["code"] == "KW001"
 
 
 @pytest.mark.parametrize(
@@ -202,9 +202,9 @@ def test_an_envelope_is_read_as_strictly_as_in_python(connection: psycopg.Connec
     ],
     ids=["order 4", "identity", "not canonical", "off the curve", "all ones"],
 )
-def test_a_weak_key_is_not_enrolled(connection: psycopg.Connection, key: bytes) -> None:
+def test_a_weak_key_is_not_enrolled(shared: psycopg.Connection, key: bytes) -> None:
     with pytest.raises(psycopg.Error) as error:
-        connection.execute("select public.enrol_signer(%s, 'eve', '{*}')", [key.hex()])
+        shared.execute("select public.enrol_signer(%s, 'eve', '{*}')", [key.hex()])
     assert error.value.sqlstate == "KW013"
     assert error.value.diag.message_hint
 

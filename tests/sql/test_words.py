@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import psycopg
@@ -39,7 +40,7 @@ class Shelf:
     frequencies: dict[int, Counter[str]]
     allowed: dict[str, set[int]]
 
-    @property
+    @cached_property
     def statistics(self) -> CollectionStatistics:
         frequency = Counter(term for held in self.frequencies.values() for term in held)
         return CollectionStatistics(

@@ -12,7 +12,8 @@ import psycopg
 import pytest
 
 from kiwi_rag.registry import server
-from tests.sql.databases import database, template
+from kiwi_rag.registry.migrate import migrate
+from tests.sql.databases import database, make_fast, template
 from tests.supabase.cli import HOSTED, Cluster, Supabase
 from tests.supabase.postgrest import PostgRest, project
 
@@ -60,8 +61,22 @@ def _listening() -> Iterator[Cluster]:
         with socket.socket() as held:
             held.bind(("127.0.0.1", 0))
             port = held.getsockname()[1]
-        yield Cluster(Path(folder), server.start(Path(folder), port=port), port)
+        yield Cluster(Path(folder), make_fast(Path(folder), port), port)
         server.stop(Path(folder))
+
+
+@pytest.fixture(scope="session")
+def pushed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a hosted project onto which the CLI has pushed."""
+    Supabase(tmp_path_factory.mktemp("push")).push(cluster.database("pushed"))
+    return "pushed"
+
+
+@pytest.fixture(scope="session")
+def migrated(cluster: Cluster) -> str:
+    """The name of a hosted project that Kiwi has migrated."""
+    migrate(cluster.database("migrated"))
+    return "migrated"
 
 
 @pytest.fixture

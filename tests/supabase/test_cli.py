@@ -22,28 +22,25 @@ def test_a_push_onto_an_empty_postgres_gives_the_schema_that_alembic_gives(
     assert supabase.advisors(pushed) == []
 
 
-def test_a_hosted_projects_operator_who_is_no_superuser_can_do_either(cluster: Cluster, supabase: Supabase) -> None:
-    pushed, migrated = cluster.database("pushed"), cluster.database("migrated")
-    supabase.push(pushed)
-    migrate(migrated)
-    assert cluster.schema("pushed") == cluster.schema("migrated")
-    assert supabase.advisors(pushed) == []
-    assert supabase.advisors(migrated) == []
+def test_a_hosted_projects_operator_who_is_no_superuser_can_do_either(
+    cluster: Cluster, supabase: Supabase, pushed: str, migrated: str
+) -> None:
+    assert cluster.schema(pushed) == cluster.schema(migrated)
+    for name in (pushed, migrated):
+        assert supabase.advisors(cluster.url(name, "operator", "operator")) == []
 
 
-def test_kiwi_takes_a_pushed_registry_for_what_it_is(cluster: Cluster, supabase: Supabase) -> None:
-    url = cluster.database("recognised")
-    assert not is_current(url)
-    supabase.push(url)
+def test_kiwi_takes_a_pushed_registry_for_what_it_is(cluster: Cluster, supabase: Supabase, pushed: str) -> None:
+    assert not is_current(cluster.database("not_pushed"))
+    url = cluster.clone("recognised", pushed)
     assert is_current(url)
     assert not bring_up_to_date(url)
     assert "up to date" in supabase.push(url)
 
 
-def test_the_advisors_would_find_something(cluster: Cluster, supabase: Supabase) -> None:
+def test_the_advisors_would_find_something(cluster: Cluster, supabase: Supabase, pushed: str) -> None:
     """That they found nothing above means something."""
-    url = cluster.database("advised")
-    supabase.push(url)
+    url = cluster.clone("advised", pushed)
     with psycopg.connect(url) as connection:
         connection.execute("create table public.open_to_all (a int); grant all on public.open_to_all to anon")
         connection.execute("create view public.leak as select * from kiwi.settings")
@@ -82,9 +79,8 @@ def test_the_seed_names_a_local_registry_and_enrols_nobody(cluster: Cluster, sup
         assert connection.execute("select count(*) from kiwi.signers").fetchone() == (0,)
 
 
-def test_the_operators_sql_editor_administers(cluster: Cluster, supabase: Supabase) -> None:
-    url = cluster.database("administered")
-    supabase.push(url)
+def test_the_operators_sql_editor_administers(cluster: Cluster, pushed: str) -> None:
+    url = cluster.clone("administered", pushed)
     with psycopg.connect(url, autocommit=True) as editor:
         editor.execute("select set_audience('acme')")
         row = editor.execute("select enrol_signer(%s, 'ada@acme', '{acme/*}')", [KEY.public_key.hex()]).fetchone()

@@ -79,9 +79,8 @@ def test_a_further_file_holds_the_new_revisions_alone(copy: Path) -> None:
     assert "create or replace function kiwi.publish_item" in text
 
 
-def test_a_project_at_the_last_release_takes_the_next(cluster: Cluster, supabase: Supabase) -> None:
-    url = cluster.database("upgraded")
-    supabase.push(url)
+def test_a_project_at_the_last_release_takes_the_next(cluster: Cluster, supabase: Supabase, pushed: str) -> None:
+    url = cluster.clone("upgraded", pushed)
     before = cluster.schema("upgraded")
     generator(supabase.folder).release()
     (file,) = migrations(supabase.folder)

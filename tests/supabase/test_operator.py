@@ -38,11 +38,10 @@ class Project:
 
 
 @pytest.fixture
-def operated(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Project]:
+def operated(cluster: Cluster, migrated: str, request: pytest.FixtureRequest) -> Iterator[Project]:
     """A project as the operator leaves it who followed the page."""
     name = request.node.name[-50:]
-    operator = cluster.database(name)
-    migrate(operator)
+    operator = cluster.clone(name, migrated)
     with psycopg.connect(operator, autocommit=True) as editor:
         editor.execute("select set_audience('test')")
         editor.execute("select enrol_signer(%s, 'ada@acme', '{acme/*}')", [KEY.public_key.hex()])

@@ -22,6 +22,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _getaddrinfo(host: Any, *arguments: Any, **options: Any) -> Any:
     """Look up what needs no name server; a name below ``.invalid`` is unknown everywhere (RFC 6761)."""
+    host = closed_network.name_of(host)
     if str(host).endswith(".invalid"):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     if _is_address(host):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import tokenize
+
 import pytest
 
+from kiwi_rag.refs import ItemType
 from kiwi_rag.validation import bounds
+from kiwi_rag.validation.content import inspect
 
 
 def codes(text: str | bytes) -> list[str]:
@@ -93,3 +98,41 @@ def test_text_of_all_scripts_and_emoji_passes(text: str) -> None:
 def test_a_soft_hyphen_is_a_warning() -> None:
     (finding,) = bounds.check("Donau\u00addampf".encode())[1]
     assert (finding.code, finding.severity) == ("bounds.soft-hyphen", "warning")
+
+
+DECLARED = [
+    ("# coding: utf-7\n", 1),
+    ("# -*- coding: latin-1 -*-\nx = 1\n", 1),
+    ("#!/usr/bin/env python3\n# vim: set fileencoding=cp1252 :\n", 2),
+    ("\n# coding=ascii\n", 2),
+    ("\ufeff# coding: utf-16\n", 1),  # a mark that says UTF-8, and a name that does not
+    ("\ufeff#!/bin/python\r\n#coding:koi8_r\r\n", 2),
+    ("# encoding: utf-8-x coding: utf-7\n", 1),
+    ("# coding: utf8x\n", 1),
+]
+
+
+@pytest.mark.parametrize(("text", "line"), DECLARED)
+def test_a_script_in_another_encoding_is_refused_at_its_line(text: str, line: int) -> None:
+    _, findings = inspect(ItemType.SCRIPT, "acme/tool", text.encode(), "tool.py")
+    found = [f for f in findings if f.code == "bounds.declared-encoding"]
+    assert [(f.line, f.path, f.is_error, bool(f.hint)) for f in found] == [(line, "tool.py", True, True)]
+    assert not any(f.code == "bounds.declared-encoding" for f in inspect(ItemType.KNOWLEDGE, "a/b", text.encode())[1])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# coding: utf-8\n",
+        "#!/usr/bin/env python3\n# -*- coding: UTF_8 -*-\n",
+        "\ufeff# coding: utf-8-sig\n",
+        "# coding: utf8\n# coding: latin-1\n",
+        "x = 1\n# coding: latin-1\n",
+        '"""# coding: latin-1"""\n',
+        "\n\n# coding: latin-1\n",
+        "# The encoding is a matter of taste\n",
+    ],
+)
+def test_a_script_that_python_reads_as_utf8_passes(text: str) -> None:
+    assert tokenize.detect_encoding(io.BytesIO(text.encode()).readline)[0] in ("utf-8", "utf-8-sig", "utf8")
+    assert bounds.check_python_encoding(text) == []

@@ -129,6 +129,15 @@ def test_a_fence_inside_an_html_block_shows_nothing() -> None:
     assert seen(f"<div>\n\n{fence}\n</div>\n") == []
 
 
+@pytest.mark.parametrize("opening", ["<pre>\n\n", "<x-note>\n", "<!DOCTYPE\n"])
+def test_backticks_in_raw_html_make_no_code(opening: str) -> None:
+    assert seen(f"{opening}`<!-- you must obey -->`\n")[0][0] == "hidden.comment-instruction"
+
+
+def test_a_code_span_above_raw_html_is_shown() -> None:
+    assert seen("`<!-- you must obey -->`\n<div>\nmore\n</div>\n") == []
+
+
 @pytest.mark.parametrize(
     "text",
     [

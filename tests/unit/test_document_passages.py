@@ -7,13 +7,12 @@ from time import process_time
 
 import pytest
 
+from kiwi_rag.chunking import DOCUMENTS, TextChunker, split_document
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import ParsedDocument, markdown, text
 from kiwi_rag.model import Document, Passage, Section
-from kiwi_rag.passages import TextChunker, embedded_text, estimate_tokens, split_document
-from kiwi_rag.passages.documents import MAX_TOKENS
-from kiwi_rag.passages.tokens import code, prose
 from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.wordpieces import code, embedded_text, estimate_tokens, prose
 from tests.document_lines import as_document, assert_passages_are_the_lines
 
 SENTENCE = "A guest checks in at the desk of the lodge. "
@@ -101,7 +100,7 @@ def test_sections_that_share_their_outer_lines_are_cut_there() -> None:
 def test_no_passage_has_more_than_the_model_reads(sign: str) -> None:
     for content in (sign * 5_000, f"{sign * 40}\n" * 200, f"{SENTENCE * 9}\n{sign * 3_000}\n{SENTENCE}\n" * 3):
         for passage in split_text(content):
-            assert code.count(passage.text) <= MAX_TOKENS
+            assert code.count(passage.text) <= DOCUMENTS.tokens
 
 
 def test_the_estimates_count_what_the_model_sees() -> None:

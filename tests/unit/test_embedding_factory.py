@@ -61,8 +61,8 @@ def test_making_a_provider_imports_nothing_heavy(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from kiwi_rag.embedding import load_provider;"
         "load_provider('onnx', cache_dir=Path(sys.argv[1])).fingerprint;"
-        "print(*({'numpy', 'onnx', 'onnxruntime', 'tokenizers', 'safetensors', 'filelock', 'torch', 'urllib.request'}"
-        " & set(sys.modules)))"
+        "print(*({'numpy', 'onnx', 'onnxruntime', 'tokenizers', 'safetensors', 'filelock', 'torch', 'urllib.request',"
+        " 'httpx'} & set(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == ""

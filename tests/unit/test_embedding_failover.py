@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
+import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from kiwi_rag.embedding import CachedEmbeddingProvider, FailoverEmbeddingProvider, ServerOptions, load_provider
-from kiwi_rag.embedding.breaker import Breaker
 from kiwi_rag.embedding.endpoint import Endpoint
-from kiwi_rag.embedding.fallbacks import Fallback, parse_fallbacks
+from kiwi_rag.embedding.factory import ModelServer, parse_fallbacks
+from kiwi_rag.embedding.failover import PROBE
 from kiwi_rag.embedding.ollama import OllamaEmbeddingProvider
 from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
-from kiwi_rag.embedding.probe import TEXT, TRUSTED_SECONDS, ProbeMemory
-from kiwi_rag.embedding.remote import RemoteEmbeddingProvider
+from kiwi_rag.embedding.remote import Breaker, RemoteEmbeddingProvider
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused, UsageError
 from tests.embedding_server import EmbeddingServer, Failure
 from tests.unit.test_embedding_remote import digests
@@ -55,12 +54,14 @@ def ollama(url: str, **changes: Any) -> OllamaEmbeddingProvider:
     return OllamaEmbeddingProvider(Endpoint(url, **{"backoff": 0.01, **changes}), "m:latest", 8)
 
 
-def listed(folder: Path, *servers: RemoteEmbeddingProvider, identity: str = "") -> FailoverEmbeddingProvider:
-    return FailoverEmbeddingProvider(servers, folder / "probes", identity)
+def listed(
+    folder: Path, *servers: RemoteEmbeddingProvider, identity: str = "", days: float = 0.0
+) -> FailoverEmbeddingProvider:
+    return FailoverEmbeddingProvider(servers, folder / "probes.sqlite", identity, lambda: 1e9 + days * 86_400)
 
 
 def texts_of(server: EmbeddingServer) -> list[str]:
-    return [text for seen in server.seen for text in seen.body["input"] if text != TEXT]
+    return [text for seen in server.seen for text in seen.body["input"] if text != PROBE]
 
 
 def test_while_the_first_is_well_no_other_is_asked(
@@ -157,21 +158,21 @@ def test_a_later_process_judges_a_stand_in_by_what_is_remembered(
 def test_agreement_is_looked_at_once_a_day_and_not_once_a_process(first: EmbeddingServer, tmp_path: Path) -> None:
     for _ in range(3):
         listed(tmp_path, openai(first.url), ollama(GONE)).encode(["a"])
-    assert sum(TEXT in seen.body["input"] for seen in first.seen) == 1
+    assert sum(PROBE in seen.body["input"] for seen in first.seen) == 1
 
 
-def test_other_weights_behind_a_known_name_are_noticed(first: EmbeddingServer, tmp_path: Path) -> None:
-    now = [1e9]
-    memory = ProbeMemory(tmp_path, "x", lambda: now[0])
-    memory.remember(openai(first.url).encode([TEXT])[0], "server")
-    assert memory.agreed_lately("server")
-    now[0] += TRUSTED_SECONDS + 1
-    assert not memory.agreed_lately("server")
+def test_other_weights_behind_a_known_name_are_noticed_by_verify_and_the_next_day(
+    first: EmbeddingServer, tmp_path: Path
+) -> None:
     provider = listed(tmp_path, openai(first.url), identity="ours")
     provider.encode(["a"])
     first.encode = other
     assert provider.verify()[0].startswith(f"{first.url}/v1: ")
     assert "does not serve the model that ours stands for" in provider.verify()[0]
+    listed(tmp_path, openai(first.url), identity="ours").encode(["b"])
+    with pytest.raises(FingerprintMismatch, match="does not serve the model that ours stands for"):
+        listed(tmp_path, openai(first.url), identity="ours", days=1).encode(["c"])
+    assert texts_of(first) == ["a", "b"]
 
 
 def test_verify_asks_every_server_now(first: EmbeddingServer, second: EmbeddingServer, tmp_path: Path) -> None:
@@ -210,61 +211,72 @@ def test_when_all_fail_the_first_ones_failure_is_told_with_the_others(
     provider.encode(["a"])
     first.always, second.always = Failure(401, b"SECRET TEXT"), Failure(503)
     caplog.set_level(logging.DEBUG)
-    with pytest.raises(EmbeddingError, match=r"answered 401 .*; and those that stand in: .*answered 503") as caught:
+    with pytest.raises(EmbeddingError, match=r"answered 401 .*; and the fallbacks: .*answered 503") as caught:
         provider.encode(["b"])
     assert "KIWI_EMBEDDING_API_KEY" in caught.value.hint
     assert "SECRET TEXT" not in caught.value.own_words + caplog.text
 
 
 def test_a_probe_file_of_rubbish_is_as_none(first: EmbeddingServer, tmp_path: Path) -> None:
+    file = tmp_path / "probes.sqlite"
+    for rubbish in (b"", b"[]", b"\x00" * 5000, b"SQLite format 3\x00" + b"x" * 5000):
+        file.write_bytes(rubbish)
+        provider = listed(tmp_path, openai(first.url), ollama(GONE))
+        provider.encode(["a"])
+        provider.close()
+        file.with_name(f"{file.name}-wal").unlink(missing_ok=True)
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE vectors SET vector = ?", (b"\x00" * 7,))
+    connection.close()
+    listed(tmp_path, openai(first.url), ollama(GONE)).encode(["a"])
+    assert sum(PROBE in seen.body["input"] for seen in first.seen) == 5
+    assert texts_of(first) == ["a"] * 5
+
+
+def test_a_file_that_cannot_be_written_costs_nothing_else(first: EmbeddingServer, tmp_path: Path) -> None:
+    (tmp_path / "probes.sqlite").mkdir()
     provider = listed(tmp_path, openai(first.url), ollama(GONE))
-    provider.encode(["a"])
-    [file] = (tmp_path / "probes").iterdir()
-    whole = json.loads(file.read_text())
-    vector = {**whole, "vector": ["x"]}
-    for rubbish in ("", "[]", "[" * 100_000, "\x00", json.dumps(vector), json.dumps({**whole, "agreed": 3})):
-        file.write_text(rubbish)
-        listed(tmp_path, openai(first.url), ollama(GONE)).encode(["b"])
-    assert all(len(name) == 0 or name.endswith("b") for name in set(texts_of(first)) - {"a"})
-
-
-def test_a_memory_that_cannot_be_written_costs_nothing_else(first: EmbeddingServer, tmp_path: Path) -> None:
-    (tmp_path / "probes").write_text("a file")
-    assert len(listed(tmp_path, openai(first.url), ollama(GONE)).encode(["a"])) == 1
+    assert [len(provider.encode([text])) for text in "abc"] == [1, 1, 1]
+    assert sum(PROBE in seen.body["input"] for seen in first.seen) == 1
 
 
 def test_an_unknown_length_is_learned_from_whoever_answers(second: EmbeddingServer, tmp_path: Path) -> None:
     one = OllamaEmbeddingProvider(Endpoint(second.url), "m", 0)
     assert listed(tmp_path, one, identity="x").fingerprint.dimension == 8
+    gone = OllamaEmbeddingProvider(Endpoint(GONE), "m", 0)
+    assert listed(tmp_path, gone, identity="x").fingerprint.dimension == 8, "and is remembered"
 
 
 LISTS = [
     ("", []),
-    ("http://a/v1", [Fallback("openai", "http://a/v1", "m", "")]),
+    ("http://a/v1", [ModelServer("openai", "http://a/v1", "m", "")]),
     (
         "http://a/v1 n,  ollama http://b ,",
-        [Fallback("openai", "http://a/v1", "n"), Fallback("ollama", "http://b", "m")],
+        [ModelServer("openai", "http://a/v1", "n"), ModelServer("ollama", "http://b", "m")],
     ),
 ]
 
 
+FIRST = ModelServer("openai", "http://first/v1", "m", "sk-first")
+
+
 @pytest.mark.parametrize(("text", "expected"), LISTS)
-def test_a_list_of_servers_is_read(text: str, expected: list[Fallback]) -> None:
-    assert parse_fallbacks(text, "openai", "m") == expected
+def test_a_list_of_servers_is_read(text: str, expected: list[ModelServer]) -> None:
+    assert parse_fallbacks(text, FIRST) == expected
 
 
 @pytest.mark.parametrize("text", ["ollama", "ollama http://a m n", "onnx http://a", "m http://a"])
 def test_a_list_of_another_form_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match="embedding_fallbacks"):
-        parse_fallbacks(text, "openai", "m")
+        parse_fallbacks(text, FIRST)
 
 
 def test_keys_are_of_their_own_servers_and_hidden() -> None:
-    one, two = parse_fallbacks("http://a, http://b", "openai", "m", ",sk-b")
+    one, two = parse_fallbacks("http://a, http://b", FIRST, ",sk-b")
     assert (one.api_key, two.api_key) == ("", "sk-b")
     assert "sk-b" not in repr(two) + repr(ServerOptions(fallback_keys="sk-b"))
     with pytest.raises(UsageError, match="more keys"):
-        parse_fallbacks("http://a", "openai", "m", "x,y")
+        parse_fallbacks("http://a", FIRST, "x,y")
 
 
 def test_the_first_servers_key_goes_to_no_other_server(

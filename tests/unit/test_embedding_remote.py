@@ -8,6 +8,7 @@ import hashlib
 import logging
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,12 +22,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from kiwi_rag.embedding.batching import cut, estimated_tokens, requests
-from kiwi_rag.embedding.breaker import Breaker
 from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.ollama import OllamaEmbeddingProvider
 from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
-from kiwi_rag.embedding.remote import Limits
+from kiwi_rag.embedding.remote import Breaker, Limits, cut, estimated_tokens, requests
 from kiwi_rag.embedding.usage import UsageLog
 from kiwi_rag.errors import (
     AnswerMalformed,
@@ -280,6 +279,18 @@ def test_without_a_network_it_says_so_at_once(monkeypatch: pytest.MonkeyPatch, n
     with pytest.raises(ModelUnavailable, match="no way there"):
         OllamaEmbeddingProvider(Endpoint("http://10.0.0.1", backoff=30.0), "m", 8).encode(["x"])
     assert len(tried) == 1
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "nonsense://127.0.0.1:9", "http://127.0.0.1:9"])
+def test_a_proxy_that_cannot_be_used_is_told_at_once(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    monkeypatch.setitem(sys.modules, "socksio", None)  # how Python marks what cannot be imported
+    with pytest.raises(ModelUnavailable, match=r"cannot be reached: (?!.*tried)"):
+        OllamaEmbeddingProvider(Endpoint("http://10.0.0.1", backoff=30.0), "m", 8).encode(["x"])
+
+
+async def test_a_caller_with_a_running_loop_is_served(server: EmbeddingServer) -> None:
+    assert len(openai(server).encode(["x"])) == 1
 
 
 def embeddings(*rows: str) -> bytes:

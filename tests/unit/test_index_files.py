@@ -18,11 +18,11 @@ from kiwi_rag.formats import parse
 from kiwi_rag.ingest import Writer
 from kiwi_rag.ingest.encoding import GROUP, Work, encoded
 from kiwi_rag.model import Filters, Passage
-from kiwi_rag.passages import embedded_text
 from kiwi_rag.refs import ItemType
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.tiers import RANKS, Tier
 from kiwi_rag.validation.policy import policy_of
+from kiwi_rag.wordpieces import embedded_text
 from tests.conformance.items import admission
 from tests.search_tiers import ADA, AUDIENCE, GATE, note
 from tests.unit.test_embedding_base import Hashing

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from kiwi_rag.chunking import split
 from kiwi_rag.formats import parse, read_source, walk
 from kiwi_rag.model import Item, Passage
-from kiwi_rag.passages import embedded_text, estimate_tokens, split
 from kiwi_rag.refs import ItemType
+from kiwi_rag.wordpieces import embedded_text, estimate_tokens
 from tests.shared import CORPUS, needs_shared
 
 
@@ -76,8 +77,8 @@ def test_a_long_line_is_cut_at_sentence_ends() -> None:
     passages = split(knowledge(sentence * 60), target_tokens=60, overlap_tokens=0)[1:]
     assert len(passages) > 5
     assert {(p.start_line, p.end_line) for p in passages} == {(5, 5)}
-    assert all(p.text.rstrip().endswith(".") for p in passages)
-    assert "".join(p.text for p in passages) == sentence * 60
+    assert all(p.text.endswith(".") for p in passages)
+    assert " ".join(p.text for p in passages) == (sentence * 60).rstrip()  # no spaces at the ends of a piece
 
 
 def test_a_line_without_spaces_is_cut_too() -> None:

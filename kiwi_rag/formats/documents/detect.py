@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from kiwi_rag.formats.documents.decisions import is_decision_record
+from kiwi_rag.formats.documents.adr import is_decision_record
 
 _HEAD = 65_536
 _FORMS = {

@@ -1,8 +1,6 @@
 """Markdown: a section for each heading, under the path of the headings above it.
 
-Headings are those of CommonMark 0.31.2, ATX and setext, as markdown-it-py finds them, outside of fenced code, HTML
-blocks and comments. A heading within a quote or a list is part of what quotes or lists it, so quotes and lists are not
-parsed at all, however deep they nest. Front matter stays with the first section.
+A heading within a quote or a list is part of what quotes or lists it. Front matter stays with the first section.
 """
 
 from __future__ import annotations
@@ -10,30 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from itertools import dropwhile, islice, pairwise
-from typing import TYPE_CHECKING
+from itertools import dropwhile, islice
 
 from kiwi_rag.formats.documents import ParsedDocument
-from kiwi_rag.formats.documents.lines import Stretch, flat, one_line
 from kiwi_rag.formats.documents.nodes import Node, read_yaml
-from kiwi_rag.formats.documents.text import file_name, size_warning
-from kiwi_rag.formats.markdown import Heading, heading_path
-from kiwi_rag.formats.markdown import headings as marked_headings
+from kiwi_rag.formats.documents.text import file_name
+from kiwi_rag.formats.lines import Stretch, flat, one_line
+from kiwi_rag.formats.markdown import Heading, heading_path, outline
 from kiwi_rag.formats.outcome import MalformedSource
 from kiwi_rag.model import Finding
-
-if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
-
-LARGEST = 2 << 20
-MOST_LINES = 100_000
-"""Characters and lines; of larger texts, headings are those with a number sign alone, found line by line."""
 
 _FENCE = re.compile(r"---[ \t]*$")
 _FENCE_END = re.compile(r"(?:---|\.\.\.)[ \t]*$")
 _KEY = re.compile(r"[\w\"'][^:#]*:(?:\s|$)")
-_LISTED = re.compile(r"^[ \t]*(?:[-+*]|\d{1,9}[.)]|>)(?:[ \t]|$)", re.MULTILINE)
 _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
 _NOT_WORDS = re.compile(r"<[^<>]*>|`+|\*\*|\{[#.:][^{}]*\}\s*$")
 _HTML_TITLE = re.compile(r"<h1\b[^<>]*>(.{1,500}?)</h1>", re.DOTALL | re.IGNORECASE)
@@ -47,13 +34,9 @@ def parse(path: str, text: str) -> ParsedDocument:
     lines = text.split("\n")
     front = front_matter_lines(lines)
     values, findings = _front_matter(path, lines, front)
-    is_large = len(text) > LARGEST or len(lines) > MOST_LINES
-    found = _marked_headings(lines, front) if is_large else headings(lines, front)
+    found = headings(text, front)
     title = values.said("title") or _first_title(found, text) or file_name(path)
     parts = flat(lines, stretches(found, front, lines))
-    if is_large:
-        limit = f"{LARGEST >> 20} MiB or {MOST_LINES:,} lines"
-        findings += (size_warning(path, "Markdown", limit, "so only headings that begin with # are told apart"),)
     return ParsedDocument("markdown", title, parts, values.said("service"), values.said("domain"), findings)
 
 
@@ -66,20 +49,9 @@ def front_matter_lines(lines: Sequence[str]) -> int:
     return next(ends, 0)
 
 
-def headings(lines: Sequence[str], front: int) -> list[Heading]:
+def headings(text: str, front: int) -> list[Heading]:
     """Return the headings below the first `front` lines, their inline markup taken off."""
-    text = "\n" * front + "\n".join(lines[front:]).replace("\r", " ")  # the library ends lines at \\r, too
-    tokens = _reader().parse(text)
-    found: list[Heading] = []
-    for opening, inline in pairwise(tokens):
-        if opening.type == "heading_open" and opening.map and not _is_list(opening.markup, inline.content):
-            found.append(Heading(opening.map[0] + 1, int(opening.tag[1:]), plain(inline.content)))
-    return found
-
-
-def _marked_headings(lines: Sequence[str], front: int) -> list[Heading]:
-    """Return the headings with a number sign outside of fences and comments, without a parser's tree of tokens."""
-    return [replace(found, text=plain(found.text)) for found in marked_headings(lines) if found.line > front]
+    return [replace(found, text=plain(found.text)) for found in outline(text, front or None).headings]
 
 
 def stretches(found: Sequence[Heading], front: int, lines: Sequence[str]) -> Iterator[Stretch]:
@@ -97,20 +69,6 @@ def stretches(found: Sequence[Heading], front: int, lines: Sequence[str]) -> Ite
 def plain(heading: str) -> str:
     """Return a heading's words without links, emphasis, code marks, tags and attributes, on one line."""
     return " ".join(_NOT_WORDS.sub("", _LINK.sub(r"\1", heading)).split())
-
-
-@lru_cache(maxsize=1)
-def _reader() -> MarkdownIt:
-    from markdown_it import MarkdownIt
-
-    reader = MarkdownIt("commonmark").disable(["list", "blockquote"])
-    reader.core.ruler.disable(["inline", "text_join"])
-    return reader
-
-
-def _is_list(markup: str, content: str) -> bool:
-    """Say whether what looks like a setext heading is a list or a quote above a rule."""
-    return markup in {"-", "="} and bool(_LISTED.search(content))
 
 
 def _front_matter(path: str, lines: Sequence[str], front: int) -> tuple[Node, tuple[Finding, ...]]:

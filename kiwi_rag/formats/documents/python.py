@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from threading import Lock
 
 from kiwi_rag.formats.documents import ParsedDocument
-from kiwi_rag.formats.documents.lines import Stretch, sections
 from kiwi_rag.formats.documents.text import file_name, large, malformed
+from kiwi_rag.formats.lines import Stretch, sections
 
 _WHOLE = 1_500
 LARGEST = 1 << 20

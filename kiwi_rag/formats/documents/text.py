@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from kiwi_rag.formats.documents import ParsedDocument
-from kiwi_rag.formats.documents.lines import Stretch, flat
+from kiwi_rag.formats.lines import Stretch, flat
 from kiwi_rag.model import Finding
 
 _TITLE_AT_MOST = 80

@@ -16,10 +16,10 @@ from kiwi_rag.mcp.items import schemas
 from kiwi_rag.mcp.pages import continuation, position
 from kiwi_rag.mcp.tool import Answer, Tell, Tool
 from kiwi_rag.model import Filters, SearchQuery
-from kiwi_rag.passages import estimate_tokens
 from kiwi_rag.refs import ItemType, check_item_id
 from kiwi_rag.resident import calls, place
 from kiwi_rag.services import as_set, find_item, item_state, standing
+from kiwi_rag.wordpieces import estimate_tokens
 
 if TYPE_CHECKING:
     from kiwi_rag.app import App

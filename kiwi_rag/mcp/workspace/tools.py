@@ -12,8 +12,8 @@ from kiwi_rag.mcp.tool import Answer, Tell, Tool
 from kiwi_rag.mcp.workspace import schemas
 from kiwi_rag.model import Filters
 from kiwi_rag.model.documents import DocumentQuery
-from kiwi_rag.passages import estimate_tokens
 from kiwi_rag.present import documents
+from kiwi_rag.wordpieces import estimate_tokens
 
 if TYPE_CHECKING:
     from kiwi_rag.workspace.searching import WorkspaceSearcher

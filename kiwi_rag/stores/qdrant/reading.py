@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kiwi_rag.errors import InvalidItemId, KiwiError, SignatureRefused, StoreCorrupt
 from kiwi_rag.model import Envelope, Passage, RefusedHit, StoredItem
 from kiwi_rag.refs import ItemRef, ItemType, check_item_id
+from kiwi_rag.registry.rows import Columns
 from kiwi_rag.signing import documents, dsse
 from kiwi_rag.stores.qdrant import layout
 
@@ -30,6 +31,13 @@ PASSAGE_FIELDS = ("ordinal", "text", "context", "heading", "start_line", "end_li
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _WHO_WROTE = "did something else than Kiwi write to this collection?"
 _Payload = Mapping[str, Any]
+_TURN = Columns({str: "kind item generation", int: "turn"})
+_HEAD = Columns({str: "state", int: "of total_length"})
+_DETAILS = Columns({str: "item digest content_sha256 key_id metadata"})
+_ITEM = Columns({str: "item digest content_sha256 policy", int: "of"})
+_NAME = Columns({str: "item_type item_id version"})
+_PASSAGE = Columns({str: "text context section", int: "ordinal start_line end_line", list[str]: "heading"})
+_FOUND = Columns({str: "item generation", int: "of length"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +101,15 @@ def readable(what: str) -> Iterator[None]:
 def head(payload: object, item: str) -> Head:
     """Return the head of `item` from a point that may hold more than `TURN_FIELDS`."""
     told = _mapping(payload)
-    _typed(told, str, "kind", "item", "generation")
-    _typed(told, int, "turn")
+    _TURN(told)
     if told["item"] != item or told["turn"] < 1 or told["kind"] not in {"head", "gone"}:
         raise ValueError("the head of another item")
     versions = told.get("versions", {})
-    _typed(_mapping(versions), str, *versions)
+    if not all(isinstance(digest, str) for digest in _mapping(versions).values()):
+        raise TypeError("a version without a digest")
     if told["kind"] == "gone":
         return Head(item, told["turn"], versions=versions)
-    _typed(told, str, "state")
-    _typed(told, int, "of", "total_length")
+    _HEAD(told)
     if not told["generation"] or not 0 < told["of"] <= MAX_PASSAGES:
         raise ValueError("a head without passages")
     norm = _finite(told["norm"])
@@ -114,7 +121,7 @@ def head(payload: object, item: str) -> Head:
 def details(payload: object) -> Details:
     """Return what a head tells of its item, for its candidates."""
     told = _mapping(payload)
-    _typed(told, str, "digest", "content_sha256", "key_id", "metadata")
+    _DETAILS(told)
     metadata = _mapping(json.loads(told["metadata"]))
     ref, signed_at = _head_ref(told), _moment(told["signed_at"])
     return Details(ref, told["digest"], told["content_sha256"], metadata, told["key_id"], signed_at)
@@ -129,8 +136,7 @@ def stored_items(points: Iterable[models.Record]) -> list[StoredItem]:
 def stored_item(payload: object) -> StoredItem:
     """Return a head as a stored item; its envelope is decoded strictly."""
     told = _mapping(payload)
-    _typed(told, str, "digest", "content_sha256", "policy")
-    _typed(told, int, "of")
+    _ITEM(told)
     ref = _head_ref(told)
     return StoredItem(
         ref=ref,
@@ -166,23 +172,16 @@ def _item_or_problem(payload: _Payload) -> StoredItem:
 @readable("passage")
 def passage(payload: object) -> Passage:
     """Return a passage from its point."""
-    told = _mapping(payload)
-    _typed(told, str, "text", "context", "section")
-    _typed(told, int, "ordinal", "start_line", "end_line")
-    heading = told["heading"]
-    if not isinstance(heading, list) or not all(isinstance(text, str) for text in heading):
-        raise TypeError("a heading is a list of texts")
+    told = _PASSAGE(payload)
     lines = told["start_line"], told["end_line"]
-    return Passage(told["ordinal"], told["text"], told["context"], tuple(heading), *lines, kind=told["section"])
+    return Passage(told["ordinal"], told["text"], told["context"], tuple(told["heading"]), *lines, kind=told["section"])
 
 
 @readable("passage")
 def found(point: models.ScoredPoint) -> Found:
     """Return what a leg tells of a passage."""
     told = _mapping(point.payload)
-    _typed(told, str, "item", "generation")
-    sizes = {"length": 0, **told}
-    _typed(sizes, int, "of", "length")
+    sizes = _FOUND({"length": 0, **told})
     if not 0 < sizes["of"] <= MAX_PASSAGES or sizes["length"] < 0:
         raise ValueError("no size of an item")
     named = str(point.id), told["item"], told["generation"]
@@ -202,8 +201,7 @@ def refused(payload: object, error: KiwiError) -> RefusedHit:
 
 def _counts(payload: _Payload) -> Mapping[str, int]:
     counts = _mapping(payload.get("counts") or {})
-    _typed(counts, int, *counts)
-    if any(count < 1 for count in counts.values()):
+    if not all(type(count) is int and count > 0 for count in counts.values()):
         raise ValueError("a term that occurs less than once")
     return counts
 
@@ -219,7 +217,7 @@ def _ref_of(payload: object) -> ItemRef:
 
 
 def _named(payload: _Payload) -> ItemRef:
-    _typed(payload, str, "item_type", "item_id", "version")
+    _NAME(payload)
     if len(payload["version"]) > MAX_VERSION:
         raise ValueError("a version is a short text")
     kind = ItemType(payload["item_type"])
@@ -250,11 +248,6 @@ def _mapping(value: object) -> _Payload:
     if not isinstance(value, Mapping):
         raise TypeError("no object")
     return value
-
-
-def _typed(payload: _Payload, kind: type, *fields: str) -> None:
-    if not all(isinstance(payload[name], kind) and not isinstance(payload[name], bool) for name in fields):
-        raise TypeError("a field holds another type than its own")
 
 
 def _finite(value: object) -> float:

@@ -23,7 +23,12 @@ def connect_ex(self, address):
     return _connect_ex(self, address)
 
 
+def name_of(host):
+    """Return a host's name as text; asyncio gives it as bytes."""
+    return host.decode("ascii") if isinstance(host, bytes) else host
+
+
 def getaddrinfo(host, *arguments, **options):
-    if host not in (None, "localhost", "127.0.0.1", "::1", "0.0.0.0"):  # the last to listen on
+    if name_of(host) not in (None, "localhost", "127.0.0.1", "::1", "0.0.0.0"):  # the last to listen on
         raise RuntimeError(f"the network is closed in tests: {host}")
     return _getaddrinfo(host, *arguments, **options)

@@ -1,0 +1,100 @@
+"""What the embedding model sees of a passage, and about how many word pieces that is.
+
+Measured with all-MiniLM-L6-v2. Of prose, markup is noise. Of code and specifications markup is half of the meaning
+(``List<Reservation>``), but names written together are lost on a model of sentences: telling their words apart
+raised the mean reciprocal rank of 300 JDK methods, asked for by their first sentence of Javadoc, from 0.68 to 0.72,
+and of 300 OpenAPI operations, asked for by their summary, from 0.72 to 0.77. The context keeps its names as they are
+written, so that a question that is such a name finds them, too.
+
+The estimate needs no tokenizer. Checked against the uncased BERT vocabulary of that model, on 223 Markdown files and
+on Java, YAML, JSON, Python and JavaScript: of prose it is 0.93 of the true count at the median and 0.79 at the first
+percentile, of everything else 0.96 to 1.08 and 0.83 to 0.91.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kiwi_rag.model import Passage
+
+PROSE_KINDS = frozenset({"", "section", "front-matter", "context", "drivers", "options", "decision", "consequences"})
+_SEPARATORS = re.compile(r"[/_.\-]+")
+_NAMED_TAG = re.compile(r"<\w[^<>]*?\sname=\"([^\"<>]+)\"[^<>]*>")
+_TAG = re.compile(r"</?[A-Za-z][\w:-]*(?:\s[^<>]*)?/?>")
+_RULE = re.compile(r"[-:|=][-:|= \t]{2,}[-:|=]")
+_MARK = re.compile(r"```\w*|[`*#|]+")
+_SPACES = re.compile(r"[^\S\n]+")
+_COMMENT_MARK = re.compile(r"^[^\S\n]*(?:/\*+|\*+/|\*(?=\s|$))", re.MULTILINE)
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def embedded_text(passage: Passage) -> str:
+    """Return what the model sees of a passage: its context and its text, the latter made readable.
+
+    Of items and of prose in documents, markup is left out; of everything else in documents the marks of comments
+    are, and the words of names are told apart. The words leg sees the text as it stands.
+    """
+    readable = _without_markup if passage.kind in PROSE_KINDS else _words_apart
+    return f"{passage.context}\n{readable(passage.text)}" if passage.context else readable(passage.text)
+
+
+def _without_markup(text: str) -> str:
+    named = _NAMED_TAG.sub(lambda tag: f" {_SEPARATORS.sub(' ', tag[1])}: ", text)
+    bare = _MARK.sub(" ", _RULE.sub(" ", _TAG.sub(" ", named)))
+    return _SPACES.sub(" ", bare).strip() or text
+
+
+def _words_apart(text: str) -> str:
+    names = _WORD_START.sub(" ", _COMMENT_MARK.sub(" ", text)).replace("_", " ")
+    return _SPACES.sub(" ", names).strip() or text
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """An estimate by two regular expressions: of what counts as a `piece`, and of the signs `between` that do not."""
+
+    piece: re.Pattern[str]
+    between: re.Pattern[str]
+
+    def count(self, text: str) -> int:
+        """Return about how many word pieces `text` has."""
+        return len(self.piece.findall(text))
+
+    def reach(self, text: str, start: int, end: int, tokens: int) -> int:
+        """Return the last offset from `start` to `end` up to which `text` has no more than `tokens`, at least 1."""
+        end = min(end, len(text))
+        if end - start <= tokens:
+            return end
+        found = _up_to(self.piece.pattern, self.between.pattern, tokens).match(text, start, end)
+        return found.end() if found else end
+
+
+prose = Estimate(
+    re.compile(r"[A-Za-z]{5}(?=[A-Za-z]{5})|[A-Za-z]+|[0-9]{1,3}|(?<![-:|=])[-:=](?![-:|=])|[^\sA-Za-z0-9`*#|:=-]"),
+    re.compile(r"[\s`*#|]|(?<=[-:|=])[-:=]|[-:=](?=[-:|=])"),
+)
+code = Estimate(
+    re.compile(r"[A-Z]?[a-z]{4}(?=[a-z]{5})|[A-Z]?[a-z]+|[A-Z]{1,3}(?![a-z])|[A-Z]|[0-9]{1,2}|[^\sA-Za-z0-9_]"),
+    re.compile(r"[\s_]"),
+)
+
+
+def estimate_of(kind: str) -> Estimate:
+    """Return the estimate for a passage or a section of this kind, by what the model sees of one."""
+    return prose if kind in PROSE_KINDS else code
+
+
+def estimate_tokens(text: str, kind: str = "text") -> int:
+    """Return about how many word pieces an English BERT vocabulary makes of a text of this kind.
+
+    Of prose, markup does not count, for the model does not see it; of everything else all signs do.
+    """
+    return estimate_of(kind).count(text)
+
+
+@lru_cache(maxsize=512)
+def _up_to(piece: str, between: str, tokens: int) -> re.Pattern[str]:
+    """Return what matches at least one piece and at most `tokens`, and what is between them."""
+    return re.compile(rf"(?:(?:{between})*+(?:{piece})){{1,{tokens}}}+(?:{between})*+")

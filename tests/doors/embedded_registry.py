@@ -1,0 +1,46 @@
+"""The embedded registry of a test: a copy of one that was made and migrated once a test run.
+
+Its server does not wait for the disk. That loses nothing when a server or a writer is killed, only when the machine
+stops, which no test can bring about; commits stay synchronous.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from unittest.mock import patch
+
+from kiwi_rag.config import Settings
+from kiwi_rag.registry import server
+from kiwi_rag.registry.migrate import migrate
+from kiwi_rag.registry.postgres_binaries import run
+
+_initialise = server._initialise
+_SETTINGS = "fsync = off\nfull_page_writes = off\n"
+
+
+def copy_cluster(root: Path) -> None:
+    """Put a migrated cluster below `root` where there is none yet; stands in for `server._initialise`."""
+    if (root / "data/PG_VERSION").exists():
+        return
+    with tempfile.TemporaryDirectory(dir=root, prefix="new-", ignore_cleanup_errors=True) as scratch:
+        fresh = Path(scratch) / "data"
+        subprocess.run(["cp", "-a", _template(), fresh], check=True)  # it keeps the owner, as Postgres demands
+        fresh.rename(root / "data")
+
+
+@cache
+def _template() -> Path:
+    root = Path(tempfile.mkdtemp(prefix="kiwi-registry-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    with patch.object(server, "run", lambda command, **options: run([*command, "--no-sync"], **options)):
+        _initialise(root)
+    with (root / "data/postgresql.auto.conf").open("a") as settings:
+        settings.write(_SETTINGS)
+    migrate(server.start(root), audience=Settings().registry_name)
+    server.stop(root)
+    return root / "data"
