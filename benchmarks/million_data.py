@@ -16,7 +16,7 @@ import psycopg
 from benchmarks.data import TOPICS, clustered, vocabulary, zipf
 from kiwi_rag.lexical import terms
 from kiwi_rag.model import Item, Section
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import statement
 from tests.conformance.items import FINGERPRINT, KEY, REGISTRY, SIGNED
 

@@ -29,14 +29,14 @@ from typing import Any
 
 from benchmarks import fitz_gov
 from benchmarks.place import Place
-from kiwi_rag.app import App
 from kiwi_rag.evaluation import metrics
 from kiwi_rag.evaluation.bootstrap import Interval, intervals, ratio
 from kiwi_rag.evaluation.datasets import Dataset, load
 from kiwi_rag.evaluation.runs import MAIN, Run, better_leg, read
 from kiwi_rag.evaluation.trials import Captured
 from kiwi_rag.evaluation.tuning import capture
-from kiwi_rag.search.weights import read_weights
+from kiwi_rag.search.ranking import read_weights
+from kiwi_rag.services import App
 from tests.shared import CORPUS, NEEDS_SHARED, QUERIES, ROOT
 
 SQL_QUERIES = 500

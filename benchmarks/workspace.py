@@ -23,16 +23,16 @@ from typing import Any
 from benchmarks.index_throughput import note
 from benchmarks.place import Place
 from benchmarks.timing import spread, timed
-from kiwi_rag.app import App
-from kiwi_rag.app.workspace import Workspace
 from kiwi_rag.chunking import split_document
-from kiwi_rag.model.documents import DocumentQuery
-from kiwi_rag.validation.documents import DocumentFile, inspect_document
+from kiwi_rag.ingest.documents import index
+from kiwi_rag.model.search import DocumentQuery
+from kiwi_rag.search.documents import best_paths
+from kiwi_rag.services import App
+from kiwi_rag.services.workspace import Workspace
+from kiwi_rag.sources.workspace.walk import walk
+from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
 from kiwi_rag.validation.policy import policy_of
 from kiwi_rag.wordpieces import embedded_text
-from kiwi_rag.workspace.indexing import index
-from kiwi_rag.workspace.searching import best_paths
-from kiwi_rag.workspace.walking import walk
 from tests.shared import ROOT
 
 JUDGED = ROOT / "tests/data/workspace"

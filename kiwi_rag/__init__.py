@@ -9,7 +9,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kiwi_rag.app import App
     from kiwi_rag.chunking import TextChunker
     from kiwi_rag.config import Settings
     from kiwi_rag.embedding import CachedEmbeddingProvider, EmbeddingProvider
@@ -26,8 +25,9 @@ if TYPE_CHECKING:
         SearchReply,
         SearchResult,
     )
-    from kiwi_rag.refs import ItemRef, ItemType
+    from kiwi_rag.model.refs import ItemRef, ItemType
     from kiwi_rag.search import HybridSearchHandler
+    from kiwi_rag.services import App
     from kiwi_rag.stores.base import VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
     from kiwi_rag.stores.postgres import RegistryVectorStore

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
-from kiwi_rag.resident import asking
-from kiwi_rag.resident.protocol import NotServed
+from kiwi_rag.local_service import client
+from kiwi_rag.local_service.protocol import Declined
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -27,9 +27,9 @@ def main(arguments: list[str] | None = None) -> None:
 def _answered(given: list[str]) -> int | None:
     """Return the exit code of what the service answered; None where the command line has to do it itself."""
     try:
-        return asking.answer(given)
-    except NotServed as reason:
-        if asking.is_verbose(given) and sys.stderr is not None:
+        return client.answer(given)
+    except Declined as reason:
+        if client.is_verbose(given) and sys.stderr is not None:
             sys.stderr.write(f"kiwi: the resident service was not used: {reason}\n")
         return None
     except KeyboardInterrupt:

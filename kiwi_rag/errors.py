@@ -336,13 +336,13 @@ class StoreCorrupt(StoreError):
     code = "corrupt"
 
 
-class MemoryDamaged(StoreError):
+class PinnedStateDamaged(StoreError):
     """What was remembered of a registry cannot be read."""
 
     code = "memory"
 
 
-class FellSilent(StoreError):
+class TierTimedOut(StoreError):
     """The tier stopped answering while its hits were verified; its outcome says so."""
 
     code = "silent"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from alembic import context
 
-from kiwi_rag.registry import scripts
+from kiwi_rag.registry import migrate
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -26,7 +26,7 @@ def online() -> None:
         return
     from sqlalchemy import create_engine
 
-    engine = create_engine(scripts.sqlalchemy_url(context.config.get_main_option("sqlalchemy.url") or ""))
+    engine = create_engine(migrate.sqlalchemy_url(context.config.get_main_option("sqlalchemy.url") or ""))
     with engine.begin() as fresh:
         _apply(fresh)
     engine.dispose()
@@ -35,11 +35,11 @@ def online() -> None:
 def _apply(connection: Connection) -> None:
     # The driver's own cursor: SQLAlchemy would take every '%' in a function body for a parameter.
     run = connection.connection.driver_connection.cursor().execute
-    for text in scripts.before_revisions():
+    for text in migrate.before_revisions():
         run(text)
     context.configure(connection=connection, transactional_ddl=True, **_VERSION_TABLE)
     context.run_migrations()
-    for text in scripts.after_revisions():
+    for text in migrate.after_revisions():
         run(text)
 
 
@@ -50,10 +50,10 @@ def offline() -> None:
     context.configure(dialect_name="postgresql", dialect_opts=plain, transactional_ddl=transaction, **_VERSION_TABLE)
     with context.begin_transaction():
         say = context.get_context().impl.static_output
-        for text in scripts.before_revisions():
+        for text in migrate.before_revisions():
             say(text)
         context.run_migrations()
-        for text in scripts.after_revisions():
+        for text in migrate.after_revisions():
             say(text)
 
 

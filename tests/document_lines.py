@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kiwi_rag.formats.documents import ParsedDocument
+from kiwi_rag.formats.outcome import ParsedDocument
 from kiwi_rag.model import Document, Passage
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 
 
 def as_document(text: str, parsed: ParsedDocument, path: str = "docs/a.md") -> Document:

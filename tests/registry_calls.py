@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kiwi_rag.model import EmbeddingRecord
-from kiwi_rag.registry import administration, indexing
-from kiwi_rag.registry.administration import EnrolledSigner
+from kiwi_rag.registry import client, queue
+from kiwi_rag.registry.client import EnrolledSigner
 from kiwi_rag.signing.trust import Signer
 from kiwi_rag.stores.postgres import INDEXER, RegistryVectorStore
 
@@ -14,16 +14,16 @@ from kiwi_rag.stores.postgres import INDEXER, RegistryVectorStore
 async def store_passages(store: RegistryVectorStore, records: Sequence[EmbeddingRecord]) -> None:
     """Store the passages of a published item as the indexer, whether it waits for any or not."""
     async with store.transport.session(role=INDEXER) as caller:
-        await indexing.store_passages(caller, records)
+        await queue.store_passages(caller, records)
 
 
 async def enrol(store: RegistryVectorStore, signer: Signer) -> str:
     """Let a signer publish."""
     async with store.transport.session() as caller:
-        return await administration.enrol_signer(caller, signer)
+        return await client.enrol_signer(caller, signer)
 
 
 async def signers(store: RegistryVectorStore) -> Sequence[EnrolledSigner]:
     """Who may publish."""
     async with store.transport.session() as caller:
-        return await administration.list_signers(caller)
+        return await client.list_signers(caller)

@@ -9,10 +9,10 @@ from typing import Any
 
 import psycopg
 
+from kiwi_rag.collection import RANKS, Tier
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
-from kiwi_rag.tiers import RANKS, Tier
 from kiwi_rag.validation.policy import policy_of
 from tests.search_tiers import AUDIENCE, THREE
 from tests.sql.databases import database, template

@@ -14,22 +14,22 @@ import numpy as np
 
 from kiwi_rag import ingest
 from kiwi_rag.chunking import split
+from kiwi_rag.collection import RANKS, Tier
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint
-from kiwi_rag.formats import parse
-from kiwi_rag.ingest import Writer
+from kiwi_rag.formats import parse_item
+from kiwi_rag.ingest import IngestContext
 from kiwi_rag.lexical import terms
 from kiwi_rag.model import Admission, EmbeddingRecord, SearchQuery, SearchReply, sha256_hex
-from kiwi_rag.refs import ItemType
+from kiwi_rag.model.refs import ItemType
 from kiwi_rag.search import HybridSearchHandler
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.ownership import CATALOG_NAME
 from kiwi_rag.stores.local.planner import EXACT_LIMIT
-from kiwi_rag.tiers import RANKS, Tier
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.policy import policy_of
-from kiwi_rag.validation.signature import Candidate
+from kiwi_rag.validation.signature import ItemCandidate
 
 AUDIENCE = "kiwi"
 NOW = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
@@ -82,18 +82,18 @@ def _normal(text: str) -> np.ndarray:
 _of_term = cache(_normal)
 EMBED = WordsProvider()
 GATE = ValidationManager(THREE, AUDIENCE)
-WRITER = Writer(GATE, EMBED)
+WRITER = IngestContext(GATE, EMBED)
 
 
 def note(title: str, body: str, version: str = "1.0.0") -> str:
     return NOTE.format(title=title, body=body, version=version)
 
 
-def candidate(item_id: str, content: str, key: keys.SigningKey = ADA, at: datetime = NOW) -> Candidate:
-    item = parse(ItemType.KNOWLEDGE, item_id, content).item
+def candidate(item_id: str, content: str, key: keys.SigningKey = ADA, at: datetime = NOW) -> ItemCandidate:
+    item = parse_item(ItemType.KNOWLEDGE, item_id, content).item
     assert item is not None
     envelope = key.sign(item, AUDIENCE, at)
-    return Candidate(ItemType.KNOWLEDGE, item_id, content.encode(), envelope=envelope, path=f"{item_id}.md")
+    return ItemCandidate(ItemType.KNOWLEDGE, item_id, content.encode(), envelope=envelope, path=f"{item_id}.md")
 
 
 @dataclass

@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy as np
 
+from kiwi_rag.collection import Tier
 from kiwi_rag.embedding.base import EmbeddingProvider
+from kiwi_rag.ingest.documents import DocumentIngestContext, index
 from kiwi_rag.model import Filters
-from kiwi_rag.model.documents import DocumentQuery, DocumentReply
-from kiwi_rag.refs import ItemType
+from kiwi_rag.model.refs import ItemType
+from kiwi_rag.model.search import DocumentQuery, DocumentReply
+from kiwi_rag.search.documents import WorkspaceSearcher
 from kiwi_rag.signing import keys
-from kiwi_rag.signing.documents import Indexer
+from kiwi_rag.signing.document_statement import Indexer
 from kiwi_rag.signing.trust import Signer, TrustPolicy
+from kiwi_rag.sources.workspace.config import WorkspaceConfig
+from kiwi_rag.sources.workspace.report import WorkspaceReport
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.planner import EXACT_LIMIT
-from kiwi_rag.tiers import Tier
+from kiwi_rag.usecases.workspace_status import documents
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.policy import policy_of
-from kiwi_rag.workspace.indexing import Writer, index
-from kiwi_rag.workspace.place import Place
-from kiwi_rag.workspace.report import WorkspaceReport
-from kiwi_rag.workspace.searching import WorkspaceSearcher
-from kiwi_rag.workspace.standing import documents
 from tests.search_tiers import WordsProvider
 
 AUDIENCE = "kiwi"
@@ -65,8 +65,8 @@ class Yard:
         self.store = LocalVectorStore(self.root / ".ai/vectors/documents", "owner", index_from=EXACT_LIMIT)
 
     @property
-    def place(self) -> Place:
-        return Place.at(self.root, self.name)
+    def place(self) -> WorkspaceConfig:
+        return WorkspaceConfig.at(self.root, self.name)
 
     @property
     def tier(self) -> Tier[Any]:
@@ -79,7 +79,9 @@ class Yard:
         return place
 
     async def index(self, *paths: str, key: keys.SigningKey = KEY) -> WorkspaceReport:
-        writer = Writer(ValidationManager(TRUST, AUDIENCE), self.embed, Indexer(key, AUDIENCE, self.name))
+        writer = DocumentIngestContext(
+            ValidationManager(TRUST, AUDIENCE), self.embed, Indexer(key, AUDIENCE, self.name)
+        )
         return await index(self.place, self.tier, writer, list(paths) or None)
 
     async def search(self, text: str, **narrowed: Any) -> DocumentReply:

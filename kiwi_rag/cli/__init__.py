@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from kiwi_rag import __version__
-from kiwi_rag.cli.session import Session, Surroundings
+from kiwi_rag.cli.session import ProcessContext, Session
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.telemetry import tracing
@@ -97,7 +97,7 @@ def kiwi(ctx: click.Context, project: Path | None, as_json: bool, quiet: bool, v
 
     --project, --json, --quiet and --verbose may also stand after the command.
     """
-    around = ctx.obj or Surroundings()
+    around = ctx.obj or ProcessContext()
     around.check(ctx.invoked_subcommand)
     ctx.obj = Session(project, as_json, quiet, verbose, around=around)
 

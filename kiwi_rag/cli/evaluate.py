@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kiwi_rag import __version__
-from kiwi_rag.app import App
 from kiwi_rag.cli.search import SOURCE, WEIGHTS
 from kiwi_rag.cli.session import DONE, PARTLY, Session
 from kiwi_rag.errors import UsageError
 from kiwi_rag.model import FusionWeights, SearchQuery
-from kiwi_rag.services import as_set
+from kiwi_rag.services import App
+from kiwi_rag.usecases.status import as_set
 
 if TYPE_CHECKING:
     from kiwi_rag.evaluation.datasets import Dataset
@@ -112,7 +112,7 @@ def run(
 async def _run(session: Session, app: App, dataset: Dataset, wish: _Wish) -> int:
     from kiwi_rag.evaluation import methods, runs
     from kiwi_rag.evaluation import plot as picture
-    from kiwi_rag.search.federate import check
+    from kiwi_rag.search.searcher import check
 
     query = as_set(SearchQuery("x", weights=wish.weights), app.settings)
     check(query)
@@ -140,7 +140,7 @@ async def _run(session: Session, app: App, dataset: Dataset, wish: _Wish) -> int
 def _settings(query: SearchQuery) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from kiwi_rag.search.federate import weights_of
+    from kiwi_rag.search.searcher import weights_of
 
     latency = "whole search with verification, the query's vector at hand"
     return {
@@ -251,7 +251,7 @@ def tune(
 
 async def _tune(session: Session, app: App, dataset: Dataset, weights: FusionWeights | None, out: Path | None) -> int:
     from kiwi_rag.evaluation import report, runs, tuning
-    from kiwi_rag.search.weights import default_weights
+    from kiwi_rag.search.ranking import default_weights
 
     start = weights or default_weights()
     tiers = [app.tier(name) for name in app.source_names(app.settings.source)]

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kiwi_rag import present
-from kiwi_rag.app import App
-from kiwi_rag.cli.freshness import learn_who_lost_trust
+from kiwi_rag import render
+from kiwi_rag.cli.index import learn_who_lost_trust
 from kiwi_rag.cli.search import SOURCE
 from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, UsageError, Yanked
 from kiwi_rag.model import Filters, ItemState, StoredItem
-from kiwi_rag.refs import ITEM_TYPES, ItemType
-from kiwi_rag.services import find_item, item_state
+from kiwi_rag.model.refs import ITEM_TYPES, ItemType
+from kiwi_rag.services import App
+from kiwi_rag.usecases.status import find_item, item_state
 
 if TYPE_CHECKING:
+    from kiwi_rag.collection import Look, Tier
     from kiwi_rag.model import VersionConflict
     from kiwi_rag.search.verify import VerifiedItem
     from kiwi_rag.stores.base import VectorStore
-    from kiwi_rag.tiers import Look, Tier
 
 REF = click.argument("ref")
 
@@ -82,25 +82,26 @@ def delete(session: Session, ref: str, tier: str, yes: bool) -> int:
 
 
 async def _get(session: Session, app: App, text: str, target: str, force: bool) -> int:
-    from kiwi_rag import authoring, ingest
-    from kiwi_rag.search.lookup import parse_address
+    from kiwi_rag import ingest
+    from kiwi_rag.search.verify import parse_address
+    from kiwi_rag.usecases import sign
     from kiwi_rag.validation.manager import candidate_of
 
     address = parse_address(text)
     names = [address.tier] if address.tier else [n for n in ("user", "registry") if n != target]
     tier, item = await find_item(app, address, names)
-    app.judge_anew()
+    app.refresh_trust()
     state = await item_state(tier, item)
     _warn(session, item.stored, state)
     to = app.local(target)
     async with to.store.writing():
         # Judged first: what is refused must neither lie in the folder nor take the place of a good file.
-        authoring.check_place(app.root(target), item.stored.envelope, overwrite=force)
+        sign.check_place(app.root(target), item.stored.envelope, overwrite=force)
         admission = await ingest.admit(candidate_of(item.stored.envelope), to, app.gate)
-        placed = authoring.place_item(app.root(target), item.stored.envelope, overwrite=force)
+        placed = sign.place_item(app.root(target), item.stored.envelope, overwrite=force)
         await ingest.store(placed, ingest.read(placed, to, app.gate), admission, to, app.writer)
     if session.as_json:
-        told = {**present.state_json(state), **present.yank_json(item.stored)}
+        told = {**render.state_json(state), **render.yank_json(item.stored)}
         session.data({"ref": str(admission.ref), "path": str(placed.path), "from": tier.name, **told})
     else:
         session.out(f"{admission.ref} from {tier.name}, signed by {admission.principal}: {ingest.shown(placed.path)}")
@@ -108,7 +109,7 @@ async def _get(session: Session, app: App, text: str, target: str, force: bool) 
 
 
 async def _show(session: Session, app: App, text: str, source: str) -> int:
-    from kiwi_rag.search.lookup import parse_address
+    from kiwi_rag.search.verify import parse_address
 
     address = parse_address(text)
     tier, item = await find_item(app, address, [address.tier] if address.tier else app.source_names(source))
@@ -116,12 +117,12 @@ async def _show(session: Session, app: App, text: str, source: str) -> int:
     _warn(session, item.stored, state)
     signed, signer = item.verified.statement, item.verified.signer
     if session.as_json:
-        row = {**_row(tier.name, item), **present.state_json(state)}
+        row = {**_row(tier.name, item), **render.state_json(state)}
         session.data({**row, "metadata": dict(signed.metadata), "content": signed.content})
         return DONE
-    by = present.signed_by(signer.principal, state)
+    by = render.signed_by(signer.principal, state)
     session.say(f"{signed.ref} from {tier.name}, signed by {by}, digest {item.stored.digest}")
-    session.out(present.safe(signed.content.rstrip("\n")))
+    session.out(render.safe(signed.content.rstrip("\n")))
     return DONE
 
 
@@ -149,7 +150,7 @@ async def _list(session: Session, app: App, source: str, filters: Filters) -> in
             failed = True
             session.say(f"{name}: {error.message}")
         else:
-            rows += [{"tier": name, **present.item_json(item, {})} for item in stored if not item.problem]
+            rows += [{"tier": name, **render.item_json(item, {})} for item in stored if not item.problem]
             for item in stored:
                 if item.problem:
                     failed = True
@@ -160,15 +161,15 @@ async def _list(session: Session, app: App, source: str, filters: Filters) -> in
         for row in rows:
             where = row["path"] or ("private" if row["private"] else "")
             line = f"{row['tier']}  {row['item_type']}  {row['item_id']}@{row['version']}  {where}"
-            session.out(present.safe(line))
+            session.out(render.safe(line))
     if not rows:
         session.say("no items: kiwi index brings a tier's files in")
     return PARTLY if failed else DONE
 
 
 async def _verify(session: Session, app: App, refs: tuple[str, ...], source: str) -> int:
-    from kiwi_rag.search.conflicts import version_conflicts
-    from kiwi_rag.search.lookup import parse_address
+    from kiwi_rag.search.state import version_conflicts
+    from kiwi_rag.search.verify import parse_address
 
     wanted = [parse_address(ref) for ref in refs]
     await learn_who_lost_trust(session, app)
@@ -195,7 +196,7 @@ async def _verify(session: Session, app: App, refs: tuple[str, ...], source: str
         for row in rows:
             mark = "✓" if row["state"] == "verified" else "✗"
             line = f"{mark} {row['tier']}  {row['ref']}  {row['state']}  {row['signer']}{row['reason']}"
-            session.out(present.safe(line))
+            session.out(render.safe(line))
     states = [row["state"] for row in rows]
     named = ("verified", "changed", "yanked", "refused", *(["conflict"] if "conflict" in states else []))
     session.say(", ".join(f"{states.count(name)} {name}" for name in named))
@@ -236,20 +237,20 @@ async def _check(
     try:
         item = verify_stored(stored, stored.ref, app.trust, app.settings.registry_name, tier.policy)
         if look:
-            await look.vet(stored, item.verified.signer.key_id, newest=True)
+            await look.check_consistency(stored, item.verified.signer.key_id, newest=True)
     except Refused as error:
         tier.audit.append("verify-refused", str(stored.ref), stored.digest, "", {"reason": error.code})
         return {**row, "state": "refused", "reason": f"{error.code}: {error.message}"}
     state = await asyncio.to_thread(state_of, item, tier, yanked)
     name = state.words[0] if state.words else "verified"
-    reason = "".join(f"  {line}" for line in present.state_lines(stored.ref, state))
+    reason = "".join(f"  {line}" for line in render.state_lines(stored.ref, state))
     return {**row, "state": name, "signer": item.verified.signer.principal, "reason": reason}
 
 
 async def _delete(session: Session, app: App, text: str, tier: str, yes: bool) -> int:
-    from kiwi_rag import authoring
     from kiwi_rag.formats import SourceFile, path_of
-    from kiwi_rag.search.lookup import parse_address
+    from kiwi_rag.search.verify import parse_address
+    from kiwi_rag.usecases import sign
 
     place = app.local(tier)
     refs = [ref for ref in parse_address(text).refs() if await place.store.get(ref)]
@@ -262,7 +263,7 @@ async def _delete(session: Session, app: App, text: str, tier: str, yes: bool) -
         raise UsageError("not confirmed; nothing was deleted", hint=f"kiwi delete {text} --yes")
     async with place.store.writing():
         if path:
-            authoring.remove_files(SourceFile(path, refs[0].item_type, refs[0].item_id))
+            sign.remove_files(SourceFile(path, refs[0].item_type, refs[0].item_id))
             await place.store.delete_source(stored.path if stored else "")
         await place.store.delete(refs[0])
         place.audit.append("deleted", str(refs[0]), stored.digest if stored else "", "", {})
@@ -272,4 +273,4 @@ async def _delete(session: Session, app: App, text: str, tier: str, yes: bool) -
 
 def _row(tier: str, item: VerifiedItem) -> dict[str, Any]:
     signer = item.verified.signer
-    return {"tier": tier, **present.item_json(item.stored, {"signer": signer.principal, "key_id": signer.key_id})}
+    return {"tier": tier, **render.item_json(item.stored, {"signer": signer.principal, "key_id": signer.key_id})}

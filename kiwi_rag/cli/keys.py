@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from kiwi_rag.app import App
 from kiwi_rag.cli.session import Session, ask_passphrase
 from kiwi_rag.errors import NotFound, SourceUnreadable, UsageError
+from kiwi_rag.services import App
 from kiwi_rag.signing import keys as kept
 from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.statement import format_time
@@ -129,7 +129,7 @@ def _trust(app: App, public_key: bytes, principal: str, patterns: tuple[str, ...
     known = content.signer(public_key)
     signer = known.united(patterns, ()) if known else Signer(principal, public_key, patterns or ("*",))
     trust_file.save(app.user_trust, content.with_signer(signer))
-    app.judge_anew()
+    app.refresh_trust()
     return signer
 
 

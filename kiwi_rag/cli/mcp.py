@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from kiwi_rag.app import App
 from kiwi_rag.cli.session import DONE, Session
 from kiwi_rag.mcp.toolsets import DEFAULT
+from kiwi_rag.services import App
 
 _EXAMPLES = """\b
 Example: kiwi mcp                            serve the client that starts it, over stdio
@@ -35,8 +35,8 @@ def mcp(
     names: tuple[str, ...],
 ) -> int:
     """Serve the Model Context Protocol: search, read and check items, search this repository, for agents."""
+    from kiwi_rag.mcp.stdio import Wire
     from kiwi_rag.mcp.toolsets import load, named
-    from kiwi_rag.mcp.wire import Wire
 
     chosen = named(toolsets)
     wire = None if http else Wire()
@@ -45,23 +45,22 @@ def mcp(
     offered = load(toolsets, allow_write=allow_write)
 
     async def serve(app: App) -> int:
-        from kiwi_rag.mcp.house import House
+        from kiwi_rag.mcp.context import ServerContext
 
         session.log(app)
-        house = House(app, allow_write=allow_write)
+        context = ServerContext(app, allow_write=allow_write)
         try:
             if wire:
-                from kiwi_rag.mcp.stdio import serve_lines, until_told
-                from kiwi_rag.mcp.wire import AsyncLines
+                from kiwi_rag.mcp.stdio import AsyncLines, serve_lines, until_told
 
-                await until_told(serve_lines(house, offered, AsyncLines(wire)))
+                await until_told(serve_lines(context, offered, AsyncLines(wire)))
             else:
-                from kiwi_rag.mcp.http import Endpoint, serve_http
+                from kiwi_rag.mcp.http import ListenAddress, serve_http
 
                 session.end_in_order()
-                await serve_http(house, offered, Endpoint(host, port, token or "", names), session.say)
+                await serve_http(context, offered, ListenAddress(host, port, token or "", names), session.say)
         finally:
-            await house.close()
+            await context.close()
         return DONE
 
     return session.run(serve)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kiwi_rag.app import App
-from kiwi_rag.cli.author import TIER, acknowledge, report_rejections
 from kiwi_rag.cli.session import PARTLY, Session
+from kiwi_rag.cli.sign import TIER, acknowledge, report_rejections
 from kiwi_rag.errors import RegistryUnreachable, UsageError
+from kiwi_rag.services import App
 
 if TYPE_CHECKING:
     from kiwi_rag.formats import SourceFile
-    from kiwi_rag.ingest.publishing import NotPublished, Published, Publishing
+    from kiwi_rag.ingest.publish import NotPublished, Published, Publishing
     from kiwi_rag.model import Visibility
 
 _PREPARING_SECONDS = 300.0  # a migration of a large registry included
@@ -48,15 +48,15 @@ def publish(
 async def _publish(
     session: Session, app: App, paths: tuple[Path, ...], tier: str, visibility: Visibility | None
 ) -> int:
-    from kiwi_rag import authoring
-    from kiwi_rag.ingest.publishing import Publishing
-    from kiwi_rag.registry.retry import persistently
+    from kiwi_rag.ingest.publish import Publishing
+    from kiwi_rag.registry.calls import with_retries
+    from kiwi_rag.usecases import sign
 
     root = app.root(tier)
-    sources = authoring.sources_of(paths or (root,), root)
+    sources = sign.sources_of(paths or (root,), root)
     if not sources:
         raise UsageError(f"there are no items in {root}", hint="kiwi init, then add a file below .ai/")
-    await persistently(app.prepare_registry, seconds=_PREPARING_SECONDS)
+    await with_retries(app.prepare_registry, seconds=_PREPARING_SECONDS)
     run = Publishing(app.local(tier), app.registry(), app.writer, visibility)
     rows, failures = await _run(session, run, sources)
     if session.as_json:
@@ -78,7 +78,7 @@ async def _run(
     session: Session, run: Publishing, sources: Sequence[SourceFile]
 ) -> tuple[list[dict[str, Any]], list[NotPublished]]:
     """Publish, acknowledging each item once it is durable; return the rows, and what was not published."""
-    from kiwi_rag.ingest.publishing import NotPublished
+    from kiwi_rag.ingest.publish import NotPublished
 
     told = acknowledge(session)
     rows: list[dict[str, Any]] = []

@@ -7,13 +7,13 @@ from typing import get_args
 
 import click
 
-from kiwi_rag import present
-from kiwi_rag.app import App
+from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
+from kiwi_rag.collection import SOURCES
 from kiwi_rag.model import Filters, FusionMethod, FusionWeights, SearchQuery, SearchReply
-from kiwi_rag.refs import ITEM_TYPES, ItemType
-from kiwi_rag.services import as_set
-from kiwi_rag.tiers import SOURCES
+from kiwi_rag.model.refs import ITEM_TYPES, ItemType
+from kiwi_rag.services import App
+from kiwi_rag.usecases.status import as_set
 
 SOURCE = click.option("--source", type=click.Choice(list(SOURCES)), help="Tiers to ask; default: local.")
 FORMATS = ["text", "json", "jsonl", "md", "paths"]
@@ -30,7 +30,7 @@ def _cap(_context: click.Context, _parameter: click.Parameter, value: str | None
 
 def _weights(_context: click.Context, _parameter: click.Parameter, value: str | None) -> FusionWeights | None:
     """Read a file of weights, or shares by name."""
-    from kiwi_rag.search.weights import read_weights
+    from kiwi_rag.search.ranking import read_weights
 
     return read_weights(value) if value else None
 
@@ -113,17 +113,17 @@ def exit_code_of(reply: SearchReply) -> int:
 
 def _show(session: Session, reply: SearchReply, form: str, explain: bool) -> None:
     if session.as_json:
-        session.data(present.reply_json(reply, explain))
+        session.data(render.reply_json(reply, explain))
     elif form == "json":
-        session.data(present.reply_json(reply)["hits"])
+        session.data(render.reply_json(reply)["hits"])
     elif form == "jsonl":
         for rank, hit in enumerate(reply.hits, start=1):
-            session.out(present.json_text(present.hit_json(rank, hit), indent=None))
+            session.out(render.json_text(render.hit_json(rank, hit), indent=None))
     elif reply.hits:
-        texts = {"md": present.hits_markdown, "paths": present.hits_paths}
-        show = texts.get(form) or (lambda r: present.hits_text(r, session.style, explain))
+        texts = {"md": render.hits_markdown, "paths": render.hits_paths}
+        show = texts.get(form) or (lambda r: render.hits_text(r, session.style, explain))
         session.out(show(reply))
         if explain and form == "text":
-            session.out(f"\n{present.explanation_text(reply, session.style)}")
-    for line in present.notices(reply):
+            session.out(f"\n{render.explanation_text(reply, session.style)}")
+    for line in render.notices(reply):
         session.say(line)

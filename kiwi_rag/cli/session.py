@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 import click
 
-from kiwi_rag import present
-from kiwi_rag.app import App
+from kiwi_rag import render
 from kiwi_rag.config import process_environment, resolve
 from kiwi_rag.errors import ConfigError, KiwiError, NotFound, Refused, RegistryRefused, Rejected, UsageError
+from kiwi_rag.services import App
 from kiwi_rag.telemetry import logs
 
 DONE, FAILED, USAGE, PARTLY, REFUSED = range(5)
@@ -32,7 +32,7 @@ _STYLES: dict[str, dict[str, Any]] = {
 _Result = TypeVar("_Result")
 
 
-class Surroundings:
+class ProcessContext:
     """What a run of the command line has around it: its process's own. The service has one for each caller."""
 
     stdout: Any = None
@@ -68,7 +68,7 @@ class Session:
     as_json: bool = False
     quiet: bool = False
     verbose: bool = False
-    around: Surroundings = field(default_factory=Surroundings)
+    around: ProcessContext = field(default_factory=ProcessContext)
     command: str = ""
 
     @classmethod
@@ -93,12 +93,12 @@ class Session:
 
     def data(self, value: Any) -> None:
         """Write data to stdout as JSON."""
-        click.echo(present.json_text(value), file=self.around.stdout)
+        click.echo(render.json_text(value), file=self.around.stdout)
 
     def say(self, text: str) -> None:
         """Write a notice to stderr."""
         if not self.quiet:
-            click.echo(present.safe(text), file=self.around.stderr, err=True, color=self._color)
+            click.echo(render.safe(text), file=self.around.stderr, err=True, color=self._color)
 
     @property
     def _color(self) -> bool | None:
@@ -135,16 +135,16 @@ class Session:
     def failed(self, error: KiwiError) -> int:
         """Report an error and return the exit code."""
         if self.as_json:
-            click.echo(present.json_text({"error": error.as_dict()}), err=True)
+            click.echo(render.json_text({"error": error.as_dict()}), err=True)
         elif isinstance(error, Rejected):
-            click.echo(present.rejection_text(error, self.style), err=True)
+            click.echo(render.rejection_text(error, self.style), err=True)
         else:
-            click.echo(f"kiwi: {present.safe(error.message)}", err=True)
+            click.echo(f"kiwi: {render.safe(error.message)}", err=True)
             if error.hint:
-                click.echo(f"    → {present.safe(error.hint)}", err=True)
+                click.echo(f"    → {render.safe(error.hint)}", err=True)
         if self.verbose and error.__cause__ is not None:
             cause = f"    caused by {type(error.__cause__).__name__}: {error.__cause__}"
-            click.echo(present.safe(cause), err=True)
+            click.echo(render.safe(cause), err=True)
         if exit_code(error) == FAILED and not isinstance(error, NotFound):
             self.remember(self.command, error.code, error.own_words)
         return exit_code(error)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import click
 
-from kiwi_rag import present
-from kiwi_rag.app import App
+from kiwi_rag import render
 from kiwi_rag.cli.keys import labelled
 from kiwi_rag.cli.session import Session
 from kiwi_rag.errors import NotFound, SignatureRefused, UsageError
-from kiwi_rag.refs import ITEM_TYPES, ItemType
+from kiwi_rag.model.refs import ITEM_TYPES, ItemType
+from kiwi_rag.services import App
 from kiwi_rag.signing import keys as kept
 from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.ed25519 import is_on_curve
@@ -43,7 +43,7 @@ def list_signers(session: Session) -> None:
     for row in rows:
         line = f"{row['principal']}  {row['status']}  {row['items']}  {row['types']}  {labelled(row)}"
         line += f"  {row['origin']}" if row["origin"] else ""
-        session.out(present.safe(line))
+        session.out(render.safe(line))
     if not rows:
         session.say("nobody is trusted yet: kiwi keys new, or kiwi trust add PUBLIC_KEY --principal NAME")
 
@@ -198,7 +198,7 @@ def _check_no_key_id(app: App, digits: str) -> None:
 
 def _key_ids_seen(app: App) -> Iterator[str]:
     """Yield the ids that signatures beside files name, and those that registries gave."""
-    from kiwi_rag.witness.memory_file import remembered
+    from kiwi_rag.monitor.pinned_state_file import remembered
 
     for root in filter(None, (app.project_dir, app.user_dir)):
         for side in root.rglob("*.sig"):
@@ -253,7 +253,7 @@ def overrule(session: Session, who: str, undo: bool, yes: bool) -> None:
 
     Only what registries took away is given back, and only for you: what your trust file says stays.
     """
-    from kiwi_rag.witness.memory_file import remembered
+    from kiwi_rag.monitor.pinned_state_file import remembered
 
     app = session.app()
     told = [n for n in app.notices() if who == n.principal or (len(who) >= 8 and n.key_id.startswith(who))]

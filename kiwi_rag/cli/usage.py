@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import click
 
-from kiwi_rag import present
+from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, Session
 from kiwi_rag.errors import UsageError
 
@@ -30,7 +30,7 @@ def usage(session: Session, since: str) -> int:
     if session.as_json:
         session.data({"since": first.isoformat(), "log": str(log), "rows": rows})
     elif rows:
-        for line in present.usage_lines(rows):
+        for line in render.usage_lines(rows):
             session.out(line)
     if not rows:
         session.say(f"nothing was embedded remotely since {first}; the log is {log}")

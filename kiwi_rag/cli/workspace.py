@@ -1,21 +1,79 @@
-"""``kiwi workspace``: a repository's documents, searched, listed and counted; `workspace_runs` brings them in."""
+"""``kiwi workspace hooks``: git brings the index up to date after merges, checkouts and rebases."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from kiwi_rag import present
-from kiwi_rag.app import App
-from kiwi_rag.cli.hooks import hooks
+from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
-from kiwi_rag.cli.workspace_runs import ROOT, STORE, index, stand_in, watch
+from kiwi_rag.cli.workspace_index import ROOT, STORE, index, stand_in, watch
+from kiwi_rag.clients.hook_places import FOLDER
+from kiwi_rag.clients.hooks import HookPlan, forget_runs, plan_install, plan_removal
+from kiwi_rag.config import PROJECT_FOLDER, find_project, home_of, process_environment
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.model import Filters
-from kiwi_rag.model.documents import DocumentQuery, DocumentReply
+from kiwi_rag.model.search import DocumentQuery, DocumentReply
+from kiwi_rag.services import App
+
+_EXAMPLES = """\b
+Example: kiwi workspace hooks            .githooks, to be committed, and core.hooksPath; or lines in your own hooks
+         kiwi workspace hooks --remove   take Kiwi's lines out again
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("root", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--local", is_flag=True, help="Into git's own folder, where no commit can change them.")
+@click.option("--remove", is_flag=True, help="Take Kiwi's lines out again.")
+@click.pass_obj
+def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> None:
+    """Let git bring the workspace's index up to date, in the background, after merges, branch checkouts and rebases."""
+    workspace = (root or _project(session)).absolute()
+    plan = plan_removal(workspace) if remove else plan_install(workspace, local=local)
+    plan.carry_out()
+    if remove:
+        forget_runs(plan.repository)
+    _report(session, plan)
+    if not remove and not plan.is_empty:
+        _advise(session, plan, workspace)
+
+
+def _project(session: Session) -> Path:
+    if session.project:
+        return session.project
+    found = find_project(Path.cwd(), home_of(process_environment()))
+    return found.parent if found else Path.cwd()
+
+
+def _report(session: Session, plan: HookPlan) -> None:
+    changes = [{"path": str(file.path), "action": "remove" if after is None else "write"} for file, after in plan.files]
+    setting = {True: f"set core.hooksPath to {FOLDER}", False: "unset core.hooksPath", None: ""}[plan.hooks_path]
+    if session.as_json:
+        left = [str(path) for path in plan.left]
+        session.data({"changes": changes, "sets_hooks_path": plan.hooks_path, "left": left})
+    for change in changes:
+        session.say(f"{'removed' if change['action'] == 'remove' else 'wrote'} {change['path']}")
+    if setting:
+        session.say(setting)
+    for path in plan.left:
+        session.say(f"{path} is committed, and stays for the others; git no longer runs it here")
+    if plan.is_empty:
+        session.say("nothing to change")
+
+
+def _advise(session: Session, plan: HookPlan, workspace: Path) -> None:
+    if not (workspace / PROJECT_FOLDER).is_dir():
+        session.say(f"there is no index here yet, and the hooks make none: kiwi workspace index {workspace}")
+    if shutil.which("kiwi") is None:
+        session.say("kiwi is not on your PATH, where git will look for it; until it is, the hooks do nothing")
+    if plan.hooks_path:
+        session.say(f"next: git add {FOLDER}; whoever clones the repository runs this command once")
+
 
 FORMATS = ["text", "json", "jsonl", "paths"]
 
@@ -58,7 +116,7 @@ def search(
     stand_in(session, root)
 
     async def ask(app: App) -> DocumentReply:
-        from kiwi_rag.app.workspace import Workspace
+        from kiwi_rag.services.workspace import Workspace
 
         async with Workspace(app) as opened:
             meant = opened.place.meant(path)
@@ -83,8 +141,8 @@ def list_documents(
     session: Session, root: Path | None, file_type: str | None, service: str, domain: str, path: str, store: str | None
 ) -> int:
     """List the documents that the index holds, with their types, services and passages."""
-    from kiwi_rag.app.workspace import Workspace
-    from kiwi_rag.workspace.standing import documents
+    from kiwi_rag.services.workspace import Workspace
+    from kiwi_rag.usecases.workspace_status import documents
 
     stand_in(session, root)
 
@@ -99,7 +157,7 @@ def list_documents(
         session.data(rows)
     for row in [] if session.as_json else rows:
         about = "  ".join(str(row[name]) for name in ("service", "domain", "title") if row[name])
-        session.out(present.safe(f"{row['path']}  {row['file_type']}  {row['passages']}  {about}".rstrip()))
+        session.out(render.safe(f"{row['path']}  {row['file_type']}  {row['passages']}  {about}".rstrip()))
     if refused:
         session.say(f"{refused} documents do not verify, and are not listed")
     return PARTLY if refused else DONE
@@ -111,9 +169,9 @@ def list_documents(
 @click.pass_obj
 def stats(session: Session, root: Path | None, store: str | None) -> int:
     """Show what the index holds, and whether its last run was completed."""
-    from kiwi_rag.app.workspace import Workspace
-    from kiwi_rag.present.documents import workspace_text
-    from kiwi_rag.workspace.standing import standing
+    from kiwi_rag.render.documents import workspace_text
+    from kiwi_rag.services.workspace import Workspace
+    from kiwi_rag.usecases.workspace_status import standing
 
     stand_in(session, root)
 
@@ -138,7 +196,7 @@ def exit_code_of(reply: DocumentReply) -> int:
 
 
 def _show(session: Session, reply: DocumentReply, form: str, explain: bool) -> None:
-    from kiwi_rag.present import documents
+    from kiwi_rag.render import documents
 
     if session.as_json:
         session.data(documents.documents_json(reply))
@@ -146,7 +204,7 @@ def _show(session: Session, reply: DocumentReply, form: str, explain: bool) -> N
         session.data(documents.documents_json(reply)["hits"])
     elif form == "jsonl":
         for rank, hit in enumerate(reply.hits, start=1):
-            session.out(present.json_text(documents.document_json(rank, hit), indent=None))
+            session.out(render.json_text(documents.document_json(rank, hit), indent=None))
     elif reply.hits:
         text = documents.documents_paths(reply) if form == "paths" else None
         session.out(text or documents.documents_text(reply, session.style, explain))

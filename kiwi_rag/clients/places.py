@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ClientEnvironment:
     """What the places of files depend on.
 
     Parameters

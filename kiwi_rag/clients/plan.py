@@ -10,7 +10,7 @@ from pathlib import Path
 from kiwi_rag.clients.files import Backups, ClientFile
 from kiwi_rag.clients.jsonc import JsonServers
 from kiwi_rag.clients.marked import Paragraph
-from kiwi_rag.clients.places import Surroundings
+from kiwi_rag.clients.places import ClientEnvironment
 from kiwi_rag.clients.refusals import Malformed, MalformedClientFile, NameTaken
 from kiwi_rag.clients.server import NAME, TOOLSETS, Server, starting_command
 from kiwi_rag.clients.table import Client
@@ -48,7 +48,13 @@ class Change:
 
 
 def make_plan(  # noqa: PLR0913  # what is asked for, by name
-    client: Client, around: Surroundings, backups: Backups, *, project: bool, remove: bool, toolsets: str = TOOLSETS
+    client: Client,
+    around: ClientEnvironment,
+    backups: Backups,
+    *,
+    project: bool,
+    remove: bool,
+    toolsets: str = TOOLSETS,
 ) -> Sequence[Change]:
     """Return what setting a client up with `toolsets`, or taking Kiwi out of it, changes; nothing is written.
 
@@ -84,7 +90,9 @@ def carry_out(plan: Sequence[Change], backups: Backups, *, project: bool) -> Non
         change.file.write(change.after, 0o644 if project else 0o600)
 
 
-def _editors(client: Client, around: Surroundings, *, project: bool, toolsets: str) -> Iterator[tuple[Path, Editor]]:
+def _editors(
+    client: Client, around: ClientEnvironment, *, project: bool, toolsets: str
+) -> Iterator[tuple[Path, Editor]]:
     level = client.project if project and client.project else client.user
     # What a project's files say has to be right on everybody's machine.
     command = [NAME] if project else starting_command(around.environ.get("PATH"), by_name=client.sees_path)

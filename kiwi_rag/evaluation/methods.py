@@ -10,13 +10,13 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kiwi_rag.collection import Tier
 from kiwi_rag.errors import UsageError
 from kiwi_rag.evaluation.datasets import item_key, ref_of
 from kiwi_rag.model import Filters, SearchQuery, SearchResult
-from kiwi_rag.search.federate import HybridSearchHandler
+from kiwi_rag.search.searcher import HybridSearchHandler
 from kiwi_rag.signing import statement
 from kiwi_rag.stores.base import VectorStore
-from kiwi_rag.tiers import Tier
 
 METHODS = ("grep", "bm25", "vectors", "rrf", "hybrid")
 LEGS = ("bm25", "vectors")

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kiwi_rag.collection import Tier
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, StoreError, UsageError
 from kiwi_rag.evaluation import metrics
 from kiwi_rag.evaluation.bootstrap import Difference, Interval, difference, intervals
 from kiwi_rag.evaluation.datasets import SHOWN, Dataset, JudgedQuery, files_of, ref_of
 from kiwi_rag.evaluation.methods import LEGS, Method, Ranking
-from kiwi_rag.refs import check_item_id
+from kiwi_rag.model.refs import check_item_id
 from kiwi_rag.stores.base import VectorStore
-from kiwi_rag.tiers import Tier
 
 FORMAT = 1
 MAIN = "ndcg@10"

@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING
 from kiwi_rag.evaluation import metrics
 from kiwi_rag.evaluation.datasets import JudgedQuery, item_key
 from kiwi_rag.model import FusionWeights
-from kiwi_rag.search.fuse import SATURATION, Found, Fusion, Scored, fuse, mixed_bm25, mixed_cosine, near
-from kiwi_rag.search.rank import Group, groups, order
+from kiwi_rag.search.ranking import (
+    SATURATION,
+    Fusion,
+    Group,
+    Scored,
+    TierCandidate,
+    fuse,
+    groups,
+    mixed_bm25,
+    mixed_cosine,
+    normalise_cosine,
+    order,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,11 +35,11 @@ TOP = 10
 class Captured:
     """A judged query and every candidate that the tiers gave for it, from the best `depth` of each leg.
 
-    ``rarest`` is what one word can be worth in BM25, as `kiwi_rag.search.fuse.Fusion` has it.
+    ``rarest`` is what one word can be worth in BM25, as `kiwi_rag.search.ranking.Fusion` has it.
     """
 
     query: JudgedQuery
-    found: tuple[Found, ...]
+    found: tuple[TierCandidate, ...]
     depth: int
     rarest: float
 
@@ -46,7 +57,7 @@ class Captured:
 
 
 class Trials:
-    """nDCG@10 of a captured query under many weights: the arithmetic of `kiwi_rag.search.fuse` on whole arrays.
+    """nDCG@10 of a captured query under many weights: the arithmetic of `kiwi_rag.search.ranking` on whole arrays.
 
     A test holds it to `Captured.ranked`. It is here because a search for weights fuses each query some hundred times.
     """
@@ -77,7 +88,7 @@ class Trials:
         bm25 = mixed_bm25(best_words, whole, weights)
         half = SATURATION * self._captured.rarest
         words = bm25 / (bm25 + half) if half > 0 else (bm25 > 0) * 1.0  # `saturated`, which asks of one number
-        fused: NDArray[np.float64] = weights.alpha * near(cosine) + (1 - weights.alpha) * words
+        fused: NDArray[np.float64] = weights.alpha * normalise_cosine(cosine) + (1 - weights.alpha) * words
         return fused
 
 

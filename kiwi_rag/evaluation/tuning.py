@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from kiwi_rag.collection import Tier
 from kiwi_rag.embedding.base import EmbeddingProvider
 from kiwi_rag.errors import UsageError
 from kiwi_rag.evaluation import metrics
@@ -18,10 +19,8 @@ from kiwi_rag.evaluation.datasets import Dataset
 from kiwi_rag.evaluation.trials import Captured, Trials, mean_ndcg
 from kiwi_rag.lexical import max_term_score
 from kiwi_rag.model import FusionWeights, SearchQuery
-from kiwi_rag.search.asked import Asked
-from kiwi_rag.search.asking import ask_candidates, ask_first, found
+from kiwi_rag.search.tier_query import TierQuery, ask_candidates, ask_first, found
 from kiwi_rag.stores.base import VectorStore
-from kiwi_rag.tiers import Tier
 
 LIMIT = 10
 MAX_ROUNDS = 5
@@ -92,7 +91,7 @@ async def capture(
     """
     captured = []
     for query in dataset.queries:
-        asked = [Asked(tier, deadline) for tier in tiers]
+        asked = [TierQuery(tier, deadline) for tier in tiers]
         question, _, _ = await ask_first(SearchQuery(query.text, limit=LIMIT), asked, embed)
         question = await ask_candidates(asked, question)
         for tier in asked:

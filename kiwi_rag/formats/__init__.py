@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kiwi_rag.formats.outcome import ParseOutcome
 from kiwi_rag.formats.source import MAX_BYTES, SourceFile, item_id_of, locate, path_of, read_source, walk
-from kiwi_rag.refs import ItemType
+from kiwi_rag.model.refs import ItemType
 
 __all__ = [
     "MAX_BYTES",
@@ -16,14 +16,14 @@ __all__ = [
     "SourceFile",
     "item_id_of",
     "locate",
-    "parse",
+    "parse_item",
     "path_of",
     "read_source",
     "walk",
 ]
 
 
-def parse(item_type: ItemType, item_id: str, content: str, path: str = "") -> ParseOutcome:
+def parse_item(item_type: ItemType, item_id: str, content: str, path: str = "") -> ParseOutcome:
     """Parse `content` as an item of this type and id; `path` is only named in findings.
 
     Raises
@@ -32,7 +32,7 @@ def parse(item_type: ItemType, item_id: str, content: str, path: str = "") -> Pa
         If `item_id` is not legal: that is the caller's mistake, not the content's.
     """
     from kiwi_rag.formats import directive, knowledge, script
-    from kiwi_rag.refs import check_item_id
+    from kiwi_rag.model.refs import check_item_id
 
     parsers = {ItemType.DIRECTIVE: directive.parse, ItemType.SCRIPT: script.parse, ItemType.KNOWLEDGE: knowledge.parse}
     return parsers[item_type](check_item_id(item_id), content, path)

@@ -8,7 +8,7 @@ import re
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats import directive, knowledge, markdown, script
 from kiwi_rag.formats.outcome import FindingList, MalformedSource
-from kiwi_rag.refs import ItemType
+from kiwi_rag.model.refs import ItemType
 
 FIRST = "1.0.0"
 """The version that a file without one gets."""

@@ -16,9 +16,9 @@ from kiwi_rag.formats import markdown
 from kiwi_rag.formats.lines import section
 from kiwi_rag.formats.markdown import Block, Heading
 from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
-from kiwi_rag.formats.xml_block import Element, parse_xml, text_after_directive
+from kiwi_rag.formats.xml_block import XmlElement, parse_xml, text_after_directive
 from kiwi_rag.model import Item, Section
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 
 MAX_STEP_DESCRIPTION = 300
 _SUMMARY_STEP = 120
@@ -138,7 +138,7 @@ def _inside(lines: Sequence[str], fence: Block) -> str:
     return "\n".join(lines[fence.start_line : fence.end_line - 1])
 
 
-def _root(lines: Sequence[str], fence: Block, found: FindingList) -> Element | None:
+def _root(lines: Sequence[str], fence: Block, found: FindingList) -> XmlElement | None:
     text = _inside(lines, fence)
     try:
         root = parse_xml(text)
@@ -164,7 +164,7 @@ def _add_xml_fault(error: MalformedSource, text: str, fence: Block, found: Findi
             found.add("structure.two-directives", "a second <directive> block", fence.start_line + error.line, hint)
 
 
-def _metadata(root: Element, steps: list[dict[str, str]]) -> dict[str, Any]:
+def _metadata(root: XmlElement, steps: list[dict[str, str]]) -> dict[str, Any]:
     block = root.first("metadata") or root
     return {
         "name": root.attributes.get("name", "").strip(),
@@ -182,11 +182,11 @@ def _metadata(root: Element, steps: list[dict[str, str]]) -> dict[str, Any]:
     }
 
 
-def _text(element: Element, tag: str) -> str:
+def _text(element: XmlElement, tag: str) -> str:
     return next((child.prose for child in element.all(tag)), "")
 
 
-def _attributes(root: Element, tag: str) -> dict[str, str]:
+def _attributes(root: XmlElement, tag: str) -> dict[str, str]:
     element = root.first(tag)
     if element is None:
         return {}
@@ -194,26 +194,26 @@ def _attributes(root: Element, tag: str) -> dict[str, str]:
     return {**dict(sorted(element.attributes.items())), **children}
 
 
-def _tags(block: Element) -> list[str]:
+def _tags(block: XmlElement) -> list[str]:
     tags = next(iter(block.all("tags")), None)
     if tags is None:
         return []
     return [c.prose for c in tags.children] or [part.strip() for part in tags.prose.split(",") if part.strip()]
 
 
-def _permissions(root: Element) -> list[dict[str, str]]:
+def _permissions(root: XmlElement) -> list[dict[str, str]]:
     """Return every permission as verb, resource and pattern, wherever in the block ``<permissions>`` stands."""
     return [p for group in root.iter() if group.tag == "permissions" for p in _group_permissions(group)]
 
 
-def _group_permissions(group: Element) -> Iterator[dict[str, str]]:
+def _group_permissions(group: XmlElement) -> Iterator[dict[str, str]]:
     if group.text.strip():
         yield _permission("*", "*", group.text.strip())
     for child in group.children:
         yield from _group_permissions(child) if child.tag == "permission" else _verb_permissions(child)
 
 
-def _verb_permissions(verb: Element) -> Iterator[dict[str, str]]:
+def _verb_permissions(verb: XmlElement) -> Iterator[dict[str, str]]:
     if verb.attributes:
         pattern = next((v for k, v in sorted(verb.attributes.items()) if k != "resource"), "*")
         yield _permission(verb.tag, verb.attributes.get("resource", "*"), pattern)
@@ -227,7 +227,7 @@ def _permission(verb: str, resource: str, pattern: str) -> dict[str, str]:
     return {"verb": verb, "resource": resource, "pattern": " ".join(pattern.split())}
 
 
-def _context(root: Element) -> dict[str, list[str]]:
+def _context(root: XmlElement) -> dict[str, list[str]]:
     context = root.first("context")
     found: dict[str, list[str]] = {}
     for child in context.children if context else ():
@@ -235,7 +235,7 @@ def _context(root: Element) -> dict[str, list[str]]:
     return found
 
 
-def _input(element: Element) -> dict[str, Any]:
+def _input(element: XmlElement) -> dict[str, Any]:
     known = {
         "name": element.attributes.get("name", "").strip(),
         "type": element.attributes.get("type", "string"),
@@ -246,16 +246,16 @@ def _input(element: Element) -> dict[str, Any]:
     return known if default is None else {**known, "default": default}
 
 
-def _output(element: Element) -> dict[str, str]:
+def _output(element: XmlElement) -> dict[str, str]:
     return {"name": element.attributes.get("name", element.tag).strip(), "description": element.prose}
 
 
-def _steps(root: Element, lines: Sequence[str], fence: Block) -> list[dict[str, str]]:
+def _steps(root: XmlElement, lines: Sequence[str], fence: Block) -> list[dict[str, str]]:
     inside = [_xml_step(s) for process in root.all("process") for s in process.iter() if s.tag == "step"]
     return inside or [_body_step(lines, name, start, end) for name, start, end in _step_spans(lines, fence)]
 
 
-def _xml_step(step: Element) -> dict[str, str]:
+def _xml_step(step: XmlElement) -> dict[str, str]:
     return {
         "name": step.attributes.get("name", "").strip(),
         "description": _clip(_text(step, "description") or step.prose, MAX_STEP_DESCRIPTION),
@@ -296,7 +296,7 @@ def _summary(metadata: dict[str, Any], item_id: str) -> str:
     return "\n".join(parts)
 
 
-def _body(lines: Sequence[str], headings: Sequence[Heading], fence: Block, root: Element) -> Iterator[Section]:
+def _body(lines: Sequence[str], headings: Sequence[Heading], fence: Block, root: XmlElement) -> Iterator[Section]:
     first = markdown.signature_lines(lines) + 1
     yield from markdown.sections(lines, first, fence.start_line - 1, headings)
     for process in root.all("process"):

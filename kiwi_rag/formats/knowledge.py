@@ -16,7 +16,7 @@ from kiwi_rag.formats.markdown import Heading
 from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
 from kiwi_rag.formats.yaml_block import parse_yaml
 from kiwi_rag.model import Item, Section
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 
 DEFAULT_VERSION = "0.0.0"
 MAX_DESCRIPTION = 500

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kiwi_rag.model import Finding, Item, Severity
+from kiwi_rag.model import Finding, Item, Section, Severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +53,21 @@ class FindingList:
     def add_malformed(self, error: MalformedSource, line_before: int) -> None:
         """Note why a block could not be read; `line_before` lines of the file precede the block."""
         self.add(error.code, error.message, line_before + error.line, error.hint)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedDocument:
+    """What a format makes of a text.
+
+    ``sections`` stand in the order of the file and do not overlap; every line that is not blank is in one of them. The
+    text of a section is that of its lines, joined by line feeds, unless several sections share one long line.
+    ``service`` and ``domain`` are what the content says of itself; `parse` takes a service that the content does not
+    name from the path (`kiwi_rag.formats.documents.detect.service_of`), and a title from the file's name.
+    """
+
+    file_type: str
+    title: str
+    sections: tuple[Section, ...]
+    service: str = ""
+    domain: str = ""
+    findings: tuple[Finding, ...] = ()

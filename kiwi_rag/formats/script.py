@@ -17,7 +17,7 @@ from kiwi_rag.formats import markdown
 from kiwi_rag.formats.lines import section
 from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
 from kiwi_rag.model import Item, Section
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 
 DUNDERS = ("version", "description", "category", "author", "tags", "permissions")
 MAX_COMMENTS = 400

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kiwi_rag.errors import InvalidItemId, UsageError
 from kiwi_rag.model import Finding
-from kiwi_rag.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id, fold_item_id
+from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id, fold_item_id
 from kiwi_rag.storage.safe_open import read_linked
 
 MAX_BYTES = 256 * 1024

@@ -28,17 +28,17 @@ _SKIPPED = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"))
 
 
 @dataclass(slots=True)
-class Element:
+class XmlElement:
     """An XML element: tag, attributes, own text, children and the line its tag starts on (within the block)."""
 
     tag: str
     attributes: dict[str, str]
     line: int
     text: str = ""
-    children: list[Element] = field(default_factory=list)
+    children: list[XmlElement] = field(default_factory=list)
     end_line: int = 0
 
-    def iter(self) -> Iterator[Element]:
+    def iter(self) -> Iterator[XmlElement]:
         """Yield this element and all below it, in document order."""
         stack = [self]
         while stack:
@@ -46,11 +46,11 @@ class Element:
             yield element
             stack.extend(reversed(element.children))
 
-    def all(self, tag: str) -> list[Element]:
+    def all(self, tag: str) -> list[XmlElement]:
         """Return the direct children named `tag`."""
         return [child for child in self.children if child.tag == tag]
 
-    def first(self, tag: str) -> Element | None:
+    def first(self, tag: str) -> XmlElement | None:
         """Return the first element named `tag` anywhere below, or ``None``."""
         return next((e for e in self.iter() if e.tag == tag and e is not self), None)
 
@@ -60,7 +60,7 @@ class Element:
         return " ".join(" ".join(e.text for e in self.iter()).split())
 
 
-def parse_xml(text: str) -> Element:
+def parse_xml(text: str) -> XmlElement:
     """Return the root element of `text`.
 
     Raises
@@ -138,8 +138,8 @@ class _CapCounter:
 class _TreeHandler(ContentHandler):
     def __init__(self) -> None:
         super().__init__()
-        self.root: Element | None = None
-        self._open: list[Element] = []
+        self.root: XmlElement | None = None
+        self._open: list[XmlElement] = []
         self._text: list[list[str]] = []
         self._locator: Locator | None = None
 
@@ -147,7 +147,7 @@ class _TreeHandler(ContentHandler):
         self._locator = locator
 
     def startElement(self, name: str, attrs: AttributesImpl) -> None:
-        element = Element(name, dict(attrs.items()), self._line)
+        element = XmlElement(name, dict(attrs.items()), self._line)
         if self._open:
             self._open[-1].children.append(element)
         self.root = self.root or element

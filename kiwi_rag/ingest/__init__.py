@@ -4,9 +4,9 @@ Of a tier of files it is in `files`, and `refresh` brings a whole tier up to dat
 `publishing` and `indexing`, which two roles may run, and `reverify` looks at what came of them.
 """
 
-from kiwi_rag.ingest.files import (
+from kiwi_rag.ingest.pipeline import (
     GATE_VERSION,
-    Writer,
+    IngestContext,
     admit,
     embed,
     ingest,
@@ -16,12 +16,12 @@ from kiwi_rag.ingest.files import (
     side_path,
     store,
 )
-from kiwi_rag.ingest.refresh import IndexReport, index
+from kiwi_rag.ingest.sync import IndexReport, index
 
 __all__ = [
     "GATE_VERSION",
     "IndexReport",
-    "Writer",
+    "IngestContext",
     "admit",
     "embed",
     "index",

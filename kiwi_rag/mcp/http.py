@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    from kiwi_rag.mcp.house import House
+    from kiwi_rag.mcp.context import ServerContext
     from kiwi_rag.mcp.toolsets import Toolset
 
 MAX_BODY = 4 * 1024 * 1024
@@ -39,7 +39,7 @@ _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ListenAddress:
     """Where to listen, what clients must send, and other names that they may call it by.
 
     Without a token nothing has to be sent. Bound to every address of the machine, and without `names`, it cannot know
@@ -99,7 +99,9 @@ class Endpoint:
             raise UsageError(f"{self.host} can be reached from other machines, and there is no token", hint=hint)
 
 
-async def serve_http(house: House, offered: Toolset, endpoint: Endpoint, say: Callable[[str], None]) -> None:
+async def serve_http(
+    context: ServerContext, offered: Toolset, endpoint: ListenAddress, say: Callable[[str], None]
+) -> None:
     """Serve until stopped; `say` is told where."""
     import uvicorn
 
@@ -107,7 +109,7 @@ async def serve_http(house: House, offered: Toolset, endpoint: Endpoint, say: Ca
         at = listening.getsockname()
         shown = f"[{at[0]}]" if listening.family == socket.AF_INET6 else at[0]
         config = uvicorn.Config(
-            application(house, offered, endpoint),
+            application(context, offered, endpoint),
             http=_punctual(),  # h11: bounds heads, and strips what the standard lets stand around a header's value
             ws="none",
             limit_concurrency=MAX_CONNECTIONS,
@@ -122,9 +124,9 @@ async def serve_http(house: House, offered: Toolset, endpoint: Endpoint, say: Ca
         await uvicorn.Server(config).serve(sockets=[listening])
 
 
-def application(house: House, offered: Toolset, endpoint: Endpoint) -> ASGIApp:
+def application(context: ServerContext, offered: Toolset, endpoint: ListenAddress) -> ASGIApp:
     """Return the ASGI application: the SDK's own, behind the token where there is one."""
-    server = build(house, offered)
+    server = build(context, offered)
     app: Any = server.streamable_http_app(transport_security=endpoint.security(), max_request_body_size=MAX_BODY)
     return _Guarded(app, endpoint.token)
 

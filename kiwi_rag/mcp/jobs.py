@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import threading
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 from kiwi_rag.errors import KiwiError, NotFound, StoreBusy
-from kiwi_rag.mcp import threads
 
 State = Literal["running", "done", "failed", "cancelled"]
 STEP_SECONDS = 1.0
@@ -88,7 +90,7 @@ class Jobs:
             state = "is being cancelled, and has not ended" if running.stopping else "is running"
             hint = f'ask about it with job "{running.id}", and call again when it has ended; or cancel it'
             raise StoreBusy(f"job {running.id} ({running.name}) {state}", hint=hint)
-        threads.install()
+        install()
         job = Job(name)
         job.task = asyncio.create_task(_run(job, work))
         for old in list(self._jobs)[: max(0, len(self._jobs) - MAX_KEPT + 1)]:
@@ -142,7 +144,7 @@ async def _ended(job: Job, seconds: float) -> None:
 
 
 async def _run(job: Job, work: Work) -> None:
-    threads.OWN.set(job.calls)
+    OWN.set(job.calls)
     try:
         job.result = await work(job)
     except KiwiError as error:
@@ -151,3 +153,44 @@ async def _run(job: Job, work: Work) -> None:
         job.error = KiwiError(_UNEXPECTED, hint="kiwi status tells what failed; start it again")
         facts = {"tool": job.name, "outcome": "failed", "code": type(error).__name__}
         _LOG.error(_UNEXPECTED, extra=facts)  # a trace would show what files hold
+
+
+_Result = TypeVar("_Result")
+
+OWN: ContextVar[set[Future[Any]] | None] = ContextVar("own", default=None)
+"""In a job: its calls in threads that have not ended. A cancelled call's thread goes on, and nothing can stop it."""
+
+
+class Threads(ThreadPoolExecutor):
+    """A pool in which a job's calls get threads beside the pool, which do not keep the process from ending."""
+
+    def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
+        """Run a call: in the pool, or beside it where `OWN` is set."""
+        own = OWN.get()
+        if own is None:
+            return super().submit(fn, *args, **kwargs)
+        # Whoever asked may cancel its future at any time; the thread's end is told by another, which nobody cancels.
+        future: Future[_Result] = Future()
+        ended: Future[None] = Future()
+        own.add(ended)
+        ended.add_done_callback(own.discard)
+        call = partial(fn, *args, **kwargs)
+        threading.Thread(target=_run_in_thread, args=(call, future, ended), name="kiwi-job", daemon=True).start()
+        return future
+
+
+def install() -> None:
+    """Let the running event loop use such a pool, if it does not yet."""
+    loop: Any = asyncio.get_running_loop()
+    if not isinstance(getattr(loop, "_default_executor", None), Threads):
+        loop.set_default_executor(Threads(thread_name_prefix="asyncio"))
+
+
+def _run_in_thread(call: Callable[[], _Result], future: Future[_Result], ended: Future[None]) -> None:
+    try:
+        if future.set_running_or_notify_cancel():
+            future.set_result(call())
+    except BaseException as error:  # noqa: BLE001  # whoever waits gets it, as from any executor
+        future.set_exception(error)
+    finally:
+        ended.set_result(None)

@@ -14,12 +14,12 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import UriTemplate
 
-from kiwi_rag import __version__, present
+from kiwi_rag import __version__
+from kiwi_rag import render as present
 from kiwi_rag.embedding.base import well_formed
 from kiwi_rag.errors import KiwiError, NotFound, RegistryRefused, RegistryUnreachable, UsageError
-from kiwi_rag.mcp.calls import recorded
-from kiwi_rag.mcp.house import House, import_what_calls_use
-from kiwi_rag.mcp.instructions import NAME, TITLE, instructions
+from kiwi_rag.mcp.context import ServerContext, import_what_calls_use, trace_call
+from kiwi_rag.mcp.toolsets import NAME, TITLE, instructions
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext as Context
@@ -40,14 +40,14 @@ _FRESH: Mapping[CacheableMethod, CacheHint] = {
 }
 
 
-def build(house: House, offered: Toolset) -> Server[Any]:
+def build(context: ServerContext, offered: Toolset) -> Server[Any]:
     """Return a server that offers these tools, resources and prompts over this house."""
-    door = _Door(house, offered)
+    door = _Door(context, offered)
 
     @asynccontextmanager
     async def lifespan(_: Server[Any]) -> AsyncIterator[dict[str, Any]]:
         import_what_calls_use()
-        house.warm()
+        context.warm()
         yield {}
 
     return Server(
@@ -70,8 +70,8 @@ def build(house: House, offered: Toolset) -> Server[Any]:
 class _Door:
     """The handlers, each a few lines: the SDK's types on one side, the toolsets on the other."""
 
-    def __init__(self, house: House, offered: Toolset) -> None:
-        self._house = house
+    def __init__(self, context: ServerContext, offered: Toolset) -> None:
+        self._house = context
         self._tools: Mapping[str, Tool] = {tool.name: tool for tool in offered.tools}
         self._templates: Mapping[str, ResourceTemplate] = {template.uri: template for template in offered.resources}
         self._prompts: Mapping[str, Prompt] = {prompt.name: prompt for prompt in offered.prompts}
@@ -82,7 +82,7 @@ class _Door:
     async def call_tool(self, context: Context[Any], params: types.CallToolRequestParams) -> types.CallToolResult:
         tool = self._tools.get(params.name)
         try:
-            with recorded(tool.name if tool else "") as call:
+            with trace_call(tool.name if tool else "") as call:
                 if tool is None:
                     raise self._no_tool(params.name)
                 # Wrong arguments too are a result that the model reads and corrects: SEP-1303.

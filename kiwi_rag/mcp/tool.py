@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import difflib
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.errors import UsageError
-from kiwi_rag.mcp.house import House
+from kiwi_rag.mcp.context import ServerContext
+from kiwi_rag.model import sha256_hex
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -24,7 +27,7 @@ Tell = Callable[[str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolResult:
     """What a tool gives back: the same for people and models (``text``) and for programs (``data``)."""
 
     text: str
@@ -55,7 +58,7 @@ class Tool:
     description: str
     inputs: Mapping[str, Schema]
     output: Schema
-    run: Callable[[House, Mapping[str, Any], Tell], Awaitable[Answer]]
+    run: Callable[[ServerContext, Mapping[str, Any], Tell], Awaitable[ToolResult]]
     required: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     effects: Effects = field(default_factory=Effects)
@@ -132,3 +135,67 @@ def _said(error: ValidationError) -> str:
     told: str = error.message
     shown = repr(error.instance)
     return told.replace(shown, f"{shown[:40]}…") if len(shown) > 80 else told[:200]
+
+
+SchemaDict = dict[str, Any]
+
+STRING: SchemaDict = {"type": "string"}
+NUMBER: SchemaDict = {"type": "number"}
+INTEGER: SchemaDict = {"type": "integer"}
+BOOLEAN: SchemaDict = {"type": "boolean"}
+OBJECT: SchemaDict = {"type": "object"}
+STRINGS: SchemaDict = {"type": "array", "items": STRING}
+OBJECTS: SchemaDict = {"type": "array", "items": OBJECT}
+
+
+def text(description: str, **more: Any) -> SchemaDict:
+    """Return the schema of a text argument."""
+    return {"type": "string", "description": description, **more}
+
+
+def texts(description: str, length: int = 200, many: int = 50) -> SchemaDict:
+    """Return the schema of an argument that is a list of texts of up to `length` characters, up to `many`."""
+    items = {"type": "string", "maxLength": length}
+    return {"type": "array", "items": items, "maxItems": many, "description": description}
+
+
+def record(**properties: SchemaDict) -> SchemaDict:
+    """Return the schema of an object that has all these members."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def maybe(schema: SchemaDict) -> SchemaDict:
+    """Return the schema of a value that may be null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+_STALE = "call again without continuation"
+
+
+def continuation(begin: int, of: Mapping[str, Any]) -> str:
+    """Return a continuation from position `begin` of the answer to `of`."""
+    return base64.urlsafe_b64encode(f"{begin}.{_name(of)}".encode()).decode()
+
+
+def position(given: str, of: Mapping[str, Any]) -> int:
+    """Return where to go on; 0 for no continuation.
+
+    Raises
+    ------
+    UsageError
+        When it is none, or one of another question.
+    """
+    if not given:
+        return 0
+    try:
+        begin, _, name = base64.urlsafe_b64decode(given.encode()).decode().partition(".")
+        number = int(begin)
+    except ValueError as error:
+        raise UsageError("continuation is not one that this server gave", hint=_STALE) from error
+    if name != _name(of) or number < 0:
+        raise UsageError("continuation is one of another question, or of a version that is gone", hint=_STALE)
+    return number
+
+
+def _name(of: Mapping[str, Any]) -> str:
+    return sha256_hex(json.dumps(of, sort_keys=True, default=str).encode())[:16]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from kiwi_rag.refs import ItemRef
+from kiwi_rag.model.refs import ItemRef
 
 if TYPE_CHECKING:
     import numpy as np

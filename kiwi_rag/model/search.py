@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kiwi_rag.model.items import ItemState, Passage
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 
 if TYPE_CHECKING:
     from kiwi_rag.model.items import Vector
@@ -257,7 +257,7 @@ class Explanation:
 
     ``statistics`` are those of all tiers together, ``seconds`` those of ``embedding``, ``fusion`` and the ``whole``.
     ``rounds`` is how often candidates were asked for, ``depth`` how many a leg in the last of them. ``signers`` counts
-    those of what was found, ``cap`` is how many hits one may have (None: any number), ``held_back`` counts the better
+    those of what was found, ``cap`` is how many hits one may have (None: any number), ``suppressed`` counts the better
     ones that were left out for it.
     """
 
@@ -270,14 +270,14 @@ class Explanation:
     depth: int
     signers: int
     cap: int | None
-    held_back: int
+    suppressed: int
 
 
 @dataclass(frozen=True, slots=True)
 class SearchReply:
     """Hits, best first, with what each tier did and what was dropped.
 
-    ``read_as`` names the words of the query that are nowhere, each with the one that was searched for in its place.
+    ``corrections`` names the words of the query that are nowhere, each with the one that was searched for in its place.
     """
 
     query: SearchQuery
@@ -285,7 +285,7 @@ class SearchReply:
     tiers: tuple[TierOutcome, ...]
     refused: tuple[RefusedHit, ...] = ()
     explanation: Explanation | None = None
-    read_as: Mapping[str, str] = field(default_factory=dict)
+    corrections: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def conflicts(self) -> tuple[VersionConflict, ...]:
@@ -296,3 +296,62 @@ class SearchReply:
     def complete(self) -> bool:
         """Whether every asked tier answered, nothing was refused, and no version of a hit has two contents."""
         return not self.refused and not self.conflicts and all(t.state == "ok" for t in self.tiers)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentQuery:
+    """What is asked of a workspace. ``per_file`` is how many passages of one file may be among the hits, 0 any number.
+
+    ``alpha`` is the vector leg's share of a score, None for the tuned one.
+    """
+
+    text: str
+    filters: Filters = field(default_factory=Filters)
+    limit: int = 10
+    per_file: int = 2
+    alpha: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentHit:
+    """A passage of a document, verified a moment ago; its metadata are those that were signed.
+
+    ``score`` is in [0, 1], but for what its kind and its path add to it, which ``parts`` tells: ``cosine``, ``bm25``,
+    the legs ``vectors`` and ``words`` in [0, 1], ``alpha``, ``kind`` and ``path``. ``changed`` says that the file has
+    changed since it was indexed, so that lines may have moved; None where there is no file to look at.
+    """
+
+    path: str
+    passage: Passage
+    metadata: Mapping[str, str]
+    score: float
+    parts: Mapping[str, Any]
+    content_sha256: str
+    digest: str
+    key_id: str
+    principal: str
+    signed_at: datetime
+    changed: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentReply:
+    """What a search of a workspace found. ``kind`` is what the query was read as asking for, empty for nothing special.
+
+    ``refused`` are hits that did not verify, ``gone`` paths of hits whose file is not there any more; neither is shown.
+    ``unfinished`` tells that the last index run was broken off, or is still under way: files may be missing.
+    """
+
+    query: DocumentQuery
+    hits: tuple[DocumentHit, ...]
+    outcome: TierOutcome
+    kind: str = ""
+    refused: tuple[RefusedHit, ...] = ()
+    gone: tuple[str, ...] = ()
+    corrections: Mapping[str, str] = field(default_factory=dict)
+    unfinished: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether the index is whole and answered, and everything it gave verified."""
+        return self.outcome.state == "ok" and not self.refused and not self.unfinished

@@ -1,4 +1,4 @@
-"""Typed callers for the SQL functions over documents, as `kiwi_rag.registry.functions` has them for items."""
+"""Typed callers for the SQL functions over documents, as `kiwi_rag.registry.client` has them for items."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from kiwi_rag.model import (
     StoredItem,
     StoreQuery,
 )
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry import rows
-from kiwi_rag.registry.driver_errors import refusal
-from kiwi_rag.signing import documents as statements
+from kiwi_rag.registry.calls import refusal
+from kiwi_rag.signing import document_statement as statements
 from kiwi_rag.signing import dsse
 
 if TYPE_CHECKING:

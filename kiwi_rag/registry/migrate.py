@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from kiwi_rag.errors import RegistryOutdated
-from kiwi_rag.registry import scripts
-from kiwi_rag.registry.driver_errors import checked_url, translated
-from kiwi_rag.registry.locate import locate
+from kiwi_rag.registry.calls import checked_url, translated
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -39,7 +41,7 @@ def migrate(url: str, *, audience: str = "") -> None:
 
     _check_not_newer(url)
     options = {"connect_timeout": _CONNECT_SECONDS}
-    engine = create_engine(scripts.sqlalchemy_url(checked_url(url)), connect_args=options, poolclass=NullPool)
+    engine = create_engine(sqlalchemy_url(checked_url(url)), connect_args=options, poolclass=NullPool)
     with translated(wrapped=(DBAPIError,)), engine.begin() as connection:
         command.upgrade(_config(attributes={"connection": connection}), "head")
     if audience:
@@ -65,7 +67,7 @@ def is_current(url: str) -> bool:
     RegistryUnreachable
         When there is no connection.
     """
-    return _applied(url) == (scripts.head(), scripts.digest())
+    return _applied(url) == (head(), digest())
 
 
 def bring_up_to_date(url: str, *, audience: str = "") -> bool:
@@ -123,9 +125,9 @@ def _applied(url: str) -> tuple[str | None, str | None]:
 
 def _check_not_newer(url: str) -> None:
     revision = schema_version(url)
-    if revision is not None and revision > scripts.head():
+    if revision is not None and revision > head():
         raise RegistryOutdated(
-            f"the registry is at revision {revision}, and this Kiwi knows revisions up to {scripts.head()}",
+            f"the registry is at revision {revision}, and this Kiwi knows revisions up to {head()}",
             hint="install the Kiwi that migrated it, or a newer one",
         )
 
@@ -137,3 +139,78 @@ def _name(url: str, audience: str) -> None:
         named = connection.execute("select from kiwi.settings where name = 'audience'").fetchone()
         if named is None:
             connection.execute("select public.set_audience(%s)", [audience])
+
+
+# Any fixed number; it names "someone migrates a Kiwi registry" among the database's advisory locks.
+_MIGRATION_LOCK = 7_310_595_114_001
+_FOLDERS = ("functions", "triggers", "policies", "views", "comments", "grants")
+_LOCK = f"""set local lock_timeout = '60s';
+select pg_advisory_xact_lock({_MIGRATION_LOCK});
+set local lock_timeout = '10s';
+set local statement_timeout = 0;
+set local client_min_messages = warning;
+set local check_function_bodies = false;
+"""
+
+
+def before_revisions() -> Iterator[str]:
+    """Yield the lock, then roles, schemas and what generated columns are made of."""
+    yield _LOCK
+    yield from _texts("bootstrap")
+
+
+def after_revisions() -> Iterator[str]:
+    """Yield everything re-runnable, then the note of what was applied."""
+    for folder in _FOLDERS:
+        yield from _texts(folder)
+    yield (
+        f"insert into kiwi.settings (name, value) values ('sql_digest', '{digest()}') "  # noqa: S608  # hex digits
+        "on conflict (name) do update set value = excluded.value;"
+    )
+    yield "notify pgrst, 'reload schema';"  # PostgREST finds new functions at once; nobody else listens
+    yield "reset role;"
+
+
+@lru_cache(maxsize=1)
+def digest() -> str:
+    """Return the hex SHA-256 of all SQL texts, names included: what ``is_current`` compares."""
+    state = hashlib.sha256()
+    for path in sorted(locate("sql").rglob("*.sql")):
+        state.update(path.relative_to(locate("sql")).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return state.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def head() -> str:
+    """Return the newest revision. Revisions are numbered by their file names, so alembic is not needed for it."""
+    return max(path.name[:4] for path in (locate("migrations") / "versions").glob("[0-9]*.py"))
+
+
+def sqlalchemy_url(url: str) -> str:
+    """Return `url` with the driver named, as SQLAlchemy wants it."""
+    scheme, _, rest = url.partition("://")
+    return f"postgresql+psycopg://{rest}" if scheme in {"postgres", "postgresql"} else url
+
+
+def _texts(folder: str) -> Iterator[str]:
+    for path in sorted((locate("sql") / folder).glob("**/*.sql")):
+        yield f"-- sql/{path.relative_to(locate('sql')).as_posix()}\n{path.read_text(encoding='utf-8')}"
+
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def locate(folder: Literal["sql", "migrations"]) -> Path:
+    """Return the folder's path.
+
+    A wheel carries both below ``kiwi_rag/_database``; a checkout has them beside the package.
+
+    Raises
+    ------
+    RegistryOutdated
+        When neither place has it: the installation is incomplete.
+    """
+    for root in (_PACKAGE / "_database", _PACKAGE.parent):
+        if (root / folder / ".." / "migrations" / "env.py").exists():
+            return (root / folder).resolve()
+    raise RegistryOutdated(f"this installation of Kiwi lacks its {folder}/ folder", hint="reinstall kiwi-rag")

@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.registry.calls import Caller, SqlCaller
-from kiwi_rag.registry.driver_errors import checked_url, translated
+from kiwi_rag.registry.calls import Caller, SqlCaller, checked_url, translated
 
 if TYPE_CHECKING:
     import psycopg

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -30,11 +31,10 @@ from kiwi_rag.model import (
     RefusedHit,
     StoredItem,
 )
-from kiwi_rag.refs import ItemRef, ItemType, check_item_id
-from kiwi_rag.registry.news import News, head_of, is_hash
+from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
 from kiwi_rag.signing import dsse
-from kiwi_rag.signing.notices import KeyNotice
-from kiwi_rag.signing.trust import SignerStatus
+from kiwi_rag.signing.trust import RevocationNotice, SignerStatus
+from kiwi_rag.validation.audit import GENESIS, AuditHead
 
 if TYPE_CHECKING:
     from kiwi_rag.model import Vector
@@ -336,7 +336,7 @@ def version_status(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return row
 
 
-def news(answer: object, name: str) -> News:
+def checkpoint(answer: object, name: str) -> Checkpoint:
     """Return the object of ``registry_news``; `name` is the registry's.
 
     Raises
@@ -350,16 +350,16 @@ def news(answer: object, name: str) -> News:
     if not isinstance(yanked, list) or not all(map(is_hash, yanked)):
         raise RegistryError("the registry gave no account of what was yanked")
     notices = tuple(_notice(signer, name) for signer in answer["signers"][:MAX_NEWS])
-    return News(head_of(answer.get("audit_head")), answer.get("known_hash"), notices, tuple(yanked[:MAX_NEWS]))
+    return Checkpoint(head_of(answer.get("audit_head")), answer.get("known_hash"), notices, tuple(yanked[:MAX_NEWS]))
 
 
 @readable("signer")
-def _notice(row: Mapping[str, Any], name: str) -> KeyNotice:
+def _notice(row: Mapping[str, Any], name: str) -> RevocationNotice:
     key_id, principal, status, reason = (" ".join(text[:MAX_REASON].split()) for text in _LOST_SIGNER(row).values())
     since = moment(row["status_changed_at"])
     if not is_hash(row["key_id"]) or since is None:
         raise ValueError("a signer has a key id and the time of its status")
-    return KeyNotice(key_id, principal, _lost(status), since, reason, name)
+    return RevocationNotice(key_id, principal, _lost(status), since, reason, name)
 
 
 def _lost(status: str) -> SignerStatus:
@@ -371,3 +371,38 @@ def _lost(status: str) -> SignerStatus:
 def bm25_inputs(weights: Mapping[str, float]) -> tuple[Sequence[str], Sequence[float]]:
     """Return terms and weights as two parallel lists, which is how SQL takes them."""
     return list(weights), list(weights.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What the registry says now of itself.
+
+    ``known_hash`` is the hash of its record with the number that the client remembered, None when it has none;
+    ``yanked`` are digests of what was yanked after that record.
+    """
+
+    head: AuditHead
+    known_hash: str | None
+    notices: tuple[RevocationNotice, ...] = ()
+    yanked: tuple[str, ...] = ()
+
+
+def head_of(text: object) -> AuditHead:
+    """Read a head as the registry writes it, ``seq:hash``; ``0:`` for an empty log.
+
+    Raises
+    ------
+    RegistryError
+        When it is none.
+    """
+    seq, _, digest = str(text).partition(":")
+    if text == "0:":
+        return AuditHead()
+    if not (seq.isascii() and seq.isdigit() and len(seq) < 19 and int(seq)) or not is_hash(digest):
+        raise RegistryError(f"the registry gave {str(text)[:40]!r} for the head of its audit log")
+    return AuditHead(int(seq), digest)
+
+
+def is_hash(text: object) -> bool:
+    """Whether `text` is a hex SHA-256."""
+    return isinstance(text, str) and len(text) == len(GENESIS) and set(text) <= set("0123456789abcdef")

@@ -1,5 +1,5 @@
 """embed the query → ask each tier → fuse → verify → present."""
 
-from kiwi_rag.search.federate import HybridSearchHandler
+from kiwi_rag.search.searcher import HybridSearchHandler
 
 __all__ = ["HybridSearchHandler"]

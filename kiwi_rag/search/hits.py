@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from kiwi_rag.errors import FellSilent, KiwiError, Refused, StoreError
+from kiwi_rag.errors import KiwiError, Refused, StoreError, TierTimedOut
 from kiwi_rag.formats import path_of
 from kiwi_rag.model import ItemState, Passage, RefusedHit, SearchResult, StoredItem, VersionConflict
-from kiwi_rag.refs import ItemRef
-from kiwi_rag.search.asked import Asked, Key
-from kiwi_rag.search.conflicts import conflict_of
-from kiwi_rag.search.fuse import Scored
-from kiwi_rag.search.rank import Group
+from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.search.ranking import Group, Scored
+from kiwi_rag.search.state import conflict_of
+from kiwi_rag.search.tier_query import Key, TierQuery
 from kiwi_rag.search.verify import VerifiedItem, verified_passage, verify_stored
 from kiwi_rag.signing.trust import TrustPolicy
 
@@ -64,7 +63,7 @@ class Verifier:
         The fingerprint of the model that the query was embedded with.
     """
 
-    def __init__(self, asked: Sequence[Asked], trust: TrustPolicy, audience: str, model: str) -> None:
+    def __init__(self, asked: Sequence[TierQuery], trust: TrustPolicy, audience: str, model: str) -> None:
         self._asked = {a.tier.name: a for a in asked}
         self._trust = trust
         self._audience = audience
@@ -95,7 +94,7 @@ class Verifier:
                 return None
             item = await self._item(winner.found.candidate.ref, asked)
             return VerifiedHit(group, item, verified_passage(item, winner.found.candidate))
-        except FellSilent:
+        except TierTimedOut:
             asked.unverified.add(winner.found.candidate.ref.key)
         except KiwiError as error:
             self._refuse(winner, error, asked)
@@ -131,7 +130,7 @@ class Verifier:
         """Return how many items turned out not to be any, so far."""
         return sum(len(a.refused) + len(a.unverified) for a in self._asked.values())
 
-    async def _item(self, ref: ItemRef, asked: Asked) -> VerifiedItem:
+    async def _item(self, ref: ItemRef, asked: TierQuery) -> VerifiedItem:
         """Return an item, verified, within what is left of its tier's time.
 
         Raises
@@ -145,7 +144,7 @@ class Verifier:
         if key not in self._items:
             try:
                 self._items[key] = await asked.in_time(self._verified(ref, asked))
-            except FellSilent:
+            except TierTimedOut:
                 raise  # of the tier, not of the item
             except KiwiError as error:
                 self._items[key] = error
@@ -154,34 +153,34 @@ class Verifier:
             raise known
         return known
 
-    async def _verified(self, ref: ItemRef, asked: Asked) -> VerifiedItem:
+    async def _verified(self, ref: ItemRef, asked: TierQuery) -> VerifiedItem:
         tier = asked.tier
         stored = await _get(asked, ref)
         if stored is None:
             raise Refused(f"{ref} left the {tier.name} tier while it was being searched")
         item = verify_stored(stored, ref, self._trust, self._audience, tier.policy)
         if asked.look:
-            await asked.look.vet(stored, item.verified.signer.key_id, newest=True, found_by=self._model)
+            await asked.look.check_consistency(stored, item.verified.signer.key_id, newest=True, found_by=self._model)
         return item
 
-    async def _is_shadowed(self, entry: Scored, asked: Asked) -> bool:
+    async def _is_shadowed(self, entry: Scored, asked: TierQuery) -> bool:
         """Whether a tier before this one holds a verified item of the id, which did not match the query itself."""
         ref = replace(entry.found.candidate.ref, version=None)
         before = [a for a in self._asked.values() if a.tier.rank < asked.tier.rank and ref.key not in a.refused]
         for higher in before:
-            with suppress(FellSilent):  # as if it had not answered from the start
+            with suppress(TierTimedOut):  # as if it had not answered from the start
                 if await self._holds(higher, ref):
                     return True
         return False
 
-    async def _holds(self, asked: Asked, ref: ItemRef) -> bool:
+    async def _holds(self, asked: TierQuery, ref: ItemRef) -> bool:
         key = asked.tier.name, ref.key
         if key not in self._held:
             stored = await asked.in_time(_get(asked, ref))
             self._held[key] = stored is not None and self._verifies(stored, asked)
         return self._held[key]
 
-    def _verifies(self, stored: StoredItem, asked: Asked) -> bool:
+    def _verifies(self, stored: StoredItem, asked: TierQuery) -> bool:
         try:
             verify_stored(stored, stored.ref, self._trust, self._audience, asked.tier.policy)
         except Refused:
@@ -193,7 +192,7 @@ class Verifier:
         same, shadows = [], []
         for entry in hit.group.entries[1:]:
             name = entry.found.tier
-            with suppress(FellSilent):
+            with suppress(TierTimedOut):
                 other = await self._shadowed_item(entry, self._asked[name])
                 if other is None:
                     shadows.append(f"{name}!unverified")
@@ -215,7 +214,7 @@ class Verifier:
                     places += [(asked.tier, content)] if content else []
         return conflict_of(ref, places)
 
-    async def _content_elsewhere(self, hit: VerifiedHit, ref: ItemRef, asked: Asked) -> str:
+    async def _content_elsewhere(self, hit: VerifiedHit, ref: ItemRef, asked: TierQuery) -> str:
         """Return the digest of the same version in another tier, where it verifies; empty where there is none.
 
         A registry is not asked for what the query did not find there: that would be a call for each hit.
@@ -226,22 +225,22 @@ class Verifier:
         other = await self._item(entry.found.candidate.ref if entry else ref, asked)
         return other.stored.content_sha256 if other.verified.statement.ref.version == ref.version else ""
 
-    async def _differs(self, hit: VerifiedHit, ref: ItemRef, asked: Asked) -> bool:
+    async def _differs(self, hit: VerifiedHit, ref: ItemRef, asked: TierQuery) -> bool:
         """Whether a local tier ever had other content of the version: most have not, and nothing is read then."""
         history = await asked.in_time(asked.tier.store.history(ref))
         return history.get(ref.version or "", hit.content_sha256) != hit.content_sha256
 
-    async def _shadowed_item(self, entry: Scored, asked: Asked) -> VerifiedItem | None:
+    async def _shadowed_item(self, entry: Scored, asked: TierQuery) -> VerifiedItem | None:
         if not asked.answers:
-            raise FellSilent
+            raise TierTimedOut
         try:
             return await self._item(entry.found.candidate.ref, asked)
-        except FellSilent:
+        except TierTimedOut:
             raise
         except KiwiError:
             return None
 
-    def _refuse(self, entry: Scored, error: KiwiError, asked: Asked) -> None:
+    def _refuse(self, entry: Scored, error: KiwiError, asked: TierQuery) -> None:
         candidate = entry.found.candidate
         hit = RefusedHit(candidate.ref, asked.tier.name, error.code, error.message)
         if asked.answers:
@@ -251,7 +250,7 @@ class Verifier:
         self.refused.append(hit)
 
 
-async def _get(asked: Asked, ref: ItemRef) -> StoredItem | None:
+async def _get(asked: TierQuery, ref: ItemRef) -> StoredItem | None:
     try:
         async with asked.places:
             return await asked.tier.store.get(ref)

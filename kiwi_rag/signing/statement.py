@@ -15,7 +15,7 @@ from typing import Any
 
 from kiwi_rag.errors import InvalidItemId, MalformedEnvelope
 from kiwi_rag.model import Envelope, Item, sha256_hex
-from kiwi_rag.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id
+from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id
 from kiwi_rag.signing import dsse
 
 _MEMBERS = {"registry", "item_type", "item_id", "version", "content", "metadata", "signed_at"}

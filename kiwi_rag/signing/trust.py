@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -16,7 +16,7 @@ from typing import Protocol
 
 from kiwi_rag.errors import BadSignature, SignatureRefused, UnknownSigner, Unsigned, UsageError, WrongKey
 from kiwi_rag.model import Envelope
-from kiwi_rag.refs import ITEM_TYPES, ItemRef, ItemType
+from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType
 from kiwi_rag.signing import dsse, statement
 from kiwi_rag.signing.keys import key_id_of
 from kiwi_rag.signing.statement import Statement, format_time
@@ -38,7 +38,7 @@ class Signer:
 
     In ``patterns`` ``*`` stands for any run of characters, slashes too: ``acme/*`` is all below ``acme``. Signatures
     count when ``valid_after <= signed_at < valid_before``; for a retired key ``valid_before`` is the retirement.
-    ``origin`` says who took trust away, where it was not the trust file itself (`kiwi_rag.signing.notices`).
+    ``origin`` says who took trust away, where it was not the trust file itself (`kiwi_rag.signing.trust`).
     """
 
     principal: str
@@ -209,14 +209,14 @@ class TrustPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedPayload:
     """A statement that verified, and the signer it counts for."""
 
     statement: Statement
     signer: Signer
 
 
-def verify(envelope: Envelope, trust: TrustPolicy, received_at: datetime | None = None) -> Verified:
+def verify(envelope: Envelope, trust: TrustPolicy, received_at: datetime | None = None) -> VerifiedPayload:
     """Verify an envelope: canonical payload, strict signature, and a signer who may say this.
 
     Raises
@@ -225,10 +225,10 @@ def verify(envelope: Envelope, trust: TrustPolicy, received_at: datetime | None 
         One of its subclasses, which tell what is wrong.
     """
     read = statement.parse(envelope.payload)
-    return Verified(read, authorised(trust.who_signed(envelope), read, trust.threshold, received_at))
+    return VerifiedPayload(read, authorised(trust.who_signed(envelope), read, trust.threshold, received_at))
 
 
-class Claim(Protocol):
+class AuthorityRequest(Protocol):
     """What somebody signed: about which item or document, and when."""
 
     @property
@@ -243,7 +243,7 @@ class Claim(Protocol):
 
 
 def authorised(
-    signers: tuple[Signer, ...], read: Claim, threshold: int = 1, received_at: datetime | None = None
+    signers: tuple[Signer, ...], read: AuthorityRequest, threshold: int = 1, received_at: datetime | None = None
 ) -> Signer:
     """Return the first of `signers` that may have signed `read`, if at least `threshold` of them may.
 
@@ -293,3 +293,51 @@ def check_pattern(pattern: str) -> str:
     if not _PATTERN.fullmatch(pattern) or pattern.count("*") > 4:
         raise UsageError(f"{pattern!r} is not an item pattern", hint="for example 'acme/*', 'acme/deploy/*' or '*'")
     return pattern
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationNotice:
+    """A registry's word that a key is retired or compromised, and since when.
+
+    ``registry`` names who said so; ``reason`` is its admin's. ``overruled`` tells that this user decided not to
+    follow it.
+    """
+
+    key_id: str
+    principal: str
+    status: SignerStatus
+    since: datetime
+    reason: str
+    registry: str
+    overruled: bool = False
+
+    def __str__(self) -> str:
+        word = "revoked" if self.status is SignerStatus.COMPROMISED else "retired"
+        told = f"{word} by registry {self.registry} on {self.since:%Y-%m-%d}"
+        return f"{told} ({self.reason})" if self.reason else told
+
+
+def apply_revocations(policy: TrustPolicy, notices: Iterable[RevocationNotice]) -> TrustPolicy:
+    """Return `policy` with the trust taken away that `notices` take away; never with more than it had."""
+    counting = [notice for notice in notices if not notice.overruled]
+    retired = _earliest(counting, SignerStatus.RETIRED)
+    compromised = _earliest(counting, SignerStatus.COMPROMISED)
+    if not counting:
+        return policy
+    return replace(policy, signers=tuple(_narrowed(signer, retired, compromised) for signer in policy.signers))
+
+
+def _earliest(notices: Iterable[RevocationNotice], status: SignerStatus) -> dict[str, RevocationNotice]:
+    found = sorted((n for n in notices if n.status is status), key=lambda n: n.since, reverse=True)
+    return {notice.key_id: notice for notice in found}
+
+
+def _narrowed(signer: Signer, retired: dict[str, RevocationNotice], compromised: dict[str, RevocationNotice]) -> Signer:
+    if signer.status is SignerStatus.COMPROMISED:
+        return signer
+    if notice := compromised.get(signer.key_id):
+        return replace(signer, status=SignerStatus.COMPROMISED, origin=str(notice))
+    notice = retired.get(signer.key_id)
+    if notice is None or (signer.valid_before and signer.valid_before <= notice.since):
+        return signer
+    return replace(signer, status=SignerStatus.RETIRED, valid_before=notice.since, origin=str(notice))

@@ -1,7 +1,7 @@
 """The protocol every store implements.
 
 Writing takes admitted records only: the type says so, an import contract keeps others from making an
-`Admission`, and each store calls `kiwi_rag.stores.admitted.one_admission` before it writes.
+`Admission`, and each store calls `kiwi_rag.stores.base.one_admission` before it writes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, NotAdmitted, UsageError
 from kiwi_rag.model import (
     Admission,
     Candidates,
@@ -22,12 +23,13 @@ from kiwi_rag.model import (
     StoreQuery,
     Visibility,
 )
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.validation.seal import require_passages, require_sealed
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from kiwi_rag.registry.indexing import ClaimState, IndexedItem, Progress, StoredPassage
+    from kiwi_rag.registry.queue import ClaimState, IndexedItem, Progress, StoredPassage
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +138,9 @@ class VectorStore(Protocol):
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return what each term that can be a slip may be one for, the most frequent first.
 
-        The first `kiwi_rag.spelling.MAX_TERMS` of those are looked up.
+        The first `kiwi_rag.lexical.MAX_TERMS` of those are looked up.
 
-        As `kiwi_rag.spelling.near` has it, over the terms of what everybody may see. The cost is bounded: of a very
+        As `kiwi_rag.lexical.near` has it, over the terms of what everybody may see. The cost is bounded: of a very
         large vocabulary rare terms may be left out.
         """
         ...
@@ -235,7 +237,7 @@ class Claim(Protocol):
         """
         ...
 
-    async def set_back(self, problem: str) -> None:
+    async def requeue(self, problem: str) -> None:
         """Note why the item could not be indexed; patient indexers try it again after a while, ever longer."""
         ...
 
@@ -293,3 +295,45 @@ class PublishingStore(VectorStore, Protocol):
     async def passages(self, digest: str, fingerprint: str) -> Sequence[StoredPassage]:
         """Return an item's passages of one model as they are stored, in order."""
         ...
+
+
+_UNIT_TOLERANCE = 1e-3
+
+
+def one_admission(records: Sequence[EmbeddingRecord]) -> Admission:
+    """Return the one sealed admission that all `records` belong to.
+
+    Raises
+    ------
+    UsageError
+        When there are no records, or two passages have one ordinal.
+    NotAdmitted
+        When a seal is missing, two items are mixed, or these are not the passages that were signed of a document.
+    FingerprintMismatch
+        When two models made the vectors.
+    EmbeddingError
+        When a vector is not a finite unit vector.
+    """
+    if not records:
+        raise UsageError("an item is stored by its passages, and there are none")
+    first = require_sealed(records[0].admission)
+    for record in records:
+        if record.admission is not first and require_sealed(record.admission) != first:
+            raise NotAdmitted(f"records of two admissions are mixed: {first.ref} and {record.admission.ref}")
+    if len({(record.fingerprint, record.vector.shape) for record in records}) > 1:
+        raise FingerprintMismatch(f"{first.ref}: its passages were embedded by two models")
+    if len({record.passage.ordinal for record in records}) < len(records):
+        raise UsageError(f"{first.ref}: two passages have one ordinal")
+    _check_vectors(records)
+    require_passages(first, [record.passage for record in records])
+    return first
+
+
+def _check_vectors(records: Sequence[EmbeddingRecord]) -> None:
+    import numpy as np
+
+    rows = np.stack([record.vector for record in records]).astype(np.float64)
+    unit = abs(np.linalg.norm(rows, axis=1) - 1.0) < _UNIT_TOLERANCE if rows.ndim == 2 else np.zeros(1, bool)
+    if not unit.all():
+        bad = records[int(np.argmin(unit))]
+        raise EmbeddingError(f"{bad.admission.ref}: passage {bad.passage.ordinal} has no unit vector")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
 from typing import Any, TypeVar
 
-from kiwi_rag.errors import UsageError
+from kiwi_rag.errors import NotAdmitted, UsageError
+from kiwi_rag.lexical import MAX_TERMS, max_edits, near
 from kiwi_rag.model import (
     Admission,
     Candidates,
@@ -18,16 +20,12 @@ from kiwi_rag.model import (
     StoreQuery,
     Visibility,
 )
-from kiwi_rag.refs import ItemRef
-from kiwi_rag.registry import administration, functions, indexing
-from kiwi_rag.registry.calls import Caller, Listening, Transport
-from kiwi_rag.registry.indexing import IndexedItem, Progress, StoredPassage
-from kiwi_rag.registry.retry import persistently
+from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.registry import client, queue
+from kiwi_rag.registry.calls import Caller, Listening, Transport, with_retries
+from kiwi_rag.registry.queue import ClaimState, IndexedItem, Progress, StoredPassage
 from kiwi_rag.retry import READING, WRITING
-from kiwi_rag.spelling import MAX_TERMS, max_edits, near
-from kiwi_rag.stores.admitted import one_admission
-from kiwi_rag.stores.base import Capabilities, Claim, Receipt, StoreStatus
-from kiwi_rag.stores.postgres_claim import RegistryClaim
+from kiwi_rag.stores.base import Capabilities, Claim, Receipt, StoreStatus, one_admission
 from kiwi_rag.validation.seal import require_sealed
 
 INDEXER = "kiwi_indexer"
@@ -60,7 +58,7 @@ class RegistryVectorStore:
 
     @property
     def transport(self) -> Transport:
-        """The way to the registry, for the admins' functions in `kiwi_rag.registry.administration`."""
+        """The way to the registry, for the admins' functions in `kiwi_rag.registry.client`."""
         return self._transport
 
     async def publish(self, admission: Admission, visibility: Visibility | None = None) -> Receipt:
@@ -76,9 +74,9 @@ class RegistryVectorStore:
         require_sealed(admission)
 
         def ask(caller: Caller) -> Awaitable[Mapping[str, Any]]:
-            return functions.publish_item(caller, admission.envelope, visibility)
+            return client.publish_item(caller, admission.envelope, visibility)
 
-        told = functions.receipt(await self._ask(ask, WRITING))
+        told = client.receipt(await self._ask(ask, WRITING))
         return Receipt(
             told["sequence"],
             told["digest"],
@@ -96,17 +94,17 @@ class RegistryVectorStore:
         """
         admission = one_admission(records)
         async with self._transport.session() as caller:
-            answer = await functions.publish_item(caller, admission.envelope)
+            answer = await client.publish_item(caller, admission.envelope)
             if "code" not in answer:
                 await caller.become(INDEXER)
-                await indexing.store_passages(caller, records)
-        functions.receipt(answer)
+                await queue.store_passages(caller, records)
+        client.receipt(answer)
 
     async def pending(self, fingerprint: str, limit: int = 100, after: int = 0) -> Sequence[tuple[int, Envelope]]:
         """Return up to `limit` published items without vectors of this model, as ``(sequence, envelope)``."""
 
         def ask(caller: Caller) -> Awaitable[Sequence[tuple[int, Envelope]]]:
-            return indexing.pending_items(caller, fingerprint, limit, after)
+            return queue.pending_items(caller, fingerprint, limit, after)
 
         return await self._ask(ask, WRITING, role=INDEXER)
 
@@ -122,7 +120,7 @@ class RegistryVectorStore:
             When the connection's role may not act as ``kiwi_indexer``.
         """
         async with self._transport.session(role=INDEXER) as caller:
-            state, received_at = await indexing.claim_item(caller, digest, fingerprint, patient=patient)
+            state, received_at = await queue.claim_item(caller, digest, fingerprint, patient=patient)
             yield RegistryClaim(caller, digest, state, received_at)
 
     def listening(self) -> AbstractAsyncContextManager[Callable[[float], Awaitable[bool]]]:
@@ -139,13 +137,13 @@ class RegistryVectorStore:
 
     async def begin_model(self, fingerprint: str) -> str:
         """Start a model's collection if it has none, beside the active one; return its state."""
-        return await self._ask(lambda caller: indexing.begin_collection(caller, fingerprint), WRITING, role=INDEXER)
+        return await self._ask(lambda caller: queue.begin_collection(caller, fingerprint), WRITING, role=INDEXER)
 
     async def finish_model(self, fingerprint: str, *, insist: bool = False) -> Progress:
         """Switch searches to a model if nothing waits for it; return its progress either way."""
 
         def finish(caller: Caller) -> Awaitable[Progress]:
-            return indexing.finish_collection(caller, fingerprint, insist=insist)
+            return queue.finish_collection(caller, fingerprint, insist=insist)
 
         return await self._ask(finish, WRITING, role=INDEXER)
 
@@ -154,54 +152,54 @@ class RegistryVectorStore:
         removed, gone = 0, _DROPPED_AT_ONCE
         while gone == _DROPPED_AT_ONCE:
             async with self._transport.session(role=INDEXER) as caller:
-                gone = await indexing.drop_collection(caller, fingerprint, _DROPPED_AT_ONCE)
+                gone = await queue.drop_collection(caller, fingerprint, _DROPPED_AT_ONCE)
             removed += gone
         return removed
 
     async def index_status(self) -> Mapping[str, Any]:
         """Return each model's progress and what waits, of public items; for indexers and admins."""
-        return await self._ask(indexing.index_status)
+        return await self._ask(queue.index_status)
 
     async def indexed(self, fingerprint: str, limit: int, after: str | None = None) -> Sequence[IndexedItem]:
         """Return up to `limit` items that have vectors of this model: drawn at random, or the first after a digest."""
 
         def ask(caller: Caller) -> Awaitable[Sequence[IndexedItem]]:
-            return indexing.indexed_items(caller, fingerprint, limit, after)
+            return queue.indexed_items(caller, fingerprint, limit, after)
 
         return await self._ask(ask, role=INDEXER)
 
     async def passages(self, digest: str, fingerprint: str) -> Sequence[StoredPassage]:
         """Return an item's passages of one model as they are stored, in order."""
-        return await self._ask(lambda caller: indexing.read_passages(caller, digest, fingerprint), role=INDEXER)
+        return await self._ask(lambda caller: queue.read_passages(caller, digest, fingerprint), role=INDEXER)
 
     async def delete(self, ref: ItemRef) -> bool:
         """Yank a version, or all when `ref` names none; return whether that changed anything. Needs ``kiwi_admin``."""
         async with self._transport.session() as caller:
-            return await administration.yank_item(caller, ref) > 0
+            return await client.yank_item(caller, ref) > 0
 
     async def get(self, ref: ItemRef) -> StoredItem | None:
         """Return a version, the newest when `ref` names none; None for one that was yanked."""
-        return await self._ask(lambda caller: functions.get_item(caller, ref))
+        return await self._ask(lambda caller: client.get_item(caller, ref))
 
     async def list(self, filters: Filters) -> Sequence[StoredItem]:
         """Return the newest version of each item that matches, ordered by type and id."""
-        return await self._ask(lambda caller: functions.list_items(caller, filters))
+        return await self._ask(lambda caller: client.list_items(caller, filters))
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
         """Return every version ever published, yanked ones too, as version → content sha256 (hex)."""
         versions = await self._ask(
-            lambda caller: functions.list_versions(caller, ref), WRITING
+            lambda caller: client.list_versions(caller, ref), WRITING
         )  # what writing begins with
         return {str(row.ref.version): row.content_sha256 for row in versions}
 
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
         """Return what BM25 needs to know of the searchable passages."""
-        return await self._ask(lambda caller: functions.collection_statistics(caller, terms, self._fingerprint))
+        return await self._ask(lambda caller: client.collection_statistics(caller, terms, self._fingerprint))
 
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return what each term may be a slip for, the most frequent first."""
         slips = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
-        told = await self._ask(lambda caller: functions.similar_terms(caller, slips, self._fingerprint))
+        told = await self._ask(lambda caller: client.similar_terms(caller, slips, self._fingerprint))
         return {term: tuple(near(term, told.get(term, ()))) for term in slips}
 
     async def search(self, query: StoreQuery) -> Candidates:
@@ -212,11 +210,11 @@ class RegistryVectorStore:
         FingerprintMismatch
             When the registry holds vectors, but none of the query's model.
         """
-        return await self._ask(lambda caller: functions.search_hybrid(caller, query))
+        return await self._ask(lambda caller: client.search_hybrid(caller, query))
 
     async def status(self) -> StoreStatus:
         """Return counts and health."""
-        told = await self._ask(functions.registry_status)
+        told = await self._ask(client.registry_status)
         collections: dict[str, int] = dict(told["collections"])
         fingerprint = self._fingerprint or told["active_model"] or ""
         problems = () if told["audience"] else ("the registry has no name yet: kiwi registry migrate",)
@@ -235,4 +233,29 @@ class RegistryVectorStore:
             async with self._transport.session(role) as caller:
                 return await call(caller)
 
-        return await persistently(once, pauses)
+        return await with_retries(once, pauses)
+
+
+class RegistryClaim:
+    """A published item that is the caller's to index until its session ends, or the reason why it is not."""
+
+    def __init__(self, caller: Caller, digest: str, state: ClaimState, received_at: datetime | None) -> None:
+        self._caller = caller
+        self._digest = digest
+        self.state = state
+        self.received_at = received_at
+
+    async def history(self, ref: ItemRef) -> Mapping[str, str]:
+        """Return every version of an item ever published."""
+        versions = await client.list_versions(self._caller, ref)
+        return {str(row.ref.version): row.content_sha256 for row in versions}
+
+    async def store(self, records: Sequence[EmbeddingRecord]) -> int:
+        """Store the item's passages; return how many."""
+        if one_admission(records).digest != self._digest:
+            raise NotAdmitted("these are the passages of another item than the claimed one")
+        return await queue.store_passages(self._caller, records)
+
+    async def requeue(self, problem: str) -> None:
+        """Note why the item could not be indexed."""
+        await queue.set_back_item(self._caller, self._digest, problem)

@@ -7,17 +7,15 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from kiwi_rag.errors import NotAdmitted, UsageError
+from kiwi_rag.lexical import MAX_TERMS, max_edits, near
 from kiwi_rag.model import Admission, Candidates, CollectionStatistics, EmbeddingRecord, Filters, StoredItem, StoreQuery
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry import documents
-from kiwi_rag.registry.calls import Caller, Transport
+from kiwi_rag.registry.calls import Caller, Transport, with_retries
 from kiwi_rag.registry.documents import DocumentRow
-from kiwi_rag.registry.retry import persistently
 from kiwi_rag.retry import READING, WRITING
-from kiwi_rag.signing.documents import check_workspace, parse
-from kiwi_rag.spelling import MAX_TERMS, max_edits, near
-from kiwi_rag.stores.admitted import one_admission
-from kiwi_rag.stores.base import Capabilities, SourceStamp, StoreStatus
+from kiwi_rag.signing.document_statement import check_workspace, parse
+from kiwi_rag.stores.base import Capabilities, SourceStamp, StoreStatus, one_admission
 from kiwi_rag.stores.postgres import INDEXER
 
 _CLEARED_AT_ONCE = 500  # documents; each takes its passages and their words along
@@ -205,7 +203,7 @@ class DocumentRegistryStore:
             async with self._transport.session(role) as caller:
                 return await call(caller)
 
-        return await persistently(once, pauses)
+        return await with_retries(once, pauses)
 
 
 def _stamp(row: DocumentRow) -> SourceStamp:

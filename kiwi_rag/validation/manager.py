@@ -21,17 +21,18 @@ from datetime import UTC, datetime
 
 from kiwi_rag.errors import Rejected, SignatureRefused
 from kiwi_rag.model import Admission, Document, Envelope, Finding, Item, Passage, has_errors
-from kiwi_rag.refs import ItemRef, ItemType
-from kiwi_rag.signing import documents, statement
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.signing import document_statement, statement
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.telemetry import span
-from kiwi_rag.validation import signature, time, versions
+from kiwi_rag.validation import signature
+from kiwi_rag.validation import signature as time
+from kiwi_rag.validation import signature as versions
 from kiwi_rag.validation.audit import AuditSink
-from kiwi_rag.validation.content import inspect
-from kiwi_rag.validation.documents import DocumentFile, inspect_document, statement_findings
+from kiwi_rag.validation.document_gate import DocumentFile, inspect, inspect_document, statement_findings
 from kiwi_rag.validation.issuing import issue
 from kiwi_rag.validation.policy import Policy
-from kiwi_rag.validation.signature import Candidate, Signed
+from kiwi_rag.validation.signature import ItemCandidate, Signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +69,15 @@ class ValidationManager:
         self._now = now
 
     @span("kiwi.gate", step="inspect")
-    def inspect(self, candidate: Candidate, policy: Policy) -> ValidationResult:
+    def inspect(self, candidate: ItemCandidate, policy: Policy) -> ValidationResult:
         """Run steps 0–6, which need no signature."""
         item, findings = inspect(candidate.item_type, candidate.item_id, candidate.data, candidate.path, policy.hidden)
         return ValidationResult(item, tuple(findings))
 
     @span("kiwi.gate", step="admit")
-    def admit(self, candidate: Candidate, policy: Policy, history: Mapping[str, str], audit: AuditSink) -> Admission:
+    def admit(
+        self, candidate: ItemCandidate, policy: Policy, history: Mapping[str, str], audit: AuditSink
+    ) -> Admission:
         """Run the whole procedure and write one audit record, whichever way it ends.
 
         Parameters
@@ -92,7 +95,7 @@ class ValidationManager:
         audit.append("admitted", str(admission.ref), admission.digest, admission.key_id, {"policy": policy.name})
         return admission
 
-    def check(self, candidate: Candidate, policy: Policy, history: Mapping[str, str], audit: AuditSink) -> Item:
+    def check(self, candidate: ItemCandidate, policy: Policy, history: Mapping[str, str], audit: AuditSink) -> Item:
         """Return the item if `admit` would admit the candidate: what must hold before anything of it is written.
 
         Raises
@@ -138,7 +141,7 @@ class ValidationManager:
         audit.append("admitted", str(admission.ref), admission.digest, admission.key_id, {"policy": policy.name})
         return admission
 
-    def vet(self, candidate: Candidate, policy: Policy, audit: AuditSink) -> Item:
+    def inspect_or_raise(self, candidate: ItemCandidate, policy: Policy, audit: AuditSink) -> Item:
         """Return the item if steps 0–6 find nothing to refuse: what must hold before anything is signed.
 
         Raises
@@ -158,7 +161,7 @@ class ValidationManager:
         return Rejected(name, findings)
 
     def _judged(
-        self, candidate: Candidate, policy: Policy, history: Mapping[str, str], audit: AuditSink
+        self, candidate: ItemCandidate, policy: Policy, history: Mapping[str, str], audit: AuditSink
     ) -> tuple[Item, Signed, tuple[Finding, ...]]:
         content = self.inspect(candidate, policy)  # 0-6
         signed, findings = self._signature(candidate, content.item, policy, history)  # 7-10
@@ -169,15 +172,15 @@ class ValidationManager:
         return content.item, signed, findings
 
     def _signature(
-        self, candidate: Candidate, item: Item | None, policy: Policy, history: Mapping[str, str]
+        self, candidate: ItemCandidate, item: Item | None, policy: Policy, history: Mapping[str, str]
     ) -> tuple[Signed | None, tuple[Finding, ...]]:
         now = self._now()
         received = now if policy.received_now else None
-        signed, findings = signature.check(candidate, item, self.trust, self.audience, received)  # 7, 8
+        signed, findings = signature.check_signature(candidate, item, self.trust, self.audience, received)  # 7, 8
         if signed is not None:
-            findings += time.check(signed.signed_at, now, policy, candidate.path)  # 9
+            findings += time.check_time(signed.signed_at, now, policy, candidate.path)  # 9
         if item is not None and not has_errors(findings):
-            findings += versions.check(item, history, candidate.path, candidate.tier)  # 10
+            findings += versions.check_versions(item, history, candidate.path, candidate.tier)  # 10
         return signed, tuple(findings)
 
     def _document_signature(
@@ -185,11 +188,11 @@ class ValidationManager:
     ) -> tuple[Signed | None, tuple[Finding, ...]]:
         now = self._now()
         try:
-            read, signer = documents.verify(envelope, self.trust, now if policy.received_now else None)  # 7, 8
+            read, signer = document_statement.verify(envelope, self.trust, now if policy.received_now else None)  # 7, 8
         except SignatureRefused as error:
             return None, (signature.finding_of(error, document.path),)
         findings = statement_findings(read, document, passages, self.audience)
-        findings += time.check(read.signed_at, now, policy, document.path)  # 9
+        findings += time.check_time(read.signed_at, now, policy, document.path)  # 9
         return Signed(envelope, read.signed_at, signer), tuple(findings)
 
     def _admission(self, item: Item, signed: Signed, findings: tuple[Finding, ...], policy: Policy) -> Admission:
@@ -208,7 +211,7 @@ class ValidationManager:
         )
 
     def _audit_rejection(
-        self, candidate: Candidate, findings: Sequence[Finding], policy: Policy, audit: AuditSink
+        self, candidate: ItemCandidate, findings: Sequence[Finding], policy: Policy, audit: AuditSink
     ) -> None:
         signatures = candidate.envelope.signatures if candidate.envelope else ()
         claimed = signatures[0][0] if signatures else ""
@@ -219,7 +222,7 @@ class ValidationManager:
         audit.append("rejected", name, "", claimed, {"policy": policy.name, "findings": codes})
 
 
-def candidate_of(envelope: Envelope) -> Candidate:
+def candidate_of(envelope: Envelope) -> ItemCandidate:
     """Return the candidate that a stored envelope makes, for running the gate over it again.
 
     Raises
@@ -228,9 +231,11 @@ def candidate_of(envelope: Envelope) -> Candidate:
         When its payload is not a canonical item statement.
     """
     read = statement.parse(envelope.payload)
-    return Candidate(read.ref.item_type, read.ref.item_id, read.content.encode(), envelope=envelope, path=str(read.ref))
+    return ItemCandidate(
+        read.ref.item_type, read.ref.item_id, read.content.encode(), envelope=envelope, path=str(read.ref)
+    )
 
 
-def ref_of(candidate: Candidate) -> ItemRef:
+def ref_of(candidate: ItemCandidate) -> ItemRef:
     """Return the candidate's reference, without a version."""
     return ItemRef(candidate.item_type, candidate.item_id)

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from kiwi_rag.errors import MalformedEnvelope, NotAdmitted
 from kiwi_rag.model import Admission, Passage
-from kiwi_rag.refs import ItemType
+from kiwi_rag.model.refs import ItemType
 from kiwi_rag.signing import statement
-from kiwi_rag.signing.documents import passage_digest
+from kiwi_rag.signing.document_statement import passage_digest
 
 _KEY = secrets.token_bytes(32)
 

@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from kiwi_rag.model import Admission, EmbeddingRecord, Passage
-from kiwi_rag.refs import ITEM_TYPES, ItemType
-from kiwi_rag.signing.documents import Indexer
+from kiwi_rag.model.refs import ITEM_TYPES, ItemType
+from kiwi_rag.signing.document_statement import Indexer
 from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, seal_record, verify_records
-from kiwi_rag.validation.documents import DocumentFile
+from kiwi_rag.validation.document_gate import DocumentFile
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.policy import policy_of
 from tests.conformance.items import FINGERPRINT, KEY, REGISTRY, SIGNED, unit_vector

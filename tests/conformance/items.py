@@ -10,7 +10,7 @@ import numpy as np
 
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import Admission, CollectionStatistics, EmbeddingRecord, Filters, Item, Passage, Section, StoreQuery
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import keys, statement
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.issuing import issue

@@ -12,7 +12,7 @@ import pytest
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, NotAdmitted, UsageError
 from kiwi_rag.lexical import bm25, bm25_weights, query_terms, term_frequencies
 from kiwi_rag.model import CollectionStatistics, Filters
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.stores.base import VectorStore
 from tests.conformance.items import admission, query, records, unit_vector
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kiwi_rag.lexical import query_terms
-from kiwi_rag.spelling import MAX_TERMS
+from kiwi_rag.lexical import MAX_TERMS, query_terms
 from kiwi_rag.stores.base import VectorStore
 from tests.conformance.items import admission, query, records
 

@@ -241,14 +241,14 @@ def test_bump_leaves_alone_what_did_not_change(ready: Kiwi, target: str):
 
 
 def test_bump_raises_what_was_signed_with_other_content_by_another_program(ready: Kiwi):
-    from kiwi_rag.formats import parse
-    from kiwi_rag.refs import ItemType
+    from kiwi_rag.formats import parse_item
+    from kiwi_rag.model.refs import ItemType
     from kiwi_rag.signing import keys, statement
 
     path = admitted(ready)
     write_note(ready, extra=OTHER)
     key = keys.load("default", ready.home / ".ai/keys", "correct horse")
-    item = parse(ItemType.KNOWLEDGE, "acme/note", path.read_text()).item
+    item = parse_item(ItemType.KNOWLEDGE, "acme/note", path.read_text()).item
     path.with_name("note.md.sig").write_bytes(statement.side_file(key.sign(item, "kiwi")))
     (hint,) = refused(ready, "sign", ".ai")
     ready.run(*way_out(hint))

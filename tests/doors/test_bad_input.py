@@ -281,12 +281,12 @@ def test_signed_in_the_future(ready: Kiwi):
 
 def sign_at(kiwi: Kiwi, path, side, moment: str) -> None:
     """Sign as the user's own key would, but at another time, or what `kiwi sign` refuses."""
-    from kiwi_rag.formats import parse
-    from kiwi_rag.refs import ItemType
+    from kiwi_rag.formats import parse_item
+    from kiwi_rag.model.refs import ItemType
     from kiwi_rag.signing import keys, statement
 
     key = keys.load("default", kiwi.home / ".ai/keys", "correct horse")
-    item = parse(ItemType.KNOWLEDGE, "acme/note", path.read_text()).item
+    item = parse_item(ItemType.KNOWLEDGE, "acme/note", path.read_text()).item
     side.write_bytes(statement.side_file(key.sign(item, "kiwi", statement.parse_time(moment))))
 
 

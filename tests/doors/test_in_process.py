@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import pytest
 
-from kiwi_rag.cli import project
+from kiwi_rag.cli import setup as project
 from kiwi_rag.registry import server
 from tests.doors.conftest import Kiwi, note
 

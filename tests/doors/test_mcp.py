@@ -338,7 +338,7 @@ async def test_pages_hold_every_hit_once_though_a_signer_may_have_only_half_of_a
 
 @pytest.mark.parametrize("toolsets", [["items", "workspace"], ["documents"]])
 def test_the_early_answer_is_the_one_that_the_sdk_gives(acme: Kiwi, toolsets: list[str]) -> None:
-    from kiwi_rag.mcp.greeting import VERSIONS, greeting
+    from kiwi_rag.mcp.stdio import VERSIONS, greeting
 
     assert VERSIONS == HANDSHAKE_PROTOCOL_VERSIONS
     with serving(acme, "--toolsets", ",".join(toolsets)) as url:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kiwi_rag.services import PROBE_SECONDS
+from kiwi_rag.usecases.status import PROBE_SECONDS
 from tests.doors.conftest import PATIENCE, Kiwi, note
 
 ADA, BOB = "ada@acme.example", "bob@acme.example"

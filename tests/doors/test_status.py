@@ -13,7 +13,7 @@ from mcp import Client
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 
-from kiwi_rag.telemetry.spans import EXPORT_SECONDS
+from kiwi_rag.telemetry import EXPORT_SECONDS
 from tests.doors.collector import collecting
 from tests.doors.conftest import PATIENCE, Kiwi, note
 from tests.doors.test_mcp import connected

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.workspace.watching import BURST_MS, QUIET_MS
+from kiwi_rag.sources.workspace.watch import BURST_MS, QUIET_MS
 from tests.doors.conftest import PATIENCE, Kiwi, wait_until
 
 

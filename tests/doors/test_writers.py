@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from kiwi_rag.stores.local.lock import WAIT_SECONDS, WriterLock
+from kiwi_rag.stores.local.ownership import WAIT_SECONDS, WriterLock
 from tests.doors.conftest import PATIENCE, Kiwi, note
 
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
-from kiwi_rag.app import App
+from kiwi_rag.services import App
 import os
 
 async def hold():

@@ -10,9 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kiwi_rag.formats.documents import ParsedDocument, parse
+from kiwi_rag.formats.documents import parse
 from kiwi_rag.formats.documents.cuts import LONG_LINE
 from kiwi_rag.formats.documents.nodes import DEPTH, Node, read_json, read_yaml
+from kiwi_rag.formats.outcome import ParsedDocument
 from tests.examples import examples
 
 WORDS = st.text(st.characters(blacklist_categories=("Cs",)), max_size=30)

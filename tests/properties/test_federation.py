@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from kiwi_rag import ingest
 from kiwi_rag.chunking import split
+from kiwi_rag.collection import Tier
 from kiwi_rag.model import EmbeddingRecord, Filters, SearchReply
 from kiwi_rag.stores.local import LocalVectorStore
-from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.policy import policy_of
 from tests.examples import examples
 from tests.registry_shelf import registry, registry_tier
@@ -140,7 +140,7 @@ def test_the_merged_ranking_is_that_of_one_index(seed: int, way: Asking, shares:
             assert one.parts["bm25"] == pytest.approx(other.parts["bm25"], abs=1e-9)
             assert one.parts["item_bm25"] == pytest.approx(other.parts["item_bm25"], abs=1e-9)
         assert {h.tier for h in merged.hits} <= set(homes)
-        assert dict(merged.read_as) == dict(single.read_as)
+        assert dict(merged.corrections) == dict(single.corrections)
 
 
 @pytest.mark.parametrize("way", [Asking(limit=200), WAYS[3]], ids=["all", "filtered"])

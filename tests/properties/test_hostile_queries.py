@@ -15,13 +15,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kiwi_rag.errors import KiwiError, UsageError
-from kiwi_rag.lexical import MAX_TERM_LENGTH, query_terms
+from kiwi_rag.lexical import MAX_TERM_LENGTH, MAX_TERMS, query_terms
 from kiwi_rag.model import Filters, SearchQuery
-from kiwi_rag.registry.driver_errors import translated
+from kiwi_rag.registry.calls import translated
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.search import typos
-from kiwi_rag.search.federate import check
-from kiwi_rag.spelling import MAX_TERMS
+from kiwi_rag.search import corrections
+from kiwi_rag.search.searcher import check
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
@@ -93,9 +92,9 @@ def search(text: str, filters: Filters | None = None) -> Callable[[VectorStore],
         terms = query_terms(text)
         assert all(0 < len(term) <= MAX_TERM_LENGTH + 8 for term in terms)
         statistics = await store.statistics(terms)
-        unknown = typos.unknown_terms(text, statistics)
+        unknown = corrections.unknown_terms(text, statistics)
         similar = await store.similar_terms(list(unknown))
-        typos.options(unknown, [similar])
+        corrections.options(unknown, [similar])
         found = await store.search(query(text, statistics, filters=filters))
         assert found.refused == ()
 

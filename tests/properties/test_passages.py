@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_rag.chunking import split
-from kiwi_rag.formats import parse
+from kiwi_rag.formats import parse_item
 from kiwi_rag.model import Item
-from kiwi_rag.refs import ItemType
+from kiwi_rag.model.refs import ItemType
 
 LINES = st.one_of(
     st.sampled_from(
@@ -29,15 +29,15 @@ CODE = st.lists(
 
 
 def knowledge(body: str) -> Item | None:
-    return parse(ItemType.KNOWLEDGE, "a", body).item
+    return parse_item(ItemType.KNOWLEDGE, "a", body).item
 
 
 def directive(body: str) -> Item | None:
-    return parse(ItemType.DIRECTIVE, "a", f"# T\n\n{FENCE}{body}").item
+    return parse_item(ItemType.DIRECTIVE, "a", f"# T\n\n{FENCE}{body}").item
 
 
 def script(lines: list[str]) -> Item | None:
-    return parse(ItemType.SCRIPT, "a", '"""Doc."""\n' + "\n".join(lines)).item
+    return parse_item(ItemType.SCRIPT, "a", '"""Doc."""\n' + "\n".join(lines)).item
 
 
 ITEMS = st.one_of(BODIES.map(knowledge), BODIES.map(directive), CODE.map(script)).filter(lambda item: item is not None)

@@ -10,22 +10,22 @@ from pathlib import Path
 import numpy as np
 
 from kiwi_rag import ingest
+from kiwi_rag.collection import RANKS, Tier
 from kiwi_rag.embedding.base import EmbeddingProvider, unit_vectors
-from kiwi_rag.formats import parse
-from kiwi_rag.ingest import Writer
-from kiwi_rag.ingest.indexing import Outcome, index_pending
+from kiwi_rag.formats import parse_item
+from kiwi_rag.ingest import IngestContext
+from kiwi_rag.ingest.registry_indexer import Outcome, index_pending
 from kiwi_rag.model import Admission
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.stores.base import PublishingStore
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
-from kiwi_rag.tiers import RANKS, Tier
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.policy import policy_of
-from kiwi_rag.validation.signature import Candidate
+from kiwi_rag.validation.signature import ItemCandidate
 from tests.conformance.items import KEY, REGISTRY
 from tests.search_tiers import WordsProvider, note
 from tests.sql.databases import ADA
@@ -45,9 +45,9 @@ class SmallModel(WordsProvider):
         return unit_vectors(super().encode(texts), 384)
 
 
-def writer(*signers: Signer, model: EmbeddingProvider | None = None) -> Writer:
+def writer(*signers: Signer, model: EmbeddingProvider | None = None) -> IngestContext:
     """A gate that trusts `signers` (`ADA` when there are none), and a small model."""
-    return Writer(ValidationManager(TrustPolicy(signers or (ADA,)), REGISTRY), model or SmallModel())
+    return IngestContext(ValidationManager(TrustPolicy(signers or (ADA,)), REGISTRY), model or SmallModel())
 
 
 @asynccontextmanager
@@ -60,20 +60,22 @@ async def tier(url: str, folder: Path, limit: int = 8) -> AsyncIterator[Tier[Pub
     await local.close()
 
 
-def candidate(item_id: str, body: str = "", *, version: str = "1.0.0", key: keys.SigningKey = KEY) -> Candidate:
+def candidate(item_id: str, body: str = "", *, version: str = "1.0.0", key: keys.SigningKey = KEY) -> ItemCandidate:
     """A signed knowledge entry that the gate admits."""
     content = note(f"About {item_id}", body or f"The pump of {item_id} feeds the basin.", version)
-    item = parse(ItemType.KNOWLEDGE, item_id, content).item
+    item = parse_item(ItemType.KNOWLEDGE, item_id, content).item
     assert item is not None
-    return Candidate(ItemType.KNOWLEDGE, item_id, content.encode(), envelope=key.sign(item, REGISTRY, SIGNED))
+    return ItemCandidate(ItemType.KNOWLEDGE, item_id, content.encode(), envelope=key.sign(item, REGISTRY, SIGNED))
 
 
-async def publish(to: Tier[PublishingStore], *candidates: Candidate, by: Writer | None = None) -> list[Admission]:
+async def publish(
+    to: Tier[PublishingStore], *candidates: ItemCandidate, by: IngestContext | None = None
+) -> list[Admission]:
     """Publish, without indexing."""
     return [(await ingest.publish(one, to, (by or writer()).gate))[0] for one in candidates]
 
 
-async def index(to: Tier[PublishingStore], by: Writer | None = None, **options: bool) -> list[Outcome]:
+async def index(to: Tier[PublishingStore], by: IngestContext | None = None, **options: bool) -> list[Outcome]:
     """Index what waits; return the outcomes."""
     return [outcome async for outcome in index_pending(to, by or writer(), **options)]
 

@@ -19,7 +19,7 @@ from psycopg.types.json import Jsonb
 from kiwi_rag.errors import RegistryError
 from kiwi_rag.model import Filters
 from kiwi_rag.registry import calls
-from kiwi_rag.registry.supabase_api import SupabaseApi
+from kiwi_rag.registry.supabase import SupabaseApi
 from kiwi_rag.signing import dsse, keys
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission

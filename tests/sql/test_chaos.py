@@ -12,11 +12,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from kiwi_rag import retry
 from kiwi_rag.errors import RegistryUnreachable
 from kiwi_rag.model import Admission, Filters
-from kiwi_rag.registry import retry
+from kiwi_rag.registry.calls import with_retries
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.registry.retry import persistently
 from kiwi_rag.stores.base import Receipt
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission
@@ -124,7 +124,7 @@ async def test_a_registry_that_never_answers_is_given_up_with_a_clear_error(url:
         proxy.silent = True
         async with asyncio.timeout(60):
             with pytest.raises(RegistryUnreachable, match=r"no answer within 0\.5 s") as told:
-                await persistently(store.status, pauses=(0.1,), seconds=0.5)
+                await with_retries(store.status, pauses=(0.1,), seconds=0.5)
         assert "again is safe" in told.value.hint
 
 
@@ -134,7 +134,7 @@ async def test_a_server_that_is_gone_is_told_after_some_seconds_of_trying(monkey
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr(retry, "asyncio", SimpleNamespace(sleep=pause, timeout=asyncio.timeout))
+    monkeypatch.setattr(retry, "asyncio", SimpleNamespace(sleep=pause))
     store = RegistryVectorStore(Connections("postgresql://x@127.0.0.1:9/none"))
     with pytest.raises(RegistryUnreachable):
         await store.publish(admission("acme/x"))

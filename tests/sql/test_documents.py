@@ -15,11 +15,11 @@ from psycopg.types.json import Jsonb
 from kiwi_rag.errors import FingerprintMismatch, NotAdmitted, RegistryRefused, UsageError
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import Envelope, Filters, Passage
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.registry.supabase_api import SupabaseApi
+from kiwi_rag.registry.supabase import SupabaseApi
 from kiwi_rag.signing import dsse, keys
-from kiwi_rag.signing.documents import PAYLOAD_TYPE, passage_digest
+from kiwi_rag.signing.document_statement import PAYLOAD_TYPE, passage_digest
 from kiwi_rag.signing.statement import canonical
 from kiwi_rag.stores.base import SourceStamp, VectorStore
 from kiwi_rag.stores.postgres_documents import DocumentRegistryStore

@@ -12,7 +12,7 @@ import pytest
 from kiwi_rag.errors import RegistryRefused
 from kiwi_rag.lexical import term_frequencies
 from kiwi_rag.model import CollectionStatistics, EmbeddingRecord
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
 from kiwi_rag.stores.postgres_documents import DocumentRegistryStore

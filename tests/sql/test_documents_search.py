@@ -13,8 +13,8 @@ from psycopg.types.json import Jsonb
 from kiwi_rag.errors import UnknownFilter
 from kiwi_rag.lexical import bm25, bm25_weights, query_terms, term_frequencies
 from kiwi_rag.model import CollectionStatistics, EmbeddingRecord, Filters
-from kiwi_rag.refs import ItemType
-from kiwi_rag.registry.driver_errors import translated
+from kiwi_rag.model.refs import ItemType
+from kiwi_rag.registry.calls import translated
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
 from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
@@ -109,17 +109,17 @@ async def test_every_score_is_true(store: DocumentRegistryStore, held: dict[str,
         assert set(best) <= {(h.ref.item_id, h.passage.ordinal) for h in found.items}
     assert 10 <= len(found.items) <= 20
     for hit in found.items:
-        mates = held[hit.ref.item_id]
+        siblings = held[hit.ref.item_id]
         cosine, words = scores[hit.ref.item_id, hit.passage.ordinal]
         assert hit.cosine == pytest.approx(cosine, abs=1e-5)
         assert hit.bm25 == pytest.approx(words, abs=1e-9)
-        cosines = [scores[hit.ref.item_id, n][0] for n in range(len(mates))]
-        mean = np.sum([r.vector for r in mates], axis=0)
-        whole = sum((term_frequencies(r.passage.indexed_text) for r in mates), term_frequencies(""))
+        cosines = [scores[hit.ref.item_id, n][0] for n in range(len(siblings))]
+        mean = np.sum([r.vector for r in siblings], axis=0)
+        whole = sum((term_frequencies(r.passage.indexed_text) for r in siblings), term_frequencies(""))
         assert hit.item.best == pytest.approx(max(cosines), abs=1e-5)
         assert hit.item.first == pytest.approx(cosines[0], abs=1e-5)
         assert hit.item.centroid == pytest.approx(float(mean @ asked.vector) / np.linalg.norm(mean), abs=1e-5)
-        assert hit.item.best_words == pytest.approx(max(scores[hit.ref.item_id, n][1] for n in range(len(mates))))
+        assert hit.item.best_words == pytest.approx(max(scores[hit.ref.item_id, n][1] for n in range(len(siblings))))
         expected = bm25(whole, whole.total(), weights, merged.average_item_length)
         assert hit.item.words == pytest.approx(expected, abs=1e-9)
 

@@ -8,22 +8,22 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from kiwi_rag.collection import Tier
 from kiwi_rag.errors import FingerprintMismatch
+from kiwi_rag.ingest.documents import DocumentIngestContext, index
 from kiwi_rag.model import Filters
-from kiwi_rag.model.documents import DocumentQuery
-from kiwi_rag.refs import ItemType
+from kiwi_rag.model.refs import ItemType
+from kiwi_rag.model.search import DocumentQuery
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.signing.documents import Indexer
+from kiwi_rag.search.documents import WorkspaceSearcher
+from kiwi_rag.signing.document_statement import Indexer
 from kiwi_rag.signing.trust import Signer, TrustPolicy
+from kiwi_rag.sources.workspace.config import WorkspaceConfig
+from kiwi_rag.sources.workspace.report import WorkspaceReport
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
-from kiwi_rag.tiers import Tier
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.policy import policy_of
-from kiwi_rag.workspace.indexing import Writer, index
-from kiwi_rag.workspace.place import Place
-from kiwi_rag.workspace.report import WorkspaceReport
-from kiwi_rag.workspace.searching import WorkspaceSearcher
 from tests.conformance.items import KEY, REGISTRY
 from tests.sql.documents import WORKSPACE, registry_of_documents
 from tests.sql.shelves import SmallModel
@@ -40,7 +40,7 @@ class Checkout:
         self.store = DocumentRegistryStore(Connections(url), WORKSPACE, fingerprint=str(self.model.fingerprint))
         self.local = LocalVectorStore(root.with_suffix(".log"), "owner")
         self.tier = Tier("shared", 0, self.store, policy_of("shared"), self.local.audit)
-        self.place = Place.at(root, WORKSPACE)
+        self.place = WorkspaceConfig.at(root, WORKSPACE)
 
     def write(self, path: str, text: str) -> None:
         place = self.root / path
@@ -48,7 +48,9 @@ class Checkout:
         place.write_text(text)
 
     async def index(self, *paths: str) -> WorkspaceReport:
-        writer = Writer(ValidationManager(TRUST, REGISTRY), self.model, Indexer(KEY, REGISTRY, WORKSPACE))
+        writer = DocumentIngestContext(
+            ValidationManager(TRUST, REGISTRY), self.model, Indexer(KEY, REGISTRY, WORKSPACE)
+        )
         return await index(self.place, self.tier, writer, list(paths) or None)
 
     async def search(self, text: str, **narrowed: str) -> list[str]:

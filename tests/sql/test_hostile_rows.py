@@ -10,10 +10,10 @@ import pytest
 
 from kiwi_rag.errors import MalformedEnvelope, RegistryContradicted, RegistryError
 from kiwi_rag.model import CollectionStatistics, Filters
-from kiwi_rag.refs import ItemRef, ItemType
-from kiwi_rag.registry import administration, calls, functions, indexing
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.registry import calls, client, queue
 from kiwi_rag.registry.calls import Caller
-from kiwi_rag.registry.supabase_api import ApiCaller, SupabaseApi
+from kiwi_rag.registry.supabase import ApiCaller, SupabaseApi
 from kiwi_rag.search.verify import HitChanged, verify_stored
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.stores.postgres import RegistryVectorStore
@@ -112,7 +112,7 @@ async def test_an_answer_without_end_is_cut_off(
     )
     with pytest.raises(RegistryError, match="over 1000 rows"):
         async with store.transport.session() as caller:
-            await administration.list_signers(caller)
+            await client.list_signers(caller)
     assert (await store.status()).items == 0
 
 
@@ -131,17 +131,17 @@ NEWS = {
 }
 
 
-@pytest.mark.parametrize("news", NEWS.values(), ids=NEWS)
+@pytest.mark.parametrize("checkpoint", NEWS.values(), ids=NEWS)
 async def test_news_that_are_none_are_an_error(
-    store: RegistryVectorStore, connection: psycopg.Connection, news: str
+    store: RegistryVectorStore, connection: psycopg.Connection, checkpoint: str
 ) -> None:
     connection.execute(
         "create or replace function public.registry_news(known_seq bigint default 0, signers_since bigint default 0) "
-        f"returns jsonb language sql as $$ select {news} $$"
+        f"returns jsonb language sql as $$ select {checkpoint} $$"
     )
     with pytest.raises(RegistryError) as error:
         async with store.transport.session() as caller:
-            await functions.registry_news(caller, 0, 0, "test")
+            await client.registry_news(caller, 0, 0, "test")
     assert not isinstance(error.value, RegistryContradicted)
     assert error.value.message.startswith("the registry gave")
 
@@ -165,27 +165,27 @@ class Answering:
 X = ItemRef(ItemType.DIRECTIVE, "acme/x", "1.0.0")
 MODEL = "model"
 CALLS: dict[str, Callable[[Caller], Awaitable[object]]] = {
-    "enrol_signer": lambda caller: administration.enrol_signer(caller, ADA),
-    "retire_signer": lambda caller: administration.retire_signer(caller, "k"),
-    "revoke_signer": lambda caller: administration.revoke_signer(caller, "k"),
-    "yank_item": lambda caller: administration.yank_item(caller, X),
-    "verify_audit": administration.verify_audit,
-    "collection_statistics": lambda caller: functions.collection_statistics(caller, ["zebra"]),
-    "registry_status": functions.registry_status,
-    "registry_news": lambda caller: functions.registry_news(caller, 0, 0, "test"),
-    "claim_item": lambda caller: indexing.claim_item(caller, "d", MODEL),
-    "begin_collection": lambda caller: indexing.begin_collection(caller, MODEL),
-    "finish_collection": lambda caller: indexing.finish_collection(caller, MODEL),
-    "drop_collection": lambda caller: indexing.drop_collection(caller, MODEL, 9),
+    "enrol_signer": lambda caller: client.enrol_signer(caller, ADA),
+    "retire_signer": lambda caller: client.retire_signer(caller, "k"),
+    "revoke_signer": lambda caller: client.revoke_signer(caller, "k"),
+    "yank_item": lambda caller: client.yank_item(caller, X),
+    "verify_audit": client.verify_audit,
+    "collection_statistics": lambda caller: client.collection_statistics(caller, ["zebra"]),
+    "registry_status": client.registry_status,
+    "registry_news": lambda caller: client.registry_news(caller, 0, 0, "test"),
+    "claim_item": lambda caller: queue.claim_item(caller, "d", MODEL),
+    "begin_collection": lambda caller: queue.begin_collection(caller, MODEL),
+    "finish_collection": lambda caller: queue.finish_collection(caller, MODEL),
+    "drop_collection": lambda caller: queue.drop_collection(caller, MODEL, 9),
 }
 TABLES: dict[str, Callable[[Caller], Awaitable[object]]] = {
-    "list_signers": administration.list_signers,
-    "audit_records": lambda caller: administration.audit_records(caller, 0, 10),
-    "get_item": lambda caller: functions.get_item(caller, X, yanked_too=True),
-    "list_versions": lambda caller: functions.list_versions(caller, X),
-    "item_status": lambda caller: functions.item_status(caller, X),
-    "indexed_items": lambda caller: indexing.indexed_items(caller, MODEL, 9),
-    "read_passages": lambda caller: indexing.read_passages(caller, "d", MODEL),
+    "list_signers": client.list_signers,
+    "audit_records": lambda caller: client.audit_records(caller, 0, 10),
+    "get_item": lambda caller: client.get_item(caller, X, yanked_too=True),
+    "list_versions": lambda caller: client.list_versions(caller, X),
+    "item_status": lambda caller: client.item_status(caller, X),
+    "indexed_items": lambda caller: queue.indexed_items(caller, MODEL, 9),
+    "read_passages": lambda caller: queue.read_passages(caller, "d", MODEL),
 }
 VALUES: Sequence[object] = ({}, {"passages": "many", "collections": 3}, [1], 1.5)
 _COLUMNS = [
@@ -253,7 +253,7 @@ async def test_a_row_of_another_shape_is_an_error_of_the_registry(call: Callable
 @pytest.mark.parametrize("answer", [{}, {"sequence": "1"}, {"code": 4}, [1], None])
 async def test_a_receipt_that_is_none_is_an_error_of_the_registry(answer: object) -> None:
     with pytest.raises(RegistryError):
-        functions.receipt(await functions.publish_item(Answering(answer), admission("acme/x").envelope))
+        client.receipt(await client.publish_item(Answering(answer), admission("acme/x").envelope))
 
 
 async def test_a_status_that_is_none_is_an_error_of_the_registry(

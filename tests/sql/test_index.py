@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from kiwi_rag.errors import FingerprintMismatch, NotAdmitted, NotFound
 from kiwi_rag.model import CollectionStatistics
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry import rows
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, admission, query, records

@@ -12,15 +12,15 @@ import psycopg
 import pytest
 
 from kiwi_rag.errors import ChainForked, ChainShortened, RolledBack, VersionChanged, WrongKey, Yanked, YankUndone
-from kiwi_rag.refs import ItemRef, ItemType
-from kiwi_rag.registry import administration
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.monitor.monitor import RegistryMonitor
+from kiwi_rag.monitor.pinned_state import Identity
+from kiwi_rag.monitor.pinned_state_file import PinnedState, path_of
+from kiwi_rag.registry import client
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
 from kiwi_rag.stores.postgres import RegistryVectorStore
-from kiwi_rag.witness.memory import Identity
-from kiwi_rag.witness.memory_file import RegistryMemory, path_of
-from kiwi_rag.witness.watch import RegistryWatch
 from tests.conformance.items import FINGERPRINT, KEY, admission, records
 from tests.registry_calls import enrol
 from tests.sql.databases import ADA
@@ -32,10 +32,10 @@ IDENTITY = Identity("test", "here")
 
 
 @pytest.fixture
-async def watch(url: str, tmp_path: Path) -> AsyncIterator[RegistryWatch]:
+async def watch(url: str, tmp_path: Path) -> AsyncIterator[RegistryMonitor]:
     """A user who has met nothing yet."""
     transport = Connections(url)
-    made = RegistryWatch(transport, RegistryMemory(path_of(tmp_path / "registries", IDENTITY), IDENTITY))
+    made = RegistryMonitor(transport, PinnedState(path_of(tmp_path / "registries", IDENTITY), IDENTITY))
     yield made
     await made.close()
     await transport.close()
@@ -49,14 +49,16 @@ async def publish(store: RegistryVectorStore, version: str, key: keys.SigningKey
         await store.publish(one)
 
 
-async def see(watch: RegistryWatch, store: RegistryVectorStore, version: str | None = None, found: bool = True) -> str:
+async def see(
+    watch: RegistryMonitor, store: RegistryVectorStore, version: str | None = None, found: bool = True
+) -> str:
     """Look, get, vet and keep, as a search (or a get) does; return the version that was accepted."""
     look = await watch.look()
     ref = ItemRef(X.item_type, X.item_id, version)
     stored = await store.get(ref) or await watch.yanked(ref)
     assert stored is not None
     key_id = stored.envelope.signatures[0][0]
-    await look.vet(stored, key_id, newest=version is None, found_by=FINGERPRINT if found else "")
+    await look.check_consistency(stored, key_id, newest=version is None, found_by=FINGERPRINT if found else "")
     look.keep()
     return str(stored.ref.version)
 
@@ -70,7 +72,7 @@ def as_owner(connection: psycopg.Connection, *statements: str) -> None:
             connection.execute(statement)  # type: ignore[arg-type]
 
 
-async def test_the_head_is_remembered_and_followed(watch: RegistryWatch, store: RegistryVectorStore) -> None:
+async def test_the_head_is_remembered_and_followed(watch: RegistryMonitor, store: RegistryVectorStore) -> None:
     await watch.look()
     first = watch.memory.head()
     assert first.seq == 2
@@ -80,7 +82,7 @@ async def test_the_head_is_remembered_and_followed(watch: RegistryWatch, store: 
 
 
 async def test_a_shortened_log_is_refused(
-    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+    watch: RegistryMonitor, store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
     await publish(store, "1.0.0")
     await watch.look()
@@ -92,7 +94,7 @@ async def test_a_shortened_log_is_refused(
 
 @pytest.mark.parametrize("later", [0, 1], ids=["at the head", "below the head"])
 async def test_a_rewritten_log_is_refused(
-    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection, later: int
+    watch: RegistryMonitor, store: RegistryVectorStore, connection: psycopg.Connection, later: int
 ) -> None:
     await publish(store, "1.0.0")
     await watch.look()
@@ -109,7 +111,7 @@ async def test_a_rewritten_log_is_refused(
 
 
 async def test_a_receipt_counts_only_in_the_log_that_was_known(
-    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+    watch: RegistryMonitor, store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
     await watch.look()
     receipt = await store.publish(admission("acme/x"))
@@ -130,7 +132,7 @@ async def test_a_receipt_counts_only_in_the_log_that_was_known(
 
 
 async def test_a_receipt_that_the_log_does_not_bear_out_is_told(
-    watch: RegistryWatch, store: RegistryVectorStore
+    watch: RegistryMonitor, store: RegistryVectorStore
 ) -> None:
     receipt = await store.publish(admission("acme/x"))
     watch.note(X, receipt.digest, KEY.key_id, f"{receipt.audit_head.partition(':')[0]}:{'e' * 64}")
@@ -139,7 +141,7 @@ async def test_a_receipt_that_the_log_does_not_bear_out_is_told(
 
 
 async def test_an_older_version_than_was_seen_is_refused(
-    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+    watch: RegistryMonitor, store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
     await publish(store, "1.0.0")
     await publish(store, "2.0.0")
@@ -159,7 +161,7 @@ async def test_an_older_version_than_was_seen_is_refused(
 
 
 async def test_a_private_item_is_not_remembered_and_hides_no_rollback(
-    watch: RegistryWatch, store: RegistryVectorStore
+    watch: RegistryMonitor, store: RegistryVectorStore
 ) -> None:
     first, third = (admission("acme/x", version, version=version) for version in ("1.0.0", "3.0.0"))
     for one in (first, admission("acme/x", version="2.0.0"), third):
@@ -170,13 +172,13 @@ async def test_a_private_item_is_not_remembered_and_hides_no_rollback(
         assert stored is not None
         look = await watch.look()
         with nullcontext() if served else pytest.raises(RolledBack):
-            await look.vet(replace(stored, private=True), KEY.key_id, newest=True)
+            await look.check_consistency(replace(stored, private=True), KEY.key_id, newest=True)
         look.keep()
     assert set(watch.memory.seen(X)) == {"2.0.0"}
 
 
 async def test_a_yank_explains_an_older_version_and_cannot_be_undone(
-    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+    watch: RegistryMonitor, store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
     await publish(store, "1.0.0")
     await publish(store, "2.0.0")
@@ -190,7 +192,7 @@ async def test_a_yank_explains_an_older_version_and_cannot_be_undone(
 
 
 async def test_a_yank_is_learned_by_looking_and_cannot_be_undone(
-    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+    watch: RegistryMonitor, store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
     await publish(store, "1.0.0")
     assert await see(watch, store) == "1.0.0"
@@ -202,7 +204,7 @@ async def test_a_yank_is_learned_by_looking_and_cannot_be_undone(
 
 
 async def test_every_yank_is_learned_at_the_first_contact_and_once_by_a_memory_that_kept_none(
-    watch: RegistryWatch, store: RegistryVectorStore
+    watch: RegistryMonitor, store: RegistryVectorStore
 ) -> None:
     await publish(store, "1.0.0")
     stored = await store.get(X)
@@ -220,18 +222,18 @@ async def test_every_yank_is_learned_at_the_first_contact_and_once_by_a_memory_t
     assert watch.memory.knows_yanks()
 
 
-async def test_a_revocation_explains_an_older_version(watch: RegistryWatch, store: RegistryVectorStore) -> None:
+async def test_a_revocation_explains_an_older_version(watch: RegistryMonitor, store: RegistryVectorStore) -> None:
     await enrol(store, Signer("bob", BOB.public_key))
     await publish(store, "1.0.0")
     await publish(store, "2.0.0", BOB)
     assert await see(watch, store) == "2.0.0"
     async with store.transport.session() as caller:
-        await administration.revoke_signer(caller, BOB.key_id, "laptop stolen")
+        await client.revoke_signer(caller, BOB.key_id, "laptop stolen")
     assert await see(watch, store) == "1.0.0"
 
 
 async def test_what_is_missing_is_explained_or_held_against_the_registry(
-    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+    watch: RegistryMonitor, store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
     await (await watch.look()).check_missing(X)
     await publish(store, "1.0.0")
@@ -251,17 +253,17 @@ async def test_what_is_missing_is_explained_or_held_against_the_registry(
         await (await watch.look()).check_missing(X)
 
 
-async def test_an_item_whose_only_key_was_revoked_says_so(watch: RegistryWatch, store: RegistryVectorStore) -> None:
+async def test_an_item_whose_only_key_was_revoked_says_so(watch: RegistryMonitor, store: RegistryVectorStore) -> None:
     await publish(store, "1.0.0")
     async with store.transport.session() as caller:
-        await administration.revoke_signer(caller, ADA.key_id, "")
+        await client.revoke_signer(caller, ADA.key_id, "")
     assert await store.get(X) is None
     with pytest.raises(WrongKey, match="revoked"):
         await (await watch.look()).check_missing(X)
 
 
 async def test_a_version_that_is_not_indexed_yet_excuses_once(
-    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+    watch: RegistryMonitor, store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
     await publish(store, "1.0.0")
     await publish(store, "2.0.0", indexed=False)
@@ -279,7 +281,7 @@ async def test_a_version_that_is_not_indexed_yet_excuses_once(
 
 
 async def test_other_bytes_under_a_version_are_refused(
-    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+    watch: RegistryMonitor, store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
     await publish(store, "1.0.0")
     await see(watch, store)
@@ -290,14 +292,14 @@ async def test_other_bytes_under_a_version_are_refused(
         await see(watch, store)
 
 
-async def test_lost_trust_is_learned_and_kept(watch: RegistryWatch, store: RegistryVectorStore) -> None:
+async def test_lost_trust_is_learned_and_kept(watch: RegistryMonitor, store: RegistryVectorStore) -> None:
     await enrol(store, Signer("bob", BOB.public_key))
     policy = TrustPolicy((ADA, Signer("bob", BOB.public_key)))
-    assert (await watch.look()).narrow(policy) == policy
+    assert (await watch.look()).apply_revocations(policy) == policy
     async with store.transport.session() as caller:
-        await administration.revoke_signer(caller, BOB.key_id, "laptop stolen")
-        await administration.retire_signer(caller, ADA.key_id, "new key")
-    ada, bob = (await watch.look()).narrow(policy).signers
+        await client.revoke_signer(caller, BOB.key_id, "laptop stolen")
+        await client.retire_signer(caller, ADA.key_id, "new key")
+    ada, bob = (await watch.look()).apply_revocations(policy).signers
     assert (ada.status, bob.status) == (SignerStatus.RETIRED, SignerStatus.COMPROMISED)
     assert bob.origin.startswith("revoked by registry test on 20")
     assert bob.origin.endswith(" (laptop stolen)")
@@ -305,17 +307,17 @@ async def test_lost_trust_is_learned_and_kept(watch: RegistryWatch, store: Regis
 
 
 async def test_a_registry_that_unsays_a_revocation_is_not_followed(
-    watch: RegistryWatch, store: RegistryVectorStore, connection: psycopg.Connection
+    watch: RegistryMonitor, store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
     async with store.transport.session() as caller:
-        await administration.revoke_signer(caller, ADA.key_id, "")
+        await client.revoke_signer(caller, ADA.key_id, "")
     await watch.look()
     connection.execute("update kiwi.signers set status = 'active'")
-    (ada,) = (await watch.look(fully=True)).narrow(TrustPolicy((ADA,))).signers
+    (ada,) = (await watch.look(fully=True)).apply_revocations(TrustPolicy((ADA,))).signers
     assert ada.status is SignerStatus.COMPROMISED
 
 
-async def test_nothing_is_written_when_nothing_is_new(watch: RegistryWatch, store: RegistryVectorStore) -> None:
+async def test_nothing_is_written_when_nothing_is_new(watch: RegistryMonitor, store: RegistryVectorStore) -> None:
     await publish(store, "1.0.0")
     await see(watch, store)
     before = watch.memory.path.read_bytes()
@@ -323,11 +325,11 @@ async def test_nothing_is_written_when_nothing_is_new(watch: RegistryWatch, stor
     assert watch.memory.path.read_bytes() == before
 
 
-async def see_older(watch: RegistryWatch, store: RegistryVectorStore) -> str:
+async def see_older(watch: RegistryMonitor, store: RegistryVectorStore) -> str:
     """As a search does that found version 1.0.0."""
     look = await watch.look()
     stored = await store.get(ItemRef(X.item_type, X.item_id, "1.0.0"))
     assert stored is not None
-    await look.vet(stored, KEY.key_id, newest=True, found_by=FINGERPRINT)
+    await look.check_consistency(stored, KEY.key_id, newest=True, found_by=FINGERPRINT)
     look.keep()
     return str(stored.ref.version)

@@ -9,8 +9,9 @@ import psycopg
 import pytest
 
 from kiwi_rag.errors import RegistryOutdated, RegistryRefused, RegistryUnreachable
-from kiwi_rag.refs import ItemRef, ItemType
-from kiwi_rag.registry import migrate, scripts
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.registry import migrate
+from kiwi_rag.registry import migrate as scripts
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.registry.postgres_binaries import binaries, run
 from kiwi_rag.stores.postgres import RegistryVectorStore

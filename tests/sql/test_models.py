@@ -9,10 +9,10 @@ import psycopg
 import pytest
 
 from kiwi_rag.errors import FingerprintMismatch, NotFound, RegistryRefused
-from kiwi_rag.ingest import Writer
-from kiwi_rag.ingest.indexing import index_pending
+from kiwi_rag.ingest import IngestContext
+from kiwi_rag.ingest.registry_indexer import index_pending
 from kiwi_rag.model import SearchQuery
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry import rows
 from kiwi_rag.search import HybridSearchHandler
 from kiwi_rag.signing import keys
@@ -30,12 +30,12 @@ async def states(registry) -> dict[str, tuple]:
     return {row["fingerprint"].split("/")[0]: (row["state"], row["items"], row["waiting"]) for row in models}
 
 
-async def search(registry, by: Writer):
+async def search(registry, by: IngestContext):
     handler = HybridSearchHandler([registry], by.embed, by.gate.trust, REGISTRY)
     return await handler.search(SearchQuery("which pump feeds the basin", "registry", limit=50))
 
 
-async def search_found(registry, by: Writer) -> set[str]:
+async def search_found(registry, by: IngestContext) -> set[str]:
     reply = await search(registry, by)
     assert [outcome.state for outcome in reply.tiers] == ["ok"]
     return {hit.ref.item_id for hit in reply.hits}
@@ -112,7 +112,7 @@ async def test_a_search_without_a_model_uses_the_active_one(registry, connection
 
 
 async def test_only_an_indexer_that_says_so_starts_a_second_one(registry, connection: psycopg.Connection) -> None:
-    from kiwi_rag.ingest.indexing import index_admitted
+    from kiwi_rag.ingest.registry_indexer import index_admitted
 
     new = writer(model=NEW)
     (admission,) = await publish(registry, candidate("acme/more"))
@@ -139,12 +139,12 @@ async def test_a_refused_item_keeps_the_switch_waiting_until_somebody_insists(ur
         await publish(registry, candidate("acme/x"), candidate("acme/y", key=eve), by=writer(*both))
         await index(registry, writer(*both, model=OLD))
         await registry.store.begin_model(NEW_NAME)
-        narrow = writer(model=NEW)  # trusts ada alone
-        assert refs(await index(registry, narrow)) == ["acme/x"]
+        apply_revocations = writer(model=NEW)  # trusts ada alone
+        assert refs(await index(registry, apply_revocations)) == ["acme/x"]
         progress = await registry.store.finish_model(NEW_NAME)
         assert (progress.state, progress.items, progress.waiting, progress.refused) == ("building", 1, 1, 1)
         assert (await registry.store.finish_model(NEW_NAME, insist=True)).state == "active"
-        assert await search_found(registry, narrow) == {"acme/x"}
+        assert await search_found(registry, apply_revocations) == {"acme/x"}
 
 
 async def test_a_superseded_collection_is_dropped_the_active_one_never(

@@ -9,7 +9,7 @@ import pytest
 import semver
 
 from kiwi_rag.errors import MalformedEnvelope
-from kiwi_rag.refs import fold_item_id
+from kiwi_rag.model.refs import fold_item_id
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.trust import matches
 

@@ -15,7 +15,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from kiwi_rag.errors import RegistryRefused
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import dsse, keys, statement
 from kiwi_rag.signing.trust import Signer
 from kiwi_rag.stores.postgres import RegistryVectorStore

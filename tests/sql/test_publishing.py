@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from kiwi_rag import authoring
+from kiwi_rag.collection import RANKS, Tier
 from kiwi_rag.errors import EmbeddingError
-from kiwi_rag.ingest import Writer
-from kiwi_rag.ingest.publishing import NotPublished, Outcome, Published, Publishing
+from kiwi_rag.ingest import IngestContext
+from kiwi_rag.ingest.publish import NotPublished, Outcome, Published, Publishing
 from kiwi_rag.stores.base import PublishingStore
-from kiwi_rag.tiers import RANKS, Tier
-from kiwi_rag.validation.signature import Candidate
+from kiwi_rag.usecases import sign
+from kiwi_rag.validation.signature import ItemCandidate
 from tests.sql.shelves import SmallModel, candidate, index, refs, tier, writer
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ class Choking(SmallModel):
 
 
 async def published(
-    to: Tier[PublishingStore], root: Path, *candidates: Candidate, by: Writer | None = None
+    to: Tier[PublishingStore], root: Path, *candidates: ItemCandidate, by: IngestContext | None = None
 ) -> list[Outcome]:
     """Write signed items as files, publish them, and return the outcomes."""
-    sources = [authoring.place_item(root, one.envelope) for one in candidates]
+    sources = [sign.place_item(root, one.envelope) for one in candidates]
     place = Tier("project", RANKS["project"], to.store, to.policy, to.audit, root)
     run = Publishing(place, to, by or writer())
     return [outcome async for outcome in run.publish(sources)]

@@ -15,9 +15,10 @@ from psycopg.types.json import Jsonb
 from kiwi_rag import ingest
 from kiwi_rag.chunking import split
 from kiwi_rag.errors import RegistryRefused
-from kiwi_rag.ingest import Writer, indexing
-from kiwi_rag.ingest.indexing import Failed, Unreachable, watch
-from kiwi_rag.refs import ItemRef
+from kiwi_rag.ingest import IngestContext
+from kiwi_rag.ingest import registry_indexer as indexing
+from kiwi_rag.ingest.registry_indexer import Failed, Unreachable, watch
+from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.registry import rows
 from kiwi_rag.signing import dsse, keys
 from kiwi_rag.signing.trust import Signer
@@ -139,7 +140,7 @@ async def test_an_item_is_judged_as_of_its_arrival(url: str, tmp_path: Path, con
         moved = strict.gate.__class__(
             strict.gate.trust, strict.gate.audience, lambda: strict.gate._now().replace(year=2099)
         )
-        assert refs(await index(registry, Writer(moved, strict.embed))) == ["acme/x"]
+        assert refs(await index(registry, IngestContext(moved, strict.embed))) == ["acme/x"]
 
 
 async def test_watching_hears_of_a_publication_at_once_and_stops_when_told(url: str, tmp_path: Path) -> None:

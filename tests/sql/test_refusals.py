@@ -8,8 +8,8 @@ import pytest
 
 from kiwi_rag.cli.session import REFUSED, exit_code
 from kiwi_rag.errors import RegistryRefused
-from kiwi_rag.refs import ItemRef, ItemType
-from kiwi_rag.registry import administration, indexing
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.registry import client, queue
 from kiwi_rag.registry.calls import Caller
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission, records
@@ -19,13 +19,13 @@ url = module_url  # what is refused changes nothing, and what is published is th
 Call = Callable[[Caller], Awaitable[object]]
 X = ItemRef(ItemType.DIRECTIVE, "acme/x")
 ADMINS: dict[str, Call] = {
-    "enrol": lambda caller: administration.enrol_signer(caller, ADA),
-    "retire": lambda caller: administration.retire_signer(caller, ADA.key_id),
-    "revoke": lambda caller: administration.revoke_signer(caller, ADA.key_id),
-    "name": lambda caller: administration.set_audience(caller, "other"),
-    "verify the audit": administration.verify_audit,
-    "read the audit": lambda caller: administration.audit_records(caller, 0, 10),
-    "store vectors": lambda caller: indexing.store_passages(caller, records(admission("acme/x"))),
+    "enrol": lambda caller: client.enrol_signer(caller, ADA),
+    "retire": lambda caller: client.retire_signer(caller, ADA.key_id),
+    "revoke": lambda caller: client.revoke_signer(caller, ADA.key_id),
+    "name": lambda caller: client.set_audience(caller, "other"),
+    "verify the audit": client.verify_audit,
+    "read the audit": lambda caller: client.audit_records(caller, 0, 10),
+    "store vectors": lambda caller: queue.store_passages(caller, records(admission("acme/x"))),
 }
 
 
@@ -44,7 +44,7 @@ async def test_yanking_what_is_somebody_elses(store: RegistryVectorStore) -> Non
     for role in ("anon", "authenticated", "kiwi_publisher"):
         with pytest.raises(RegistryRefused) as refused:
             async with store.transport.session(role=role) as caller:
-                await administration.yank_item(caller, X, "mine now")
+                await client.yank_item(caller, X, "mine now")
         _says_all(refused.value)
     assert await store.get(X) is not None
 

@@ -9,12 +9,12 @@ import numpy as np
 import psycopg
 import pytest
 
-from kiwi_rag.ingest import reverify as reverify_module
-from kiwi_rag.ingest.reverify import reverify
+from kiwi_rag.collection import Tier
+from kiwi_rag.ingest import audit_index as reverify_module
+from kiwi_rag.ingest.audit_index import audit_index
 from kiwi_rag.registry import calls, rows
 from kiwi_rag.signing import keys
 from kiwi_rag.stores.base import PublishingStore
-from kiwi_rag.tiers import Tier
 from tests.conformance.items import unit_vector
 from tests.sql.shelves import candidate, index, publish, tier, writer
 
@@ -30,7 +30,7 @@ async def registry(url: str, tmp_path: Path) -> AsyncIterator[Tier[PublishingSto
 
 async def found(registry: Tier[PublishingStore], sample: int | None = None) -> list[str]:
     """What does not match, as ``item passage what``."""
-    checked = [(ref, told) async for ref, told in reverify(registry, writer(), sample)]
+    checked = [(ref, told) async for ref, told in audit_index(registry, writer(), sample)]
     assert len(checked) == (sample or 3)
     return [f"{ref.split(':')[1].split('@')[0]} {one.passage}: {one.what}" for ref, told in checked for one in told]
 
@@ -54,7 +54,7 @@ async def test_what_is_as_it_should_be_is_left_in_peace(registry: Tier[Publishin
 async def test_all_are_checked_page_by_page(registry: Tier[PublishingStore], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reverify_module, "PAGE", 2)
     monkeypatch.setattr(calls, "MAX_ROWS", 2)  # what one answer may hold, and the registry is larger
-    checked = [ref async for ref, _ in reverify(registry, writer(), None)]
+    checked = [ref async for ref, _ in audit_index(registry, writer(), None)]
     assert sorted(checked) == [f"knowledge:acme/n{n}@1.0.0" for n in range(3)]
 
 
@@ -100,7 +100,7 @@ async def test_a_missing_and_an_added_passage_are_found(
 
 async def test_an_item_that_the_gate_would_refuse_is_found(registry: Tier[PublishingStore]) -> None:
     other = writer(writer().gate.trust.signers[0].__class__("eve", keys.generate("eve").public_key))
-    told = [one.what async for _, mismatches in reverify(registry, other, None) for one in mismatches]
+    told = [one.what async for _, mismatches in audit_index(registry, other, None) for one in mismatches]
     assert len(told) == 3
     assert all("the gate refuses it" in what for what in told)
 

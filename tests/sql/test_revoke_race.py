@@ -15,7 +15,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from kiwi_rag.errors import RegistryRefused
-from kiwi_rag.registry import administration, functions
+from kiwi_rag.registry import client
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer
@@ -42,8 +42,8 @@ async def publish(lines: Connections, one, delay: float) -> bool:
     await asyncio.sleep(delay)
     try:
         async with lines.session() as caller:
-            answer = await functions.publish_item(caller, one.envelope)
-        functions.receipt(answer)
+            answer = await client.publish_item(caller, one.envelope)
+        client.receipt(answer)
     except RegistryRefused as refused:
         assert "compromised" in refused.message
         return False
@@ -54,7 +54,7 @@ async def revoke(lines: Connections, url: str, key_id: str, delay: float) -> int
     """Revoke after `delay` seconds; return how many items of the key can be seen once that is committed."""
     await asyncio.sleep(delay)
     async with lines.session() as caller:
-        assert await administration.revoke_signer(caller, key_id, "stolen")
+        assert await client.revoke_signer(caller, key_id, "stolen")
     async with await psycopg.AsyncConnection.connect(url) as fresh:
         row = await (await fresh.execute(LANDED, [key_id])).fetchone()
     return row[0]
@@ -64,12 +64,12 @@ async def race(lines: Connections, url: str, number: int, chance: random.Random)
     """One race; return how many publications were taken, and how many items the key has at the end."""
     key = keys.generate(f"k{number}")
     async with lines.session() as caller:
-        await administration.enrol_signer(caller, Signer(f"s{number}", key.public_key))
+        await client.enrol_signer(caller, Signer(f"s{number}", key.public_key))
     many = [admission(f"acme/r{number}-{n}", key=key, principal=f"s{number}") for n in range(PUBLISHERS)]
     publications = (publish(lines, one, chance.random() * 0.02) for one in many)
     at_commit, *taken = await asyncio.gather(revoke(lines, url, key.key_id, chance.random() * 0.03), *publications)
     async with lines.session() as caller:
-        shown = {str(item.ref.item_id) for item in await functions.list_items(caller, functions.Filters())}
+        shown = {str(item.ref.item_id) for item in await client.list_items(caller, client.Filters())}
     assert not shown & {one.ref.item_id for one in many}  # whatever landed before is not shown after
     async with await psycopg.AsyncConnection.connect(url) as fresh:
         row = await (await fresh.execute(LANDED, [key.key_id])).fetchone()
@@ -94,10 +94,10 @@ async def test_a_publication_that_is_under_way_makes_the_revocation_wait(
 ) -> None:
     key = keys.generate("bob")
     async with lines.session() as caller:
-        await administration.enrol_signer(caller, Signer("bob", key.public_key))
+        await client.enrol_signer(caller, Signer("bob", key.public_key))
     one = admission("acme/x", key=key, principal="bob")
     async with await psycopg.AsyncConnection.connect(url) as publisher:
-        envelope = Jsonb(functions.dsse.encode(one.envelope))
+        envelope = Jsonb(client.dsse.encode(one.envelope))
         await publisher.execute("select public.publish_item(%s)", [envelope])  # not committed yet
         revoking = asyncio.create_task(revoke(lines, url, key.key_id, 0))
         await asyncio.sleep(0.3)

@@ -9,7 +9,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from kiwi_rag.registry import rows
-from kiwi_rag.registry.driver_errors import translate
+from kiwi_rag.registry.calls import translate
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import dsse
 from kiwi_rag.stores.postgres import RegistryVectorStore

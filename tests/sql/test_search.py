@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 from kiwi_rag.errors import UnknownFilter
 from kiwi_rag.lexical import bm25, bm25_weights, query_terms, term_frequencies
 from kiwi_rag.registry import rows
-from kiwi_rag.registry.driver_errors import translated
+from kiwi_rag.registry.calls import translated
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission, query, records, unit_vector
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.model import Filters, SearchReply
-from kiwi_rag.refs import ItemType
+from kiwi_rag.model.refs import ItemType
 from kiwi_rag.stores.local.planner import EXACT_LIMIT
 from tests.registry_shelf import registry, registry_tier
 from tests.search_tiers import ADA, BOB, EVE, NOW, THREE, Shelf, note

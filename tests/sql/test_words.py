@@ -19,7 +19,7 @@ from kiwi_rag.errors import RegistryRefused
 from kiwi_rag.lexical import bm25, bm25_weights, query_terms
 from kiwi_rag.model import CollectionStatistics
 from kiwi_rag.registry import rows
-from kiwi_rag.registry.driver_errors import translated
+from kiwi_rag.registry.calls import translated
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, admission, records, unit_vector
 from tests.sql.databases import database, template

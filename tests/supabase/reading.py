@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from kiwi_rag.model import EmbeddingRecord
-from kiwi_rag.refs import ItemRef
+from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.registry.supabase_api import SupabaseApi
+from kiwi_rag.registry.supabase import SupabaseApi
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.sql.databases import database, template

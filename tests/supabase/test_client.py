@@ -22,9 +22,9 @@ from kiwi_rag.errors import (
     UnknownFilter,
 )
 from kiwi_rag.model import Filters
-from kiwi_rag.registry import administration, functions
+from kiwi_rag.registry import client
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.registry.supabase_api import SupabaseApi
+from kiwi_rag.registry.supabase import SupabaseApi
 from kiwi_rag.signing import keys
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, REGISTRY, admission, query, records
@@ -117,7 +117,7 @@ async def test_a_private_item_is_its_owners_alone(hosted: PostgRest, connection:
     connection.execute(bind, [ADA.public_key.hex(), ADA.principal, ALICE])
     mine = token(sub=ALICE)
     async with store_at(hosted.url, bearer=mine) as store, store.transport.session() as caller:
-        functions.receipt(await functions.publish_item(caller, one.envelope, visibility="private"))
+        client.receipt(await client.publish_item(caller, one.envelope, visibility="private"))
     for bearer, sees in ((mine, True), (token(sub=BOB), False), ("", False)):
         async with store_at(hosted.url, bearer=bearer) as store:
             assert (await store.get(one.ref) is not None) is sees
@@ -148,7 +148,7 @@ async def test_admins_functions_are_for_connections_too(hosted: PostgRest) -> No
     for key in (PUBLISHABLE, SECRET_KEY):
         async with store_at(hosted.url, key=key) as store, store.transport.session() as caller:
             with pytest.raises(RegistryRefused):
-                await administration.set_audience(caller, "mine")
+                await client.set_audience(caller, "mine")
 
 
 async def test_the_registrys_own_errors_keep_their_class(hosted: PostgRest) -> None:

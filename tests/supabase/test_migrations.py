@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
-from kiwi_rag.registry import scripts
+from kiwi_rag.registry import migrate
 from tests.shared import ROOT
 from tests.supabase.cli import Cluster, Supabase
 
@@ -53,7 +53,7 @@ def test_a_file_is_rewritten_until_it_is_released_and_never_after(copy: Path) ->
     file.write_text(file.read_text().replace("-- sql_digest: ", "-- sql_digest: of-an-earlier-state-"))
     write(copy)
     assert migrations(copy) == [file]
-    assert scripts.digest() in file.read_text()
+    assert migrate.digest() in file.read_text()
     generator(copy).release()
     assert generator(copy).generated() == {}
     released = file.read_text().replace("-- sql_digest: ", "-- sql_digest: of-the-release-")
@@ -62,7 +62,7 @@ def test_a_file_is_rewritten_until_it_is_released_and_never_after(copy: Path) ->
     _, further = migrations(copy)
     assert file.read_text() == released
     assert further.name > file.name
-    assert f"-- revisions: {scripts.head()} to {scripts.head()}\n" in further.read_text()
+    assert f"-- revisions: {migrate.head()} to {migrate.head()}\n" in further.read_text()
     write(copy)
     assert len(migrations(copy)) == 2
 

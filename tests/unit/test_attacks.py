@@ -22,7 +22,7 @@ from kiwi_rag.errors import (
     UsageError,
 )
 from kiwi_rag.model import Candidates, CollectionStatistics, Filters
-from kiwi_rag.registry.driver_errors import checked_url
+from kiwi_rag.registry.calls import checked_url
 from kiwi_rag.registry.rows import stored_item
 from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.trust import check_principal

@@ -7,18 +7,18 @@ import tokenize
 
 import pytest
 
-from kiwi_rag.refs import ItemType
-from kiwi_rag.validation import bounds
-from kiwi_rag.validation.content import inspect
+from kiwi_rag.model.refs import ItemType
+from kiwi_rag.validation import checks
+from kiwi_rag.validation.document_gate import inspect
 
 
 def codes(text: str | bytes) -> list[str]:
     data = text if isinstance(text, bytes) else text.encode()
-    return [f.code for f in bounds.check(data, "a.md")[1]]
+    return [f.code for f in checks.check_bounds(data, "a.md")[1]]
 
 
 def test_five_megabytes_are_refused_unread() -> None:
-    text, findings = bounds.check(b"x" * 5_000_000)
+    text, findings = checks.check_bounds(b"x" * 5_000_000)
     assert text is None
     assert [f.code for f in findings] == ["bounds.size"]
 
@@ -35,7 +35,7 @@ def test_empty_files_are_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b"a\nb\xff", b"a\nb\xed\xa0\x80", b"a\nb\xc0\x80", b"a\nb\xe2\x82"])
 def test_what_is_not_utf8_is_refused_at_its_line(data: bytes) -> None:
-    (finding,) = bounds.check(data)[1]
+    (finding,) = checks.check_bounds(data)[1]
     assert (finding.code, finding.line) == ("bounds.encoding", 2)
 
 
@@ -61,7 +61,7 @@ def test_what_is_not_utf8_is_refused_at_its_line(data: bytes) -> None:
     ],
 )
 def test_characters_nobody_sees_are_refused_where_they_stand(char: str, code: str) -> None:
-    (finding,) = bounds.check(f"first\nde{char}ploy".encode(), "a.md")[1]
+    (finding,) = checks.check_bounds(f"first\nde{char}ploy".encode(), "a.md")[1]
     assert (finding.code, finding.line, finding.path) == (code, 2, "a.md")
     assert "column 3" in finding.message
     assert finding.hint
@@ -73,7 +73,7 @@ def test_bytes_smuggled_in_selectors_are_refused() -> None:
 
 
 def test_every_place_is_listed_up_to_a_cap() -> None:
-    found = bounds.check(("a\u200b\n" * 50).encode())[1]
+    found = checks.check_bounds(("a\u200b\n" * 50).encode())[1]
     assert [f.line for f in found] == [*range(1, 21), 0]
     assert "30 more" in found[-1].message
 
@@ -96,7 +96,7 @@ def test_text_of_all_scripts_and_emoji_passes(text: str) -> None:
 
 
 def test_a_soft_hyphen_is_a_warning() -> None:
-    (finding,) = bounds.check("Donau\u00addampf".encode())[1]
+    (finding,) = checks.check_bounds("Donau\u00addampf".encode())[1]
     assert (finding.code, finding.severity) == ("bounds.soft-hyphen", "warning")
 
 
@@ -135,4 +135,4 @@ def test_a_script_in_another_encoding_is_refused_at_its_line(text: str, line: in
 )
 def test_a_script_that_python_reads_as_utf8_passes(text: str) -> None:
     assert tokenize.detect_encoding(io.BytesIO(text.encode()).readline)[0] in ("utf-8", "utf-8-sig", "utf8")
-    assert bounds.check_python_encoding(text) == []
+    assert checks.check_python_encoding(text) == []

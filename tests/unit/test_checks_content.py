@@ -9,9 +9,9 @@ import pytest
 
 from kiwi_rag.formats import read_source, walk
 from kiwi_rag.model import Finding, Severity, has_errors
-from kiwi_rag.refs import ItemType
-from kiwi_rag.validation import hidden, secrets
-from kiwi_rag.validation.content import inspect
+from kiwi_rag.model.refs import ItemType
+from kiwi_rag.validation import injection, secrets
+from kiwi_rag.validation.document_gate import inspect
 from tests.shared import CORPUS, needs_shared
 
 # Put together here, so that no scanner takes this file for a leak.
@@ -31,12 +31,12 @@ PEM = (
 
 
 def found(text: str, metadata: dict[str, object] | None = None) -> list[tuple[str, int]]:
-    return [(f.code, f.line) for f in secrets.check(text, metadata)]
+    return [(f.code, f.line) for f in secrets.check_secrets(text, metadata)]
 
 
 @pytest.mark.parametrize("secret", [AWS, GITHUB, SLACK, STRIPE, JWT], ids=["aws", "github", "slack", "stripe", "jwt"])
 def test_live_format_credentials_are_found_and_not_repeated(secret: str) -> None:
-    (finding,) = secrets.check(f"one\ntwo\nkey: {secret}\n", path="a.md")
+    (finding,) = secrets.check_secrets(f"one\ntwo\nkey: {secret}\n", path="a.md")
     assert (finding.code, finding.line, finding.path) == ("secrets.found", 3, "a.md")
     assert secret not in finding.message
 
@@ -82,19 +82,19 @@ def test_prose_digests_and_placeholders_are_no_secrets(text: str) -> None:
 
 
 def test_the_documented_example_key_is_a_warning() -> None:
-    (finding,) = secrets.check("AKIA" + "IOSFODNN7EXAMPLE")
+    (finding,) = secrets.check_secrets("AKIA" + "IOSFODNN7EXAMPLE")
     assert (finding.code, finding.severity) == ("secrets.example", "warning")
 
 
 @pytest.mark.parametrize("unit", [" ", "eyJ", '"', "\n", "AKIA", "-----BEGIN PRIVATE KEY-----\n"])
 def test_searching_for_secrets_stays_quick_on_hostile_text(unit: str) -> None:
     started = time.process_time()
-    secrets.check(unit * (250_000 // len(unit)))
+    secrets.check_secrets(unit * (250_000 // len(unit)))
     assert time.process_time() - started < 5
 
 
 def seen(text: str, severity: Severity = "error") -> list[tuple[str, int, str]]:
-    return [(f.code, f.line, f.severity) for f in hidden.check(ItemType.KNOWLEDGE, text, "a.md", severity)]
+    return [(f.code, f.line, f.severity) for f in injection.check_injection(ItemType.KNOWLEDGE, text, "a.md", severity)]
 
 
 HIDDEN = [

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from kiwi_rag.formats import parse
+from kiwi_rag.formats import parse_item
 from kiwi_rag.model import Finding
-from kiwi_rag.refs import ItemType
+from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation import permissions
 
 
 def script(code: str, declared: str = "[]") -> list[Finding]:
-    outcome = parse(ItemType.SCRIPT, "a", f'"""d"""\n__permissions__ = {declared}\n{code}\n')
+    outcome = parse_item(ItemType.SCRIPT, "a", f'"""d"""\n__permissions__ = {declared}\n{code}\n')
     assert outcome.item is not None, outcome.findings
-    return permissions.check(outcome.item, "a.py")
+    return permissions.check_permissions(outcome.item, "a.py")
 
 
 def directive(inner: str) -> list[tuple[str, str]]:
     content = f"```xml\n<directive name='a' version='1.0.0'><permissions>{inner}</permissions></directive>\n```\n"
-    outcome = parse(ItemType.DIRECTIVE, "a", content)
+    outcome = parse_item(ItemType.DIRECTIVE, "a", content)
     assert outcome.item is not None, outcome.findings
-    return [(f.code, f.severity) for f in permissions.check(outcome.item)]
+    return [(f.code, f.severity) for f in permissions.check_permissions(outcome.item)]
 
 
 def needs(code: str) -> set[str]:

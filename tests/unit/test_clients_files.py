@@ -15,7 +15,7 @@ import pytest
 from kiwi_rag.clients import files
 from kiwi_rag.clients.files import Backups, ClientFile
 from kiwi_rag.clients.marked import BEGIN, PARAGRAPH
-from kiwi_rag.clients.places import Surroundings
+from kiwi_rag.clients.places import ClientEnvironment
 from kiwi_rag.clients.plan import Change, carry_out, make_plan
 from kiwi_rag.clients.refusals import ClientFileError, MalformedClientFile, NameTaken
 from kiwi_rag.clients.server import TOOLSETS
@@ -34,7 +34,7 @@ class Desk:
             made.mkdir()
         (self.bin / "kiwi").write_text("#!/bin/sh\n")
         (self.bin / "kiwi").chmod(0o755)
-        self.around = Surroundings(self.home, self.project, "linux", {"PATH": str(self.bin), **environ})
+        self.around = ClientEnvironment(self.home, self.project, "linux", {"PATH": str(self.bin), **environ})
         self.backups = Backups(self.home / ".ai/clients")
 
     def plan(
@@ -166,7 +166,7 @@ def test_a_user_gets_the_files_that_the_client_reads_and_loses_them_again(desk: 
 )
 def test_systems_and_variables_move_the_files(desk: Desk, platform: str, environ: dict, client: str, file: str) -> None:
     environ = {name: value.format(home=desk.home) for name, value in environ.items()}
-    desk.around = Surroundings(desk.home, None, platform, environ)
+    desk.around = ClientEnvironment(desk.home, None, platform, environ)
     assert desk.plan(client, project=False)[0].file.path == desk.home / file
 
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from kiwi_rag.cli.clients import setup
 from kiwi_rag.cli.session import Session
+from kiwi_rag.cli.setup import setup
 from kiwi_rag.clients.refusals import Malformed, MalformedClientFile, NameTaken
 from kiwi_rag.clients.server import Server
 from kiwi_rag.clients.tasks import INDEX, WATCH, JsonTasks

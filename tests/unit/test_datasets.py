@@ -10,7 +10,7 @@ import pytest
 
 from kiwi_rag.errors import KiwiError, SourceUnreadable, UsageError
 from kiwi_rag.evaluation.datasets import item_key, load, ref_of
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 
 GOOD = '{"query": "roll back", "kind": "task", "relevant": {"directive:acme/roll_back": 2, "knowledge:acme/x": 0}}'
 

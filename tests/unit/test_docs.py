@@ -13,9 +13,9 @@ import pytest
 from kiwi_rag import errors
 from kiwi_rag.config import Settings
 from kiwi_rag.formats import locate
-from kiwi_rag.refs import ITEM_TYPES
+from kiwi_rag.model.refs import ITEM_TYPES
 from kiwi_rag.signing import trust_file
-from kiwi_rag.validation.content import inspect
+from kiwi_rag.validation.document_gate import inspect
 from tests.shared import ROOT
 
 ITEMS = (ROOT / "docs/items.md").read_text(encoding="utf-8")

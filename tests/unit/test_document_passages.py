@@ -9,9 +9,10 @@ import pytest
 
 from kiwi_rag.chunking import DOCUMENTS, TextChunker, split_document
 from kiwi_rag.errors import UsageError
-from kiwi_rag.formats.documents import ParsedDocument, markdown, text
+from kiwi_rag.formats.documents import markdown, text
+from kiwi_rag.formats.outcome import ParsedDocument
 from kiwi_rag.model import Document, Passage, Section
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.wordpieces import code, embedded_text, estimate_tokens, prose
 from tests.document_lines import as_document, assert_passages_are_the_lines
 

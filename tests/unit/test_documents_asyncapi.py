@@ -6,7 +6,8 @@ import json
 
 import yaml
 
-from kiwi_rag.formats.documents import ParsedDocument, parse
+from kiwi_rag.formats.documents import parse
+from kiwi_rag.formats.outcome import ParsedDocument
 
 VERSION_2 = """\
 asyncapi: 2.6.0

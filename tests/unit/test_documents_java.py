@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kiwi_rag.formats.documents import ParsedDocument
 from kiwi_rag.formats.documents.java import parse
+from kiwi_rag.formats.outcome import ParsedDocument
 from tests.document_lines import assert_sections_are_the_lines
 
 ORDERS = """\

@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from kiwi_rag.formats.documents import ParsedDocument, parse
+from kiwi_rag.formats.documents import parse
+from kiwi_rag.formats.outcome import ParsedDocument
 
 WORDS = "what is said of it at some length " * 3
 

@@ -7,7 +7,8 @@ import json
 import pytest
 import yaml
 
-from kiwi_rag.formats.documents import ParsedDocument, parse
+from kiwi_rag.formats.documents import parse
+from kiwi_rag.formats.outcome import ParsedDocument
 from kiwi_rag.model import Section
 
 SPEC = """\

@@ -17,7 +17,7 @@ from kiwi_rag.evaluation.compare import compare
 from kiwi_rag.evaluation.datasets import Dataset, JudgedQuery
 from kiwi_rag.evaluation.runs import Answer, Run
 from kiwi_rag.model import FusionWeights, SearchQuery
-from kiwi_rag.search.weights import default_weights, read_weights
+from kiwi_rag.search.ranking import default_weights, read_weights
 from tests.search_tiers import EMBED, Shelf, note
 
 SUBJECTS = ("ledger", "canary", "quota", "mesh", "vault", "replica", "invoice", "probe")

@@ -17,9 +17,9 @@ import pytest
 import semver
 import yaml
 
-from kiwi_rag.formats import parse
-from kiwi_rag.refs import ITEM_TYPES, ItemType, check_item_id, fold_item_id
-from kiwi_rag.validation.content import inspect
+from kiwi_rag.formats import parse_item
+from kiwi_rag.model.refs import ITEM_TYPES, ItemType, check_item_id, fold_item_id
+from kiwi_rag.validation.document_gate import inspect
 
 ACME = Path(__file__).parents[2] / "examples" / "acme"
 ITEMS = ACME / ".ai"
@@ -213,7 +213,7 @@ def test_the_gate_has_no_objection_to_any_item(item_type: ItemType) -> None:
 
 @pytest.mark.parametrize("item_type", ITEM_TYPES)
 def test_every_item_parses_without_a_finding(item_type: ItemType) -> None:
-    outcomes = {id_of(p): parse(item_type, id_of(p), p.read_text("utf-8"), str(p)) for p in files(item_type)}
+    outcomes = {id_of(p): parse_item(item_type, id_of(p), p.read_text("utf-8"), str(p)) for p in files(item_type)}
     assert {i: o.findings for i, o in outcomes.items() if o.item is None or o.findings} == {}
 
 
@@ -274,13 +274,13 @@ def test_tls_expiry_grades_by_days() -> None:
 
 
 def test_tls_expiry_reads_endpoints() -> None:
-    parse = load("acme/security/tls_expiry").parse_endpoint
-    assert parse("a.example") == ("a.example", 443)
-    assert parse("a.example:8443") == ("a.example", 8443)
-    assert parse("[::1]:99") == ("::1", 99)
-    assert parse("2001:db8::1") == ("2001:db8::1", 443)
+    parse_item = load("acme/security/tls_expiry").parse_endpoint
+    assert parse_item("a.example") == ("a.example", 443)
+    assert parse_item("a.example:8443") == ("a.example", 8443)
+    assert parse_item("[::1]:99") == ("::1", 99)
+    assert parse_item("2001:db8::1") == ("2001:db8::1", 443)
     with pytest.raises(ValueError, match="65535"):
-        parse("a.example:70000")
+        parse_item("a.example:70000")
 
 
 LAG = """

@@ -7,11 +7,11 @@ import time
 import pytest
 
 from kiwi_rag.errors import UsageError
-from kiwi_rag.formats import ParseOutcome, parse
+from kiwi_rag.formats import ParseOutcome, parse_item
 from kiwi_rag.formats.bump import with_version
 from kiwi_rag.formats.directive import block_steps
 from kiwi_rag.model import Item
-from kiwi_rag.refs import ItemType
+from kiwi_rag.model.refs import ItemType
 
 BLOCK = """\
 <directive name="staging" version="1.2.0">
@@ -55,13 +55,13 @@ def directive(block: str = BLOCK.format(process=""), below: str = BELOW, above: 
 
 
 def parsed(content: str) -> Item:
-    outcome = parse(ItemType.DIRECTIVE, "acme/deploy/staging", content, "staging.md")
+    outcome = parse_item(ItemType.DIRECTIVE, "acme/deploy/staging", content, "staging.md")
     assert outcome.item is not None, outcome.findings
     return outcome.item
 
 
 def refusal(content: str) -> ParseOutcome:
-    outcome = parse(ItemType.DIRECTIVE, "acme/deploy/staging", content, "staging.md")
+    outcome = parse_item(ItemType.DIRECTIVE, "acme/deploy/staging", content, "staging.md")
     assert any(f.is_error for f in outcome.findings)
     return outcome
 
@@ -185,7 +185,7 @@ EXTERNAL = """<?xml version="1.0"?>
 
 @pytest.mark.parametrize("block", [BILLION_LAUGHS, EXTERNAL, '<directive name="staging"><!DOCTYPE a>\n</directive>\n'])
 def test_dtd_and_entities_are_refused(block: str) -> None:
-    outcome = parse(ItemType.DIRECTIVE, "staging", directive(block))
+    outcome = parse_item(ItemType.DIRECTIVE, "staging", directive(block))
     assert outcome.item is None
     assert {f.code for f in outcome.findings} <= {"form.xml-dtd", "form.no-directive"}
 

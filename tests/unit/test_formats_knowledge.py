@@ -7,10 +7,10 @@ import json
 import pytest
 
 from kiwi_rag.errors import UsageError
-from kiwi_rag.formats import parse
+from kiwi_rag.formats import parse_item
 from kiwi_rag.formats.bump import with_version
 from kiwi_rag.model import Item
-from kiwi_rag.refs import ItemType
+from kiwi_rag.model.refs import ItemType
 
 YAML = """\
 title: Cold starts
@@ -37,13 +37,13 @@ title: Not metadata
 
 
 def parsed(content: str, item_id: str = "ops/cold-starts") -> Item:
-    outcome = parse(ItemType.KNOWLEDGE, item_id, content, "cold-starts.md")
+    outcome = parse_item(ItemType.KNOWLEDGE, item_id, content, "cold-starts.md")
     assert outcome.item is not None, outcome.findings
     return outcome.item
 
 
 def error_codes(content: str) -> list[str]:
-    outcome = parse(ItemType.KNOWLEDGE, "a", content, "a.md")
+    outcome = parse_item(ItemType.KNOWLEDGE, "a", content, "a.md")
     return [f.code for f in outcome.findings if f.is_error]
 
 
@@ -97,7 +97,7 @@ def test_scalars_stay_as_they_are_written() -> None:
     ],
 )
 def test_dangerous_or_broken_yaml_is_refused(block: str, code: str, line: int | None) -> None:
-    outcome = parse(ItemType.KNOWLEDGE, "a", f"---\n{block}\n---\ntext\n", "a.md")
+    outcome = parse_item(ItemType.KNOWLEDGE, "a", f"---\n{block}\n---\ntext\n", "a.md")
     assert outcome.item is None
     assert [f.code for f in outcome.findings] == [code]
     assert line is None or outcome.findings[0].line == line

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.formats import parse
+from kiwi_rag.formats import parse_item
 from kiwi_rag.formats.bump import with_version
 from kiwi_rag.model import Item
-from kiwi_rag.refs import ItemType
+from kiwi_rag.model.refs import ItemType
 
 SCRIPT = '''\
 #!/usr/bin/env python3
@@ -48,13 +48,13 @@ print("done")
 
 
 def parsed(content: str) -> Item:
-    outcome = parse(ItemType.SCRIPT, "ops/rotate", content, "rotate.py")
+    outcome = parse_item(ItemType.SCRIPT, "ops/rotate", content, "rotate.py")
     assert outcome.item is not None, outcome.findings
     return outcome.item
 
 
 def codes(content: str) -> list[str]:
-    return [f.code for f in parse(ItemType.SCRIPT, "ops/rotate", content, "rotate.py").findings]
+    return [f.code for f in parse_item(ItemType.SCRIPT, "ops/rotate", content, "rotate.py").findings]
 
 
 def test_metadata_comes_from_docstring_and_dunders() -> None:
@@ -86,7 +86,7 @@ def test_functions_and_classes_are_sections_with_their_decorators() -> None:
 
 def test_nothing_is_run(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
-    parse(ItemType.SCRIPT, "a", f'"""d"""\nopen({str(mark)!r}, "w").close()\nraise SystemExit(1)\n')
+    parse_item(ItemType.SCRIPT, "a", f'"""d"""\nopen({str(mark)!r}, "w").close()\nraise SystemExit(1)\n')
     assert not mark.exists()
 
 
@@ -96,7 +96,7 @@ def test_what_is_not_python_is_refused(text: str) -> None:
 
 
 def test_a_syntax_error_names_its_line() -> None:
-    assert parse(ItemType.SCRIPT, "a", "x = 1\ny = = 2\n").findings[0].line == 2
+    assert parse_item(ItemType.SCRIPT, "a", "x = 1\ny = = 2\n").findings[0].line == 2
 
 
 @pytest.mark.parametrize(

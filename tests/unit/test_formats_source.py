@@ -9,7 +9,7 @@ import pytest
 
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, UsageError
 from kiwi_rag.formats import MAX_BYTES, item_id_of, locate, read_source, walk
-from kiwi_rag.refs import ItemType
+from kiwi_rag.model.refs import ItemType
 
 
 @pytest.fixture

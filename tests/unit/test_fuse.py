@@ -8,20 +8,29 @@ from typing import Any
 
 import pytest
 
+from kiwi_rag.collection import RANKS
 from kiwi_rag.lexical import max_term_score
 from kiwi_rag.model import Candidate, CollectionStatistics, FusionWeights, ItemScores, Passage
-from kiwi_rag.refs import ItemRef, ItemType
-from kiwi_rag.search.fuse import SATURATION, Found, Fusion, Recency, Scored, fuse
-from kiwi_rag.search.rank import Group, groups, order
-from kiwi_rag.search.weights import default_weights
-from kiwi_rag.tiers import RANKS
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.search.ranking import (
+    SATURATION,
+    Fusion,
+    Group,
+    Recency,
+    Scored,
+    TierCandidate,
+    default_weights,
+    fuse,
+    groups,
+    order,
+)
 
 RAREST = 4.0
 HALF = SATURATION * RAREST
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def found(item_id: str, cosine: float, bm25: float, tier: str = "project", **changes: Any) -> Found:
+def found(item_id: str, cosine: float, bm25: float, tier: str = "project", **changes: Any) -> TierCandidate:
     ordinal, age = changes.pop("ordinal", 0), changes.pop("age", 0)
     kind = changes.pop("item_type", ItemType.DIRECTIVE)
     item = changes.pop("item", None) or ItemScores(cosine, cosine, cosine, bm25, bm25)
@@ -30,10 +39,10 @@ def found(item_id: str, cosine: float, bm25: float, tier: str = "project", **cha
         ItemRef(kind, item_id, "1.0.0"), "d", "c", passage, cosine, bm25, {}, "k", NOW - timedelta(days=age), item
     )
     assert not changes, changes
-    return Found(tier, RANKS[tier], "exact", candidate)
+    return TierCandidate(tier, RANKS[tier], "exact", candidate)
 
 
-def fused(candidates: list[Found], alpha: float = 0.5, depth: int = 100, **how: Any) -> list[Scored]:
+def fused(candidates: list[TierCandidate], alpha: float = 0.5, depth: int = 100, **how: Any) -> list[Scored]:
     weights = how.pop("weights", FusionWeights(alpha))
     return fuse(candidates, depth, Fusion(weights, RAREST, **how))
 
@@ -117,7 +126,7 @@ def test_the_order_of_arrival_does_not_matter() -> None:
         for tier in ("project", "user", "registry")
     ]
 
-    def answer(candidates: list[Found]) -> list[tuple[Any, ...]]:
+    def answer(candidates: list[TierCandidate]) -> list[tuple[Any, ...]]:
         scored = fused(candidates, 0.5, 15)
         ranked = sorted((order(g.winner), [(e.found.tier, e.score) for e in g.entries]) for g in groups(scored))
         return [*ranked, *((s.found.candidate.passage.ordinal, s.found.tier, s.score) for s in scored)]

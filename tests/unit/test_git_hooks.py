@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kiwi_rag.cli.hooks import hooks
 from kiwi_rag.cli.session import Session
+from kiwi_rag.cli.workspace import hooks
 from kiwi_rag.clients import hook_text
 from kiwi_rag.clients.git import SAFE, Repository, safe_environment
 from kiwi_rag.clients.hooks import plan_install, plan_removal

@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kiwi_rag import authoring, ingest
+from kiwi_rag import ingest
+from kiwi_rag.collection import RANKS, Tier
 from kiwi_rag.errors import EmbeddingError, StoreFull
-from kiwi_rag.formats import parse
-from kiwi_rag.ingest import Writer
-from kiwi_rag.ingest.encoding import GROUP, Work, encoded
+from kiwi_rag.formats import parse_item
+from kiwi_rag.ingest import IngestContext
+from kiwi_rag.ingest.batches import GROUP, AdmittedFile, encoded
 from kiwi_rag.model import Filters, Passage
-from kiwi_rag.refs import ItemType
+from kiwi_rag.model.refs import ItemType
 from kiwi_rag.stores.local import LocalVectorStore
-from kiwi_rag.tiers import RANKS, Tier
+from kiwi_rag.usecases import sign as authoring
 from kiwi_rag.validation.policy import policy_of
 from kiwi_rag.wordpieces import embedded_text
 from tests.conformance.items import admission
@@ -67,12 +68,12 @@ class Project:
         path = self.root / f"knowledge/acme/{name}.md"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text := note(name.lower(), body, version))
-        item = parse(ItemType.KNOWLEDGE, f"acme/{name}", text).item
+        item = parse_item(ItemType.KNOWLEDGE, f"acme/{name}", text).item
         assert item is not None
         authoring.write_signature(path, ADA.sign(item, AUDIENCE))
 
     async def index(self, model: Hashing, **options: Any) -> ingest.IndexReport:
-        return await ingest.index(self.tier, Writer(GATE, model), **options)
+        return await ingest.index(self.tier, IngestContext(GATE, model), **options)
 
     async def ids(self) -> list[str]:
         return [item.ref.item_id for item in await self.tier.store.list(Filters())]
@@ -85,12 +86,12 @@ async def project(tmp_path: Path) -> AsyncIterator[Project]:
     await made.tier.store.close()
 
 
-def work(number: int, texts: Sequence[str]) -> Work:
+def work(number: int, texts: Sequence[str]) -> AdmittedFile:
     passages = [Passage(ordinal, text, "", (), 1, 1) for ordinal, text in enumerate(texts)]
-    return Work(admission(f"acme/w{number}"), passages, None)  # type: ignore[arg-type]  # nobody reads its stamp here
+    return AdmittedFile(admission(f"acme/w{number}"), passages, None)  # type: ignore[arg-type]  # nobody reads its stamp here
 
 
-async def each(works: Sequence[Work]) -> AsyncIterator[Work]:
+async def each(works: Sequence[AdmittedFile]) -> AsyncIterator[AdmittedFile]:
     for one in works:
         yield one
 

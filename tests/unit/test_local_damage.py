@@ -15,7 +15,7 @@ import pytest
 
 from kiwi_rag.errors import StoreCorrupt, StoreFull
 from kiwi_rag.model import CollectionStatistics, Filters
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.stores.local import LocalVectorStore
 from tests.conformance.items import admission, query, records
 from tests.examples import KILLS

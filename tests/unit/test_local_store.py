@@ -17,7 +17,7 @@ import pytest
 from kiwi_rag.errors import FingerprintMismatch, StoreBusy, StoreError
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import CollectionStatistics, Filters
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.stores.local import LocalVectorStore, SourceStamp
 from tests.conformance.items import admission, query, records
 

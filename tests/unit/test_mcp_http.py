@@ -58,6 +58,6 @@ async def test_a_body_that_never_ends_is_no_request_and_a_whole_one_is(address: 
 def test_hosts_are_checked_wherever_it_is_known_what_it_is_called(
     host: str, names: tuple[str, ...], checked: bool
 ) -> None:
-    security = http.Endpoint(host, 0, "t" * 16, names).security()
+    security = http.ListenAddress(host, 0, "t" * 16, names).security()
     assert security.enable_dns_rebinding_protection is checked
     assert set(names) <= set(security.allowed_hosts)

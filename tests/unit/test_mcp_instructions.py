@@ -9,9 +9,8 @@ import pytest
 
 from kiwi_rag.clients.marked import paragraph
 from kiwi_rag.errors import UsageError
-from kiwi_rag.mcp.greeting import greeting
-from kiwi_rag.mcp.instructions import TOLD, instructions
-from kiwi_rag.mcp.toolsets import DEFAULT, TOOLSETS, load, named
+from kiwi_rag.mcp.stdio import greeting
+from kiwi_rag.mcp.toolsets import DEFAULT, TOLD, TOOLSETS, instructions, load, named
 
 OFFERED = ["items", "workspace", "documents", "items,workspace", "workspace,documents", "items,workspace,documents"]
 EVERY_TOOL = {tool.name for tool in load(",".join(TOOLSETS), allow_write=True).tools}

@@ -13,7 +13,7 @@ from kiwi_rag.mcp.server import build
 from kiwi_rag.mcp.toolsets import Listed, ResourceTemplate, Toolset
 
 
-class House:
+class ServerContext:
     """A house in which nothing has to be opened."""
 
     def warm(self) -> None:
@@ -34,7 +34,7 @@ def template(name: str, count: int, refused: frozenset[int] = frozenset()) -> Re
 async def test_every_page_is_followed_by_the_next_over_all_templates() -> None:
     refused = frozenset(range(100, 200))  # a whole page of which nothing verifies is not the end
     offered = Toolset((), (template("a", 250, refused), template("b", 0), template("c", 101)))
-    async with Client(build(House(), offered)) as client:  # type: ignore[arg-type]
+    async with Client(build(ServerContext(), offered)) as client:  # type: ignore[arg-type]
         uris, cursor, pages = [], None, 0
         while pages == 0 or cursor:
             page = await client.list_resources(cursor=cursor)
@@ -49,6 +49,6 @@ async def test_a_store_that_fails_is_an_error_and_no_empty_list() -> None:
         raise StoreError("the catalog cannot be read", hint="kiwi doctor")
 
     broken = ResourceTemplate("a://{n}", "a", "a", "a", template("a", 0).read, fails)
-    async with Client(build(House(), Toolset((), (broken,)))) as client:  # type: ignore[arg-type]
+    async with Client(build(ServerContext(), Toolset((), (broken,)))) as client:  # type: ignore[arg-type]
         with pytest.raises(MCPError, match="kiwi doctor"):
             await client.list_resources()

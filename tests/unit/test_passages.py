@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import pairwise
 
 from kiwi_rag.chunking import split
-from kiwi_rag.formats import parse, read_source, walk
+from kiwi_rag.formats import parse_item, read_source, walk
 from kiwi_rag.model import Item, Passage
-from kiwi_rag.refs import ItemType
+from kiwi_rag.model.refs import ItemType
 from kiwi_rag.wordpieces import embedded_text, estimate_tokens
 from tests.shared import CORPUS, needs_shared
 
 
 def knowledge(body: str) -> Item:
-    item = parse(ItemType.KNOWLEDGE, "a/note", f"---\ntitle: Note\ndescription: D\n---\n{body}").item
+    item = parse_item(ItemType.KNOWLEDGE, "a/note", f"---\ntitle: Note\ndescription: D\n---\n{body}").item
     assert item is not None
     return item
 
@@ -29,7 +29,7 @@ def test_context_names_the_id_the_title_and_headings() -> None:
     passages = split(knowledge("# Note\n\n## Cost\n\n" + "word " * 300))
     assert passages[-1].context == "a note > Cost"  # the id says the title already
     assert embedded_text(passages[-1]).startswith("a note > Cost\nword word")
-    titled = parse(
+    titled = parse_item(
         ItemType.KNOWLEDGE, "acme/adr/0015-roll_out", "---\ntitle: Progressive delivery\n---\n# Why\n\nText."
     ).item
     assert titled is not None
@@ -90,7 +90,7 @@ def test_a_line_without_spaces_is_cut_too() -> None:
 @needs_shared
 def test_real_items_make_a_moderate_number_of_passages() -> None:
     items = [
-        parse(s.item_type, s.item_id, read_source(s.path, CORPUS).decode()).item
+        parse_item(s.item_type, s.item_id, read_source(s.path, CORPUS).decode()).item
         for s in walk(CORPUS)
         if s.item_id and not s.problem
     ]

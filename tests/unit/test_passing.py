@@ -6,9 +6,8 @@ import pytest
 from postgrest.exceptions import APIError
 
 from kiwi_rag.errors import RegistryError, RegistryOutdated, RegistryRefused, RegistryUnreachable
-from kiwi_rag.registry.driver_errors import DIRECT, from_state
-from kiwi_rag.registry.retry import persistently
-from kiwi_rag.registry.supabase_api import _translate
+from kiwi_rag.registry.calls import DIRECT, from_state, with_retries
+from kiwi_rag.registry.supabase import _translate
 
 PASSING = ("08006", "57P01", "57P03", "53300", "25P03", "40001", "40P01", "55P03", "PGRST003")
 LASTING = ("28P01", "28000", "3D000", "57014", "42501", "42883", "KW004", "XX000", "")
@@ -24,7 +23,7 @@ async def test_only_what_may_pass_is_tried_again(state: str) -> None:
         raise from_state(state, "it said no", "", DIRECT)
 
     with pytest.raises(RegistryError):
-        await persistently(fail, pauses=(0.0, 0.0))
+        await with_retries(fail, pauses=(0.0, 0.0))
     assert tries == (3 if state in PASSING else 1)
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kiwi_rag import present
+from kiwi_rag import render
 from kiwi_rag.errors import RegistryUnreachable, Rejected
 from kiwi_rag.model import (
     CollectionStatistics,
@@ -23,7 +23,7 @@ from kiwi_rag.model import (
     SearchResult,
     TierOutcome,
 )
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 
 REF = ItemRef(ItemType.DIRECTIVE, "acme/deploy", "1.2.0")
 HIT = SearchResult(
@@ -62,9 +62,9 @@ def obeyed(text: str) -> bool:
 
 
 def test_safe_keeps_text_and_takes_commands_out() -> None:
-    assert present.safe("tab\tline\nümlaut 日本 🥝") == "tab\tline\nümlaut 日本 🥝"
-    assert not obeyed(present.safe(HOSTILE))
-    assert "owned" in present.safe(HOSTILE)
+    assert render.safe("tab\tline\nümlaut 日本 🥝") == "tab\tline\nümlaut 日本 🥝"
+    assert not obeyed(render.safe(HOSTILE))
+    assert "owned" in render.safe(HOSTILE)
 
 
 def test_no_door_passes_a_command_on() -> None:
@@ -75,20 +75,20 @@ def test_no_door_passes_a_command_on() -> None:
     refused = RefusedHit(REF, "project", "changed", HOSTILE)
     dead = replace(DEAD, error={"message": HOSTILE, "hint": HOSTILE})
     answer = reply(hostile, tiers=(OK, dead), refused=(refused,))
-    assert not obeyed(present.hits_text(answer, explain=True))
-    assert not obeyed(present.explanation_text(replace(answer, explanation=replace(TOLD, terms=(HOSTILE,)))))
-    assert not obeyed(present.hits_markdown(answer))
-    assert not obeyed(present.hits_paths(answer))
-    assert not any(obeyed(line) for line in present.notices(answer))
-    line = present.json_text(present.reply_json(answer), indent=None)
+    assert not obeyed(render.hits_text(answer, explain=True))
+    assert not obeyed(render.explanation_text(replace(answer, explanation=replace(TOLD, terms=(HOSTILE,)))))
+    assert not obeyed(render.hits_markdown(answer))
+    assert not obeyed(render.hits_paths(answer))
+    assert not any(obeyed(line) for line in render.notices(answer))
+    line = render.json_text(render.reply_json(answer), indent=None)
     assert not obeyed(line)
     assert json.loads(line)["hits"][0]["text"] == HOSTILE  # escaped, not lost
     finding = Finding("a.b", HOSTILE, 3, HOSTILE, HOSTILE)
-    assert not obeyed(present.rejection_text(Rejected(HOSTILE, [finding])))
+    assert not obeyed(render.rejection_text(Rejected(HOSTILE, [finding])))
 
 
 def test_text_says_rank_id_tier_signer_score_snippet_and_place() -> None:
-    first, shadows, snippet, place = present.hits_text(reply(HIT)).splitlines()
+    first, shadows, snippet, place = render.hits_text(reply(HIT)).splitlines()
     assert first == " 1. acme/deploy@1.2.0  directive  project+user  ✓ ada@acme  0.877"
     assert shadows.strip() == "shadows registry!eve"
     assert snippet.strip() == "Build it. > Then push it."
@@ -106,7 +106,7 @@ TOLD = Explanation(
     depth=500,
     signers=3,
     cap=5,
-    held_back=1,
+    suppressed=1,
 )
 TIMINGS = {"statistics": 0.002, "candidates": 0.005, "verification": 0.003}
 
@@ -124,13 +124,13 @@ def columns(text: str, heading: str) -> list[list[str]]:
 
 
 def test_an_explanation_shows_every_hits_digest_and_key() -> None:
-    text = present.hits_text(explained(HIT), explain=True)
+    text = render.hits_text(explained(HIT), explain=True)
     assert f"    digest {HIT.digest}" in text.splitlines()
     assert f"    key    {HIT.key_id}" in text.splitlines()
 
 
 def test_an_explanation_shows_legs_tiers_terms_and_settings() -> None:
-    text = present.explanation_text(explained(HIT))
+    text = render.explanation_text(explained(HIT))
     heading, row, *_ = columns(text, "#")
     assert heading == ["#", "item", "score", "|", "vectors", "best", "first", "mean", "|", "words", "best", "item"]
     assert row[:6] == ["1", "acme/deploy@1.2.0", "0.877", "|", "0.750", "#1"]
@@ -157,21 +157,21 @@ def test_an_explanation_fits_a_hundred_columns_and_its_columns_stand_below_each_
         HIT, parts={**HIT.parts, "prior": 0.25, "lexical_rank": 812, "vector_rank": 1045, "item_bm25": 123.4}
     )
     answer = explained(*[HIT] * 9, long, aged)
-    lines = present.explanation_text(answer).splitlines()
+    lines = render.explanation_text(answer).splitlines()
     assert max(map(len, lines)) <= 100
     assert "prior" in lines[0]
     assert len({line.rindex("|") for line in lines[:12]}) == 1
 
 
 def test_the_json_of_a_reply_carries_the_explanation_where_it_is_wanted() -> None:
-    assert "explain" not in present.reply_json(explained(HIT))
-    document = json.loads(present.json_text(present.reply_json(explained(HIT), explain=True)))
+    assert "explain" not in render.reply_json(explained(HIT))
+    document = json.loads(render.json_text(render.reply_json(explained(HIT), explain=True)))
     told = document["explain"]
     assert told["weights"] == {"alpha": 0.86, "first": 0.2, "centroid": 0.3, "whole": 0.5}
     assert told["terms"][0] == {"term": "deploy", "df": 12, "idf": pytest.approx(2.7776, abs=1e-4)}
     assert told["statistics"]["passages"] == 200
     assert told["seconds"]["embedding"] == 0.0125
-    assert told["per_signer"] == {"signers": 3, "cap": 5, "held_back": 1}
+    assert told["per_signer"] == {"signers": 3, "cap": 5, "suppressed": 1}
     assert (told["rounds"], told["depth"], told["fusion"]) == (2, 500, "convex")
     tier = document["tiers"][0]
     assert tier["timings"] == TIMINGS
@@ -181,31 +181,31 @@ def test_the_json_of_a_reply_carries_the_explanation_where_it_is_wanted() -> Non
 
 
 def test_words_that_were_read_as_others_are_told() -> None:
-    answer = replace(reply(HIT), read_as={"deplyo": "deploy"})
-    assert present.notices(answer) == ['read "deplyo" as "deploy"']
-    assert present.reply_json(answer)["read_as"] == {"deplyo": "deploy"}
+    answer = replace(reply(HIT), corrections={"deplyo": "deploy"})
+    assert render.notices(answer) == ['read "deplyo" as "deploy"']
+    assert render.reply_json(answer)["corrections"] == {"deplyo": "deploy"}
 
 
 def test_a_hit_names_the_items_that_it_stands_for() -> None:
     copy = "directive:acme/copy@1.0.0@user"
     answer = reply(replace(HIT, duplicates=(copy,)))
-    assert f"    the same as {copy}" in present.hits_text(answer).splitlines()
-    assert present.reply_json(answer)["hits"][0]["duplicates"] == [copy]
+    assert f"    the same as {copy}" in render.hits_text(answer).splitlines()
+    assert render.reply_json(answer)["hits"][0]["duplicates"] == [copy]
 
 
 def test_a_long_passage_is_cut_with_a_mark() -> None:
-    cut = present.snippet(replace(HIT, passage=replace(HIT.passage, text="word " * 200)))
-    assert len(cut) <= present.SNIPPET_CHARACTERS
+    cut = render.snippet(replace(HIT, passage=replace(HIT.passage, text="word " * 200)))
+    assert len(cut) <= render.SNIPPET_CHARACTERS
     assert cut.endswith("word…")
 
 
 def test_a_hit_without_a_file_is_named_by_its_address() -> None:
-    assert present.place(replace(HIT, path="", tier="registry")) == "directive:acme/deploy@1.2.0@registry:12"
+    assert render.place(replace(HIT, path="", tier="registry")) == "directive:acme/deploy@1.2.0@registry:12"
 
 
 def test_markdown_quotes_every_line_of_a_passage_as_data() -> None:
     evil = replace(HIT, passage=replace(HIT.passage, text="fine\n# Obey\n```\nfence\u2028# Hidden"))
-    text = present.hits_markdown(reply(evil))
+    text = render.hits_markdown(reply(evil))
     body = text.split("\n\n", 2)[2]
     assert all(line.startswith(">") for line in body.splitlines() if line)
     assert "signed by ada@acme" in text
@@ -213,7 +213,7 @@ def test_markdown_quotes_every_line_of_a_passage_as_data() -> None:
 
 
 def test_json_holds_everything_and_survives_a_round_trip() -> None:
-    document = json.loads(present.json_text(present.reply_json(reply(HIT, tiers=(OK, DEAD)))))
+    document = json.loads(render.json_text(render.reply_json(reply(HIT, tiers=(OK, DEAD)))))
     (hit,) = document["hits"]
     assert (hit["rank"], hit["item_id"], hit["version"], hit["tier"]) == (1, "acme/deploy", "1.2.0", "project")
     assert (hit["score"], hit["parts"]["cosine"], hit["parts"]["lexical_rank"]) == (0.876543, 0.123457, None)
@@ -221,17 +221,17 @@ def test_json_holds_everything_and_survives_a_round_trip() -> None:
     assert document["complete"] is False
     assert [t["state"] for t in document["tiers"]] == ["ok", "error"]
     assert document["tiers"][1]["error"]["code"] == "unreachable"
-    assert "\n" not in present.json_text(document, indent=None)
+    assert "\n" not in render.json_text(document, indent=None)
 
 
 def test_notices_tell_of_dead_tiers_and_what_mends_them() -> None:
-    assert present.notices(reply(HIT)) == []
-    assert present.notices(reply(HIT, tiers=(OK, DEAD))) == ["registry: error: no route (1.2 s)", "start it"]
+    assert render.notices(reply(HIT)) == []
+    assert render.notices(reply(HIT, tiers=(OK, DEAD))) == ["registry: error: no route (1.2 s)", "start it"]
 
 
 def test_notices_count_refused_hits_with_their_reasons() -> None:
     refused = (RefusedHit(REF, "project", "bad-signature", "it was changed"),)
-    lines = present.notices(reply(HIT, tiers=(replace(OK, state="refused"),), refused=refused))
+    lines = render.notices(reply(HIT, tiers=(replace(OK, state="refused"),), refused=refused))
     assert lines == ["refused: 1", "  directive:acme/deploy@1.2.0 in project: bad-signature: it was changed"]
 
 
@@ -245,7 +245,7 @@ def test_notices_count_refused_hits_with_their_reasons() -> None:
     ],
 )
 def test_nothing_found_is_told_apart_from_nobody_answered(tiers: tuple[TierOutcome, ...], said: str) -> None:
-    assert present.notices(reply(tiers=tiers))[-1] == said
+    assert render.notices(reply(tiers=tiers))[-1] == said
 
 
 def test_a_rejection_shows_every_finding_with_what_mends_it() -> None:
@@ -253,7 +253,7 @@ def test_a_rejection_shows_every_finding_with_what_mends_it() -> None:
         Finding("form.xml", "no block", 3, "a.md", "add one"),
         Finding("metadata.author-missing", "no author", severity="warning"),
     ]
-    assert present.rejection_text(Rejected("directive:acme/a", findings)).splitlines() == [
+    assert render.rejection_text(Rejected("directive:acme/a", findings)).splitlines() == [
         "directive:acme/a: refused, 1 finding",
         "  a.md:3: error form.xml: no block",
         "    → add one",
@@ -262,7 +262,7 @@ def test_a_rejection_shows_every_finding_with_what_mends_it() -> None:
 
 
 def test_styles_are_told_what_a_text_is() -> None:
-    styled = present.hits_text(reply(HIT), lambda text, role: f"<{role}>{text}</{role}>")
+    styled = render.hits_text(reply(HIT), lambda text, role: f"<{role}>{text}</{role}>")
     assert "<id>acme/deploy@1.2.0</id>" in styled
     assert "<ok>✓ ada@acme</ok>" in styled
     assert "<bad>shadows registry!eve</bad>" in styled
@@ -278,22 +278,22 @@ def test_styles_are_told_what_a_text_is() -> None:
 )
 def test_a_hit_that_is_not_as_it_was_signed_has_no_check_mark_anywhere(state: ItemState, words: list[str]) -> None:
     shown = reply(replace(HIT, state=state))
-    row = present.reply_json(shown)["hits"][0]
+    row = render.reply_json(shown)["hits"][0]
     assert row["verified"] is False
     assert [word for word in ("yanked", "changed") if row[word]] == words
-    page = present.hits_page(shown, 0, 5, 1000, len)
+    page = render.hits_page(shown, 0, 5, 1000, len)
     assert [word for word in ("yanked", "changed") if page.data["hits"][0][word]] == words
-    for text in (present.hits_text(shown), present.hits_markdown(shown), page.text):
+    for text in (render.hits_text(shown), render.hits_markdown(shown), page.text):
         assert "✓" not in text
         assert all(word in text for word in words)
-    assert present.state_json(ItemState()) == {"verified": True, "changed": False, "yanked": False}
-    assert "✓" in present.hits_text(reply(HIT))
+    assert render.state_json(ItemState()) == {"verified": True, "changed": False, "yanked": False}
+    assert "✓" in render.hits_text(reply(HIT))
 
 
 def test_the_place_of_a_changed_hit_is_its_address_and_not_a_line_of_the_file() -> None:
-    assert present.place(HIT) == ".ai/directives/acme/deploy.md:12"
-    assert present.place(replace(HIT, state=YANKED)) == ".ai/directives/acme/deploy.md:12"
-    assert present.place(replace(HIT, state=CHANGED)) == "directive:acme/deploy@1.2.0@project:12"
+    assert render.place(HIT) == ".ai/directives/acme/deploy.md:12"
+    assert render.place(replace(HIT, state=YANKED)) == ".ai/directives/acme/deploy.md:12"
+    assert render.place(replace(HIT, state=CHANGED)) == "directive:acme/deploy@1.2.0@project:12"
 
 
 @pytest.mark.parametrize(
@@ -310,4 +310,4 @@ def test_the_place_of_a_changed_hit_is_its_address_and_not_a_line_of_the_file() 
 )
 def test_details_of_the_audit_log_read_like_text(details: object, shown: str) -> None:
     record = {"seq": 1, "at": "2026", "event": "admitted", "ref": "x", "digest": "ab" * 32, "details": details}
-    assert present.audit_line(record) == f"1  2026  admitted  x  {'ab' * 8}  {shown}".rstrip()
+    assert render.audit_line(record) == f"1  2026  admitted  x  {'ab' * 8}  {shown}".rstrip()

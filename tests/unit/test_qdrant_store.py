@@ -32,7 +32,7 @@ from kiwi_rag.errors import (
 )
 from kiwi_rag.lexical import bm25, bm25_weights, query_terms, term_frequencies
 from kiwi_rag.model import CollectionStatistics, EmbeddingRecord, Filters
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.stores.qdrant import Connection, QdrantVectorStore, layout, searching, writing
 from kiwi_rag.stores.qdrant.collection import Collection
 from tests.conformance.documents import document, records_of

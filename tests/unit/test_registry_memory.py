@@ -13,21 +13,21 @@ import pytest
 from kiwi_rag.errors import (
     ChainForked,
     ChainShortened,
-    MemoryDamaged,
+    PinnedStateDamaged,
     RegistryError,
     RegistryUnreachable,
     RolledBack,
     StoreError,
 )
-from kiwi_rag.refs import ItemRef, ItemType
-from kiwi_rag.registry.news import News, head_of
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.monitor import pinned_state
+from kiwi_rag.monitor import pinned_state_file as memory_file
+from kiwi_rag.monitor.pinned_state import Identity, SeenVersion, VersionState, follow, newer, place_of
+from kiwi_rag.monitor.pinned_state_file import PinnedState, path_of, remembered
+from kiwi_rag.registry.rows import Checkpoint, head_of
 from kiwi_rag.signing import keys
-from kiwi_rag.signing.notices import KeyNotice, narrowed
-from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
+from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus, TrustPolicy, apply_revocations
 from kiwi_rag.validation.audit import AuditHead
-from kiwi_rag.witness import memory, memory_file
-from kiwi_rag.witness.memory import Identity, SeenVersion, VersionState, follow, newer, place_of
-from kiwi_rag.witness.memory_file import RegistryMemory, path_of, remembered
 
 HERE = Identity("acme", "db.example:5432/kiwi")
 X = ItemRef(ItemType.DIRECTIVE, "acme/x_y", "1.0.0")
@@ -43,25 +43,27 @@ def head(seq: int) -> AuditHead:
     return AuditHead(seq, digest(seq))
 
 
-def notice(status: SignerStatus = SignerStatus.COMPROMISED, since: datetime = NOW, key_id: str = "") -> KeyNotice:
-    return KeyNotice(key_id or KEY.key_id, "ada", status, since, "laptop stolen", "acme")
+def notice(
+    status: SignerStatus = SignerStatus.COMPROMISED, since: datetime = NOW, key_id: str = ""
+) -> RevocationNotice:
+    return RevocationNotice(key_id or KEY.key_id, "ada", status, since, "laptop stolen", "acme")
 
 
-def told(notices: list[KeyNotice], *yanked: str) -> News:
-    return News(AuditHead(), None, tuple(notices), yanked)
+def told(notices: list[RevocationNotice], *yanked: str) -> Checkpoint:
+    return Checkpoint(AuditHead(), None, tuple(notices), yanked)
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> RegistryMemory:
-    return RegistryMemory(path_of(tmp_path / "registries", HERE), HERE)
+def made(tmp_path: Path) -> PinnedState:
+    return PinnedState(path_of(tmp_path / "registries", HERE), HERE)
 
 
-def test_nothing_is_made_by_reading(made: RegistryMemory) -> None:
+def test_nothing_is_made_by_reading(made: PinnedState) -> None:
     assert (made.head(), dict(made.seen(X)), made.notices(), made.asked_at()) == (AuditHead(), {}, (), None)
     assert not made.path.parent.exists()
 
 
-def test_what_is_remembered_is_there_for_the_next_process(made: RegistryMemory) -> None:
+def test_what_is_remembered_is_there_for_the_next_process(made: PinnedState) -> None:
     made.remember_news(head(3), told([notice()]), NOW)
     made.remember_versions([(X, SeenVersion("1.0.0", digest(1), KEY.key_id, found_by="model"))])
     made.close()
@@ -75,7 +77,7 @@ def test_what_is_remembered_is_there_for_the_next_process(made: RegistryMemory) 
     assert made.path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_memory_only_grows_more_suspicious(made: RegistryMemory) -> None:
+def test_a_memory_only_grows_more_suspicious(made: PinnedState) -> None:
     made.remember_news(head(5), told([]), NOW)
     made.remember_news(head(4), told([]), NOW)
     assert made.head() == head(5)
@@ -88,14 +90,14 @@ def test_a_memory_only_grows_more_suspicious(made: RegistryMemory) -> None:
     assert (kept.digest, kept.yanked, kept.found_by) == (digest(1), True, "model")
 
 
-def test_only_what_was_seen_is_remembered_as_yanked(made: RegistryMemory) -> None:
+def test_only_what_was_seen_is_remembered_as_yanked(made: PinnedState) -> None:
     made.remember_versions([(X, SeenVersion("1.0.0", digest(1), "k"))])
     made.remember_news(head(1), told([], *map(digest, range(1000))), NOW)
     ((key, (kept,)),) = made.items().items()
     assert (key, kept.version, kept.yanked) == (X.key, "1.0.0", True)
 
 
-def test_every_yank_is_remembered_apart_from_the_versions_that_were_seen(made: RegistryMemory) -> None:
+def test_every_yank_is_remembered_apart_from_the_versions_that_were_seen(made: PinnedState) -> None:
     assert memory_file.yanked_below(made.path.parent, [digest(1)]) == frozenset()
     assert not made.knows_yanks()
     made.remember_news(head(1), told([], digest(1), digest(2)), NOW)
@@ -107,14 +109,14 @@ def test_every_yank_is_remembered_apart_from_the_versions_that_were_seen(made: R
 
 
 @pytest.mark.parametrize("forget", [lambda made: made.accept(head(2)), lambda made: made.forget(X)])
-def test_what_was_yanked_is_asked_for_again_after_something_was_accepted(made: RegistryMemory, forget: object) -> None:
+def test_what_was_yanked_is_asked_for_again_after_something_was_accepted(made: PinnedState, forget: object) -> None:
     made.remember_news(head(1), told([], digest(1)), NOW)
     forget(made)  # type: ignore[operator]
     assert not made.knows_yanks()
     assert made.yanked([digest(1)]) == frozenset()
 
 
-def test_a_memory_made_before_yanks_were_kept_still_serves(made: RegistryMemory) -> None:
+def test_a_memory_made_before_yanks_were_kept_still_serves(made: PinnedState) -> None:
     made.remember_news(head(3), told([notice()]), NOW)
     made.close()
     with sqlite3.connect(made.path) as connection:
@@ -126,7 +128,7 @@ def test_a_memory_made_before_yanks_were_kept_still_serves(made: RegistryMemory)
     assert made.yanked([digest(1)]) == {digest(1)}
 
 
-def test_accepting_forgets_versions_and_keeps_revocations(made: RegistryMemory) -> None:
+def test_accepting_forgets_versions_and_keeps_revocations(made: PinnedState) -> None:
     made.remember_news(head(5), told([notice()]), NOW)
     made.remember_versions([(X, SeenVersion("1.0.0", digest(1), "k"))])
     made.accept(head(2))
@@ -134,20 +136,20 @@ def test_accepting_forgets_versions_and_keeps_revocations(made: RegistryMemory) 
     assert list(made.notices()) == [notice()]
 
 
-def test_an_overruled_notice_stays_overruled(made: RegistryMemory) -> None:
+def test_an_overruled_notice_stays_overruled(made: PinnedState) -> None:
     made.remember_news(head(1), told([notice()]), NOW)
     assert made.overrule(KEY.key_id, overruled=True) == 1
     made.remember_news(head(2), told([notice(since=NOW + timedelta(days=1))]), NOW)
     (kept,) = made.notices()
     policy = TrustPolicy((Signer("ada", KEY.public_key),))
     assert kept.overruled
-    assert narrowed(policy, [kept]) == policy
+    assert apply_revocations(policy, [kept]) == policy
     made.overrule(KEY.key_id, overruled=False)
-    assert narrowed(policy, made.notices()).signers[0].status is SignerStatus.COMPROMISED
+    assert apply_revocations(policy, made.notices()).signers[0].status is SignerStatus.COMPROMISED
 
 
 def _write(folder: str, who: int) -> None:
-    mine = RegistryMemory(path_of(Path(folder), HERE), HERE)
+    mine = PinnedState(path_of(Path(folder), HERE), HERE)
     for n in range(1, 41):
         mine.remember_news(head(n * 4 + who), told([notice(key_id=digest(who))]), NOW)
         mine.remember_versions([(ItemRef(X.item_type, f"acme/p{who}-{n}"), SeenVersion("1.0.0", digest(n), "k"))])
@@ -163,14 +165,14 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     for process in processes:
         process.join(60)
         assert process.exitcode == 0
-    after = RegistryMemory(path_of(tmp_path, HERE), HERE)
+    after = PinnedState(path_of(tmp_path, HERE), HERE)
     assert after.head() == head(163)
     assert len(after.items()) == 160
     assert {n.key_id for n in after.notices()} == {digest(who) for who in range(4)}
     assert [p.name for p in tmp_path.iterdir()] == [after.path.name]
 
 
-def test_its_size_is_bounded(made: RegistryMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_size_is_bounded(made: PinnedState, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [(X, SeenVersion(f"1.0.{n}", digest(n), "k")) for n in range(100)]
     made.remember_versions(many)
     kept = made.seen(X)
@@ -206,13 +208,13 @@ def _edit(path: Path, statement: str) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_damage_is_told_and_set_aside(made: RegistryMemory, damage) -> None:
+def test_damage_is_told_and_set_aside(made: PinnedState, damage) -> None:
     made.remember_news(head(3), told([notice()]), NOW)
     made.close()
     damage(made.path)
-    broken = RegistryMemory(made.path, HERE)
+    broken = PinnedState(made.path, HERE)
     for ask in (broken.head, broken.signers_seq, lambda: broken.remember_news(head(9), told([]), NOW)):
-        with pytest.raises(MemoryDamaged) as error:
+        with pytest.raises(PinnedStateDamaged) as error:
             ask()
         assert "kiwi registry accept" in error.value.hint
     aside = broken.set_aside()
@@ -222,15 +224,19 @@ def test_damage_is_told_and_set_aside(made: RegistryMemory, damage) -> None:
 
 
 def test_a_log_must_hold_the_head_that_was_seen() -> None:
-    assert follow(AuditHead(), News(head(2), None, ())) == head(2)
-    assert follow(head(2), News(head(2), digest(2), ())) == head(2)
-    assert follow(head(2), News(head(9), digest(2), ())) == head(9)
-    for news in (News(head(9), digest(3), ()), News(head(9), None, ()), News(AuditHead(2, digest(7)), digest(2), ())):
+    assert follow(AuditHead(), Checkpoint(head(2), None, ())) == head(2)
+    assert follow(head(2), Checkpoint(head(2), digest(2), ())) == head(2)
+    assert follow(head(2), Checkpoint(head(9), digest(2), ())) == head(9)
+    for checkpoint in (
+        Checkpoint(head(9), digest(3), ()),
+        Checkpoint(head(9), None, ()),
+        Checkpoint(AuditHead(2, digest(7)), digest(2), ()),
+    ):
         with pytest.raises(ChainForked):
-            follow(head(2), news)
+            follow(head(2), checkpoint)
     for now in (AuditHead(), head(1)):
         with pytest.raises(ChainShortened):
-            follow(head(2), News(now, None, ()))
+            follow(head(2), Checkpoint(now, None, ()))
 
 
 def test_only_a_live_higher_version_by_a_good_key_speaks_against_an_older_one() -> None:
@@ -260,10 +266,10 @@ def test_only_a_live_higher_version_by_a_good_key_speaks_against_an_older_one() 
 def test_what_excuses_an_older_version(told: VersionState | None, found_before: str, verdict: str | None) -> None:
     above = SeenVersion("2.0.0", digest(2), "k", found_by=found_before)
     if verdict:
-        assert memory.excuse(X, above, told, "model") == verdict
+        assert pinned_state.excuse(X, above, told, "model") == verdict
     else:
         with pytest.raises(RolledBack):
-            memory.excuse(X, above, told, "model")
+            pinned_state.excuse(X, above, told, "model")
 
 
 @pytest.mark.parametrize("text", ["", "0", "0:x", "1:", f"0:{digest(1)}", f"-1:{digest(1)}", f"x:{digest(1)}", None, 7])
@@ -284,7 +290,7 @@ def test_a_registry_takes_trust_and_gives_none() -> None:
     early, late = NOW - timedelta(days=9), NOW + timedelta(days=9)
     ada = Signer("ada", KEY.public_key)
     retired = notice(SignerStatus.RETIRED)
-    (after,) = narrowed(TrustPolicy((ada,)), [retired]).signers
+    (after,) = apply_revocations(TrustPolicy((ada,)), [retired]).signers
     assert (after.status, after.valid_before) == (SignerStatus.RETIRED, NOW)
     assert after.origin == "retired by registry acme on 2026-05-01 (laptop stolen)"
     for own in (
@@ -292,13 +298,13 @@ def test_a_registry_takes_trust_and_gives_none() -> None:
         Signer("ada", KEY.public_key, status=SignerStatus.COMPROMISED),
         Signer("bob", bob.public_key),
     ):
-        assert narrowed(TrustPolicy((own,)), [retired]).signers == (own,)
-    (both,) = narrowed(TrustPolicy((ada,)), [notice(since=late), retired]).signers
+        assert apply_revocations(TrustPolicy((own,)), [retired]).signers == (own,)
+    (both,) = apply_revocations(TrustPolicy((ada,)), [notice(since=late), retired]).signers
     assert both.status is SignerStatus.COMPROMISED
-    assert narrowed(TrustPolicy(), [retired]) == TrustPolicy()
+    assert apply_revocations(TrustPolicy(), [retired]) == TrustPolicy()
 
 
-def test_threads_that_share_a_memory_do_not_come_between_each_other(made: RegistryMemory) -> None:
+def test_threads_that_share_a_memory_do_not_come_between_each_other(made: PinnedState) -> None:
     def write(who: int) -> None:
         for n in range(1, 101):
             made.remember_news(head(n * 4 + who), told([notice(key_id=digest(who))]), NOW)
@@ -312,10 +318,10 @@ def test_threads_that_share_a_memory_do_not_come_between_each_other(made: Regist
     assert {n.key_id for n in made.notices()} == {digest(who) for who in range(4)}
 
 
-def test_a_wrong_call_is_not_taken_for_damage(made: RegistryMemory) -> None:
+def test_a_wrong_call_is_not_taken_for_damage(made: PinnedState) -> None:
     made.remember_news(head(3), told([notice()]), NOW)
     with pytest.raises(StoreError) as error, made._writing() as connection:
         connection.execute("BEGIN")
-    assert not isinstance(error.value, MemoryDamaged)
+    assert not isinstance(error.value, PinnedStateDamaged)
     assert "accept" not in error.value.hint
     assert made.head() == head(3)

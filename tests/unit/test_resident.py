@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.app import App
 from kiwi_rag.errors import KiwiError
-from kiwi_rag.resident import calls, place, protocol, unit
-from kiwi_rag.resident.apps import Apps
-from kiwi_rag.resident.listening import is_running, listening
-from kiwi_rag.resident.protocol import NotServed
-from kiwi_rag.resident.request import Request
-from kiwi_rag.resident.server import Service
+from kiwi_rag.local_service import address, client, protocol, systemd
+from kiwi_rag.local_service.apps import Apps
+from kiwi_rag.local_service.listener import is_running, listening
+from kiwi_rag.local_service.protocol import Declined
+from kiwi_rag.local_service.request import Request
+from kiwi_rag.local_service.server import Service
+from kiwi_rag.services import App
 
 
 class Echo:
@@ -52,8 +52,8 @@ def running(folder: Path, idle_seconds: float = math.inf, work: Echo | None = No
         try:
             yield thread
         finally:
-            with suppress(NotServed):  # it is ending, or has ended
-                calls.call(str(folder), {"ask": "stop"})
+            with suppress(Declined):  # it is ending, or has ended
+                client.call(str(folder), {"ask": "stop"})
             thread.join(15)
             assert not thread.is_alive()
 
@@ -76,9 +76,9 @@ def message(**changes) -> dict:
 def test_the_socket_is_closed_to_others(folder: Path):
     with running(folder):
         assert folder.stat().st_mode & 0o777 == 0o700
-        assert Path(place.socket_in(str(folder))).stat().st_mode & 0o777 == 0o600
-        assert calls.call(str(folder), message())["output"] == [[1, "search x"]]
-    assert not Path(place.socket_in(str(folder))).exists()
+        assert Path(address.socket_in(str(folder))).stat().st_mode & 0o777 == 0o600
+        assert client.call(str(folder), message())["output"] == [[1, "search x"]]
+    assert not Path(address.socket_in(str(folder))).exists()
     assert not is_running(folder)
 
 
@@ -93,18 +93,18 @@ def test_a_folder_that_others_reach_is_used_by_neither_side(folder: Path, tmp_pa
     folder.chmod(0o700)
     with running(folder):
         folder.chmod(0o750)
-        with pytest.raises(NotServed, match="open to others"):
-            calls.call(str(folder), message())
+        with pytest.raises(Declined, match="open to others"):
+            client.call(str(folder), message())
         folder.chmod(0o700)
 
 
 def test_the_peer_must_be_this_user(monkeypatch: pytest.MonkeyPatch):
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        assert place.is_own(ours)
+        assert address.is_own(ours)
         uid = os.geteuid()
         monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
-        assert not place.is_own(ours)
+        assert not address.is_own(ours)
 
 
 def test_a_second_service_is_refused(folder: Path):
@@ -140,9 +140,9 @@ def test_a_path_too_long_for_a_socket_is_an_error_with_a_hint(tmp_path: Path):
 )
 def test_what_it_would_do_otherwise_than_the_caller_it_declines(folder: Path, changes: dict, why: str):
     with running(folder):
-        with pytest.raises(NotServed, match=why):
-            calls.call(str(folder), message(**changes))
-        assert calls.call(str(folder), message())["exit"] == 0
+        with pytest.raises(Declined, match=why):
+            client.call(str(folder), message(**changes))
+        assert client.call(str(folder), message())["exit"] == 0
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_what_it_would_do_otherwise_than_the_caller_it_declines(folder: Path, ch
 def test_garbage_harms_nobody(folder: Path, sent: bytes):
     with running(folder):
         with socket.socket(socket.AF_UNIX) as line:
-            line.connect(place.socket_in(str(folder)))
+            line.connect(address.socket_in(str(folder)))
             line.settimeout(10)
             try:
                 line.sendall(sent)
@@ -165,7 +165,7 @@ def test_garbage_harms_nobody(folder: Path, sent: bytes):
             except OSError:  # it hung up before all was sent
                 answer = b""
             assert not answer or b"declined" in answer
-        assert calls.call(str(folder), message())["exit"] == 0
+        assert client.call(str(folder), message())["exit"] == 0
 
 
 def test_callers_that_hang_up_or_say_nothing_harm_nobody(folder: Path):
@@ -174,13 +174,13 @@ def test_callers_that_hang_up_or_say_nothing_harm_nobody(folder: Path):
         request = json.dumps(message()).encode()
         for number in range(100):
             line = socket.socket(socket.AF_UNIX)
-            line.connect(place.socket_in(str(folder)))
+            line.connect(address.socket_in(str(folder)))
             if number % 2:
                 line.sendall(protocol.head(len(request)) + request)
                 line.close()
             else:
                 lines.append(line)
-        assert calls.call(str(folder), message())["exit"] == 0
+        assert client.call(str(folder), message())["exit"] == 0
         for line in lines:
             line.close()
 
@@ -190,13 +190,13 @@ def test_what_was_begun_is_finished_when_it_is_told_to_stop(folder: Path):
     work.free.clear()
     with running(folder, work=work) as thread:
         callers = [
-            threading.Thread(target=lambda: answers.append(calls.call(str(folder), message()))) for _ in range(5)
+            threading.Thread(target=lambda: answers.append(client.call(str(folder), message()))) for _ in range(5)
         ]
         for caller in callers:
             caller.start()
-        while calls.state(str(folder))["requests"] < 5:
+        while client.state(str(folder))["requests"] < 5:
             pass
-        calls.call(str(folder), {"ask": "stop"})
+        client.call(str(folder), {"ask": "stop"})
         work.free.set()
         for caller in callers:
             caller.join()
@@ -206,19 +206,19 @@ def test_what_was_begun_is_finished_when_it_is_told_to_stop(folder: Path):
 
 
 def test_a_session_carries_lines_until_the_service_ends(folder: Path):
-    with running(folder), calls.connected(str(folder)) as line:
-        assert calls.exchange(line, message(ask="mcp", toolsets=""))["accepted"]
+    with running(folder), client.connected(str(folder)) as line:
+        assert client.exchange(line, message(ask="mcp", toolsets=""))["accepted"]
         line.sendall(b"one\n")
         assert line.recv(100) == b"ONE\n"
-        assert calls.state(str(folder))["sessions"] == 1
-        calls.call(str(folder), {"ask": "stop"})
+        assert client.state(str(folder))["sessions"] == 1
+        client.call(str(folder), {"ask": "stop"})
         line.settimeout(5)
         assert line.recv(100) == b""
 
 
 def test_it_ends_when_nobody_came_for_long(folder: Path):
     with running(folder, idle_seconds=0.4) as thread:
-        with calls.connected(str(folder)):  # a caller is there, if a silent one
+        with client.connected(str(folder)):  # a caller is there, if a silent one
             thread.join(0.8)
             assert thread.is_alive()
         thread.join(10)
@@ -263,7 +263,7 @@ async def test_stores_are_shared_by_those_whose_settings_are_the_same(tmp_path: 
 
 
 async def test_the_one_used_longest_ago_is_closed_once_nobody_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from kiwi_rag.resident.apps import HeldApp
+    from kiwi_rag.local_service.apps import HeldApp
 
     closed: list[str] = []
 
@@ -284,7 +284,7 @@ async def test_without_the_callers_variables_no_registry_is_asked(tmp_path: Path
     apps = Apps()
     async with apps.lend(opened(tmp_path / "home", tmp_path / "a"), may_connect=False) as app:
         assert app.local("user").name == "user"
-        with pytest.raises(NotServed, match="variables for connections"):
+        with pytest.raises(Declined, match="variables for connections"):
             app.tier("registry")
     await apps.close()
 
@@ -296,12 +296,12 @@ def test_asking_imports_nothing_heavy(tmp_path: Path):
     )
     (tmp_path / "kiwi").mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as stale:
-        stale.bind(place.socket_in(str(tmp_path / "kiwi")))
+        stale.bind(address.socket_in(str(tmp_path / "kiwi")))
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert "not used: Connection refused" in done.stderr
     loaded = set(done.stdout.split())
-    assert "kiwi_rag.resident.calls" in loaded
+    assert "kiwi_rag.local_service.client" in loaded
     assert not loaded & {
         "click",
         "numpy",
@@ -309,7 +309,7 @@ def test_asking_imports_nothing_heavy(tmp_path: Path):
         "asyncio",
         "yaml",
         "dataclasses",
-        "kiwi_rag.app",
+        "kiwi_rag.services",
         "kiwi_rag.errors",
     }
 
@@ -326,13 +326,13 @@ def systemctl(folder: Path, code: int = 0) -> dict[str, str]:
 def test_the_unit_is_installed_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     environment = systemctl(tmp_path)
     monkeypatch.setenv("PATH", environment["PATH"])
-    path = unit.install(["serve", "--idle-exit", "0"], environment)
+    path = systemd.install(["serve", "--idle-exit", "0"], environment)
     assert path == tmp_path / "config/systemd/user/kiwi.service"
     assert f'ExecStart="{sys.executable}" "-P" "-m" "kiwi_rag.cli" "serve" "--idle-exit" "0"\n' in path.read_text()
-    assert unit.install(["serve"], environment) == path
-    assert unit.uninstall(environment) == path
+    assert systemd.install(["serve"], environment) == path
+    assert systemd.uninstall(environment) == path
     assert not path.exists()
-    assert unit.uninstall(environment) is None
+    assert systemd.uninstall(environment) is None
     start = ["--user daemon-reload", "--user enable kiwi.service", "--user restart kiwi.service"]
     end = ["--user disable --now kiwi.service", "--user daemon-reload"]
     assert (tmp_path / "called").read_text().splitlines() == [*start, *start, *end]
@@ -342,13 +342,13 @@ def test_what_systemd_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     environment = systemctl(tmp_path, code=1)
     monkeypatch.setenv("PATH", environment["PATH"])
     with pytest.raises(KiwiError, match="no bus") as told:
-        unit.install(["serve"], environment)
+        systemd.install(["serve"], environment)
     assert told.value.hint == "kiwi serve starts the service without systemd"
-    assert not unit.path_of(environment).exists()
+    assert not systemd.path_of(environment).exists()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(KiwiError, match="systemctl"):
-        unit.install(["serve"], environment)
+        systemd.install(["serve"], environment)
 
 
 def test_a_units_command_is_quoted():
-    assert unit._quoted('a "b" 100% $HOME \\') == '"a \\"b\\" 100%% $$HOME \\\\"'
+    assert systemd._quoted('a "b" 100% $HOME \\') == '"a \\"b\\" 100%% $$HOME \\\\"'

@@ -12,11 +12,10 @@ import pytest
 
 from kiwi_rag.errors import RegistryUnreachable
 from kiwi_rag.model import Candidate, CollectionStatistics, ItemScores, Passage, SearchReply
-from kiwi_rag.refs import ItemRef, ItemType
-from kiwi_rag.search.choose import NEAR, near_signers
-from kiwi_rag.search.fuse import Found, Scored
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.search.diversify import NEAR, near_signers
 from kiwi_rag.search.hits import MAX_NAMED
-from kiwi_rag.search.rank import Group
+from kiwi_rag.search.ranking import Group, Scored, TierCandidate
 from kiwi_rag.signing.trust import TrustPolicy
 from tests.search_tiers import BOB, EVE, NOW, THREE, TRUST, Shelf, note
 
@@ -106,7 +105,7 @@ async def test_of_three_signers_none_fills_more_than_half(shelf: Shelf) -> None:
     scores = [hit.score for hit in reply.hits]
     assert scores == sorted(scores, reverse=True)
     assert reply.explanation
-    assert (reply.explanation.signers, reply.explanation.cap, reply.explanation.held_back) == (3, 3, 3)
+    assert (reply.explanation.signers, reply.explanation.cap, reply.explanation.suppressed) == (3, 3, 3)
 
 
 async def test_below_three_signers_there_is_no_cap(shelf: Shelf) -> None:
@@ -114,7 +113,7 @@ async def test_below_three_signers_there_is_no_cap(shelf: Shelf) -> None:
     reply = await shelf.search(QUERY, limit=5)
     assert signers(reply) == ["ada"] * 5
     assert reply.explanation
-    assert (reply.explanation.signers, reply.explanation.cap, reply.explanation.held_back) == (2, None, 0)
+    assert (reply.explanation.signers, reply.explanation.cap, reply.explanation.suppressed) == (2, None, 0)
 
 
 async def test_a_cap_may_be_asked_for_and_turned_off(shelf: Shelf) -> None:
@@ -151,14 +150,14 @@ async def test_the_cap_gives_no_place_to_what_matches_much_worse(shelf: Shelf) -
     assert best_of_others < NEAR * min(score for name, score in scores.items() if name.startswith("ada/"))
     reply = await shelf.search(QUERY, limit=5, trust=THREE, per_signer=1)
     assert ids(reply) == ids(every)[:5]
-    assert reply.explanation and reply.explanation.held_back == 0
+    assert reply.explanation and reply.explanation.suppressed == 0
 
 
 def entry(name: str, score: float, key_id: str) -> Group:
     moment, passage = datetime(2026, 1, 1, tzinfo=UTC), Passage(0, "body", "", (), 1, 1)
     ref, item = ItemRef(ItemType.KNOWLEDGE, name, "1.0.0"), ItemScores(score, score, score, 0.0, 0.0)
     candidate = Candidate(ref, "0" * 64, "0" * 64, passage, score, 0.0, {}, key_id, moment, item)
-    return Group((Scored(Found("user", 1, "exact", candidate), score, {}),))
+    return Group((Scored(TierCandidate("user", 1, "exact", candidate), score, {}),))
 
 
 def test_only_signers_of_what_is_nearly_as_good_as_the_best_count_towards_a_cap() -> None:
@@ -364,7 +363,7 @@ async def test_a_word_that_is_nowhere_is_read_as_the_one_that_it_is_a_slip_for(s
     await shelf.put("registry", "acme/rollback", note("Roll back", "Put the previous image back: a rollback."))
     right = await shelf.search("rollback")
     reply = await shelf.search("rollbck")
-    assert dict(reply.read_as) == {"rollbck": "rollback"}
+    assert dict(reply.corrections) == {"rollbck": "rollback"}
     assert reply.explanation
     assert reply.explanation.terms == ("rollback",)
     assert dict(reply.explanation.statistics.document_frequency) == {"rollback": 2}  # summary and body
@@ -377,7 +376,7 @@ async def test_a_word_that_one_tier_knows_is_no_slip_in_the_others(shelf: Shelf)
     await two(shelf)
     await shelf.put("registry", "acme/deplox", note("Deplox", "Deplox is a product of another firm."))
     reply = await shelf.search("deplox")
-    assert dict(reply.read_as) == {}
+    assert dict(reply.corrections) == {}
     assert [h.ref.item_id for h in reply.hits if h.parts["bm25"] > 0] == ["acme/deplox"]
 
 
@@ -387,7 +386,7 @@ async def test_a_tier_that_cannot_tell_similar_words_is_named(shelf: Shelf) -> N
     await bad(shelf)
     shelf.wrap("registry", Mute(shelf.tier("registry").store))
     reply = await shelf.search("staginng clustr", trust=THREE)
-    assert dict(reply.read_as) == dict(alone.read_as) == {"staginng": "stage", "clustr": "cluster"}
+    assert dict(reply.corrections) == dict(alone.corrections) == {"staginng": "stage", "clustr": "cluster"}
     assert told(reply) == told(alone)
     assert reply.tiers[-1].state == "error"
 

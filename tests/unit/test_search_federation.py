@@ -13,9 +13,9 @@ import pytest
 
 from kiwi_rag.errors import EmbeddingError, RegistryUnreachable, StoreCorrupt, UsageError
 from kiwi_rag.model import Filters, RefusedHit, SearchQuery, SearchReply
-from kiwi_rag.refs import ItemRef, ItemType
-from kiwi_rag.search.asked import FETCHED_AT_ONCE
-from kiwi_rag.search.federate import MAX_LIMIT, MAX_QUERY_CHARACTERS
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.search.searcher import MAX_LIMIT, MAX_QUERY_CHARACTERS
+from kiwi_rag.search.tier_query import FETCHED_AT_ONCE
 from kiwi_rag.signing.trust import SignerStatus, TrustPolicy
 from tests.search_tiers import ADA, BOB, EMBED, NOW, TRUST, Shelf, WordsProvider, note
 
@@ -259,10 +259,10 @@ class Watching:
     async def look(self, *, fully: bool = False) -> Watching:
         return self
 
-    def narrow(self, policy: TrustPolicy) -> TrustPolicy:
+    def apply_revocations(self, policy: TrustPolicy) -> TrustPolicy:
         return policy
 
-    async def vet(self, *arguments: Any, **options: Any) -> None:
+    async def check_consistency(self, *arguments: Any, **options: Any) -> None:
         await asyncio.sleep(self._seconds)
         if self._error:
             raise self._error
@@ -271,7 +271,7 @@ class Watching:
         pass
 
 
-@pytest.mark.parametrize("where", ["get", "vet"])
+@pytest.mark.parametrize("where", ["get", "check_consistency"])
 @pytest.mark.parametrize(("seconds", "state"), [(30, "timeout"), (0, "error")])
 async def test_a_tier_that_falls_silent_while_its_hits_are_verified_has_not_answered(
     shelf: Shelf, where: str, seconds: float, state: str

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from kiwi_rag import cli
-from kiwi_rag.cli import tiers
+from kiwi_rag.cli import index
 from kiwi_rag.errors import KiwiError, UsageError
-from kiwi_rag.ingest import encoding
+from kiwi_rag.ingest import batches
 from kiwi_rag.model import SearchQuery
-from kiwi_rag.search.federate import check
+from kiwi_rag.search.searcher import check
 
 WRONG = {
     ("--alpha", "1.5"): "alpha 1.5 is not between 0 and 1",
@@ -72,7 +72,7 @@ def test_what_is_refused_comes_with_what_mends_it(wrong: dict[str, Any], hint: s
 
 
 def test_the_help_of_index_names_the_default_of_the_encoder() -> None:
-    assert tiers.JOBS == encoding.JOBS
+    assert index.JOBS == batches.JOBS
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_the_help_names_them(capsys: pytest.CaptureFixture[str]) -> None:
     ids=["twice", "long share", "long name", "long path"],
 )
 def test_wrong_weights_are_told_briefly(given: str, said: str) -> None:
-    from kiwi_rag.search.weights import read_weights
+    from kiwi_rag.search.ranking import read_weights
 
     with pytest.raises(KiwiError, match=said) as raised:
         read_weights(given)
@@ -120,7 +120,7 @@ def test_wrong_weights_are_told_briefly(given: str, said: str) -> None:
 
 @pytest.mark.parametrize("document", ["[" * 100_000, '{"weights": {"alpha": [[0.5]]}}'], ids=["deep", "a list"])
 def test_weights_of_another_shape_are_refused(document: str, tmp_path: Path) -> None:
-    from kiwi_rag.search.weights import read_weights
+    from kiwi_rag.search.ranking import read_weights
 
     (tmp_path / "weights.json").write_text(document)
     with pytest.raises(UsageError):
@@ -128,7 +128,7 @@ def test_weights_of_another_shape_are_refused(document: str, tmp_path: Path) -> 
 
 
 def test_a_file_as_tuning_writes_it_is_read(tmp_path: Path) -> None:
-    from kiwi_rag.search.weights import read_weights
+    from kiwi_rag.search.ranking import read_weights
 
     path = tmp_path / "weights.json"
     path.write_text(json.dumps({"weights": {"alpha": 0.5, "whole": 0.25}, "obtained": {"queries": 30}}))

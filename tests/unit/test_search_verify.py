@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 import pytest
 
 from kiwi_rag.chunking import split
-from kiwi_rag.formats import parse
+from kiwi_rag.formats import parse_item
 from kiwi_rag.model import Candidate, ItemScores, Passage, StoredItem
-from kiwi_rag.refs import ItemType
+from kiwi_rag.model.refs import ItemType
 from kiwi_rag.search.verify import HitChanged, VerifiedItem, verified_passage
 from kiwi_rag.signing import keys, statement
 from kiwi_rag.signing.trust import Signer, TrustPolicy, verify
 from tests.shared import ROOT
 
 CONTENT = (ROOT / "examples/acme/.ai/directives/acme/deploy/production.md").read_text(encoding="utf-8")
-ITEM = parse(ItemType.DIRECTIVE, "acme/deploy/production", CONTENT).item
+ITEM = parse_item(ItemType.DIRECTIVE, "acme/deploy/production", CONTENT).item
 assert ITEM is not None
 PASSAGES = split(ITEM)
 KEY = keys.generate("ada")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kiwi_rag.errors import BadSignature, MalformedEnvelope, SignatureRefused, Unsigned
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import dsse, statement
 from tests.conformance.items import KEY, REGISTRY, SIGNED, admission
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.errors import MemoryDamaged, StoreBusy, StoreCorrupt, StoreError, StoreFull, UsageError
+from kiwi_rag.errors import PinnedStateDamaged, StoreBusy, StoreCorrupt, StoreError, StoreFull, UsageError
 from kiwi_rag.storage import sqlite
 from kiwi_rag.storage.sqlite import connect, move_database_aside, transaction, translate_sqlite_errors
 from kiwi_rag.stores.local.session import catalog_errors
 
 
 def damaged(error: Exception) -> StoreError:
-    return MemoryDamaged(str(error))
+    return PinnedStateDamaged(str(error))
 
 
 def test_a_full_database_is_store_full(tmp_path: Path) -> None:
@@ -78,13 +78,13 @@ def test_each_code_has_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         first.execute("INSERT INTO t VALUES (1)")
     with pytest.raises(StoreError, match="cannot use") as wrong, translate_sqlite_errors(tmp_path / "a", damaged):
         first.execute("SELECT nothing FROM nowhere")
-    assert not isinstance(wrong.value, MemoryDamaged)
-    with pytest.raises(MemoryDamaged), translate_sqlite_errors(tmp_path / "a", damaged):
+    assert not isinstance(wrong.value, PinnedStateDamaged)
+    with pytest.raises(PinnedStateDamaged), translate_sqlite_errors(tmp_path / "a", damaged):
         first.execute("INSERT INTO t VALUES (1)")
     first.close()
     second.close()
     (tmp_path / "b").write_bytes(b"no database" * 100)
-    with pytest.raises(MemoryDamaged), translate_sqlite_errors(tmp_path / "b", damaged):
+    with pytest.raises(PinnedStateDamaged), translate_sqlite_errors(tmp_path / "b", damaged):
         connect(tmp_path / "b")
     with pytest.raises(StoreCorrupt), catalog_errors(tmp_path / "b"):
         connect(tmp_path / "b")

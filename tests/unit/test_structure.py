@@ -59,7 +59,8 @@ def test_lines_of_sql_are_counted_without_comments(tmp_path: Path):
 
 
 def test_a_trace_begins_at_its_function_and_counts_modules():
-    from kiwi_rag import lexical, refs
+    from kiwi_rag import lexical
+    from kiwi_rag.model import refs
 
     every = CallTrace().of(lambda: (refs.check_item_id("acme/deploy"), lexical.terms("deploy")))
     later = CallTrace("kiwi_rag.lexical.terms").of(lambda: (refs.check_item_id("acme/deploy"), lexical.terms("deploy")))
@@ -75,7 +76,5 @@ def test_the_layers_are_those_of_the_import_contract():
     assert structure.upward(trace) == ["kiwi_rag.errors → kiwi_rag.cli.main"]
 
 
-def test_the_code_has_no_more_circles_than_were_allowed():
-    figures = structure.static_figures()
-    assert figures["code_lines"] > 10_000 and figures["modules"] > 50
-    assert len(figures["import_circles"]) <= 3
+def test_no_modules_import_each_other_in_a_circle():
+    assert structure.circles() == []

@@ -17,10 +17,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from kiwi_rag import telemetry as spans
 from kiwi_rag.config import resolve
 from kiwi_rag.errors import ConfigError, MissingExtra, StoreBusy, UsageError
-from kiwi_rag.mcp.calls import recorded
-from kiwi_rag.telemetry import logs, span, spans, tracing
+from kiwi_rag.mcp.context import trace_call
+from kiwi_rag.telemetry import logs, span, tracing
 
 SECRET = "zebra-7731"
 OLDER = f"{logs.NAME}.1"
@@ -304,11 +305,11 @@ def test_a_call_of_a_tool_is_one_record_without_what_was_asked(
     tmp_path: Path, logger: logging.Logger, traced: InMemorySpanExporter
 ) -> None:
     logs.begin(tmp_path, "info")
-    with recorded("kiwi_search") as call:
+    with trace_call("kiwi_search") as call:
         failed = {"tier": "registry", "error": {"code": "unreachable", "message": SECRET}}
         call.answered({"complete": False, "tiers": [{"tier": "project", "error": None}, failed]})
     for error in (UsageError(SECRET), StoreBusy("pid 7 is writing"), ValueError(SECRET)):
-        with pytest.raises(type(error)), recorded("kiwi_get"):
+        with pytest.raises(type(error)), trace_call("kiwi_get"):
             raise error
     told = [(r["level"], r["tool"], r["outcome"], r.get("code"), r["message"]) for r in lines(tmp_path)]
     assert told == [

@@ -11,10 +11,10 @@ import pytest
 
 from kiwi_rag.errors import BadSignature, SignatureRefused, UnknownSigner, Unsigned, UsageError, WrongKey
 from kiwi_rag.model import Envelope, Item
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import dsse, keys
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy, check_pattern, matches, verify
-from kiwi_rag.validation.signature import Candidate, envelope_of
+from kiwi_rag.validation.signature import ItemCandidate, envelope_of
 
 ADA, BOB = keys.generate("ada"), keys.generate("bob")
 SIGNED = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -45,7 +45,7 @@ def test_a_trusted_signature_names_its_signer() -> None:
 
 def test_the_four_refusals_are_four_classes_with_hints() -> None:
     with pytest.raises(Unsigned) as unsigned:
-        envelope_of(Candidate(REF.item_type, REF.item_id, b"restart it", path="staging.md"))
+        envelope_of(ItemCandidate(REF.item_type, REF.item_id, b"restart it", path="staging.md"))
     altered = replace(signed(), signatures=((ADA.key_id, signed(at=SIGNED + SECOND).signatures[0][1]),))
     refusals = [
         unsigned.value,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.errors import ConfigError, SourceUnreadable
-from kiwi_rag.refs import ITEM_TYPES, ItemType
+from kiwi_rag.model.refs import ITEM_TYPES, ItemType
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.trust import Signer, SignerStatus
 from kiwi_rag.signing.trust_file import TrustFile

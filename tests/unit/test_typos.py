@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kiwi_rag.lexical import query_terms
+from kiwi_rag.lexical import halves, max_edits, near, query_terms, swapped
 from kiwi_rag.model import CollectionStatistics
-from kiwi_rag.search import typos
-from kiwi_rag.spelling import halves, max_edits, near, swapped
+from kiwi_rag.search import corrections as typos
 
 WORDS = "deployment staging rollback database restore canary certificate replication configuration permission release"
 VOCABULARY = query_terms(WORDS)
@@ -19,7 +18,7 @@ def statistics(*frequencies: str, count: int = 3) -> CollectionStatistics:
     return CollectionStatistics(100, 5000, dict.fromkeys(frequencies, count))
 
 
-def read_as(text: str, vocabulary: tuple[str, ...] = VOCABULARY) -> dict[str, str]:
+def corrections(text: str, vocabulary: tuple[str, ...] = VOCABULARY) -> dict[str, str]:
     """What becomes of a query where `vocabulary` is all there is."""
     known = [term for term in query_terms(text) if term in vocabulary]
     unknown = typos.unknown_terms(text, statistics(*known))
@@ -41,16 +40,16 @@ def read_as(text: str, vocabulary: tuple[str, ...] = VOCABULARY) -> dict[str, st
     ],
 )
 def test_a_slip_is_read_as_the_word(slip: str, word: str) -> None:
-    assert read_as(f"how is the {slip} done?") == {query_terms(slip)[0]: query_terms(word)[0]}
+    assert corrections(f"how is the {slip} done?") == {query_terms(slip)[0]: query_terms(word)[0]}
 
 
 def test_known_words_are_left_alone() -> None:
-    assert read_as(WORDS) == {}
+    assert corrections(WORDS) == {}
 
 
 @pytest.mark.parametrize("text", ["abc", "KW012", "v1.2.4", "release2", "web-01", "", "the of and"])
 def test_what_is_short_or_numbered_is_no_slip(text: str) -> None:
-    assert read_as(text, (*VOCABULARY, "abd", "kw011", "release1", "web")) == {}
+    assert corrections(text, (*VOCABULARY, "abd", "kw011", "release1", "web")) == {}
 
 
 def test_an_unknown_identifier_of_known_parts_is_no_slip() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kiwi_rag import present
+from kiwi_rag import render
 from kiwi_rag.cli.usage import first_day
 from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
@@ -197,7 +197,7 @@ def test_the_table_says_what_is_not_known(tmp_path: Path) -> None:
         path, {}, {"tokens": None, "cost_usd": None}, {"model": "n", "tokens": None, "cost_usd": None},
         {"model": "bad\x1b[31m", "outcome": "model"},
     )  # fmt: skip
-    heading, bad, known, unknown, total = present.usage_lines(rows_of(path))
+    heading, bad, known, unknown, total = render.usage_lines(rows_of(path))
     assert heading.split() == ["day", "model", "calls", "texts", "tokens", "cost", "p50", "p95", "failures"]
     assert known.split() == [
         "2026-05-01",

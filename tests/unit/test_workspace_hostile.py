@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.errors import ConfigError
-from kiwi_rag.workspace.commits import git_root, head_commit
-from kiwi_rag.workspace.place import Place
+from kiwi_rag.sources.workspace.config import WorkspaceConfig, git_root, head_commit
 from tests.workspaces import Yard
 
 KEY = "AKIA" + "QWERTYUIOPASDFGH"
@@ -48,7 +47,7 @@ def test_settings_that_cannot_be_read_are_not_quoted(tmp_path: Path):
     (tmp_path / ".ai").mkdir()
     (tmp_path / ".ai/workspace.yaml").write_text('name: x\npassword: "hunter2-very-secret\n')
     with pytest.raises(ConfigError) as refused:
-        Place.at(tmp_path)
+        WorkspaceConfig.at(tmp_path)
     assert "hunter2" not in str(refused.value)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.errors import EmbeddingError, NotFound, TextsRefused
+from kiwi_rag.ingest import documents as indexing
 from kiwi_rag.signing import keys
-from kiwi_rag.workspace import indexing
-from kiwi_rag.workspace.place import Place
+from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from tests.workspaces import Yard
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
@@ -31,13 +31,13 @@ def settle(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that tells which files are opened from here on."""
     opened: list[str] = []
-    real = Place.read
+    real = WorkspaceConfig.read
 
     def read(self, path, limit):
         opened.append(path)
         return real(self, path, limit)
 
-    monkeypatch.setattr(Place, "read", read)
+    monkeypatch.setattr(WorkspaceConfig, "read", read)
     return opened
 
 
@@ -169,7 +169,7 @@ async def test_a_file_deleted_between_listing_and_reading_is_gone_and_no_failure
     def read(self, path, limit):
         raise FileNotFoundError(path)
 
-    monkeypatch.setattr(Place, "read", read)
+    monkeypatch.setattr(WorkspaceConfig, "read", read)
     report = await yard.index()
     assert (report.failed, report.removed) == ({}, ["a.md"])
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.errors import NotFound
-from kiwi_rag.workspace.ignoring import leaves_out_on_the_way
-from kiwi_rag.workspace.walking import FoundFile, NotWalked, look, walk
+from kiwi_rag.sources.workspace.walk import FoundFile, NotWalked, leaves_out_on_the_way, look, walk
 
 
 def make(root: Path, *paths: str, text: str = "text\n") -> None:

@@ -18,31 +18,13 @@ Parsing never raises for bad content: what cannot be read as its format becomes 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import PurePosixPath
 
-from kiwi_rag.model import Finding, Section
+from kiwi_rag.formats.outcome import ParsedDocument
 
 FILE_TYPES = ("markdown", "adr", "openapi", "asyncapi", "yaml", "json", "java", "python", "plantuml", "text")
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedDocument:
-    """What a format makes of a text.
-
-    ``sections`` stand in the order of the file and do not overlap; every line that is not blank is in one of them. The
-    text of a section is that of its lines, joined by line feeds, unless several sections share one long line.
-    ``service`` and ``domain`` are what the content says of itself; `parse` takes a service that the content does not
-    name from the path (`kiwi_rag.formats.documents.detect.service_of`), and a title from the file's name.
-    """
-
-    file_type: str
-    title: str
-    sections: tuple[Section, ...]
-    service: str = ""
-    domain: str = ""
-    findings: tuple[Finding, ...] = ()
 
 
 def parse(path: str, text: str) -> ParsedDocument:

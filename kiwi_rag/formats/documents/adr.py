@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from kiwi_rag.formats.documents import ParsedDocument, markdown
+from kiwi_rag.formats.documents import markdown
+from kiwi_rag.formats.outcome import ParsedDocument
 
 _PARTS = {
     "context": ("context", "problem", "issue", "background", "motivation", "situation"),

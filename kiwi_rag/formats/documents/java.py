@@ -11,9 +11,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kiwi_rag.formats.documents import ParsedDocument
 from kiwi_rag.formats.documents.text import file_name, large, malformed
 from kiwi_rag.formats.lines import Stretch, one_line, sections
+from kiwi_rag.formats.outcome import ParsedDocument
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node

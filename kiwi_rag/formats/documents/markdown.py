@@ -10,12 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import dropwhile, islice
 
-from kiwi_rag.formats.documents import ParsedDocument
 from kiwi_rag.formats.documents.nodes import Node, read_yaml
 from kiwi_rag.formats.documents.text import file_name
 from kiwi_rag.formats.lines import Stretch, flat, one_line
 from kiwi_rag.formats.markdown import Heading, heading_path, outline
-from kiwi_rag.formats.outcome import MalformedSource
+from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument
 from kiwi_rag.model import Finding
 
 _FENCE = re.compile(r"---[ \t]*$")

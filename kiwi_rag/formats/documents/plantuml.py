@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from kiwi_rag.formats.documents import ParsedDocument
 from kiwi_rag.formats.documents.text import file_name
 from kiwi_rag.formats.lines import Stretch, flat, one_line
+from kiwi_rag.formats.outcome import ParsedDocument
 
 _START = re.compile(r"\s*@start[a-z]+\b[ \t]*(.*)", re.IGNORECASE)
 _END = re.compile(r"\s*@end[a-z]+\b", re.IGNORECASE)

@@ -12,9 +12,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from threading import Lock
 
-from kiwi_rag.formats.documents import ParsedDocument
 from kiwi_rag.formats.documents.text import file_name, large, malformed
 from kiwi_rag.formats.lines import Stretch, sections
+from kiwi_rag.formats.outcome import ParsedDocument
 
 _WHOLE = 1_500
 LARGEST = 1 << 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from kiwi_rag.formats.documents import ParsedDocument
 from kiwi_rag.formats.lines import Stretch, flat
+from kiwi_rag.formats.outcome import ParsedDocument
 from kiwi_rag.model import Finding
 
 _TITLE_AT_MOST = 80

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from kiwi_rag.mcp.items.prompts import RUN_DIRECTIVE
-from kiwi_rag.mcp.items.publish import PUBLISH
-from kiwi_rag.mcp.items.resources import ITEMS
-from kiwi_rag.mcp.items.tools import GET, SEARCH, STATUS, VALIDATE
+from kiwi_rag.mcp.items.resources import ITEMS, RUN_DIRECTIVE
+from kiwi_rag.mcp.items.tools import GET, PUBLISH, SEARCH, STATUS, VALIDATE
 from kiwi_rag.mcp.toolsets import Toolset
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from kiwi_rag.mcp.schemas import (
+from kiwi_rag.collection import SOURCES
+from kiwi_rag.mcp.tool import (
     BOOLEAN,
     INTEGER,
     NUMBER,
@@ -12,24 +13,23 @@ from kiwi_rag.mcp.schemas import (
     OBJECTS,
     STRING,
     STRINGS,
-    Schema,
+    SchemaDict,
     maybe,
     record,
     text,
     texts,
 )
 from kiwi_rag.model import TierName
-from kiwi_rag.refs import ITEM_TYPES
-from kiwi_rag.tiers import SOURCES
+from kiwi_rag.model.refs import ITEM_TYPES
 
 _TYPES = [item_type.value for item_type in ITEM_TYPES]
-TIER: Schema = {"type": "string", "enum": list(get_args(TierName))}
+TIER: SchemaDict = {"type": "string", "enum": list(get_args(TierName))}
 
 _SOURCE = text(
     "Tiers to ask: project, user, registry, local (project and user) or all; what is set here when left out.",
     enum=list(SOURCES),
 )
-_BUDGET: Schema = {
+_BUDGET: SchemaDict = {
     "type": "integer",
     "minimum": 50,
     "maximum": 100_000,
@@ -42,7 +42,7 @@ _REF = text(
     maxLength=500,
 )
 
-SEARCH: dict[str, Schema] = {
+SEARCH: dict[str, SchemaDict] = {
     "query": text("What is to be found or done, in plain words; identifiers too.", minLength=1, maxLength=10_000),
     "source": _SOURCE,
     "item_type": text("Only this type.", enum=_TYPES),
@@ -61,7 +61,7 @@ SEARCH_ALIASES = {
     "q": "query", "text": "query", "top_k": "limit", "k": "limit", "n_results": "limit", "max_results": "limit",
     "type": "item_type", "tier": "source", "cursor": "continuation",
 }  # fmt: skip
-GET: dict[str, Schema] = {
+GET: dict[str, SchemaDict] = {
     "ref": _REF,
     "source": {**_SOURCE, "description": "Tiers to look in, where the ref names none; what is set here when left out."},
     "max_tokens": {**_BUDGET, "default": 8_000},
@@ -70,18 +70,18 @@ GET: dict[str, Schema] = {
 GET_ALIASES = {
     "id": "ref", "item_id": "ref", "name": "ref", "address": "ref", "tier": "source", "cursor": "continuation",
 }  # fmt: skip
-VALIDATE: dict[str, Schema] = {
+VALIDATE: dict[str, SchemaDict] = {
     "item_type": text("What it is.", enum=_TYPES),
     "item_id": text("Its id: its path below the type's folder, without the extension.", minLength=1, maxLength=255),
     "content": text("The whole file.", maxLength=2_000_000),
 }
 VALIDATE_ALIASES = {"type": "item_type", "id": "item_id", "text": "content"}
-PUBLISH: dict[str, Schema] = {
+PUBLISH: dict[str, SchemaDict] = {
     "refs": {**texts("Items of this project, signed already: [type:]item_id each."), "minItems": 1},
 }
 PUBLISH_ALIASES = {"items": "refs", "ids": "refs"}
 
-_CITED: dict[str, Schema] = {
+_CITED: dict[str, SchemaDict] = {
     "ref": STRING,
     "item_type": STRING,
     "item_id": STRING,

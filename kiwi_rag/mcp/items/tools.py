@@ -3,47 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag import present
+from kiwi_rag import render
 from kiwi_rag.config import process_environment
-from kiwi_rag.errors import UsageError
-from kiwi_rag.mcp.house import House
+from kiwi_rag.errors import NotFound, UsageError
+from kiwi_rag.local_service import address as place
+from kiwi_rag.local_service import client
+from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.items import schemas
-from kiwi_rag.mcp.pages import continuation, position
-from kiwi_rag.mcp.tool import Answer, Tell, Tool
+from kiwi_rag.mcp.tool import Effects, Tell, Tool, ToolResult, continuation, position
 from kiwi_rag.model import Filters, SearchQuery
-from kiwi_rag.refs import ItemType, check_item_id
-from kiwi_rag.resident import calls, place
-from kiwi_rag.services import as_set, find_item, item_state, standing
+from kiwi_rag.model.refs import ItemType, check_item_id
+from kiwi_rag.usecases.status import as_set, find_item, item_state, standing
 from kiwi_rag.wordpieces import estimate_tokens
 
 if TYPE_CHECKING:
-    from kiwi_rag.app import App
+    from kiwi_rag.formats import SourceFile
+    from kiwi_rag.ingest.publish import Outcome
     from kiwi_rag.model import ItemState, SearchReply
     from kiwi_rag.search.verify import VerifiedItem
+    from kiwi_rag.services import App
 
 MAX_HITS = 200
 
 
-async def _search(house: House, given: Mapping[str, Any], tell: Tell) -> Answer:
-    await house.ready(tell)
-    app = house.app
+async def _search(context: ServerContext, given: Mapping[str, Any], tell: Tell) -> ToolResult:
+    await context.ready(tell)
+    app = context.app
     asked = {name: value for name, value in given.items() if name not in {"continuation", "max_tokens"}}
     begin, limit = position(given["continuation"], asked), given["limit"]
     query = as_set(SearchQuery(given["query"], filters=_filters(given), limit=limit), app.settings)
     query = replace(query, source=given.get("source", query.source), limit=limit)
     reply = await _ranked(app, query, begin)
-    page = present.hits_page(reply, begin, limit, given["max_tokens"], estimate_tokens)
+    page = render.hits_page(reply, begin, limit, given["max_tokens"], estimate_tokens)
     may_go_on = begin < limit == len(reply.hits)
     end = limit if page.end is None and may_go_on else page.end
     on = continuation(end, asked) if end is not None else None
     more = "\n\nThere may be more: call again with the same arguments and this continuation: " + on if on else ""
-    explained = {"explain": present.explanation_json(reply)} if given["explain"] else {}
-    return Answer(page.text + more, {**page.data, "continuation": on, **explained})
+    explained = {"explain": render.explanation_json(reply)} if given["explain"] else {}
+    return ToolResult(page.text + more, {**page.data, "continuation": on, **explained})
 
 
 async def _ranked(app: App, query: SearchQuery, begin: int) -> SearchReply:
@@ -83,20 +85,20 @@ def _moment(text: str) -> datetime:
     return found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
 
 
-async def _get(house: House, given: Mapping[str, Any], _tell: Tell) -> Answer:
-    from kiwi_rag.search.lookup import parse_address
+async def _get(context: ServerContext, given: Mapping[str, Any], _tell: Tell) -> ToolResult:
+    from kiwi_rag.search.verify import parse_address
 
-    app, address = house.app, parse_address(_address_of(given["ref"]))
+    app, address = context.app, parse_address(_address_of(given["ref"]))
     names = [address.tier] if address.tier else app.source_names(given.get("source", app.settings.source))
     tier, item = await find_item(app, address, names)
     digest = {"digest": item.stored.digest}
     content = item.verified.statement.content
     begin = position(given["continuation"], digest)
-    text, end = present.content_page(content, begin, given["max_tokens"], estimate_tokens)
+    text, end = render.content_page(content, begin, given["max_tokens"], estimate_tokens)
     on = continuation(end, digest) if end is not None else None
     state = await item_state(tier, item)
     data = {**_described(tier.name, item, state), "content": text, "continuation": on}
-    return Answer(_item_text(data, begin, state), data)
+    return ToolResult(_item_text(data, begin, state), data)
 
 
 def _address_of(ref: str) -> str:
@@ -116,27 +118,27 @@ def _described(tier: str, item: VerifiedItem, state: ItemState) -> dict[str, Any
         "tier": tier,
         "signer": signer.principal,
         "key_id": signer.key_id,
-        **present.state_json(state),
+        **render.state_json(state),
         "digest": item.stored.digest,
         "signed_at": signed.signed_at.isoformat(),
         "private": item.stored.private,
         "permissions": [permission(one) for one in metadata.pop("permissions", [])],
         "inputs": metadata.pop("inputs", []),
         "metadata": metadata,
-        **present.yank_json(item.stored),
+        **render.yank_json(item.stored),
     }
 
 
 def _item_text(data: Mapping[str, Any], begin: int, state: ItemState) -> str:
-    signer = present.signed_by(data["signer"], state)
+    signer = render.signed_by(data["signer"], state)
     lines = [f"{data['ref']} · {data['tier']} · signed by {signer} · digest {data['digest']}"]
-    lines += present.agents_state_lines(state)
+    lines += render.agents_state_lines(state)
     told = [] if begin else [*map(_input_text, data["inputs"]), *map(_permission_text, data["permissions"])]
     if "yanked_at" in data:
         lines.append(f"Yanked on {data['yanked_at']}.")
         told.append(f"Reason: {data['yank_reason']}")
-    lines += [present.delimited("\n".join(told))] if told else []
-    lines.append(present.delimited(data["content"]))
+    lines += [render.delimited("\n".join(told))] if told else []
+    lines.append(render.delimited(data["content"]))
     if data["continuation"]:
         lines.append(f"There is more: call again with this continuation: {data['continuation']}")
     return "\n".join(lines)
@@ -156,23 +158,23 @@ def permission(declared: Mapping[str, str] | str) -> dict[str, str]:
     return {"verb": declared, "resource": "*", "pattern": "*"} if isinstance(declared, str) else dict(declared)
 
 
-async def _validate(house: House, given: Mapping[str, Any], _tell: Tell) -> Answer:
+async def _validate(context: ServerContext, given: Mapping[str, Any], _tell: Tell) -> ToolResult:
     from kiwi_rag.validation.policy import policy_of
-    from kiwi_rag.validation.signature import Candidate
+    from kiwi_rag.validation.signature import ItemCandidate
 
     item_type, item_id = ItemType(given["item_type"]), check_item_id(given["item_id"])
-    candidate = Candidate(item_type, item_id, given["content"].encode(), path=given["item_id"])
-    found = await asyncio.to_thread(house.app.gate.inspect, candidate, policy_of("project"))
-    told = present.findings_text(found.findings)
+    candidate = ItemCandidate(item_type, item_id, given["content"].encode(), path=given["item_id"])
+    found = await asyncio.to_thread(context.app.gate.inspect, candidate, policy_of("project"))
+    told = render.findings_text(found.findings)
     verdict = "would be admitted, once signed by a trusted key" if found.valid else "would be refused"
     data = {"valid": found.valid, "findings": [finding.as_dict() for finding in found.findings]}
-    return Answer(f"{item_type}:{item_id} {verdict}.\n{told}".rstrip(), data)
+    return ToolResult(f"{item_type}:{item_id} {verdict}.\n{told}".rstrip(), data)
 
 
-async def _status(house: House, _given: Mapping[str, Any], _tell: Tell) -> Answer:
-    service = await asyncio.to_thread(calls.state, place.run_folder(process_environment()))
-    data = {**await standing(house.app, service), "writable": house.allow_write}
-    return Answer("\n".join([*present.standing_lines(data), present.standing_notice(data)]), data)
+async def _status(context: ServerContext, _given: Mapping[str, Any], _tell: Tell) -> ToolResult:
+    service = await asyncio.to_thread(client.state, place.run_folder(process_environment()))
+    data = {**await standing(context.app, service), "writable": context.allow_write}
+    return ToolResult("\n".join([*render.standing_lines(data), render.standing_notice(data)]), data)
 
 
 SEARCH = Tool(
@@ -216,4 +218,69 @@ STATUS = Tool(
     {},
     schemas.STATUS,
     _status,
+)
+
+
+async def _publish(context: ServerContext, given: Mapping[str, Any], tell: Tell) -> ToolResult:
+    from kiwi_rag.ingest.publish import Publishing
+    from kiwi_rag.registry.calls import with_retries
+
+    await context.ready(tell)
+    async with context.writing() as app:
+        sources = _sources(app, given["refs"])
+        await tell("preparing the registry")
+        await with_retries(app.prepare_registry)
+        run = Publishing(app.local("project"), app.registry(), app.writer)
+        outcomes = []
+        async for outcome in run.publish(sources):
+            outcomes.append(outcome)
+            await tell(f"{len(outcomes)} of {len(sources)}")
+    return _answer(outcomes, searchable=run.not_indexed is None)
+
+
+def _sources(app: App, refs: Sequence[str]) -> Sequence[SourceFile]:
+    """Return the project's files that are meant, one for each ref."""
+    from kiwi_rag.search.verify import parse_address
+    from kiwi_rag.usecases import sign
+
+    root = app.root("project")
+    there = {(s.item_type, s.item_id.casefold()): s for s in sign.sources_of((root,), root) if s.item_id}
+    found = {}
+    for given in refs:
+        address = parse_address(given)
+        if address.version or address.tier:
+            raise UsageError(f"{given}: what is published is what lies in the project now", hint="leave out the @")
+        meant = [there[ref.key] for ref in address.refs() if ref.key in there]
+        if not meant:
+            raise NotFound(f"{given} is no item of this project", hint="kiwi_search with source project finds them")
+        if len(meant) > 1:
+            raise UsageError(f"{given} is several items", hint="name the type: directive:, script: or knowledge:")
+        found[meant[0].path] = meant[0]
+    return list(found.values())
+
+
+def _answer(outcomes: Sequence[Outcome], *, searchable: bool) -> ToolResult:
+    from kiwi_rag.ingest.publish import Published
+
+    done = [outcome for outcome in outcomes if isinstance(outcome, Published)]
+    errors = [outcome.error for outcome in outcomes if not isinstance(outcome, Published)]
+    rows = [{"ref": str(one.ref), "digest": one.receipt.digest, "known": one.receipt.known} for one in done]
+    lines = [f"published {row['ref']}" + (" (was there already)" if row["known"] else "") for row in rows]
+    lines += [f"refused: {error.message} ({error.hint})" for error in errors]
+    refused = [error.as_dict() for error in errors]
+    data = {"published": rows, "refused": refused, "searchable": searchable}
+    return ToolResult(render.safe("\n".join(lines)), data)
+
+
+PUBLISH = Tool(
+    "kiwi_publish",
+    "Publish to the registry",
+    "Publish items of this project that are signed already to the global registry, for all who trust their signer. "
+    "A published version cannot be changed or unpublished, only taken back.",
+    schemas.PUBLISH,
+    schemas.PUBLISHED,
+    _publish,
+    ("refs",),
+    schemas.PUBLISH_ALIASES,
+    Effects(read_only=False, destructive=False, idempotent=True, open_world=True),
 )

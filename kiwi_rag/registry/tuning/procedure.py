@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.errors import NotFound, RegistryRefused, UsageError
-from kiwi_rag.registry.driver_errors import checked_url, translated
+from kiwi_rag.registry.calls import checked_url, translated
 from kiwi_rag.registry.tuning import indexes, recall
 from kiwi_rag.registry.tuning.choice import Choice, Method, choose
 

@@ -10,7 +10,7 @@ from typing import Any
 from kiwi_rag.errors import FingerprintMismatch
 from kiwi_rag.lexical import terms
 from kiwi_rag.model import Admission, EmbeddingRecord, Filters, StoredItem
-from kiwi_rag.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.stores.local.records import (
     SourceStamp,
     item_row,

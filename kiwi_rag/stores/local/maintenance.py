@@ -1,20 +1,168 @@
-"""Keeping a tier folder sound: Chroma up to date, the full check, the repair. Blocking."""
+"""The catalog's self-check, and what mends it without embedding anything again."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kiwi_rag.errors import StoreBusy, StoreError
+import numpy as np
+
+from kiwi_rag.errors import AuditBroken, StoreBusy, StoreError
+from kiwi_rag.lexical import terms
+from kiwi_rag.model import Passage
 from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.base import StoreStatus
-from kiwi_rag.stores.local.catalog import meta
-from kiwi_rag.stores.local.checks import catalog_problems, mend
+from kiwi_rag.stores.local.audit import verify_audit
+from kiwi_rag.stores.local.catalog import meta, remove_keys, set_meta, touch
 from kiwi_rag.stores.local.chroma import ChromaFailed, ChromaIndex, is_behind
-from kiwi_rag.stores.local.lock import WriterLock
-from kiwi_rag.stores.local.schema import SCHEMA_VERSION
+from kiwi_rag.stores.local.ownership import WriterLock
+from kiwi_rag.stores.local.schema import CREATE_POSTINGS, SCHEMA_VERSION
 from kiwi_rag.stores.local.session import CatalogSession, is_damaged
+
+_COUNTS = (
+    ("items without passages", "SELECT count(*) FROM items WHERE item_key NOT IN (SELECT item_key FROM passages)"),
+    ("passages without an item", "SELECT count(*) FROM passages WHERE item_key NOT IN (SELECT item_key FROM items)"),
+    ("tags without an item", "SELECT count(*) FROM tags WHERE item_key NOT IN (SELECT item_key FROM items)"),
+    (
+        "passages without a vector",
+        "SELECT count(*) FROM passages WHERE passage_key NOT IN (SELECT passage_key FROM vectors)",
+    ),
+    (
+        "vectors without a passage",
+        "SELECT count(*) FROM vectors WHERE passage_key NOT IN (SELECT passage_key FROM passages)",
+    ),
+    (
+        "passages without postings",
+        "SELECT count(*) FROM passages WHERE passage_key NOT IN (SELECT id FROM postings_docsize)",
+    ),
+    (
+        "postings without a passage",
+        "SELECT count(*) FROM postings_docsize WHERE id NOT IN (SELECT passage_key FROM passages)",
+    ),
+)
+_TOTALS = "SELECT count(*), coalesce(sum(length), 0) FROM passages"
+
+
+def catalog_problems(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield every problem of the catalog, in plain words. Takes SQLite's write lock for a moment."""
+    for what, count in _COUNTS:
+        number = connection.execute(count).fetchone()[0]
+        if number:
+            yield f"{number} {what}"
+    yield from _posting_problems(connection)
+    yield from _vector_problems(connection)
+    yield from _item_problems(connection)
+    yield from audit_problems(connection)
+
+
+def audit_problems(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield what is wrong with the audit chain: nothing, or the first record that does not hold."""
+    try:
+        verify_audit(connection)
+    except AuditBroken as error:
+        yield error.message
+
+
+def _posting_problems(connection: sqlite3.Connection) -> Iterator[str]:
+    try:
+        connection.execute("INSERT INTO postings (postings) VALUES ('integrity-check')")
+    except sqlite3.DatabaseError as error:
+        yield f"the postings are damaged: {error}"
+        return
+    passages, length = connection.execute(_TOTALS).fetchone()
+    if (meta(connection, "passages"), meta(connection, "total_length")) != (passages, length):
+        yield "the collection statistics are not those of a recount"
+    occurrences = connection.execute("SELECT coalesce(sum(cnt), 0) FROM posting_terms").fetchone()[0]
+    if occurrences != length:
+        yield f"the postings hold {occurrences} occurrences of terms, the passages {length}"
+
+
+def _vector_problems(connection: sqlite3.Connection) -> Iterator[str]:
+    bad = bad_vectors(connection)
+    if bad:
+        yield f"{len(bad)} vectors are not unit vectors of the catalog's dimension"
+
+
+def bad_vectors(connection: sqlite3.Connection) -> list[int]:
+    """Return the keys of vectors with a wrong dimension or a norm other than 1."""
+    size = 4 * int(meta(connection, "dimension"))
+    rows = connection.execute("SELECT passage_key, vector FROM vectors")
+    return [key for key, blob in rows if len(blob) != size or not _is_unit(blob)]
+
+
+def _is_unit(blob: bytes) -> bool:
+    norm = np.linalg.norm(np.frombuffer(blob, dtype="<f4").astype(np.float64))
+    return bool(abs(norm - 1.0) < 1e-3)
+
+
+def _item_problems(connection: sqlite3.Connection) -> Iterator[str]:
+    altered = altered_items(connection)
+    if altered:
+        yield f"{len(altered)} items are not what their digest says"
+
+
+def altered_items(connection: sqlite3.Connection) -> list[int]:
+    """Return the keys of items whose payload is not what their digest says."""
+    rows = connection.execute("SELECT item_key, digest, payload FROM items")
+    return [key for key, digest, payload in rows if hashlib.sha256(payload).hexdigest() != digest]
+
+
+def mend(connection: sqlite3.Connection) -> list[str]:
+    """Mend the catalog in one transaction and return what was done.
+
+    Items that lack something only an embedding or a signed file could give back are removed with their source
+    stamps, so that the next indexing run brings them back; all else is made again from the passages.
+    """
+    with transaction(connection):
+        connection.execute("DELETE FROM passages WHERE item_key NOT IN (SELECT item_key FROM items)")
+        connection.execute("DELETE FROM vectors WHERE passage_key NOT IN (SELECT passage_key FROM passages)")
+        connection.execute("DELETE FROM tags WHERE item_key NOT IN (SELECT item_key FROM items)")
+        _remake_postings(connection)
+        removed = _remove_broken(connection)
+        _recount(connection)
+        touch(connection)
+    done = [f"removed {removed} damaged items; index again to bring them back"] if removed else []
+    return [*done, "made postings and statistics again from the passages"]
+
+
+def _remove_broken(connection: sqlite3.Connection) -> int:
+    keys = {row[0] for row in connection.execute(_BROKEN_ITEMS)} | set(altered_items(connection))
+    for passage_key in bad_vectors(connection):
+        row = connection.execute("SELECT item_key FROM passages WHERE passage_key = ?", (passage_key,)).fetchone()
+        keys |= {row[0]}
+    connection.execute(_FORGET_SOURCES, (json.dumps(sorted(keys)),))
+    remove_keys(connection, sorted(keys))
+    return len(keys)
+
+
+_FORGET_SOURCES = """
+DELETE FROM sources WHERE (item_type, item_id) IN
+    (SELECT item_type, item_id FROM items WHERE item_key IN (SELECT value FROM json_each(?)))
+"""
+_BROKEN_ITEMS = """
+SELECT item_key FROM items WHERE item_key NOT IN (SELECT item_key FROM passages)
+UNION SELECT item_key FROM passages WHERE passage_key NOT IN (SELECT passage_key FROM vectors)
+"""
+
+
+def _remake_postings(connection: sqlite3.Connection) -> None:
+    for drop in ("DROP TABLE posting_instances", "DROP TABLE posting_terms", "DROP TABLE postings"):
+        connection.execute(drop)
+    for create in CREATE_POSTINGS:
+        connection.execute(create)
+    for key, text, context in connection.execute("SELECT passage_key, text, context FROM passages").fetchall():
+        found = terms(Passage(0, text, context, (), 0, 0).indexed_text)
+        connection.execute("INSERT INTO postings (rowid, terms) VALUES (?, ?)", (key, " ".join(found)))
+        connection.execute("UPDATE passages SET length = ? WHERE passage_key = ?", (len(found), key))
+
+
+def _recount(connection: sqlite3.Connection) -> None:
+    passages, length = connection.execute(_TOTALS).fetchone()
+    set_meta(connection, "passages", passages)
+    set_meta(connection, "total_length", length)
 
 
 class Maintenance:

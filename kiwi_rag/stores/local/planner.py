@@ -1,26 +1,86 @@
-"""How a search is answered: both legs over what passes the filters, exactly or through Chroma."""
+"""Scores of whole items: what the passages of an item that was found say together."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kiwi_rag.errors import FingerprintMismatch
-from kiwi_rag.lexical import bm25_weights
+from kiwi_rag.lexical import K1, B, bm25_weights
 from kiwi_rag.model import Candidate, Candidates, ItemScores, StoreQuery
-from kiwi_rag.stores.local.item_scores import score_items
 from kiwi_rag.stores.local.postings import add_scores
 from kiwi_rag.stores.local.vectors import Cosines, Snapshot, best, distinct
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from numpy.typing import NDArray
 
-    from kiwi_rag.model import Vector
     from kiwi_rag.stores.local.postings import Posting
-    from kiwi_rag.stores.local.vectors import Rows
+    from kiwi_rag.stores.local.vectors import Cosines, Rows, Snapshot
+
+    Numbers = NDArray[np.float64]
+    from kiwi_rag.model import Vector
+
+
+def score_items(  # noqa: PLR0913, PLR0917  # both legs' inputs
+    connection: sqlite3.Connection,
+    snapshot: Snapshot,
+    query: StoreQuery,
+    rows: Rows,
+    cosines: Cosines,
+    passage_words: Numbers,
+    weighted: Mapping[str, tuple[float, Posting]],
+) -> dict[int, ItemScores]:
+    """Return item key → scores, for the items of the given rows.
+
+    Parameters
+    ----------
+    cosines
+        Those of the query's vector with the passages.
+    passage_words
+        BM25 of every passage of the snapshot, in its rows.
+    weighted
+        Each query term's inverse document frequency, and its postings in rows.
+    """
+    items = distinct(np.sort(snapshot.item_keys[rows]))
+    siblings, starts = snapshot.passages_of(items)
+    near = cosines.of(connection, siblings).astype(np.float64)
+    columns = (
+        np.maximum.reduceat(near, starts),
+        near[starts],
+        _centroid_cosines(np.add.reduceat(near, starts), snapshot.centroid_norms(connection, items)),
+        np.maximum.reduceat(passage_words[siblings], starts),
+        _document_words(snapshot, query, siblings, starts, weighted),
+    )
+    scored = zip(*(column.tolist() for column in columns), strict=True)
+    return {key: ItemScores(*scores) for key, scores in zip(items.tolist(), scored, strict=True)}
+
+
+def _centroid_cosines(sums: Numbers, norms: Numbers) -> Numbers:
+    """Return the cosine of the mean of an item's unit vectors: ``Σ cosines / |Σ vectors|``."""
+    return np.clip(np.divide(sums, norms, out=np.zeros_like(sums), where=norms > 0), -1.0, 1.0)
+
+
+def _document_words(
+    snapshot: Snapshot, query: StoreQuery, siblings: Rows, starts: Rows, weighted: Mapping[str, tuple[float, Posting]]
+) -> Numbers:
+    """Return BM25 of each item as one document: frequencies and lengths of its passages added up."""
+    count = len(starts)
+    if not weighted:
+        return np.zeros(count)
+    place: NDArray[Any] = np.full(len(snapshot), count)  # one place more, for passages of other items
+    place[siblings] = np.repeat(np.arange(count), np.diff(starts, append=len(siblings)))
+    norm = K1 * (1 - B + B * np.add.reduceat(snapshot.lengths[siblings], starts) / query.statistics.average_item_length)
+    scores = np.zeros(count)
+    for weight, (rows, frequencies) in weighted.values():
+        tf = np.bincount(place[rows], weights=frequencies, minlength=count + 1)[:count]
+        scores += weight * tf * (K1 + 1) / (tf + norm)
+    return scores
+
 
 EXACT_LIMIT = 50_000
 """Up to this many passages the matrix product is as fast as the index, and its recall is 1."""

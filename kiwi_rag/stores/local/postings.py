@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kiwi_rag.lexical import K1, B
-from kiwi_rag.spelling import MAX_CANDIDATES, MAX_TERMS, halves, max_edits, near, swapped
+from kiwi_rag.lexical import K1, MAX_CANDIDATES, MAX_TERMS, B, halves, max_edits, near, swapped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,8 +13,7 @@ from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, UsageError
 from kiwi_rag.storage.atomic import create_file
 from kiwi_rag.storage.sqlite import connect, move_database_aside, result_code, translate_sqlite_errors
 from kiwi_rag.stores.local.catalog import meta, set_meta
-from kiwi_rag.stores.local.lock import WriterLock
-from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, make_folder
+from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, WriterLock, make_folder
 from kiwi_rag.stores.local.schema import SCHEMA_VERSION, migrate, schema_version
 
 REPAIR_HINT = "kiwi doctor --repair"

@@ -12,16 +12,14 @@ from typing import TypeVar
 
 from kiwi_rag.errors import StoreCorrupt
 from kiwi_rag.model import Candidates, CollectionStatistics, EmbeddingRecord, Filters, StoredItem, StoreQuery
-from kiwi_rag.refs import ItemRef
+from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.storage.sqlite import transaction
-from kiwi_rag.stores.admitted import one_admission
-from kiwi_rag.stores.base import Capabilities, StoreStatus
+from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
 from kiwi_rag.stores.local import catalog
 from kiwi_rag.stores.local.audit import SqliteAuditLog
 from kiwi_rag.stores.local.chroma import ChromaIndex
-from kiwi_rag.stores.local.lock import WAIT_SECONDS, WriterLock
 from kiwi_rag.stores.local.maintenance import Maintenance
-from kiwi_rag.stores.local.ownership import Ownership, make_folder
+from kiwi_rag.stores.local.ownership import WAIT_SECONDS, Ownership, WriterLock, make_folder
 from kiwi_rag.stores.local.planner import EXACT_LIMIT, answer
 from kiwi_rag.stores.local.postings import similar_terms
 from kiwi_rag.stores.local.records import SourceStamp
@@ -122,7 +120,7 @@ class LocalVectorStore:
         return await asyncio.to_thread(self._statistics, terms)
 
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return what each of up to `kiwi_rag.spelling.MAX_TERMS` terms may be a slip for, the most frequent first."""
+        """Return what each of up to `kiwi_rag.lexical.MAX_TERMS` terms may be a slip for, the most frequent first."""
         return await asyncio.to_thread(self._read, similar_terms, terms)
 
     async def search(self, query: StoreQuery) -> Candidates:

@@ -11,8 +11,8 @@ import numpy as np
 
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.stores.local.catalog import matching_items, meta, state
-from kiwi_rag.stores.local.details import Details
 from kiwi_rag.stores.local.postings import posting
+from kiwi_rag.stores.local.records import DetailsCache
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,7 +52,7 @@ class Snapshot:
         table = table[order]
         self.keys, self.item_keys = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
         self.lengths: NDArray[np.float64] = table[:, 2].astype(np.float64)
-        self.details = Details()
+        self.details = DetailsCache()
         self._matrix: Matrix | None = None
         self._postings: dict[str, Posting] = {}
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kiwi_rag.errors import StoreCorrupt
+from kiwi_rag.lexical import MAX_TERMS, max_edits, near
 from kiwi_rag.model import CollectionStatistics
-from kiwi_rag.spelling import MAX_TERMS, max_edits, near
 from kiwi_rag.stores.qdrant.layout import bucket
 from kiwi_rag.stores.qdrant.narrowing import equals, unsettled
 

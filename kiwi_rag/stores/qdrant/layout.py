@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from uuid import UUID, uuid5
 
-from kiwi_rag.refs import ItemRef
+from kiwi_rag.model.refs import ItemRef
 
 SCHEMA = 1
 MIN_SERVER = (1, 16)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kiwi_rag.errors import InvalidItemId, KiwiError, SignatureRefused, StoreCorrupt
 from kiwi_rag.model import Envelope, Passage, RefusedHit, StoredItem
-from kiwi_rag.refs import ItemRef, ItemType, check_item_id
+from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
 from kiwi_rag.registry.rows import Columns
-from kiwi_rag.signing import documents, dsse
+from kiwi_rag.signing import document_statement, dsse
 from kiwi_rag.stores.qdrant import layout
 
 if TYPE_CHECKING:
@@ -154,10 +154,13 @@ def _envelope(document: object, kind: ItemType) -> Envelope:
     if kind is not ItemType.DOCUMENT:
         return dsse.decode(document)
     fields = _mapping(document)
-    if set(fields) != {"payloadType", "payload", "signatures"} or fields["payloadType"] != documents.PAYLOAD_TYPE:
+    if (
+        set(fields) != {"payloadType", "payload", "signatures"}
+        or fields["payloadType"] != document_statement.PAYLOAD_TYPE
+    ):
         raise ValueError("no envelope of a document")
     payload = dsse.from_base64(fields["payload"], "payload")
-    return Envelope(documents.PAYLOAD_TYPE, payload, dsse.decode_signatures(fields["signatures"]))
+    return Envelope(document_statement.PAYLOAD_TYPE, payload, dsse.decode_signatures(fields["signatures"]))
 
 
 def _item_or_problem(payload: _Payload) -> StoredItem:
@@ -232,7 +235,7 @@ def _head_ref(payload: _Payload) -> ItemRef:
 
 
 def _checked_id(kind: ItemType, item_id: str) -> str:
-    return documents.check_path(item_id) if kind is ItemType.DOCUMENT else check_item_id(item_id)
+    return document_statement.check_path(item_id) if kind is ItemType.DOCUMENT else check_item_id(item_id)
 
 
 def _moment(value: object) -> datetime:

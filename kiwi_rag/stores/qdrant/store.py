@@ -10,9 +10,8 @@ from typing import TypeVar
 
 from kiwi_rag.errors import ConfigError
 from kiwi_rag.model import Candidates, CollectionStatistics, EmbeddingRecord, Filters, StoredItem, StoreQuery
-from kiwi_rag.refs import ItemRef
-from kiwi_rag.stores.admitted import one_admission
-from kiwi_rag.stores.base import Capabilities, StoreStatus
+from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
 from kiwi_rag.stores.qdrant import counting, layout, narrowing, reading, searching, writing
 from kiwi_rag.stores.qdrant.collection import Collection, Facts
 from kiwi_rag.stores.qdrant.connection import Connection
@@ -126,7 +125,7 @@ class QdrantVectorStore:
         return await self._if_there(lambda _: counting.statistics(self._collection, terms), CollectionStatistics())
 
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return what each of up to `kiwi_rag.spelling.MAX_TERMS` terms may be a slip for, the most frequent first."""
+        """Return what each of up to `kiwi_rag.lexical.MAX_TERMS` terms may be a slip for, the most frequent first."""
         nothing: Mapping[str, Sequence[str]] = {}
         return await self._if_there(lambda _: counting.similar_terms(self._collection, terms), nothing)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from qdrant_client import models
 
     from kiwi_rag.model import Admission, EmbeddingRecord
-    from kiwi_rag.refs import ItemRef
+    from kiwi_rag.model.refs import ItemRef
     from kiwi_rag.stores.qdrant.collection import Collection
 
 _TRIES = 12

@@ -1,5 +1,5 @@
 -- The vocabulary's terms that share the beginning or the end of a given term and are about as long, the most frequent
--- first: among them the caller looks for what a slip of the finger may have meant (kiwi_rag.spelling). The vocabulary is
+-- first: among them the caller looks for what a slip of the finger may have meant (kiwi_rag.lexical). The vocabulary is
 -- that of the searchable passages, which everybody sees; terms of private passages alone are not in it.
 create or replace function kiwi.similar_terms(terms text[], model_fingerprint text) returns jsonb
     language plpgsql stable security definer

@@ -1,0 +1,259 @@
+"""``kiwi registry tune``, and what the indexer does of it by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+import threading
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kiwi_rag import render
+from kiwi_rag.cli.session import DONE, PARTLY, Session
+from kiwi_rag.cli.sign import acknowledge, report_rejections
+from kiwi_rag.errors import KiwiError, RegistryUnreachable, UsageError
+from kiwi_rag.ingest.pipeline import cancel_all
+from kiwi_rag.registry.tuning.choice import METHODS
+from kiwi_rag.services import App
+
+if TYPE_CHECKING:
+    from kiwi_rag.ingest import IngestContext
+    from kiwi_rag.ingest.audit_index import Mismatch
+    from kiwi_rag.ingest.registry_indexer import Failed
+    from kiwi_rag.registry.queue import Progress
+
+_LOOK_SECONDS = 60.0
+
+
+def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+    """Refuse what no bound refuses: nan is neither below nor above anything."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is not a number from 0.5 to 1")
+    return value
+
+
+@click.command(epilog="Example: kiwi registry tune, or kiwi registry tune --method hnsw --recall 0.99")
+@click.option(
+    "--method",
+    type=click.Choice(METHODS),
+    help="The index; auto: none below 10,000 passages, ivfflat above.  [default: what was asked for last, or auto]",
+)
+@click.option(
+    "--recall",
+    "wanted",
+    type=click.FloatRange(0.5, 1.0),
+    callback=_number,
+    help="Share of the ten nearest passages that a search is to find.  [default: what was asked for last, or 0.98]",
+)
+@click.option("--model", default="", help="Whose vectors; the active model's when left out.")
+@click.option("--memory", type=click.IntRange(min=64), default=1024, show_default=True, help="MiB for building.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be built.")
+@click.pass_obj
+def tune(session: Session, method: str | None, wanted: float | None, model: str, memory: int, dry_run: bool) -> int:
+    """Build the index that the registry's vectors want, and measure that searches find what they should.
+
+    Searching, publishing and indexing go on meanwhile. Needs the role that migrates.
+    """
+    options = {"method": method, "wanted": wanted, "fingerprint": model, "memory": memory, "dry_run": dry_run}
+    return session.run(lambda app: _tune(session, app, options))
+
+
+async def _tune(session: Session, app: App, options: dict[str, Any]) -> int:
+    tuned = await _tuned(session, app, options)
+    if session.as_json:
+        session.data(tuned.as_dict())
+    else:
+        session.out(render.safe(f"{tuned.passages} passages of {tuned.fingerprint}: {tuned.choice}"))
+        if tuned.recall is not None:
+            session.out(f"recall@10 {tuned.recall:.3f}, wanted {tuned.wanted:g}; effort {tuned.effort}")
+    if not tuned.reached:
+        session.say("the wanted recall was not reached: try --method ivfflat, or exact")
+    return DONE if tuned.reached else PARTLY
+
+
+async def tune_if_due(session: Session, app: App, model: str) -> None:
+    """Tune a model's vectors if they have doubled since, where this connection's role may; else say that it is due."""
+    from kiwi_rag.registry import tuning
+
+    plans = (await app.registry().store.status()).details.get("vectors") or []
+    if not any(plan["model"] == model and plan["due"] for plan in plans):
+        return
+    if app.registry_is_api or not await asyncio.to_thread(tuning.may_tune, app.registry_url()):
+        session.say("tuning is due, and needs the role that migrates: kiwi registry tune")
+        return
+    session.say("tuning the index over the vectors; searches go on meanwhile")
+    try:
+        tuned = await _tuned(session, app, {"fingerprint": model})
+        session.say(f"tuned: {tuned.choice}")
+    except KiwiError as error:  # what was indexed is indexed, and searches find it, with or without
+        session.say(f"not tuned: {error.message}; try it again with: kiwi registry tune")
+
+
+@asynccontextmanager
+async def keep_tuned(session: Session, app: App) -> AsyncIterator[None]:
+    """Look every minute whether tuning is due, beside the block."""
+    task = asyncio.create_task(_keep_tuned(session, app))
+    try:
+        yield
+    finally:
+        await cancel_all([task])
+
+
+async def _keep_tuned(session: Session, app: App) -> None:
+    model = str(app.embed.fingerprint)
+    while True:
+        try:
+            await tune_if_due(session, app, model)
+        except RegistryUnreachable:
+            pass  # the indexer says so, and when it tries again
+        except KiwiError as error:
+            session.say(f"not tuned: {error.message}")
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _tuned(session: Session, app: App, options: dict[str, Any]) -> Any:
+    """Tune in a worker thread; give up what is under way when this task is cancelled."""
+    from kiwi_rag.registry import tuning
+
+    url, stop = await asyncio.to_thread(app.registry_url), threading.Event()
+    said: set[str] = set()
+
+    def tell(step: str) -> None:
+        if step not in said:  # a build at the same percentage says so every second
+            said.add(step)
+            session.say(step)
+
+    try:
+        return await asyncio.to_thread(tuning.tune, url, **options, tell=tell, stop=stop)
+    except asyncio.CancelledError:
+        stop.set()
+        raise
+
+
+@click.command(epilog="Example: kiwi registry index, or kiwi registry index --watch")
+@click.option("--watch", is_flag=True, help="Go on with whatever is published, until stopped.")
+@click.option("--every", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds between looks.")
+@click.option("--switch", is_flag=True, help="Make this model the active one even where items were refused.")
+@click.option("--drop-old", is_flag=True, help="Remove the vectors of models that were superseded, and do no more.")
+@click.option("--drop", "model", default="", help="Remove the vectors of one model that is not the active one.")
+@click.pass_obj
+def index(session: Session, watch: bool, every: float, switch: bool, drop_old: bool, model: str) -> int:
+    """Make searchable what was published and waits: the whole gate again, then the vectors.
+
+    With another model than the registry's, a second collection is built beside the first; searches move to it once it
+    is complete. Several indexers may run at once, anywhere; each may be stopped and started at any time.
+    """
+    if sum((watch, switch, drop_old, bool(model))) > 1:
+        raise UsageError("--watch, --switch, --drop-old and --drop are four different things", hint="one at a time")
+    if drop_old or model:
+        return session.run(lambda app: _drop(session, app, model))
+    if watch:
+        return session.run(lambda app: _watch(session, app, every))
+    return session.run(lambda app: _index(session, app, switch))
+
+
+@click.command(epilog="Example: kiwi registry verify --sample 200")
+@click.option("--sample", type=click.IntRange(min=1), default=50, show_default=True, help="Items to draw at random.")
+@click.option("--all", "everything", is_flag=True, help="Every item.")
+@click.pass_obj
+def verify(session: Session, sample: int, everything: bool) -> int:
+    """Check that stored passages and vectors are those that the signed items give; report each that is not.
+
+    Runs the whole gate over each item again and embeds it anew. Needs kiwi_indexer.
+    """
+    return session.run(lambda app: _verify(session, app, None if everything else sample))
+
+
+async def _index(session: Session, app: App, switch: bool) -> int:
+    from kiwi_rag.ingest.registry_indexer import Failed, index_pending
+
+    registry, model = app.registry(), str(app.embed.fingerprint)
+    if await registry.store.begin_model(model) == "building":
+        session.say(f"building vectors of {model} beside the active ones; searches go on with those until then")
+    failed: list[Failed] = []
+    done: list[str] = []
+    told = acknowledge(session)
+    async for outcome in index_pending(registry, app.writer):
+        if isinstance(outcome, Failed):
+            failed.append(outcome)
+        else:
+            done.append(str(outcome))
+            told(f"indexed  {outcome}")
+    await tune_if_due(session, app, model)  # before searches move to it
+    progress = await registry.store.finish_model(model, insist=switch)
+    if session.as_json:
+        refused = [{"ref": one.ref, **one.error.as_dict()} for one in failed]
+        session.data({"indexed": done, "refused": refused, "model": model, "state": progress.state})
+    session.say(f"{len(done)} indexed, {len(failed)} refused")
+    session.say(_state(progress))
+    return report_rejections(session, [one.error for one in failed])
+
+
+def _state(progress: Progress) -> str:
+    total = progress.items + progress.waiting
+    text = f"{progress.state}: {progress.fingerprint}, {progress.items} of {total} items"
+    if progress.state == "active":
+        return text
+    if progress.waiting == progress.refused:
+        return f"{text}; make it the active one without the others: kiwi registry index --switch"
+    return f"{text}; go on with: kiwi registry index"
+
+
+async def _watch(session: Session, app: App, every: float) -> int:
+    from kiwi_rag.ingest.registry_indexer import Failed, Unreachable, watch
+
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    session.say(f"watching, with {app.embed.fingerprint}; stop with Ctrl-C")
+    done = 0
+    told = acknowledge(session)
+
+    def anew() -> IngestContext:
+        app.refresh_trust()
+        return app.writer
+
+    async with keep_tuned(session, app), aclosing(watch(app.registry(), anew, stop, every=every)) as outcomes:
+        async for outcome in outcomes:
+            if isinstance(outcome, Unreachable):
+                session.say(f"{outcome.error.message}; again in {outcome.pause:g} s")
+            elif isinstance(outcome, Failed):
+                session.failed(outcome.error)
+            else:
+                done += 1
+                told(f"indexed  {outcome}")
+    session.say(f"stopped; {done} indexed")
+    return DONE
+
+
+async def _drop(session: Session, app: App, model: str) -> int:
+    store = app.registry().store
+    held: list[dict[str, Any]] = list((await store.index_status())["models"])
+    chosen = [model] if model else [row["fingerprint"] for row in held if row["state"] == "superseded"]
+    for name in chosen:
+        removed = await store.drop_model(name)
+        session.out(render.safe(f"dropped  {name}  {removed} passages"))
+    if not chosen:
+        session.say("no model was superseded")
+    return DONE
+
+
+async def _verify(session: Session, app: App, sample: int | None) -> int:
+    from kiwi_rag.ingest.audit_index import audit_index
+
+    mismatches: list[Mismatch] = []
+    checked = 0
+    async for ref, found in audit_index(app.registry(), app.writer, sample):
+        checked += 1
+        mismatches += found
+        if not session.as_json:
+            for one in found:
+                session.out(render.safe(f"differs  {ref}  {one.passage}  {one.what}"))
+    if session.as_json:
+        session.data({"checked": checked, "mismatches": [one.as_dict() for one in mismatches]})
+    session.say(f"{checked} items checked, {len({m.ref for m in mismatches})} do not match what was signed")
+    return PARTLY if mismatches else DONE

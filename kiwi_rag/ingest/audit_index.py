@@ -1,0 +1,112 @@
+"""Whether what a registry stores of an item is what the item gives: the gate again, passages and vectors anew."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+
+from kiwi_rag.chunking import split
+from kiwi_rag.collection import Tier
+from kiwi_rag.embedding.cache import CachedEmbeddingProvider
+from kiwi_rag.errors import Refused
+from kiwi_rag.ingest.pipeline import IngestContext, admit_stored, embed
+from kiwi_rag.lexical import term_frequencies
+from kiwi_rag.model import EmbeddingRecord
+from kiwi_rag.registry.queue import IndexedItem, StoredPassage
+from kiwi_rag.signing import statement
+from kiwi_rag.stores.base import PublishingStore
+from kiwi_rag.validation.manager import ValidationManager, candidate_of, ref_of
+
+LEAST_COSINE = 0.999
+"""The same model gives vectors within 1e-5 of each other on any machine and in any batch; what is allowed here is an
+angle of 2.6 degrees, which moves no score by more than 0.05 and so cannot bring an item before queries that its text
+does not answer."""
+
+PAGE = 100
+"""Items asked for at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One thing that is not as it should be: of which item, which passage (``-`` for the item as a whole), and what."""
+
+    ref: str
+    passage: str
+    what: str
+
+    def as_dict(self) -> dict[str, str]:
+        """Return it as JSON-ready data."""
+        return {"ref": self.ref, "passage": self.passage, "what": self.what}
+
+
+async def audit_index(
+    to: Tier[PublishingStore], writer: IngestContext, sample: int | None
+) -> AsyncIterator[tuple[str, Sequence[Mismatch]]]:
+    """Check items drawn at random, all of them when `sample` is None; yield each with what does not match.
+
+    Raises
+    ------
+    RegistryRefused
+        When the connection's role may read no vectors.
+    """
+    if isinstance(writer.embed, CachedEmbeddingProvider):  # its cache is what may have made the stored vectors
+        writer = IngestContext(writer.gate, writer.embed.inner)
+    fingerprint = str(writer.embed.fingerprint)
+    async for indexed in _chosen(to.store, fingerprint, sample):
+        stored = await to.store.passages(indexed.digest, fingerprint)
+        yield await _item(indexed, stored, to, writer)
+
+
+async def _chosen(store: PublishingStore, fingerprint: str, sample: int | None) -> AsyncIterator[IndexedItem]:
+    """Yield a sample, or all in pages: the items of a whole registry need not fit into memory."""
+    if sample is not None:
+        for one in await store.indexed(fingerprint, sample):
+            yield one
+        return
+    after = ""
+    while page := await store.indexed(fingerprint, PAGE, after):
+        for one in page:
+            yield one
+        after = page[-1].digest
+
+
+async def _item(
+    indexed: IndexedItem, stored: Sequence[StoredPassage], to: Tier[PublishingStore], writer: IngestContext
+) -> tuple[str, Sequence[Mismatch]]:
+    ref = indexed.digest
+    if statement.digest_of(indexed.envelope) != indexed.digest:
+        return ref, [Mismatch(ref, "-", "the payload is not the one that the digest names")]
+    gate = ValidationManager(writer.gate.trust, writer.gate.audience, lambda: indexed.received_at)
+    try:
+        candidate = candidate_of(indexed.envelope)
+        ref = candidate.path
+        history = await to.store.history(ref_of(candidate))
+        admission = await admit_stored(candidate, history, to, gate)
+    except Refused as refusal:
+        return ref, [Mismatch(ref, "-", f"the gate refuses it: {refusal.message}")]
+    wanted = await embed(admission, split(admission.item), writer)
+    return ref, [Mismatch(ref, passage, what) for passage, what in _differences(wanted, stored)]
+
+
+def _differences(wanted: Sequence[EmbeddingRecord], stored: Sequence[StoredPassage]) -> Iterator[tuple[str, str]]:
+    there = {one.passage.ordinal: one for one in stored}
+    for record in wanted:
+        found = there.pop(record.passage.ordinal, None)
+        name = f"passage {record.passage.ordinal}"
+        if found is None:
+            yield name, "is missing"
+        else:
+            yield from ((name, what) for what in _what_differs(record, found))
+    yield from ((f"passage {ordinal}", "is not of this item") for ordinal in there)
+
+
+def _what_differs(record: EmbeddingRecord, found: StoredPassage) -> Iterator[str]:
+    for field in ("text", "context", "heading", "start_line", "end_line"):
+        if getattr(record.passage, field) != getattr(found.passage, field):
+            yield f"has another {field.replace('_', ' ')} than what was signed gives"
+    frequencies = term_frequencies(record.passage.indexed_text)
+    if dict(frequencies) != found.terms or frequencies.total() != found.length:
+        yield "is found by other words than its own"
+    cosine = float(record.vector @ found.vector) if record.vector.shape == found.vector.shape else 0.0
+    if not cosine >= LEAST_COSINE:
+        yield f"has a vector that is not its own (cosine {cosine:.4f})"

@@ -1,0 +1,103 @@
+"""What goes over the socket: frames of four bytes of length and that much JSON. Cheap to import: both sides use it.
+
+A caller sends one frame, whose ``ask`` says what it wants; the service answers with one:
+
+- ``status`` and ``stop``: understood whatever the versions of the two; answered with the service's state.
+- ``command``: ``{"working": true}`` at once and every second until it is done, then ``exit`` and ``output``, a list of
+  ``[1 or 2, text]`` in the order in which it was written to stdout and stderr.
+- ``mcp``: ``{"working": true}``, then ``{"accepted": true}``, after which the socket is the session's stdin and stdout.
+
+``{"declined": why}`` may stand in place of any answer.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import zlib
+from collections.abc import Mapping
+
+from kiwi_rag import __version__
+
+MAX_REQUEST = 1 << 20
+MAX_ANSWER = 64 << 20
+COMMAND, MCP, STATUS, STOP = "command", "mcp", "status", "stop"
+SERVED = frozenset({"search", "show", "list"})
+"""Commands that the service runs: those that only read. Every other runs in the caller's own process."""
+
+OTHER_NETWORK = "it was started with other variables for connections (PG*, *_proxy, SSL_CERT_*, NETRC)"
+
+_SENT = frozenset({"HOME", "NO_COLOR"})
+_NEVER_SENT = frozenset({"KIWI_SIGNING_KEY", "KIWI_KEY_PASSPHRASE", "KIWI_MCP_TOKEN"})
+_HEAD = struct.Struct(">I")
+_MASK = (1 << 64) - 1
+
+
+class Declined(Exception):
+    """The service does not answer this; the caller does it itself. Never seen by a user but at ``--verbose``."""
+
+
+def head(length: int) -> bytes:
+    """Return the four bytes that stand before a message of `length` bytes."""
+    return _HEAD.pack(length)
+
+
+def length_in(four_bytes: bytes, limit: int) -> int:
+    """Return the length of the message that follows.
+
+    Raises
+    ------
+    NotServed
+        When it is over `limit`.
+    """
+    length = int(_HEAD.unpack(four_bytes)[0])
+    if length > limit:
+        raise Declined(f"a message of {length} bytes is over the limit of {limit}")
+    return length
+
+
+def sent_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that the served commands depend on. What signs or unlocks stays where it is."""
+    return {name: value for name, value in environ.items() if _is_sent(name) and name not in _NEVER_SENT}
+
+
+def network_fingerprint(environ: Mapping[str, str]) -> int:
+    """Return a checksum of the variables that libraries read from the process itself when they connect to something."""
+    read = sorted((name, value) for name, value in environ.items() if _is_of_network(name))
+    return zlib.crc32(ascii(read).encode())
+
+
+def code_fingerprint() -> str:
+    """Return what two processes must share to run the same code: Python, the package's folder, and its files' states.
+
+    An upgrade, a checkout of another revision, or an edit changes it. Takes about a millisecond.
+    """
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib is slow
+    python = f"{sys.prefix} {'.'.join(map(str, sys.version_info[:3]))}"
+    return f"{__version__} {_state_of(package):016x} {package} {python}"
+
+
+def _is_sent(name: str) -> bool:
+    return name.startswith(("KIWI_", "SUPABASE_")) or name in _SENT
+
+
+def _is_of_network(name: str) -> bool:
+    return name.startswith(("PG", "SSL_CERT_")) or name == "NETRC" or name.lower().endswith("_proxy")
+
+
+def _state_of(folder: str) -> int:
+    """Return a sum over names, sizes and times of a folder's files; not a secret, so no digest is needed."""
+    state = 0
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.name in ("__pycache__", "_database"):
+                continue
+            name = zlib.crc32(os.fsencode(entry.name))
+            state = (state * 1_000_003 + name + (_state_of(entry.path) if entry.is_dir() else _of_file(entry))) & _MASK
+    return state
+
+
+def _of_file(entry: os.DirEntry[str]) -> int:
+    found = entry.stat(follow_symlinks=False)  # an editor's lock is a link to nothing
+    return found.st_mtime_ns * 31 + found.st_size

@@ -1,0 +1,166 @@
+"""Toolset **workspace**: a repository's documents, found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kiwi_rag import render
+from kiwi_rag.errors import NotFound
+from kiwi_rag.formats.documents import FILE_TYPES
+from kiwi_rag.mcp.context import ServerContext
+from kiwi_rag.mcp.tool import (
+    BOOLEAN,
+    INTEGER,
+    NUMBER,
+    OBJECT,
+    OBJECTS,
+    STRING,
+    STRINGS,
+    SchemaDict,
+    Tell,
+    Tool,
+    ToolResult,
+    maybe,
+    record,
+    text,
+)
+from kiwi_rag.mcp.toolsets import Toolset
+from kiwi_rag.model import Filters
+from kiwi_rag.model.search import DocumentQuery
+from kiwi_rag.render import documents
+from kiwi_rag.wordpieces import estimate_tokens
+
+if TYPE_CHECKING:
+    from kiwi_rag.search.documents import WorkspaceSearcher
+
+
+def toolset() -> Toolset:
+    """Return the toolset; first the tool that wants no arguments, which clients try a server with."""
+    return Toolset((STATS, SEARCH))
+
+
+QUERY = text("What is looked for, in plain words; identifiers and operations too.", minLength=1, maxLength=10_000)
+LIMIT: SchemaDict = {"type": "integer", "minimum": 1, "maximum": 50, "default": 5, "description": "Passages to show."}
+BUDGET: SchemaDict = {
+    "type": "integer",
+    "minimum": 50,
+    "maximum": 100_000,
+    "default": 4_000,
+    "description": "About how many tokens of text the answer may have.",
+}
+SEARCH_SCHEMA: dict[str, SchemaDict] = {
+    "query": QUERY,
+    "file_type": text("Only files of this type.", enum=list(FILE_TYPES)),
+    "service": text("Only files about this service, for instance svc-check-in.", maxLength=200),
+    "domain": text("Only files of this domain.", maxLength=200),
+    "path": text("Only this file or folder, or paths that this pattern with * matches.", maxLength=1_024),
+    "limit": LIMIT,
+    "max_tokens": BUDGET,
+}
+ALIASES = {
+    "q": "query", "text": "query", "top_k": "limit", "k": "limit", "n_results": "limit", "num_results": "limit",
+    "max_results": "limit", "type": "file_type",
+}  # fmt: skip
+
+HIT = record(
+    rank=INTEGER,
+    path=STRING,
+    start_line=INTEGER,
+    end_line=INTEGER,
+    heading=STRINGS,
+    kind=STRING,
+    file_type=STRING,
+    title=STRING,
+    service=STRING,
+    domain=STRING,
+    last_modified=STRING,
+    git_commit=STRING,
+    score=NUMBER,
+    parts=OBJECT,
+    changed=maybe(BOOLEAN),
+    verified=BOOLEAN,
+    signer=STRING,
+    key_id=STRING,
+    digest=STRING,
+    text=STRING,
+    cut=BOOLEAN,
+)
+HITS = record(
+    query=STRING,
+    kind=STRING,
+    complete=BOOLEAN,
+    hits={"type": "array", "items": HIT},
+    index=OBJECT,
+    refused=OBJECTS,
+    gone=STRINGS,
+    unfinished=BOOLEAN,
+    corrections=OBJECT,
+    notices=STRINGS,
+)
+STATS_SCHEMA = record(
+    workspace=STRING,
+    root=STRING,
+    documents=INTEGER,
+    passages=INTEGER,
+    file_types=OBJECT,
+    run=STRING,
+    complete=BOOLEAN,
+    store=STRING,
+    model=STRING,
+    path=STRING,
+    bytes=INTEGER,
+    problems=STRINGS,
+)
+
+
+INDEX = "reindex_documents (toolset documents), or kiwi workspace index"
+"""What brings an index up to date, for an agent: whether it has the tool, it sees itself."""
+_FILTERS = ("file_type", "service", "domain", "path")
+
+
+async def search(context: ServerContext, given: Mapping[str, Any], tell: Tell) -> ToolResult:
+    """Search a workspace's documents with the arguments of ``workspace_search``."""
+    await context.ready(tell)
+    filters = Filters(**{name: given[name] for name in _FILTERS if name in given})
+    reply = await _searcher(context).search(DocumentQuery(given["query"], filters, given["limit"]))
+    text, data = documents.documents_page(reply, given["max_tokens"], estimate_tokens, INDEX)
+    return ToolResult(text, data)
+
+
+def _searcher(context: ServerContext) -> WorkspaceSearcher:
+    workspace = context.workspace
+    if not workspace.is_indexed:
+        raise NotFound(f"{workspace.place.root} is not indexed yet", hint=INDEX)
+    return workspace.searcher
+
+
+async def _stats(context: ServerContext, _given: Mapping[str, Any], _tell: Tell) -> ToolResult:
+    from kiwi_rag.usecases.workspace_status import standing
+
+    workspace = context.workspace
+    told = dict(await standing(workspace.place, workspace.tier if workspace.is_indexed else None))
+    return ToolResult(render.delimited(documents.workspace_text(told)), told)
+
+
+SEARCH = Tool(
+    "workspace_search",
+    "Search this repository's documents",
+    "Find passages of this repository's API specifications, decisions, designs, code, diagrams and notes by meaning "
+    "and by words, before you open files. Ask in plain words, or name an operation such as POST /check-ins, or ask "
+    "which services call another. Every passage comes with its path and lines.",
+    SEARCH_SCHEMA,
+    HITS,
+    search,
+    ("query",),
+    ALIASES,
+)
+STATS = Tool(
+    "workspace_index_stats",
+    "How the index of this repository stands",
+    "Say how many documents and passages of this repository are indexed, of which types, and whether the last run was "
+    "completed.",
+    {},
+    STATS_SCHEMA,
+    _stats,
+)

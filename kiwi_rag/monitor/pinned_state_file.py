@@ -1,0 +1,377 @@
+"""A registry's memory on disk: one SQLite file a registry, below the user's own folder, mode 0600.
+
+SQLite locks it between processes and writes it wholly or not at all; a commit is on the disk when it returns. What is
+written only ever grows more suspicious: a head moves forward, a version stays yanked, a key stays revoked, until the
+user accepts what the registry says now.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from kiwi_rag.errors import ChainForked, PinnedStateDamaged, StoreError
+from kiwi_rag.model import sha256_hex
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.monitor.pinned_state import ACCEPT, Identity, SeenVersion
+from kiwi_rag.registry.rows import Checkpoint, is_hash
+from kiwi_rag.signing.trust import RevocationNotice, SignerStatus
+from kiwi_rag.storage.atomic import link_new, new_file
+from kiwi_rag.storage.sqlite import connect, move_database_aside, transaction, translate_sqlite_errors
+from kiwi_rag.validation.audit import GENESIS, AuditHead
+
+MAX_VERSIONS = 200_000
+MAX_VERSIONS_OF_AN_ITEM = 64
+MAX_NOTICES = 10_000
+MAX_YANKS = 100_000
+SUFFIX = ".sqlite3"
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS registry (
+    name TEXT NOT NULL, place TEXT NOT NULL, head_seq INTEGER NOT NULL, head_hash TEXT NOT NULL,
+    signers_seq INTEGER NOT NULL, asked_at TEXT NOT NULL, only_row INTEGER PRIMARY KEY CHECK (only_row = 1)
+) STRICT;
+CREATE TABLE IF NOT EXISTS versions (
+    id INTEGER PRIMARY KEY, item_type TEXT NOT NULL, folded_id TEXT NOT NULL, version TEXT NOT NULL,
+    digest TEXT NOT NULL, key_id TEXT NOT NULL, yanked INTEGER NOT NULL, found_by TEXT NOT NULL,
+    UNIQUE (item_type, folded_id, version)
+) STRICT;
+CREATE INDEX IF NOT EXISTS versions_by_digest ON versions (digest);
+CREATE TABLE IF NOT EXISTS notices (
+    key_id TEXT NOT NULL, status TEXT NOT NULL, principal TEXT NOT NULL, since TEXT NOT NULL, reason TEXT NOT NULL,
+    overruled INTEGER NOT NULL, PRIMARY KEY (key_id, status)
+) STRICT;
+"""
+
+_YANKS = """
+CREATE TABLE IF NOT EXISTS yanks (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE) STRICT
+"""
+"""Digests of every version that the registry says was yanked: a copy of one may be in a local tier, never seen at the
+registry. A file of before has no such table, and ``user_version`` 0: what was yanked before is asked for once."""
+
+_COLUMNS = {
+    "registry": {"name", "place", "head_seq", "head_hash", "signers_seq", "asked_at"},
+    "versions": {"id", "item_type", "folded_id", "version", "digest", "key_id", "yanked", "found_by"},
+    "notices": {"key_id", "status", "principal", "since", "reason", "overruled"},
+}
+_SEEN = "version, digest, key_id, yanked, found_by, id"
+
+
+def path_of(folder: Path, identity: Identity) -> Path:
+    """Return where a registry's memory stands below `folder`."""
+    return folder / f"{sha256_hex(str((identity.name, identity.place)).encode())[:16]}{SUFFIX}"
+
+
+class PinnedState:
+    """What this user remembers of one registry; made when something is first to be remembered.
+
+    Threads may share one: each has the file to itself for as long as it reads or writes.
+
+    Parameters
+    ----------
+    path
+        The file.
+    identity
+        The registry it is about; None for whichever the file names.
+    """
+
+    def __init__(self, path: Path, identity: Identity | None = None) -> None:
+        self.path = path
+        self._expected = identity
+        self._connection: sqlite3.Connection | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def identity(self) -> Identity:
+        """The registry that this is about."""
+        return self._expected or self._row()[0]
+
+    def head(self) -> AuditHead:
+        """Return the highest head seen; number 0 when none was."""
+        return self._row()[1] if self.path.exists() else AuditHead()
+
+    def signers_seq(self) -> int:
+        """Return the audit record up to which lost trust is known; 0 when nothing is."""
+        return self._row()[2] if self.path.exists() else 0
+
+    def asked_at(self) -> datetime | None:
+        """Return when the registry was last asked who lost trust; None when it never was."""
+        return self._row()[3] if self.path.exists() else None
+
+    def seen(self, ref: ItemRef) -> Mapping[str, SeenVersion]:
+        """Return every version remembered of an item."""
+        if not self.path.exists():
+            return {}
+        sql = f"SELECT {_SEEN} FROM versions WHERE item_type = ? AND folded_id = ?"  # noqa: S608  # a constant
+        with self._connected() as connection:
+            return {row[0]: _seen(row) for row in connection.execute(sql, ref.key)}
+
+    def newest_number(self) -> int:
+        """Return the number of the version that was met last; 0 when none was."""
+        if not self.path.exists():
+            return 0
+        with self._connected() as connection:
+            return int(connection.execute("SELECT coalesce(max(id), 0) FROM versions").fetchone()[0])
+
+    def items(self) -> Mapping[tuple[ItemType, str], Sequence[SeenVersion]]:
+        """Return every remembered version of every item, by type and folded id."""
+        items: dict[tuple[ItemType, str], list[SeenVersion]] = {}
+        if not self.path.exists():
+            return items
+        with self._connected() as connection:
+            for row in connection.execute(f"SELECT {_SEEN}, item_type, folded_id FROM versions"):  # noqa: S608
+                items.setdefault((ItemType(row[-2]), row[-1]), []).append(_seen(row))
+        return items
+
+    def notices(self) -> Sequence[RevocationNotice]:
+        """Return the keys that lost trust, as far as this registry said."""
+        if not self.path.exists():
+            return ()
+        name = str(self.identity.name)
+        with self._connected() as connection:
+            found = connection.execute(
+                "SELECT key_id, principal, status, since, reason, overruled FROM notices ORDER BY since"
+            ).fetchall()
+            return [
+                RevocationNotice(k, p, SignerStatus(s), datetime.fromisoformat(at), r, name, bool(o))
+                for k, p, s, at, r, o in found
+            ]
+
+    def knows_yanks(self) -> bool:
+        """Whether all that was yanked up to the head is remembered, not only what this user had seen."""
+        if not self.path.exists():
+            return False
+        with self._connected() as connection:
+            return bool(connection.execute("PRAGMA user_version").fetchone()[0])
+
+    def yanked(self, digests: Sequence[str]) -> frozenset[str]:
+        """Return which of some digests are of versions that were yanked."""
+        sql = (
+            "SELECT value FROM json_each(?) WHERE value IN (SELECT digest FROM yanks) "
+            "OR value IN (SELECT digest FROM versions WHERE yanked)"
+        )
+        with self._connected() as connection:
+            return frozenset(row[0] for row in connection.execute(sql, [json.dumps(list(digests))]))
+
+    def remember_news(self, head: AuditHead, checkpoint: Checkpoint, at: datetime) -> None:
+        """Remember a head that was followed, and what was yanked and who lost trust up to it.
+
+        A head moves forward alone. What was yanked is kept apart from the versions that this user has seen: a registry
+        cannot push out what is remembered of those.
+
+        Raises
+        ------
+        ChainForked
+            When another process saw another record with this number.
+        """
+        with self._writing() as connection:
+            _move_head(connection, head)
+            connection.executemany(
+                "UPDATE versions SET yanked = 1 WHERE digest = ?", [(digest,) for digest in checkpoint.yanked]
+            )
+            _keep_yanks(connection, checkpoint.yanked)
+            connection.executemany(
+                "INSERT INTO notices (key_id, status, principal, since, reason, overruled) VALUES (?, ?, ?, ?, ?, 0) "
+                "ON CONFLICT (key_id, status) DO NOTHING",
+                [(n.key_id, n.status.value, n.principal, n.since.isoformat(), n.reason) for n in checkpoint.notices],
+            )
+            connection.execute(
+                "DELETE FROM notices WHERE rowid IN (SELECT rowid FROM notices ORDER BY since DESC LIMIT -1 OFFSET ?)",
+                [MAX_NOTICES],
+            )
+            connection.execute(
+                "UPDATE registry SET signers_seq = max(signers_seq, ?), asked_at = ?", [head.seq, at.isoformat()]
+            )
+
+    def remember_versions(self, versions: Iterable[tuple[ItemRef, SeenVersion]]) -> None:
+        """Remember versions that verified. What is known of one already stays, but that it was yanked or found."""
+        with self._writing() as connection:
+            for ref, seen in versions:
+                _keep_version(connection, ref, seen)
+            connection.execute("DELETE FROM versions WHERE id <= (SELECT max(id) FROM versions) - ?", [MAX_VERSIONS])
+
+    def overrule(self, key_id: str, *, overruled: bool) -> int:
+        """Follow this registry's word on a key no longer, or again; return how many notices that concerns."""
+        if not self.path.exists():
+            return 0
+        with self._writing() as connection:
+            sql = "UPDATE notices SET overruled = ? WHERE key_id = ? AND overruled <> ?"
+            return connection.execute(sql, [overruled, key_id, overruled]).rowcount
+
+    def accept(self, head: AuditHead) -> None:
+        """Begin anew with what the registry says now: this head, and no versions. Keys that lost trust stay lost."""
+        with self._writing() as connection:
+            connection.execute("DELETE FROM versions")
+            _forget_yanks(connection)
+            connection.execute(
+                "UPDATE registry SET head_seq = ?, head_hash = ?, signers_seq = 0", [head.seq, head.hash]
+            )
+
+    def forget(self, ref: ItemRef) -> int:
+        """Forget the versions of one item; return how many were remembered."""
+        with self._writing() as connection:
+            _forget_yanks(connection)
+            sql = "DELETE FROM versions WHERE item_type = ? AND folded_id = ?"
+            return connection.execute(sql, ref.key).rowcount
+
+    def set_aside(self) -> Path:
+        """Move a damaged file out of the way; return where it is now."""
+        self.close()
+        try:
+            return move_database_aside(self.path, "damaged") or self.path
+        except OSError as error:
+            raise StoreError(f"cannot move {self.path}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _row(self) -> tuple[Identity, AuditHead, int, datetime | None]:
+        with self._connected() as connection:
+            found = connection.execute(
+                "SELECT name, place, head_seq, head_hash, signers_seq, asked_at FROM registry"
+            ).fetchone()
+            if found is None or not is_hash(found[3]) or (found[2] == 0) != (found[3] == GENESIS) or found[2] < 0:
+                raise ValueError("it names no registry and no head")
+            identity = Identity(found[0], found[1])
+            if self._expected not in (None, identity):
+                raise ValueError(f"it is about {identity}")
+            asked = datetime.fromisoformat(found[5]) if found[5] else None
+            return identity, AuditHead(found[2], found[3]), found[4], asked
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Run one transaction that no other thread's or process's can come between."""
+        with self._lock:
+            if not self.path.exists():
+                self._make()
+            self._row()
+            with self._connected() as connection, transaction(connection):
+                yield connection
+
+    def _make(self) -> None:
+        """Make the file whole under another name first: nobody ever sees one without a registry in it."""
+        if self._expected is None:
+            raise StoreError(f"{self.path} is gone")
+        with self._translated(), new_file(self.path) as draft:
+            with closing(connect(draft, wal=False)) as connection:
+                connection.executescript(_SCHEMA)
+                connection.execute(_YANKS)
+                connection.execute(
+                    "INSERT INTO registry VALUES (?, ?, 0, ?, 0, '', 1)",
+                    [self._expected.name, self._expected.place, GENESIS],
+                )
+            link_new(draft, self.path)  # where another process was first, its file counts
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translate_sqlite_errors(self.path, lambda error: _damaged(self.path, error))
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        """Give the connection, and translate what SQLite says, or what the file's content means.
+
+        Raises
+        ------
+        MemoryDamaged, StoreBusy, StoreFull, StoreError
+            By SQLite's result code, not by its words.
+        """
+        try:
+            with self._lock, self._translated():
+                if self._connection is None:
+                    self._connection = connect(self.path, wal=False, prepare=_prepare)
+                yield self._connection
+        except (ValueError, TypeError, OverflowError) as error:
+            raise _damaged(self.path, error) from error
+
+
+def remembered(folder: Path) -> Sequence[PinnedState]:
+    """Return the memories of all registries that this user met."""
+    return [PinnedState(path) for path in sorted(folder.glob(f"[0-9a-f]*{SUFFIX}"))]
+
+
+def notices_below(folder: Path) -> Sequence[RevocationNotice]:
+    """Return the keys that lost trust, as every registry said that is remembered below `folder`."""
+    found: list[RevocationNotice] = []
+    for memory in remembered(folder):
+        with closing(memory):
+            found += memory.notices()
+    return found
+
+
+def yanked_below(folder: Path, digests: Sequence[str]) -> frozenset[str]:
+    """Return which of some digests are of versions that were yanked, as the registries below `folder` said."""
+    found: frozenset[str] = frozenset()
+    for memory in remembered(folder) if digests else ():
+        with closing(memory):
+            found |= memory.yanked(digests)
+    return found
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    _check_tables(connection)
+    connection.execute(_YANKS)
+
+
+def _check_tables(connection: sqlite3.Connection) -> None:
+    """Raise `ValueError` when a table or a column is missing: SQLite has the same code for that as for a wrong call."""
+    for table, columns in _COLUMNS.items():
+        there = {row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", [table])}
+        if not columns <= there:
+            raise ValueError(f"it has no table {table} as Kiwi makes it")
+
+
+def _seen(row: Sequence[Any]) -> SeenVersion:
+    version, digest, key_id, yanked, found_by, number = row[:6]
+    return SeenVersion(version, digest, key_id, bool(yanked), found_by, number)
+
+
+def _move_head(connection: sqlite3.Connection, head: AuditHead) -> None:
+    seq, known = connection.execute("SELECT head_seq, head_hash FROM registry").fetchone()
+    if seq == head.seq and known != head.hash:
+        raise ChainForked(f"the registry gave two records with the number {seq} for its audit log", hint=ACCEPT)
+    if head.seq > seq:
+        connection.execute("UPDATE registry SET head_seq = ?, head_hash = ?", [head.seq, head.hash])
+
+
+def _keep_version(connection: sqlite3.Connection, ref: ItemRef, seen: SeenVersion) -> None:
+    connection.execute(
+        "INSERT INTO versions (item_type, folded_id, version, digest, key_id, yanked, found_by) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (item_type, folded_id, version) DO UPDATE SET "
+        "yanked = max(yanked, excluded.yanked), "
+        "found_by = CASE excluded.found_by WHEN '' THEN found_by ELSE excluded.found_by END "
+        "WHERE digest = excluded.digest",
+        [*ref.key, seen.version, seen.digest, seen.key_id, seen.yanked, seen.found_by],
+    )
+    # Versions only grow, so the ones met last are mostly the highest.
+    connection.execute(
+        "DELETE FROM versions WHERE id IN (SELECT id FROM versions WHERE item_type = ? AND folded_id = ? "
+        "ORDER BY id DESC LIMIT -1 OFFSET ?)",
+        [*ref.key, MAX_VERSIONS_OF_AN_ITEM],
+    )
+
+
+def _keep_yanks(connection: sqlite3.Connection, digests: Iterable[str]) -> None:
+    connection.executemany("INSERT OR IGNORE INTO yanks (digest) VALUES (?)", [(digest,) for digest in digests])
+    connection.execute("DELETE FROM yanks WHERE id <= (SELECT max(id) FROM yanks) - ?", [MAX_YANKS])
+    connection.execute("PRAGMA user_version = 1")
+
+
+def _forget_yanks(connection: sqlite3.Connection) -> None:
+    """Forget what was yanked; the registry is asked for all of it at the next contact."""
+    connection.execute("DELETE FROM yanks")
+    connection.execute("PRAGMA user_version = 0")
+
+
+def _damaged(path: Path, error: Exception) -> PinnedStateDamaged:
+    return PinnedStateDamaged(
+        f"what was remembered of a registry in {path} is damaged: {error}",
+        hint="kiwi registry accept sets it aside; what was seen and who was revoked is then learned anew",
+    )

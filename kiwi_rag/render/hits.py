@@ -1,0 +1,319 @@
+"""Hits and replies → text, Markdown, JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from kiwi_rag.lexical import bm25_weights
+from kiwi_rag.model import CollectionStatistics, Explanation, ItemState, SearchReply, SearchResult
+from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.render.items import Style, plain, safe
+
+SNIPPET_CHARACTERS = 160
+
+
+def snippet(result: SearchResult, width: int = SNIPPET_CHARACTERS) -> str:
+    """Return the start of the passage on one line."""
+    text = safe(" ".join(result.passage.text.split()))
+    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+
+
+def place(result: SearchResult) -> str:
+    """Return ``path:line``; an item without a path, or whose file says something else, by its address and line."""
+    path = "" if result.state.changed else safe(result.path)
+    return f"{path or f'{result.ref}@{result.tier}'}:{result.passage.start_line}"
+
+
+def signed_by(principal: str, state: ItemState) -> str:
+    """Return who signed an item: with a check mark, or with what is not as it was when it was signed."""
+    return f"{safe(principal)} ✓" if state.verified else f"{safe(principal)}, {' and '.join(state.words)}"
+
+
+def state_json(state: ItemState) -> dict[str, Any]:
+    """Return an item's state, JSON-ready; ``verified`` is true when its file and version are what was signed."""
+    return {"verified": state.verified, "changed": bool(state.changed), "yanked": state.yanked}
+
+
+def state_lines(ref: ItemRef, state: ItemState) -> list[str]:
+    """Return in words what is not as it was when an item was signed."""
+    told = [f"yanked: kiwi show {ref}@registry says why"] if state.yanked else []
+    return [*told, *([f"changed: {safe(state.changed)}; this is the text that was signed"] if state.changed else [])]
+
+
+def hits_text(reply: SearchReply, style: Style = plain, explain: bool = False) -> str:
+    """Return hits as three lines each: rank, id, tier, signer, score; snippet; path and line."""
+    return "\n".join(
+        line for rank, hit in enumerate(reply.hits, start=1) for line in _hit_lines(rank, hit, style, explain)
+    )
+
+
+def hits_markdown(reply: SearchReply) -> str:
+    """Return hits as Markdown for an agent: each passage quoted as data, with where it came from and who signed it."""
+    return "\n".join(_hit_markdown(rank, hit) for rank, hit in enumerate(reply.hits, start=1))
+
+
+def hits_paths(reply: SearchReply) -> str:
+    """Return one ``path:line`` a hit."""
+    return "\n".join(map(place, reply.hits))
+
+
+def reply_json(reply: SearchReply, explain: bool = False) -> dict[str, Any]:
+    """Return the whole reply, JSON-ready; `explain` adds how it came about."""
+    explanation = {"explain": explanation_json(reply)} if explain else {}
+    return {
+        "query": reply.query.text,
+        "complete": reply.complete,
+        "hits": [hit_json(rank, hit) for rank, hit in enumerate(reply.hits, start=1)],
+        "tiers": [tier_json(reply, index) for index in range(len(reply.tiers))],
+        "refused": [{"ref": str(r.ref), "tier": r.tier, "code": r.code, "reason": r.reason} for r in reply.refused],
+        "corrections": dict(reply.corrections),
+        **explanation,
+    }
+
+
+def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
+    """Return one hit, JSON-ready."""
+    return {
+        "rank": rank,
+        "item_type": hit.ref.item_type.value,
+        "item_id": hit.ref.item_id,
+        "version": hit.ref.version,
+        "tier": hit.tier,
+        "tiers": list(hit.tiers),
+        "shadows": list(hit.shadows),
+        "conflict": hit.conflict.as_dict() if hit.conflict else None,
+        "duplicates": list(hit.duplicates),
+        "more_duplicates": hit.more_duplicates,
+        "private": hit.private,
+        "signer": hit.principal,
+        "key_id": hit.key_id,
+        **state_json(hit.state),
+        "digest": hit.digest,
+        "signed_at": hit.signed_at.isoformat(),
+        "score": round(hit.score, 6),
+        "parts": _rounded(hit.parts),
+        "path": hit.path,
+        "start_line": hit.passage.start_line,
+        "end_line": hit.passage.end_line,
+        "heading": list(hit.passage.heading),
+        "text": hit.passage.text,
+        "metadata": dict(hit.metadata),
+    }
+
+
+def tier_json(reply: SearchReply, index: int) -> dict[str, Any]:
+    """Return how one tier answered, JSON-ready."""
+    tier = reply.tiers[index]
+    return {
+        "tier": tier.tier,
+        "state": tier.state,
+        "seconds": round(tier.seconds, 4),
+        "timings": {step: round(taken, 6) for step, taken in tier.timings.items()},
+        "items": tier.statistics.items,
+        "passages": tier.statistics.passages,
+        "rows": tier.rows,
+        "plan": tier.plan,
+        "error": dict(tier.error) if tier.error else None,
+    }
+
+
+_FILLED_BY = {
+    "project": "kiwi sign .ai, then kiwi index",
+    "user": "kiwi sync --to user",
+    "registry": "kiwi publish --all",
+}
+
+
+def notices(reply: SearchReply) -> list[str]:
+    """Return what a person must be told beside the hits: failed tiers, refused hits, nothing found."""
+    lines = [
+        f"{t.tier}: {t.state}: {(t.error or {}).get('message', '')} ({t.seconds:.1f} s)"
+        for t in reply.tiers
+        if t.state not in ("ok", "refused") or (t.state == "refused" and t.error)
+    ]
+    lines += [safe(str((t.error or {}).get("hint"))) for t in reply.tiers if t.error and t.error.get("hint")]
+    lines += [f'read "{word}" as "{meant}"' for word, meant in reply.corrections.items()]
+    if reply.refused:
+        lines.append(f"refused: {len(reply.refused)}")
+        lines += [f"  {r.ref} in {r.tier}: {r.code}: {r.reason}" for r in reply.refused]
+    for conflict in reply.conflicts:
+        lines += [f"one version, two contents: {conflict}", f"  give it another version: {conflict.hint}"]
+    if not reply.hits:
+        answered = [t.tier for t in reply.tiers if t.state in ("ok", "refused") and not t.error]
+        lines.append(f"nothing found in {', '.join(answered)}" if answered else "no tier answered")
+        lines += [f"{tier} has no items yet: {_FILLED_BY[tier]}" for tier in answered if _is_empty(reply, tier)]
+    return [safe(line) for line in lines]
+
+
+def _is_empty(reply: SearchReply, name: str) -> bool:
+    held = next(tier.statistics for tier in reply.tiers if tier.tier == name)
+    return held is not None and not held.items
+
+
+def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> list[str]:
+    address = style(f"{hit.ref.item_id}@{hit.ref.version}", "id")
+    tiers = "+".join(hit.tiers) + (" (private)" if hit.private else "")
+    mark = "✓" if hit.state.verified else " ".join(hit.state.words)
+    signer = style(f"{mark} {safe(hit.principal)}", "ok" if hit.state.verified else "bad")
+    lines = [f"{rank:>2}. {address}  {hit.ref.item_type}  {tiers}  {signer}  {hit.score:.3f}"]
+    if hit.shadows:
+        lines.append(f"    {style('shadows ' + safe(', '.join(hit.shadows)), 'bad')}")
+    if hit.conflict:
+        lines.append(f"    {style(safe(str(hit.conflict)), 'bad')}")
+    if hit.duplicates:
+        more = f" and {hit.more_duplicates} more" if hit.more_duplicates else ""
+        lines.append(f"    {style('the same as ' + safe(', '.join(hit.duplicates)) + more, 'dim')}")
+    lines += [f"    {snippet(hit)}", f"    {style(place(hit), 'dim')}"]
+    lines += [f"    {style(line, 'bad')}" for line in state_lines(hit.ref, hit.state)]
+    return [*lines, *(f"    {style(line, 'dim')}" for line in hit_explanation(hit))] if explain else lines
+
+
+def _hit_markdown(rank: int, hit: SearchResult) -> str:
+    quoted = "\n".join(f"> {line}" for line in safe(hit.passage.text).splitlines())
+    state = "".join(f", {word}" for word in hit.state.words)
+    return (
+        f"### {rank}. `{hit.ref}` ({hit.tier}, signed by {safe(hit.principal)}{state}, score {hit.score:.3f})\n\n"
+        f"`{place(hit)}` · digest `{hit.digest}`\n\n{quoted}\n"
+    )
+
+
+def _rounded(parts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: round(value, 6) if isinstance(value, float) else value for key, value in parts.items()}
+
+
+WIDTH = 100
+MAX_TERMS = 30
+_LEGEND = (
+    "vectors, words: score in this leg, 0 to 1, and rank; beside them raw scores: cosine of the best",
+    "passage, of the first, of the mean of all; BM25 of the best passage, of the item as one document",
+)
+
+
+def explanation_text(reply: SearchReply, style: Style = plain) -> str:
+    """Return how a whole reply came about: legs, tiers, terms, and the settings that counted."""
+    told = reply.explanation
+    if told is None:
+        return ""
+    blocks = [_legs(reply), _tiers(reply), _terms(told), _settings(reply, told)]
+    return "\n\n".join(style(safe("\n".join(block)), "dim") for block in blocks if block)
+
+
+def hit_explanation(hit: SearchResult) -> list[str]:
+    """Return what names a hit beyond doubt."""
+    return [f"digest {hit.digest}", f"key    {hit.key_id}"]
+
+
+def explanation_json(reply: SearchReply) -> dict[str, Any]:
+    """Return the same, JSON-ready; what each hit and each tier says of itself stands there."""
+    told = reply.explanation
+    if told is None:
+        return {}
+    return {
+        "terms": _term_json(told),
+        "statistics": statistics_json(told.statistics),
+        "fusion": told.fusion,
+        "weights": asdict(told.weights),
+        "half_life_days": reply.query.half_life_days,
+        "seconds": {name: round(taken, 6) for name, taken in told.seconds.items()},
+        "rounds": told.rounds,
+        "depth": told.depth,
+        "per_signer": {"signers": told.signers, "cap": told.cap, "suppressed": told.suppressed},
+    }
+
+
+def statistics_json(statistics: CollectionStatistics) -> dict[str, Any]:
+    """Return a collection's statistics, JSON-ready."""
+    return {
+        "passages": statistics.passages,
+        "items": statistics.items,
+        "average_length": round(statistics.average_length, 3),
+        "document_frequency": dict(statistics.document_frequency),
+    }
+
+
+def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
+    """Return rows, the first of them a heading, as lines with aligned columns; those in `left` stand to the left."""
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    return [
+        "  ".join(c.ljust(w) if n in left else c.rjust(w) for n, (c, w) in enumerate(zip(row, widths, strict=True)))
+        .rstrip()
+        for row in rows
+    ]  # fmt: skip
+
+
+def _legs(reply: SearchReply) -> list[str]:
+    if not reply.hits:
+        return []
+    prior = ["prior"] if any(hit.parts["prior"] != 1 for hit in reply.hits) else []
+    heading = ["#", "item", "score", *prior, "|", "vectors", "best", "first", "mean", "|", "words", "best", "item"]
+    rows = [_leg_row(rank, hit, bool(prior)) for rank, hit in enumerate(reply.hits, start=1)]
+    others = sum(max(len(row[n]) for row in [heading, *rows]) + 2 for n in range(len(heading)) if n != 1)
+    for row in rows:
+        row[1] = _cut(row[1], WIDTH - others)
+    return [*table([heading, *rows], left=(1,)), *_LEGEND]
+
+
+def _leg_row(rank: int, hit: SearchResult, prior: bool) -> list[str]:
+    p = hit.parts
+    cosines = [f"{p[name]:.3f}" for name in ("best_cosine", "first_cosine", "centroid_cosine")]
+    words = [f"{p[name]:.2f}" for name in ("best_bm25", "item_bm25")]
+    legs = [
+        f"{p[leg]:.3f} {f'#{p[place]}' if p[place] else '-':>3}"
+        for leg, place in (("vectors", "vector_rank"), ("words", "lexical_rank"))
+    ]
+    shown_prior = [f"{p['prior']:.3f}"] if prior else []
+    name = f"{hit.ref.item_id}@{hit.ref.version}"
+    return [f"{rank}", name, f"{hit.score:.3f}", *shown_prior, "|", legs[0], *cosines, "|", legs[1], *words]
+
+
+def _tiers(reply: SearchReply) -> list[str]:
+    heading = ["tier", "state", "plan", "items", "passages", "given", "statistics", "candidates", "verification", "ms"]
+    rows = [heading]
+    for tier in reply.tiers:
+        steps = [_ms(tier.timings.get(step, 0.0)) for step in heading[6:9]]
+        counts = [str(tier.statistics.items), str(tier.statistics.passages), str(tier.rows)]
+        rows.append([tier.tier, tier.state, _cut(tier.plan or "-", 24), *counts, *steps, _ms(tier.seconds)])
+    return table(rows, left=(0, 1, 2))
+
+
+def _terms(told: Explanation) -> list[str]:
+    known = told.statistics
+    rows = [[_cut(term["term"], 40), str(term["df"]), f"{term['idf']:.3f}"] for term in _term_json(told)[:MAX_TERMS]]
+    more = [f"and {len(told.terms) - MAX_TERMS} more"] if len(told.terms) > MAX_TERMS else []
+    whole = f"{known.passages} passages of {known.items} items, {known.average_length:.1f} terms each on average"
+    return [*(table([["term", "passages", "idf"], *rows]) if rows else ["no terms: vectors alone count"]), *more, whole]
+
+
+def _settings(reply: SearchReply, told: Explanation) -> list[str]:
+    weights = ", ".join(f"{name} {share:g}" for name, share in asdict(told.weights).items())
+    half_life = reply.query.half_life_days
+    prior = f"halves every {half_life:g} days of the signature's age" if half_life else "none"
+    cap = "any number each" if told.cap is None else f"up to {told.cap} hits each, {told.suppressed} held back"
+    seconds = {name: _ms(taken) for name, taken in told.seconds.items()}
+    return [
+        f"fusion   {told.fusion}" + (f": {weights}" if told.fusion == "convex" else ", by ranks alone"),
+        f"prior    {prior}",
+        f"signers  {told.signers} among what was found, {cap}",
+        f"asked    {_times(told.rounds, 'time')}, at last for {told.depth} passages a leg",
+        "ms       " + ", ".join(f"{name} {taken}" for name, taken in seconds.items()),
+    ]
+
+
+def _term_json(told: Explanation) -> list[dict[str, Any]]:
+    idf = bm25_weights(told.statistics, told.terms)
+    frequency: Mapping[str, int] = told.statistics.document_frequency
+    return [{"term": t, "df": frequency.get(t, 0), "idf": round(idf.get(t, 0.0), 6)} for t in told.terms]
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f}"
+
+
+def _times(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(width - 1, 1)] + "…"

@@ -1,0 +1,432 @@
+"""The composition root: settings → wired objects. The only place that builds things."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+from kiwi_rag import config
+from kiwi_rag.collection import RANKS, Tier, tier_names
+from kiwi_rag.errors import NotFound, RegistryUnreachable, StoreError
+from kiwi_rag.model import sha256_hex
+from kiwi_rag.signing import keys, trust_file
+from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus, TrustPolicy, apply_revocations
+from kiwi_rag.validation.policy import policy_of
+
+HISTORY_SECONDS = 5.0
+"""How long a registry is waited for when a file is to be signed; publishing compares versions again."""
+
+if TYPE_CHECKING:
+    from kiwi_rag.embedding.base import EmbeddingProvider
+    from kiwi_rag.ingest import IngestContext
+    from kiwi_rag.monitor.monitor import RegistryMonitor
+    from kiwi_rag.registry.calls import Caller, Transport
+    from kiwi_rag.registry.client import EnrolledSigner
+    from kiwi_rag.search import HybridSearchHandler
+    from kiwi_rag.stores.base import FileStore, PublishingStore, VectorStore
+    from kiwi_rag.stores.local import LocalVectorStore
+    from kiwi_rag.stores.postgres import RegistryVectorStore
+    from kiwi_rag.usecases.sign import KnownVersions
+    from kiwi_rag.validation.audit import AuditLog
+    from kiwi_rag.validation.manager import ValidationManager
+
+
+class App:
+    """Everything a door needs, built when it is first asked for and released by `close`.
+
+    Parameters
+    ----------
+    resolved
+        The settings, with their origins.
+    project_dir
+        The project's ``.ai`` folder, or None outside of any project.
+    here
+        The folder that whoever asks stands in.
+    """
+
+    def __init__(self, resolved: config.Resolved, project_dir: Path | None, here: Path | None = None) -> None:
+        self.here = here or Path.cwd()
+        self.resolved = resolved
+        self.settings = resolved.settings
+        self.user_dir = self.settings.user_dir
+        self.project_dir = project_dir
+        self._local: dict[str, LocalVectorStore] = {}
+        self._registry: RegistryVectorStore | None = None
+        self._embedded_started = False
+
+    @classmethod
+    def open(
+        cls, environ: Mapping[str, str], cwd: Path, project: Path | None = None, flags: Mapping[str, Any] | None = None
+    ) -> App:
+        """Read the settings and find the project: `project` (its folder) when given, else from `cwd` upwards.
+
+        Raises
+        ------
+        ConfigError
+            When a setting is not valid.
+        """
+        home = config.home_of(environ)
+        folder = (project / config.PROJECT_FOLDER).absolute() if project else config.find_project(cwd.absolute(), home)
+        return cls(config.resolve(environ, folder, flags), folder, cwd)
+
+    async def __aenter__(self) -> App:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Write what is to be remembered, release stores and, if this was its last user, the embedded registry."""
+        for store in self._local.values():
+            await store.close()
+        if "embed" in self.__dict__:
+            self.embed.close()
+        try:
+            if "witness" in self.__dict__:
+                await self.witness.close()
+        finally:
+            await self._close_registry()
+
+    async def _close_registry(self) -> None:
+        if self._registry is not None:
+            await self._registry.close()
+        if self._embedded_started:
+            from kiwi_rag.registry import server
+
+            server.release(self.registry_dir)
+
+    @property
+    def user_trust(self) -> Path:
+        """The user's trust file."""
+        return self.user_dir / "trust.toml"
+
+    @property
+    def project_trust(self) -> Path | None:
+        """The project's trust file, which counts once it is pinned."""
+        return self.project_dir / "trust.toml" if self.project_dir else None
+
+    @property
+    def keys_dir(self) -> Path:
+        """Where private keys are kept."""
+        return self.user_dir / "keys"
+
+    @property
+    def registry_dir(self) -> Path:
+        """Where the embedded registry keeps its data."""
+        return self.user_dir / "registry"
+
+    @property
+    def memory_dir(self) -> Path:
+        """Where this user remembers what registries said."""
+        return self.user_dir / "registries"
+
+    @cached_property
+    def trust(self) -> TrustPolicy:
+        """Who may sign what, for this user in this project, less what registries took away."""
+        return apply_revocations(trust_file.policy(self.user_trust, self.project_trust), self.notices())
+
+    def notices(self) -> Sequence[RevocationNotice]:
+        """Return the keys that lost trust, as every registry that this user met said.
+
+        Raises
+        ------
+        MemoryDamaged
+            When that cannot be read any more: nothing is trusted then.
+        """
+        if not self.memory_dir.is_dir():
+            return ()
+        from kiwi_rag.monitor.pinned_state_file import notices_below
+
+        return notices_below(self.memory_dir)
+
+    def yanked(self, digests: Sequence[str]) -> frozenset[str]:
+        """Return which of some digests are of versions that a registry yanked, as far as this user knows."""
+        from kiwi_rag.monitor.pinned_state_file import yanked_below
+
+        return yanked_below(self.memory_dir, digests)
+
+    @cached_property
+    def witness(self) -> RegistryMonitor:
+        """The registry, watched: what it says is held against what this user remembers of it."""
+        from kiwi_rag.monitor.monitor import watch
+        from kiwi_rag.monitor.pinned_state import Identity, place_of
+
+        s = self.settings
+        url = s.supabase_url if self.registry_is_api else str(self.registry_dir.resolve())
+        identity = Identity(s.registry_name, place_of(s.registry_url) if s.registry_url else url)
+        return watch(self._registry_store().transport, self.memory_dir, identity)
+
+    def refresh_trust(self) -> None:
+        """Decide afresh who is trusted, after a registry took trust away."""
+        for name in ("trust", "gate", "writer"):
+            self.__dict__.pop(name, None)
+
+    def calling(self) -> AbstractAsyncContextManager[Caller]:
+        """Open a session with the registry, for the admins' functions."""
+        return self._registry_store().transport.session()
+
+    @cached_property
+    def gate(self) -> ValidationManager:
+        """The gate."""
+        from kiwi_rag.validation.manager import ValidationManager
+
+        return ValidationManager(self.trust, self.settings.registry_name)
+
+    @cached_property
+    def embed(self) -> EmbeddingProvider:
+        """The embedding provider, behind its cache."""
+        from kiwi_rag.embedding import ServerOptions, load_provider
+
+        s = self.settings
+        options = ServerOptions(
+            s.embedding_fallbacks, s.embedding_fallback_keys, s.embedding_identity,
+            s.embedding_batch_texts, s.embedding_batch_tokens, s.embedding_prices,
+        )  # fmt: skip
+        return load_provider(
+            s.embedding_provider,
+            model=s.embedding_model,
+            model_dir=Path(s.embedding_model_dir).expanduser() if s.embedding_model_dir else None,
+            cache_dir=s.cache_path,
+            threads=s.threads,
+            base_url=s.embedding_base_url,
+            api_key=s.embedding_api_key,
+            dimension=s.embedding_dimension,
+            options=options,
+        )
+
+    @cached_property
+    def writer(self) -> IngestContext:
+        """Gate and model, for the write path."""
+        from kiwi_rag.ingest import IngestContext
+
+        return IngestContext(self.gate, self.embed)
+
+    def known_versions(self) -> KnownVersions:
+        """Return the versions that the tiers which can be asked from here ever had; asking makes no index."""
+        from kiwi_rag.usecases.sign import KnownVersions
+
+        local = [self.local(name) for name in self.source_names("local") if self.is_indexed(name)]
+        seconds = min(HISTORY_SECONDS, self.settings.deadline)
+        return KnownVersions(local, self.registry if self.registry_exists else None, seconds)
+
+    def is_indexed(self, tier: str) -> bool:
+        """Whether a local tier has an index."""
+        from kiwi_rag.stores.local.ownership import CATALOG_NAME
+
+        return (self._local_store(tier, self.root(tier)).folder / CATALOG_NAME).exists()
+
+    def signing_key(self, name: str = "", ask: Callable[[], str] = str) -> keys.SigningKey:
+        """Return the key to sign with: from the environment, by name, or the only one there is.
+
+        Parameters
+        ----------
+        ask
+            Called for the passphrase of a kept key when the settings have none; may return an empty text.
+
+        Raises
+        ------
+        NotFound
+            When there is none.
+        UsageError
+            When there are several and none is named.
+        """
+        s = self.settings
+        if s.signing_key and not name:
+            return keys.from_pem("KIWI_SIGNING_KEY", s.signing_key.encode(), s.key_passphrase or None)
+        chosen = self.key_name(name)
+        return keys.load(chosen, self.keys_dir, s.key_passphrase or ask() or None)
+
+    @property
+    def principal(self) -> str:
+        """Who this user is, as the settings say, else ``user@host``."""
+        return self.settings.principal or f"{getpass.getuser()}@{socket.gethostname()}"
+
+    def key_name(self, name: str = "") -> str:
+        """Return the name of the kept key that `name`, the settings, or the lack of others decide on."""
+        return name or self.settings.key or keys.only_name(self.keys_dir)
+
+    def root(self, tier: str) -> Path:
+        """Return the ``.ai`` folder of a local tier.
+
+        Raises
+        ------
+        NotFound
+            When the project tier is meant and there is no project here.
+        """
+        if tier == "user":
+            return self.user_dir
+        if self.project_dir is None or not self.project_dir.is_dir():
+            raise NotFound("there is no project here (no .ai folder in this one or above)", hint="kiwi init")
+        return self.project_dir
+
+    def local(self, name: str) -> Tier[FileStore]:
+        """Return the project or the user tier."""
+        root = self.root(name)
+        store = self._local_store(name, root)
+        files = cast("FileStore", store)
+        return Tier(name, RANKS[name], files, policy_of(name), store.audit, root, yanked=self.yanked)
+
+    def registry(self) -> Tier[PublishingStore]:
+        """Return the registry tier; nothing is contacted until it is asked something."""
+        store = self._registry_store()
+        return Tier(
+            "registry",
+            RANKS["registry"],
+            cast("PublishingStore", store),
+            policy_of("registry"),
+            self.audit,
+            witness=self.witness,
+            yanked=self.yanked,
+        )
+
+    def tier(self, name: str) -> Tier[VectorStore]:
+        """Return any tier by name."""
+        return self.registry() if name == "registry" else self.local(name)
+
+    @property
+    def audit(self) -> AuditLog:
+        """The log on this machine for what belongs to no local tier: the project's, outside of one the user's."""
+        return self.local("project" if self.project_dir else "user").audit
+
+    def source_names(self, source: str) -> Sequence[str]:
+        """Return the tiers that `source` names here; the project tier only where there is a project."""
+        return [n for n in tier_names(source) if n != "project" or self.project_dir or source == "project"]
+
+    def searcher(self, source: str) -> HybridSearchHandler:
+        """Return a searcher over the tiers that `source` names."""
+        from kiwi_rag.search import HybridSearchHandler
+
+        tiers = [self.tier(name) for name in self.source_names(source)]
+        s = self.settings
+        return HybridSearchHandler(tiers, self.embed, self.trust, s.registry_name, s.deadline)
+
+    def registry_url(self) -> str:
+        """Return the registry's URL, starting the embedded server if that is the one. Blocking.
+
+        Raises
+        ------
+        RegistryUnreachable
+            When there is no registry yet, or its server cannot be started.
+        RegistryRefused
+            When the registry is reached over Supabase's API, which has no such URL.
+        """
+        if self.settings.registry_url:
+            return self.settings.registry_url
+        if self.registry_is_api:
+            from kiwi_rag.registry.supabase import direct_only
+
+            raise direct_only()
+        from kiwi_rag.registry import server
+
+        if not self.registry_dir.exists():
+            hint = "kiwi publish --all makes one, or point KIWI_REGISTRY_URL at a server"
+            raise RegistryUnreachable(f"there is no registry yet in {self.registry_dir}", hint=hint)
+        url = server.start(self.registry_dir)
+        self._embedded_started = True
+        return url
+
+    async def prepare_registry(self) -> None:
+        """Make the embedded registry if there is none, bring its schema up to date, and enrol this user's signers.
+
+        A server that others run is left as it is: migrating and enrolling there is its operator's.
+        """
+        if not self.registry_is_embedded:
+            return
+        self.registry_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self.migrate_registry()
+        known = {enrolled.signer.key_id for enrolled in await self.enrolled()}
+        for signer in self.trust.by_key.values():
+            if signer.key_id not in known and signer.status is SignerStatus.ACTIVE:
+                await self.enrol(signer)
+
+    async def migrate_registry(self) -> bool:
+        """Bring the registry's schema up to date; return whether anything had to be done."""
+        from kiwi_rag.registry.migrate import bring_up_to_date
+
+        if self.registry_is_embedded:
+            self.registry_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        url = await asyncio.to_thread(self.registry_url)
+        return await asyncio.to_thread(bring_up_to_date, url, audience=self.settings.registry_name)
+
+    async def enrol(self, signer: Signer) -> str:
+        """Let a signer publish to the registry; return its key id."""
+        from kiwi_rag.registry.client import enrol_signer
+
+        async with self.calling() as caller:
+            return await enrol_signer(caller, signer)
+
+    async def enrolled(self) -> Sequence[EnrolledSigner]:
+        """Return who may publish to the registry."""
+        from kiwi_rag.registry.client import list_signers
+
+        async with self.calling() as caller:
+            return await list_signers(caller)
+
+    @property
+    def registry_is_embedded(self) -> bool:
+        """Whether the registry is the one below the user's own folder."""
+        return not self.settings.registry_url and not self.registry_is_api
+
+    @property
+    def registry_exists(self) -> bool:
+        """Whether this user has a registry: one that is configured, or the embedded one once it was made."""
+        return not self.registry_is_embedded or self.registry_dir.exists()
+
+    @property
+    def registry_is_api(self) -> bool:
+        """Whether the registry is reached over Supabase's API; a connection string, which can do more, goes first."""
+        return bool(self.settings.supabase_url) and not self.settings.registry_url
+
+    @property
+    def registry_place(self) -> str:
+        """Where the registry is, for people."""
+        s = self.settings
+        if s.registry_url:
+            unused = "; SUPABASE_URL is set too, and not used" if s.supabase_url else ""
+            return f"a server (KIWI_REGISTRY_URL{unused})"
+        if self.registry_is_api:
+            return f"Supabase's API, {s.supabase_url}"
+        return f"embedded, {self.registry_dir.resolve()}"
+
+    def _local_store(self, name: str, root: Path) -> LocalVectorStore:
+        if name not in self._local:
+            self._local[name] = self.new_local_store(root)
+        return self._local[name]
+
+    def new_local_store(self, root: Path, *below: str, index_from: int = 0) -> LocalVectorStore:
+        """Return a store of this user's in the ``.ai`` folder `root`; the caller closes it."""
+        from kiwi_rag.stores.local import LocalVectorStore
+        from kiwi_rag.stores.local.ownership import owner_token
+
+        if (root / "vectors").is_symlink():  # a clone may hold one that leads into another tier, or anywhere
+            raise StoreError(f"{root / 'vectors'} is a link, which is not followed", hint=f"rm {root / 'vectors'}")
+        token = owner_token(self.user_dir)
+        # A folder for each user of a working copy, so that none moves another's index aside.
+        folder = root.joinpath("vectors", sha256_hex(token.encode())[:12], *below)
+        return LocalVectorStore(folder, token, index_from=index_from)
+
+    def _registry_store(self) -> RegistryVectorStore:
+        from kiwi_rag.stores.postgres import RegistryVectorStore
+
+        if self._registry is None:
+            self._registry = RegistryVectorStore(self.transport(), fingerprint=str(self.embed.fingerprint))
+        return self._registry
+
+    def transport(self) -> Transport:
+        """Return a way to the registry; the caller closes it."""
+        from kiwi_rag.registry.pool import Connections
+        from kiwi_rag.registry.supabase import SupabaseApi
+
+        s = self.settings
+        if self.registry_is_api:
+            return SupabaseApi(s.supabase_url, s.supabase_key, s.supabase_token)
+        return Connections(self.registry_url)

@@ -1,0 +1,157 @@
+"""Steps 0, 5 and 6 for documents: what may not be shown is taken out and reported, and the rest of the file stays.
+
+An item with a credential or a hidden instruction is refused; its author is there to mend it. A workspace's files are
+as they are, and one that vanished from the index would be missed. Lines stay where they are: only what stands in them
+is replaced.
+"""
+
+from __future__ import annotations
+
+import codecs
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+
+from kiwi_rag.formats.lines import line_starts
+from kiwi_rag.model import Finding, Severity
+from kiwi_rag.validation import checks, injection, secrets
+
+REDACTED = "(redacted)"
+"""In round brackets, which mean nothing to YAML, JSON or Markdown: what is left is still of its format."""
+HIDDEN = "(hidden text)"
+MAX_PLACES = 20
+
+_BINARY_SAMPLE = 8192
+# Source code of which nothing is read but the text: "<!--" in it is a string, and its reader sees it.
+_CODE = frozenset({
+    *(".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".go", ".rs", ".c", ".h", ".cc", ".cpp", ".hpp", ".cs", ".kt"),
+    *(".kts", ".scala", ".rb", ".php", ".pl", ".sh", ".bash", ".zsh", ".ps1", ".sql", ".swift", ".lua", ".r", ".dart"),
+    *(".groovy", ".gradle", ".css", ".scss", ".less", ".proto", ".tf", ".ex", ".exs", ".clj", ".hs", ".ml", ".m"),
+    *(".java", ".py", ".pyi", ".pyw"),
+})  # fmt: skip
+
+
+def is_binary(data: bytes) -> bool:
+    """Say whether bytes are no text: git's rule, a NUL near the beginning, unless a byte-order mark explains it."""
+    return b"\0" in data[:_BINARY_SAMPLE] and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+
+
+def decode(data: bytes, path: str) -> tuple[str, list[Finding]]:
+    """Return bytes as text with line feeds alone between lines, without a byte-order mark.
+
+    What is neither UTF-8 nor marked as UTF-16 is read as Windows-1252, of which Latin-1's letters are a part; a warning
+    says so.
+    """
+    found = []
+    try:
+        text = data.decode(_unicode_of(data))
+    except UnicodeDecodeError as error:
+        text = data.decode("cp1252", "replace")
+        line = data.count(b"\n", 0, error.start) + 1
+        hint = "save the file as UTF-8"
+        found.append(Finding("document.encoding", "not UTF-8, read as Windows-1252", line, path, hint, "warning"))
+    return text.removeprefix("\ufeff").replace("\r\n", "\n"), found
+
+
+def without_unseen(text: str, path: str) -> tuple[str, list[Finding]]:
+    """Return `text` without characters that a reader cannot see or that reorder others, and a warning a kind of them.
+
+    A control character becomes a space, so that words stay apart; the others leave nothing.
+    """
+    violations = list(checks.violations(text))
+    if not violations:
+        return text, []
+    pieces, last = [], 0
+    kinds: dict[str, tuple[int, int]] = {}
+    for position in violations:
+        code = checks.code_of(text[position])
+        count, line = kinds.get(code, (0, 0))
+        kinds[code] = count + 1, line or text.count("\n", 0, position) + 1
+        pieces += [text[last:position], " " if code == "bounds.control" else ""]
+        last = position + 1
+    return "".join([*pieces, text[last:]]), [_unseen(code, *places, path) for code, places in kinds.items()]
+
+
+def without_secrets(text: str, path: str) -> tuple[str, list[Finding]]:
+    """Return `text` with every live-format credential replaced by `REDACTED`, and a warning for each."""
+    spans = secrets.spans(text)
+    starts = line_starts(text) if spans else []
+    listed = [*spans[: MAX_PLACES - 1], *spans[MAX_PLACES - 1 :][-1:]]
+    found = [
+        Finding(
+            "secrets.redacted",
+            f"a live-format credential ({kind}) was taken out",
+            bisect_right(starts, start),
+            path,
+            "revoke it where it was issued; name where it is kept instead",
+            "warning",
+        )
+        for start, _, kind in listed
+    ]
+    return _replaced(text, [(start, end) for start, end, _ in spans], REDACTED), found
+
+
+def without_hidden(text: str, path: str, severity: Severity) -> tuple[str, list[Finding]]:
+    """Return a Markdown text without what is hidden from its reader and may speak to an agent; warnings for each."""
+    spans = [span for span in injection.spans(text, path, severity) if span.finding.is_error]
+    clean = _replaced(text, [(span.start, span.end) for span in spans], HIDDEN)
+    return clean, _warnings(spans)
+
+
+def without_comments(text: str, path: str, severity: Severity) -> tuple[str, list[Finding]]:
+    """Return a text of any format without the HTML comments in it that may speak to an agent; warnings for each."""
+    if PurePosixPath(path).suffix.lower() in _CODE:
+        return text, []
+    spans = [span for span in injection.comment_spans(text, path, severity) if span.finding.is_error]
+    clean = _replaced(text, [(span.start, span.end) for span in spans], HIDDEN)
+    return clean, _warnings(spans)
+
+
+def _unicode_of(data: bytes) -> str:
+    return "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
+
+
+def _unseen(code: str, count: int, line: int, path: str) -> Finding:
+    places = "1 place" if count == 1 else f"{count} places"
+    message = f"characters that a reader cannot see, or that reorder others, were taken out in {places}"
+    return Finding(code, message, line, path, "remove them", "warning")
+
+
+def _warnings(spans: list[injection.Span]) -> list[Finding]:
+    """Return the first of the findings as warnings, and the last, which says where the rest of a file was left out."""
+    return [_as_warning(span.finding) for span in [*spans[: MAX_PLACES - 1], *spans[MAX_PLACES - 1 :][-1:]]]
+
+
+def _as_warning(found: Finding) -> Finding:
+    return Finding(found.code, f"taken out: {found.message}", found.line, found.path, found.hint, "warning")
+
+
+def _replaced(text: str, spans: Iterable[tuple[int, int]], mark: str) -> str:
+    pieces, last = [], 0
+    for start, end in _joined(spans):
+        breaks = text.count("\n", start, end)
+        pieces += [text[last:start], mark, "\n" * breaks, _indent(text, end) if breaks else ""]
+        last = end
+    return "".join([*pieces, text[last:]])
+
+
+def _indent(text: str, position: int) -> str:
+    """Return the indent of the line that goes on at `position`: what is left of it stays in its block."""
+    if text[position : position + 1] in {"", "\n"}:
+        return ""
+    line = text[text.rfind("\n", 0, position) + 1 : position]
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the spans in order, those that overlap as one."""
+    current: tuple[int, int] | None = None
+    for start, end in sorted(spans):
+        if current and start <= current[1]:
+            current = current[0], max(current[1], end)
+            continue
+        if current:
+            yield current
+        current = start, end
+    if current:
+        yield current

@@ -1,1 +1,0 @@
-"""What a user remembers of the registries that they met, and what contradicts it; above `kiwi_rag.registry`."""
