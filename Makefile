@@ -50,7 +50,7 @@ structure: $(VENV)/dev
 	$(BIN)/python -m benchmarks.structure
 
 soak: $(VENV)/test
-	KIWI_KILLS=50 $(BIN)/python -m pytest tests/doors/test_kill.py tests/doors/test_workspace_kill.py
+	KIWI_KILLS=50 $(BIN)/python -m pytest tests/interfaces/test_kill.py tests/interfaces/test_workspace_kill.py
 	KIWI_KILLS=50 $(BIN)/python -m pytest tests/unit -k kill_9
 	KIWI_EXAMPLES=70 $(BIN)/python -m pytest tests/properties
 	KIWI_KILLS=50 $(BIN)/python -m pytest tests/sql/test_chaos.py

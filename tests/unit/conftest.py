@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.no_network import closed_network
+from tests.interfaces.no_network import closed_network
 
 _real_getaddrinfo = socket.getaddrinfo
 

@@ -3,7 +3,7 @@
  *
  *     node out/test/journey.js PROGRAM FOLDER
  *
- * Prints what the status bar said after each step, and what was found, as JSON. Run by tests/doors/test_vscode.py.
+ * Prints what the status bar said after each step, and what was found, as JSON. Run by tests/interfaces/test_vscode.py.
  */
 
 import { rmSync, writeFileSync } from "node:fs";

@@ -1,0 +1,163 @@
+"""`kiwi` as a user runs it, in an empty home, with every socket but loopback closed.
+
+`Kiwi.run` runs a command inside the test process; `run_process`, `start` and `talk` start a process, for what is about
+processes: signals, pipes, terminals, two at once, the first start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.interfaces import in_process
+from tests.shared import ROOT
+
+PASSPHRASE = "correct horse"
+PATIENCE = 120.0
+"""Seconds after which something that has to happen counts as not happening: far more than a busy machine needs."""
+_NO_NETWORK = Path(__file__).parent / "no_network"
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Return once `condition` holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.05)
+
+
+@dataclass
+class Kiwi:
+    """One user's home and current project folder."""
+
+    home: Path
+    cwd: Path
+    extra: dict[str, str] = field(default_factory=dict)
+
+    def environment(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("PATH", "KIWI_CACHE_DIR", "TMPDIR", "LANG") if name in os.environ}
+        kept.setdefault("KIWI_CACHE_DIR", str(ROOT / ".cache/kiwi"))
+        return {
+            **kept,
+            "HOME": str(self.home),
+            "KIWI_KEY_PASSPHRASE": PASSPHRASE,
+            "PYTHONPATH": str(_NO_NETWORK),
+            "PYTHONWARNINGS": "ignore",
+            **self.extra,
+        }
+
+    def start(self, *arguments: str, **options) -> subprocess.Popen:
+        return subprocess.Popen(
+            [sys.executable, "-m", "kiwi_rag.cli", *arguments],
+            cwd=self.cwd, env=self.environment(), stdin=options.pop("stdin", subprocess.DEVNULL),
+            stdout=subprocess.PIPE, stderr=options.pop("stderr", subprocess.PIPE), text=True, **options,
+        )  # fmt: skip
+
+    def talk(self, *arguments: str) -> subprocess.Popen:
+        """Start it with a stdin to write to."""
+        return self.start(*arguments, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+    def run(self, *arguments: str, expect: int | None = 0) -> subprocess.CompletedProcess:
+        """Run a command to its end inside this process."""
+        return _expected(expect, arguments, *in_process.run(arguments, self.environment(), self.cwd))
+
+    def run_process(self, *arguments: str, expect: int | None = 0) -> subprocess.CompletedProcess:
+        """Run a command to its end in a process of its own."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=300)
+        return _expected(expect, arguments, process.returncode, out, err)
+
+    def json(self, *arguments: str, expect: int | None = 0):
+        return json.loads(self.run("--json", *arguments, expect=expect).stdout)
+
+    def at(self, cwd: Path) -> Kiwi:
+        cwd.mkdir(parents=True, exist_ok=True)
+        return Kiwi(self.home, cwd, self.extra)
+
+    def write(self, relative: str, text: str | bytes) -> Path:
+        path = self.cwd / ".ai" / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    @property
+    def vectors(self) -> Path:
+        """The index that this user has of the project."""
+        token = (self.home / ".ai/owner-token").read_bytes()
+        return self.cwd / ".ai/vectors" / hashlib.sha256(token).hexdigest()[:12]
+
+    def copy(self, ai_dir: Path) -> None:
+        shutil.copytree(ai_dir, self.cwd / ".ai", dirs_exist_ok=True)
+        for path in (self.cwd / ".ai").rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _expected(expect: int | None, arguments: tuple[str, ...], code: int, out: str, err: str):
+    assert expect in (None, code), f"kiwi {' '.join(arguments)}: {code}\n{out}\n{err}"
+    return subprocess.CompletedProcess(arguments, code, out, err)
+
+
+@pytest.fixture
+def kiwi(tmp_path: Path):
+    """A user with an empty home, in an empty project folder."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (tmp_path / "project").mkdir()
+    tmp_path.chmod(0o755)
+    yield (user := Kiwi(home, tmp_path / "project"))
+    if (home / ".ai/registry").exists():
+        user.run("registry", "stop", expect=None)
+
+
+@pytest.fixture
+def ready(kiwi: Kiwi) -> Kiwi:
+    """A user with a project and a key."""
+    kiwi.run("init")
+    kiwi.run("keys", "new", "--principal", "ada@acme.example")
+    return kiwi
+
+
+@pytest.fixture(scope="session")
+def acme(tmp_path_factory: pytest.TempPathFactory) -> Kiwi:
+    """A user with the example items, signed and indexed; tests leave items and index as they are."""
+    folder = tmp_path_factory.mktemp("acme")
+    folder.chmod(0o755)
+    for name in ("home", "project"):
+        (folder / name).mkdir()
+    user = Kiwi(folder / "home", folder / "project")
+    user.run("init")
+    user.run("keys", "new", "--principal", "ada@acme.example")
+    user.copy(ROOT / "examples/acme/.ai")
+    user.run("sign", ".ai")
+    user.run("index")
+    return user
+
+
+NOTE = """---
+title: How we cut the staging cluster's bill
+description: Night-time scale-down of staging, what it saves and how to pause it.
+version: "{version}"
+category: acme
+author: ada
+tags: [cost, staging]
+---
+
+# Night-time scale-down
+
+Every evening at eight the staging cluster shrinks to one node. {extra}
+"""
+
+
+def note(version: str = "1.0.0", extra: str = "It wakes at seven.") -> str:
+    """Return a knowledge entry that the gate admits."""
+    return NOTE.format(version=version, extra=extra)

@@ -1,0 +1,75 @@
+"""A damaged index is told, and rebuilt from what is true without embedding again."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+
+from tests.interfaces.conftest import Kiwi, note
+
+
+def prepared(ready: Kiwi) -> Kiwi:
+    for number in range(5):
+        ready.write(f"knowledge/acme/n{number}.md", note(extra=f"Basin {number} is fed by pump {number}."))
+    ready.run("--quiet", "sign", ".ai")
+    ready.run("index")
+    return ready
+
+
+def assert_whole(kiwi: Kiwi) -> None:
+    report = kiwi.json("index")
+    assert report["encoded"] == 0
+    assert len(kiwi.json("list")) == 5
+    assert len(kiwi.json("search", "which pump feeds the basin")["hits"]) == 5
+    assert kiwi.json("doctor")["problems"] == []
+
+
+def test_a_corrupted_catalog_is_moved_aside_and_made_anew(ready: Kiwi):
+    kiwi = prepared(ready)
+    catalog = kiwi.vectors / "catalog.sqlite3"
+    catalog.write_bytes(b"\x00garbage" * 5000)
+    result = kiwi.run("search", "which pump feeds the basin", expect=None)
+    assert result.returncode in (1, 3)
+    assert "doctor" in result.stderr
+    kiwi.run("doctor", "--repair")
+    assert list(catalog.parent.glob("catalog.sqlite3.corrupt-*"))
+    assert_whole(kiwi)
+
+
+def test_a_corrupted_chroma_folder_is_rebuilt_from_the_catalog(ready: Kiwi):
+    kiwi = prepared(ready)
+    for path in (kiwi.vectors / "chroma").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"garbage")
+    kiwi.run("doctor", "--repair")
+    assert_whole(kiwi)
+
+
+def test_a_row_edited_in_the_catalog_is_never_shown(ready: Kiwi):
+    kiwi = prepared(ready)
+    with sqlite3.connect(kiwi.vectors / "catalog.sqlite3") as catalog:
+        catalog.execute(
+            "update items set payload = cast(replace(payload, 'Basin 3', 'Basin 9') as blob) where item_id = 'acme/n3'"
+        )
+        assert catalog.execute("select changes()").fetchone()[0] == 1
+    reply = kiwi.json("search", "which pump feeds the basin", expect=3)
+    assert "acme/n3" not in [h["item_id"] for h in reply["hits"]]
+    assert [r["code"] for r in reply["refused"]] == ["bad-signature"]
+    kiwi.run("show", "acme/n3", expect=4)
+
+
+def test_an_index_that_came_with_a_clone_is_not_opened(ready: Kiwi):
+    kiwi = prepared(ready)
+    stranger = Kiwi(kiwi.home.parent / "stranger", kiwi.cwd)
+    stranger.home.mkdir()
+    (stranger.home / ".ai").mkdir()
+    (stranger.home / ".ai/trust.toml").write_bytes((kiwi.home / ".ai/trust.toml").read_bytes())
+    (stranger.home / ".ai/owner-token").write_text("a" * 64)
+    shutil.copytree(kiwi.vectors, stranger.vectors)
+    assert stranger.json("search", "which pump feeds the basin")["hits"] == []
+    assert list(stranger.vectors.glob("catalog.sqlite3.foreign-*"))
+    stranger.run("index")
+    assert len(stranger.json("search", "which pump feeds the basin")["hits"]) == 5
+    # The first user's own index is still there, versions and audit log with it.
+    assert kiwi.json("audit", "verify")["seq"] >= 5
+    assert len(kiwi.json("list")) == 5

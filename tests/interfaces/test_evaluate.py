@@ -1,0 +1,151 @@
+"""`kiwi eval` as a user runs it: over the example items, with their judged queries."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kiwi_rag.evaluation.datasets import item_key, ref_of
+from tests.interfaces.conftest import Kiwi
+from tests.shared import ROOT
+
+ACME = ROOT / "examples/acme"
+QUERIES = str(ACME / "queries.jsonl")
+
+
+@pytest.fixture(scope="module")
+def run(acme: Kiwi) -> Path:
+    """A run over all of them, written to a file, and drawn."""
+    out, plot = acme.cwd / "run.json", acme.cwd / "run.png"
+    done = acme.run("eval", QUERIES, "--source", "project", "--out", str(out), "--plot", str(plot))
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines[:6]] == ["method", "grep", "bm25", "vectors", "rrf", "hybrid"]
+    assert lines[-1].startswith("hybrid − ")
+    assert "30 queries" in done.stderr and "warning" not in done.stderr
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    return out
+
+
+def test_a_run_carries_all_that_it_depends_on(run: Path) -> None:
+    document = json.loads(run.read_text())
+    assert document["tiers"]["project"]["items"] == 48
+    assert document["model"].startswith("all-MiniLM-L6-v2/")
+    assert set(document["weights"]) == {"alpha", "first", "centroid", "whole"}
+    assert len(document["dataset"]["sha256"]) == 64 and document["not_held"] == []
+    assert {row["method"] for row in document["rows"]} == {"grep", "bm25", "vectors", "rrf", "hybrid"}
+    hybrid = next(row for row in document["rows"] if row["method"] == "hybrid")
+    figure = hybrid["metrics"]["ndcg@10"]
+    assert figure["low"] < figure["mean"] < figure["high"]
+    assert hybrid["latency_ms"]["p50"] > 0
+    assert len(document["queries"]) == 30
+    assert set(document["kinds"]) == {"paraphrase", "keyword", "question", "task", "broad"}
+    assert [row["method"] for row in document["kinds"]["task"]] == [row["method"] for row in document["rows"]]
+    answer = document["queries"][0]["answers"]["hybrid"]
+    assert len(answer["ranked"]) == 10 and answer["metrics"]["recall@10"] > 0
+
+
+def test_searching_is_better_than_grep_and_fusing_than_a_leg(run: Path) -> None:
+    means = {row["method"]: row["metrics"]["ndcg@10"]["mean"] for row in json.loads(run.read_text())["rows"]}
+    assert means["grep"] < min(means["bm25"], means["vectors"])
+    assert means["hybrid"] > max(means["bm25"], means["vectors"])
+
+
+def test_json_carries_what_the_file_does_and_rows_can_be_chosen(acme: Kiwi, run: Path) -> None:
+    document = acme.json("eval", "run", QUERIES, "--source", "project", "--method", "bm25", "--k", "50")
+    assert [row["method"] for row in document["rows"]] == ["bm25"]
+    assert "recall@50" in document["rows"][0]["metrics"] and document["limit"] == 50
+    assert set(document) == set(json.loads(run.read_text()))
+
+
+def names(answer: dict[str, Any]) -> list[str]:
+    return [name for name, _ in answer["ranked"]]
+
+
+def test_hybrid_is_what_search_does_under_the_same_settings(acme: Kiwi) -> None:
+    set_so = Kiwi(acme.home, acme.cwd, {"KIWI_ALPHA": "0", "KIWI_HALF_LIFE_DAYS": "900", "KIWI_PER_SIGNER": "3"})
+    document = set_so.json("eval", QUERIES, "--source", "project", "--method", "bm25", "--method", "hybrid")
+    assert (document["weights"]["alpha"], document["half_life_days"], document["per_signer"]) == (0, 900, 3)
+    rankings = [{row: names(answer) for row, answer in query["answers"].items()} for query in document["queries"]]
+    assert all(ranking["bm25"] == ranking["hybrid"] for ranking in rankings)
+    hits = set_so.json("search", document["queries"][0]["query"], "--source", "project")["hits"]
+    assert [item_key(ref_of(f"{hit['item_type']}:{hit['item_id']}")) for hit in hits] == rankings[0]["hybrid"]
+
+
+def test_a_table_for_each_kind(acme: Kiwi) -> None:
+    shown = acme.run("eval", QUERIES, "--source", "project", "--method", "bm25", "--kind").stdout
+    assert "all: 30 queries" in shown and "keyword: 6 queries" in shown and "broad: 6 queries" in shown
+
+
+def test_diff_of_two_runs(acme: Kiwi, run: Path) -> None:
+    other = acme.cwd / "words.json"
+    acme.run("eval", QUERIES, "--source", "project", "--method", "hybrid", "--weights", "alpha=0", "--out", str(other))
+    told = acme.run("eval", "diff", str(other), str(run), "--limit", "3")
+    assert "ndcg@10: hybrid" in told.stdout and " better, " in told.stdout and "95% interval" in told.stdout
+    assert "the runs also differ in: weights" in told.stderr
+    chosen = ["--method", "bm25", "--method", "hybrid", "--metric", "mrr@10"]
+    found = acme.json("eval", "diff", str(run), str(run), *chosen)
+    assert found["methods"] == ["bm25", "hybrid"]
+    assert found["wins"] + found["losses"] + found["ties"] == 30 == len(found["queries"])
+    same = acme.json("eval", "diff", str(run), str(run))
+    assert (same["wins"], same["losses"], same["change"]["p"]) == (0, 0, 1.0)
+
+
+def test_tune_writes_weights_that_a_search_takes(acme: Kiwi) -> None:
+    weights = acme.cwd / "weights.json"
+    shown = acme.run("eval", "tune", QUERIES, "--source", "project", "--out", str(weights)).stdout
+    assert "reported on the odd half, 14 queries" in shown and "weights: alpha=" in shown
+    document = json.loads(weights.read_text())
+    assert 0 <= document["weights"]["alpha"] <= 1
+    assert document["obtained"]["reported_on"]["queries"] == 14
+    assert document["obtained"]["chosen_on"]["tuned"] >= document["obtained"]["chosen_on"]["before"]
+    found = acme.json("search", "take a bad deploy back", "--source", "project", "--weights", str(weights))
+    assert found["hits"][0]["parts"]["alpha"] == document["weights"]["alpha"]
+
+
+def test_judged_items_that_are_nowhere_are_told(acme: Kiwi) -> None:
+    queries = acme.cwd / "gone.jsonl"
+    judged = {"directive:acme/deploy/staging": 1, "knowledge:acme/GONE": 2}
+    queries.write_text(json.dumps({"query": "deploy", "relevant": judged}))
+    done = acme.run("eval", str(queries), "--source", "project", "--method", "bm25")
+    assert "warning: 1 judged items are in no asked tier and cannot be found: knowledge:acme/gone" in done.stderr
+
+
+def test_a_beir_folder(acme: Kiwi) -> None:
+    folder = acme.cwd / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    queries = [{"_id": "1", "text": "roll back a deploy"}, {"_id": "2", "text": "unjudged"}]
+    (folder / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)))
+    (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n1\tdirective:acme/deploy/rollback\t1\n")
+    done = acme.run("eval", str(folder), "--source", "project", "--method", "hybrid")
+    assert "1.000" in done.stdout
+    assert "left out: 1 queries for which nothing is judged relevant" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["eval", "bad.jsonl"], 2, "bad.jsonl:1 is not a judged query"),
+        (["eval", "missing.jsonl"], 1, "cannot read missing.jsonl"),
+        (["eval", QUERIES, "--method", "magic"], 2, "there is no method 'magic'"),
+        (["eval", QUERIES, "--plot", "plot.doc"], 2, "no name for a plot"),
+        (["eval", QUERIES, "--alpha", "2"], 2, "alpha 2 is not between 0 and 1"),
+        (["eval", QUERIES, "--weights", "beta=1"], 2, "there is no weight 'beta'"),
+        (["eval", "diff", "bad.jsonl", "bad.jsonl"], 2, "bad.jsonl is not a run"),
+        (["eval", "tune", "one.jsonl", "--source", "project"], 2, "1 queries are too few"),
+    ],
+)
+def test_what_cannot_be_done_is_said(acme: Kiwi, arguments: list[str], code: int, said: str) -> None:
+    (acme.cwd / "bad.jsonl").write_text('{"query": 3}\n')
+    (acme.cwd / "one.jsonl").write_text('{"query": "deploy", "relevant": {"directive:acme/deploy/staging": 1}}\n')
+    done = acme.run(*arguments, expect=code)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_has_examples(acme: Kiwi) -> None:
+    shown = acme.run("eval", "--help").stdout
+    assert "kiwi eval diff yesterday.json today.json" in shown
+    assert "kiwi eval tune" in shown

@@ -1,0 +1,80 @@
+"""``kiwi usage`` as a user runs it, after remote calls that really were made."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.embedding_server import EmbeddingServer, Failure
+from tests.interfaces.conftest import Kiwi, note
+
+
+def vectors(texts: Sequence[str]) -> list[list[int]]:
+    return [[byte + 1 for byte in hashlib.sha384(text.encode()).digest() * 8] for text in texts]
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddingServer]:
+    with EmbeddingServer(vectors) as running:
+        yield running
+
+
+@pytest.fixture
+def remote(ready: Kiwi, server: EmbeddingServer, tmp_path: Path) -> Kiwi:
+    """A user whose model is behind a server, with a cache of their own."""
+    ready.extra |= {
+        "KIWI_CACHE_DIR": str(tmp_path / "cache"), "KIWI_EMBEDDING_PROVIDER": "openai",
+        "KIWI_EMBEDDING_BASE_URL": f"{server.url}/v1", "KIWI_EMBEDDING_MODEL": "some-model",
+        "KIWI_EMBEDDING_PRICES": "some-model=2", "KIWI_EMBEDDING_API_KEY": "sk-nobody-may-see-this",
+    }  # fmt: skip
+    ready.write("knowledge/acme/staging.md", note())
+    ready.run("sign", ".ai")
+    return ready
+
+
+def test_what_was_embedded_is_counted_and_priced(remote: Kiwi, server: EmbeddingServer, tmp_path: Path) -> None:
+    assert "nothing was embedded remotely" in remote.run("usage").stderr
+    remote.run("index")
+    shown = remote.run("usage")
+    [row] = remote.json("usage", "--since", "7d")["rows"]
+    assert (row["provider"], row["model"], row["failures"]) == ("openai", "some-model", 0)
+    assert row["calls"] == len(server.seen)
+    assert row["tokens"] == sum(len(text.split()) for seen in server.seen for text in seen.body["input"])
+    assert row["cost_usd"] == pytest.approx(row["tokens"] * 2 / 1e6)
+    line = next(line for line in shown.stdout.splitlines() if "openai some-model" in line)
+    assert line.split()[3:6] == [str(row[name]) for name in ("calls", "texts", "tokens")]
+    log = (tmp_path / "cache/usage.jsonl").read_text()
+    assert "staging" not in log
+    assert "sk-nobody" not in log
+
+
+def test_a_wrong_day_is_a_usage_error(remote: Kiwi) -> None:
+    assert remote.run("usage", "--since", "soon", expect=2).stderr.startswith("kiwi: ")
+
+
+def test_too_many_requests_forever_end_the_index_with_a_clear_error(remote: Kiwi, server: EmbeddingServer) -> None:
+    server.always = Failure(429, headers={"Retry-After": "7200"})
+    failed = remote.run("index", expect=None)
+    assert failed.returncode in (1, 3)
+    assert "asks for 7200 s of rest" in failed.stdout + failed.stderr
+    server.always = None
+    remote.run("index")
+
+
+def test_a_stand_in_takes_over_and_the_index_is_one(remote: Kiwi, server: EmbeddingServer) -> None:
+    with EmbeddingServer(vectors) as stand_in:
+        remote.extra["KIWI_EMBEDDING_FALLBACKS"] = f"{stand_in.url}/v1"
+        remote.run("index")
+        assert stand_in.seen == []
+        server.always = Failure(503)
+        remote.write("knowledge/acme/other.md", note(extra="It is another one."))
+        remote.run("sign", ".ai")
+        told = remote.run("index").stderr
+        assert f"{server.url.removeprefix('http://')} does not embed" in told
+        assert stand_in.seen
+        assert sum(row["failures"] for row in remote.json("usage")["rows"]) >= 1
+        found = remote.json("search", "staging at night", "--source", "project")
+    assert len(found["hits"]) == 2

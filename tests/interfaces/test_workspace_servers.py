@@ -1,0 +1,74 @@
+"""A model's server that fails in the middle of a workspace: each file says so, and nothing that was there is lost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.embedding_server import EmbeddingServer, Failure
+from tests.interfaces.conftest import Kiwi
+
+
+def vectors(texts: Sequence[str]) -> list[list[int]]:
+    return [[byte + 1 for byte in hashlib.sha384(text.encode()).digest() * 8] for text in texts]
+
+
+def answer(vector: object) -> bytes:
+    return json.dumps({"data": [{"index": 0, "embedding": vector}], "model": "some-model"}).encode()
+
+
+FAILURES = {
+    "429 for ever": Failure(429, headers={"Retry-After": "0"}),
+    "not JSON": Failure(200, b"<html>welcome to the hotel's network</html>"),
+    "no vector": Failure(200, answer("a text")),
+    "another dimension": Failure(200, answer([1.0, 2.0, 3.0])),
+    "refused": Failure(401),
+}
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddingServer]:
+    with EmbeddingServer(vectors) as running:
+        yield running
+
+
+@pytest.fixture
+def remote(kiwi: Kiwi, server: EmbeddingServer, tmp_path: Path) -> Kiwi:
+    kiwi.extra |= {
+        "KIWI_CACHE_DIR": str(tmp_path / "cache"), "KIWI_EMBEDDING_PROVIDER": "openai",
+        "KIWI_EMBEDDING_BASE_URL": f"{server.url}/v1", "KIWI_EMBEDDING_MODEL": "some-model",
+        "KIWI_EMBEDDING_API_KEY": "sk-nobody-may-see-this",
+    }  # fmt: skip
+    for name in ("a", "b"):
+        (kiwi.cwd / f"{name}.md").write_text(f"# {name}\n\nWhat stands in {name}.\n")
+    kiwi.run("workspace", "index")
+    return kiwi
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_server_that_fails_costs_what_was_not_indexed_yet(
+    remote: Kiwi, server: EmbeddingServer, failure: str
+) -> None:
+    before = {row["path"]: row["sha256"] for row in remote.json("workspace", "list")}
+    (remote.cwd / "a.md").write_text("# a\n\nSomething else.\n")
+    (remote.cwd / "c.md").write_text("# c\n\nSomething new.\n")
+    server.always = FAILURES[failure]
+    report = remote.json("workspace", "index", expect=3)
+    assert sorted(row["path"] for row in report["failed"]) == ["a.md", "c.md"]
+    assert all(row["message"] and row["code"] for row in report["failed"])
+    assert "nobody-may-see" not in json.dumps(report)
+    assert {row["path"]: row["sha256"] for row in remote.json("workspace", "list")} == before
+    server.always = None
+    report = remote.json("workspace", "index")
+    assert (sorted(report["indexed"]), report["complete"]) == (["a.md", "c.md"], True)
+
+
+def test_without_a_server_it_says_so_at_once(remote: Kiwi, server: EmbeddingServer) -> None:
+    remote.extra["KIWI_EMBEDDING_BASE_URL"] = "http://127.0.0.1:9/v1"
+    (remote.cwd / "c.md").write_text("# c\n\nSomething new.\n")
+    done = remote.run("workspace", "index", expect=3)
+    assert "cannot be reached" in done.stderr

@@ -1,0 +1,77 @@
+"""A shared index: a build writes it under a key that readers trust with documents, in Qdrant or in the registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.interfaces.conftest import Kiwi
+
+STORES = ["qdrant", "registry"]
+
+
+@pytest.fixture(params=STORES)
+def build(request: pytest.FixtureRequest, kiwi: Kiwi, tmp_path: Path) -> Kiwi:
+    """A build with a key, and an empty shared index."""
+    kiwi.extra |= {
+        "KIWI_WORKSPACE_STORE": request.param,
+        "KIWI_QDRANT_URL": str(tmp_path / "qdrant"),
+        "KIWI_WORKSPACE_NAME": "harbour",
+    }
+    kiwi.run("keys", "new", "--principal", "ci@acme.example")
+    (kiwi.cwd / "docs").mkdir()
+    (kiwi.cwd / "docs/tides.md").write_text("# Tides\n\nThe tide turns an hour later every day.\n")
+    (kiwi.cwd / "docs/cranes.md").write_text("# Cranes\n\nCrane four lifts twelve tons.\n")
+    return kiwi
+
+
+def trusting(kiwi: Kiwi, who: Kiwi, items: str = "harbour/*") -> None:
+    """Let `kiwi` trust the key of `who` with documents, and with items as before."""
+    public = (who.home / ".ai/keys/default.pub").read_text().strip()
+    kinds = [word for kind in ("directive", "script", "knowledge", "document") for word in ("--type", kind)]
+    kiwi.run("trust", "add", public, "--principal", "ci@acme.example", "--items", items, *kinds)
+
+
+def test_a_key_of_items_signs_no_documents_until_it_may(build: Kiwi):
+    report = build.json("workspace", "index", expect=3)
+    assert {row["path"] for row in report["failed"]} == {"docs/tides.md", "docs/cranes.md"}
+    assert "may not sign a document" in report["failed"][0]["message"]
+    assert build.json("workspace", "stats")["documents"] == 0
+
+
+def test_what_a_build_indexed_is_found_and_verified_by_those_who_trust_it(build: Kiwi, tmp_path: Path):
+    trusting(build, build)
+    assert sorted(build.json("workspace", "index")["indexed"]) == ["docs/cranes.md", "docs/tides.md"]
+    assert build.json("workspace", "index")["encoded"] == 0
+    hit = build.json("workspace", "search", "when does the tide turn")["hits"][0]
+    assert (hit["path"], hit["signer"], hit["verified"], hit["changed"]) == (
+        "docs/tides.md",
+        "ci@acme.example",
+        True,
+        False,
+    )
+    elsewhere = build.at(tmp_path / "another-checkout")
+    assert elsewhere.json("workspace", "search", "when does the tide turn")["hits"][0]["changed"] is None
+    stranger = Kiwi(tmp_path / "stranger", tmp_path / "another-checkout", dict(build.extra))
+    stranger.home.mkdir()
+    if build.extra["KIWI_WORKSPACE_STORE"] == "qdrant":
+        reply = stranger.json("workspace", "search", "when does the tide turn", expect=3)
+        assert (reply["hits"], {row["code"] for row in reply["refused"]}) == ([], {"unknown-signer"})
+        trusting(stranger, build)
+        assert stranger.json("workspace", "search", "when does the tide turn")["hits"][0]["path"] == "docs/tides.md"
+
+
+def test_what_another_checkout_indexed_stays_until_it_is_pruned(build: Kiwi, tmp_path: Path):
+    trusting(build, build)
+    build.run("workspace", "index")
+    other = build.at(tmp_path / "other")
+    (other.cwd / "locks.md").write_text("# Locks\n\nThe lock opens at seven.\n")
+    assert other.json("workspace", "index")["removed"] == []
+    assert {row["path"] for row in build.json("workspace", "list")} == {"docs/cranes.md", "docs/tides.md", "locks.md"}
+    assert build.json("workspace", "index")["removed"] == []
+    assert build.json("workspace", "index", "--prune")["removed"] == ["locks.md"]
+    (build.cwd / "docs/cranes.md").write_text("# Cranes\n\nCrane four is out of order.\n")
+    assert build.json("workspace", "index", "--prune")["indexed"] == ["docs/cranes.md"]
+    hit = build.json("workspace", "search", "which crane is out of order")["hits"][0]
+    assert "out of order" in hit["text"]
