@@ -37,7 +37,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Admission": "model",
-    "App": "app",
+    "App": "services",
     "CachedEmbeddingProvider": "embedding",
     "Document": "model",
     "EmbeddingProvider": "embedding",
@@ -46,8 +46,8 @@ _HOMES = {
     "Finding": "model",
     "HybridSearchHandler": "search",
     "Item": "model",
-    "ItemRef": "refs",
-    "ItemType": "refs",
+    "ItemRef": "model.refs",
+    "ItemType": "model.refs",
     "KiwiError": "errors",
     "LocalVectorStore": "stores.local",
     "Passage": "model",
