@@ -38,8 +38,8 @@
         ├── StoreBusy             busy            another process is writing; names the holder
         ├── StoreFull             full            the disk is full; nothing was half-written
         ├── StoreCorrupt          corrupt         the catalog or an index is damaged
-        ├── MemoryDamaged         memory          what was remembered of a registry cannot be read
-        ├── FellSilent            silent          a tier stopped answering while its hits were verified
+        ├── PinnedStateDamaged    memory          what was remembered of a registry cannot be read
+        ├── TierTimedOut          silent          a tier stopped answering while its hits were verified
         ├── StoreUnreachable      store-unreachable a shared index gives no answer; says nothing about what it holds
         ├── StoreRefused          store-refused   a shared index does not accept the key
         └── RegistryError         registry        the base of what a registry can get wrong
