@@ -36,7 +36,7 @@ from kiwi_rag.evaluation.runs import MAIN, Run, better_leg, read
 from kiwi_rag.evaluation.trials import Captured
 from kiwi_rag.evaluation.tuning import capture
 from kiwi_rag.search.ranking import read_weights
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 from tests.shared import CORPUS, NEEDS_SHARED, QUERIES, ROOT
 
 SQL_QUERIES = 500
@@ -136,7 +136,7 @@ def sql_bm25(place: Place, dataset: Dataset, weights: Path) -> list[float]:
 
 
 async def _captured(place: Place, dataset: Dataset) -> list[Captured]:
-    async with App.open(place.env, place.project) as app:
+    async with Services.open(place.env, place.project) as app:
         return await capture(dataset, [app.tier("registry")], app.embed, deadline=60.0)
 
 

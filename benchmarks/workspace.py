@@ -27,7 +27,7 @@ from kiwi_rag.chunking import split_document
 from kiwi_rag.ingest.documents import index
 from kiwi_rag.model.search import DocumentQuery
 from kiwi_rag.search.documents import best_paths
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.workspace.walk import walk
 from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
@@ -71,7 +71,7 @@ async def _turn(place: Place) -> dict[str, Any]:
     place.forget()
     command, printed = place.call("--json", "workspace", "index", ".")
     place.forget()
-    async with App.open(place.env, place.project, place.project) as app, Workspace(app) as workspace:
+    async with Services.open(place.env, place.project, place.project) as app, Workspace(app) as workspace:
         await workspace.prepare()
         writer: Any = workspace.writer()
         await writer.embed.inner.documents(["warm"])
@@ -100,7 +100,7 @@ async def runs(place: Place, files: int) -> dict[str, Any]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"# Buoy {number}\n\nBuoy {number} blinks every {number % 9 + 1} seconds.\n")
     (place.project / LONG).write_text(note(0))
-    async with App.open(place.env, place.project, place.project) as app, Workspace(app) as workspace:
+    async with Services.open(place.env, place.project, place.project) as app, Workspace(app) as workspace:
         await workspace.prepare()
         writer = workspace.writer()
         first = await index(workspace.place, workspace.tier, writer)
@@ -158,7 +158,7 @@ async def _timed(work: Any) -> tuple[float, Any]:
 async def judged(place: Place) -> Mapping[str, Any]:
     """Index the judged workspace and ask its questions; return how often an answer is among the first files."""
     queries = [json.loads(line) for line in (JUDGED.parent / "workspace-queries.jsonl").read_text().splitlines()]
-    async with App.open(place.env, JUDGED, place.project) as app, Workspace(app) as workspace:
+    async with Services.open(place.env, JUDGED, place.project) as app, Workspace(app) as workspace:
         await workspace.prepare()
         await index(workspace.place, workspace.tier, workspace.writer())
         ranks = [(query, await _rank(workspace, query)) for query in queries]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from kiwi_rag.model.refs import ItemRef, ItemType
     from kiwi_rag.search import HybridSearchHandler
-    from kiwi_rag.services import App
+    from kiwi_rag.services import Services
     from kiwi_rag.stores.base import VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
     from kiwi_rag.stores.postgres import RegistryVectorStore
@@ -37,7 +37,6 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Admission": "model",
-    "App": "services",
     "CachedEmbeddingProvider": "embedding",
     "Document": "model",
     "EmbeddingProvider": "embedding",
@@ -55,6 +54,7 @@ _HOMES = {
     "SearchQuery": "model",
     "SearchReply": "model",
     "SearchResult": "model",
+    "Services": "services",
     "Settings": "config",
     "ValidationManager": "validation.manager",
     "ValidationResult": "validation.manager",
@@ -63,10 +63,10 @@ _HOMES = {
 }
 
 __all__ = [
-    "Admission", "App", "CachedEmbeddingProvider", "Document", "EmbeddingProvider", "EmbeddingRecord", "Filters",
+    "Admission", "CachedEmbeddingProvider", "Document", "EmbeddingProvider", "EmbeddingRecord", "Filters",
     "Finding", "HybridSearchHandler", "Item", "ItemRef", "ItemType", "KiwiError", "LocalVectorStore", "Passage",
-    "RegistryVectorStore", "SearchQuery", "SearchReply", "SearchResult", "Settings", "TextChunker",
-    "ValidationManager", "ValidationResult", "VectorStore", "__version__",
+    "RegistryVectorStore", "SearchQuery", "SearchReply", "SearchResult", "Services", "Settings",
+    "TextChunker", "ValidationManager", "ValidationResult", "VectorStore", "__version__",
 ]  # fmt: skip
 
 

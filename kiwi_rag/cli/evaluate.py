@@ -15,7 +15,7 @@ from kiwi_rag.cli.search import SOURCE, WEIGHTS
 from kiwi_rag.cli.session import DONE, PARTLY, Session
 from kiwi_rag.errors import UsageError
 from kiwi_rag.model import FusionWeights, SearchQuery
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 from kiwi_rag.usecases.status import as_set
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def run(
     return session.run(lambda app: _run(session, app, dataset, wish), **flags)
 
 
-async def _run(session: Session, app: App, dataset: Dataset, wish: _Wish) -> int:
+async def _run(session: Session, app: Services, dataset: Dataset, wish: _Wish) -> int:
     from kiwi_rag.evaluation import methods, runs
     from kiwi_rag.evaluation import plot as picture
     from kiwi_rag.search.searcher import check
@@ -152,7 +152,7 @@ def _settings(query: SearchQuery) -> dict[str, Any]:
     }
 
 
-async def _about(app: App, dataset: Dataset) -> dict[str, Any]:
+async def _about(app: Services, dataset: Dataset) -> dict[str, Any]:
     """Return what the figures depend on."""
     tiers, source = {}, app.settings.source
     for name in app.source_names(source):
@@ -249,7 +249,9 @@ def tune(
     return session.run(lambda app: _tune(session, app, dataset, weights, out), source=source)
 
 
-async def _tune(session: Session, app: App, dataset: Dataset, weights: FusionWeights | None, out: Path | None) -> int:
+async def _tune(
+    session: Session, app: Services, dataset: Dataset, weights: FusionWeights | None, out: Path | None
+) -> int:
     from kiwi_rag.evaluation import report, runs, tuning
     from kiwi_rag.search.ranking import default_weights
 

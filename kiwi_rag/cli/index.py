@@ -11,7 +11,7 @@ import click
 from kiwi_rag.cli.session import Session
 from kiwi_rag.cli.sign import TIER, acknowledge, report_rejections
 from kiwi_rag.errors import KiwiError, RegistryContradicted, RegistryError
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 
 JOBS = 2  # as in kiwi_rag.ingest.batches, which help need not import
 
@@ -43,7 +43,7 @@ def sync(session: Session, paths: tuple[Path, ...], target: str, force: bool) ->
     return session.run(lambda app: _sync(session, app, paths, target, force))
 
 
-async def _index(session: Session, app: App, tier: str, rebuild: bool, jobs: int) -> int:
+async def _index(session: Session, app: Services, tier: str, rebuild: bool, jobs: int) -> int:
     from kiwi_rag import ingest
 
     if rebuild:
@@ -73,7 +73,7 @@ async def _index(session: Session, app: App, tier: str, rebuild: bool, jobs: int
     return report_rejections(session, list(report.rejected))
 
 
-async def _sync(session: Session, app: App, paths: tuple[Path, ...], target: str, force: bool) -> int:
+async def _sync(session: Session, app: Services, paths: tuple[Path, ...], target: str, force: bool) -> int:
     from kiwi_rag import ingest
     from kiwi_rag.usecases import sign
 
@@ -101,7 +101,7 @@ async def _sync(session: Session, app: App, paths: tuple[Path, ...], target: str
 WAIT_SECONDS = 5.0
 
 
-async def learn_who_lost_trust(session: Session, app: App) -> None:
+async def learn_who_lost_trust(session: Session, app: Services) -> None:
     """Ask the registry, if this user has one, and judge by its answer from here on.
 
     Without an answer what is remembered counts, and a notice says how old that is.
@@ -110,7 +110,7 @@ async def learn_who_lost_trust(session: Session, app: App) -> None:
         return
     try:
         async with asyncio.timeout(min(WAIT_SECONDS, app.settings.deadline)):
-            await app.witness.look(fully=True)
+            await app.monitor.look(fully=True)
     except TimeoutError:
         session.say(f"the registry did not answer in time; {_age(app)}")
     except (RegistryError, RegistryContradicted) as error:
@@ -118,8 +118,8 @@ async def learn_who_lost_trust(session: Session, app: App) -> None:
     app.refresh_trust()
 
 
-def _age(app: App) -> str:
-    asked = app.witness.memory.asked_at()
+def _age(app: Services) -> str:
+    asked = app.monitor.memory.asked_at()
     if asked is None:
         return "it never told who was revoked"
     minutes = int((datetime.now(UTC) - asked).total_seconds() // 60)

@@ -16,7 +16,7 @@ from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, UsageError, Yanked
 from kiwi_rag.model import Filters, ItemState, StoredItem
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 from kiwi_rag.usecases.status import find_item, item_state
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def delete(session: Session, ref: str, tier: str, yes: bool) -> int:
     return session.run(lambda app: _delete(session, app, ref, tier, yes))
 
 
-async def _get(session: Session, app: App, text: str, target: str, force: bool) -> int:
+async def _get(session: Session, app: Services, text: str, target: str, force: bool) -> int:
     from kiwi_rag import ingest
     from kiwi_rag.search.verify import parse_address
     from kiwi_rag.usecases import sign
@@ -108,7 +108,7 @@ async def _get(session: Session, app: App, text: str, target: str, force: bool) 
     return DONE
 
 
-async def _show(session: Session, app: App, text: str, source: str) -> int:
+async def _show(session: Session, app: Services, text: str, source: str) -> int:
     from kiwi_rag.search.verify import parse_address
 
     address = parse_address(text)
@@ -137,7 +137,7 @@ def _warn(session: Session, stored: StoredItem, state: ItemState) -> None:
         session.say(f"warning: {state.changed}; this is the text that was signed")
 
 
-async def _list(session: Session, app: App, source: str, filters: Filters) -> int:
+async def _list(session: Session, app: Services, source: str, filters: Filters) -> int:
     rows: list[dict[str, Any]] = []
     failed = False
     for name in app.source_names(source):
@@ -167,7 +167,7 @@ async def _list(session: Session, app: App, source: str, filters: Filters) -> in
     return PARTLY if failed else DONE
 
 
-async def _verify(session: Session, app: App, refs: tuple[str, ...], source: str) -> int:
+async def _verify(session: Session, app: Services, refs: tuple[str, ...], source: str) -> int:
     from kiwi_rag.search.state import version_conflicts
     from kiwi_rag.search.verify import parse_address
 
@@ -228,7 +228,7 @@ async def _withheld(tier: Tier[VectorStore], held: Sequence[StoredItem], look: L
 
 
 async def _check(
-    app: App, tier: Tier[VectorStore], stored: StoredItem, look: Look | None, yanked: Collection[str]
+    app: Services, tier: Tier[VectorStore], stored: StoredItem, look: Look | None, yanked: Collection[str]
 ) -> dict[str, Any]:
     from kiwi_rag.search.state import state_of
     from kiwi_rag.search.verify import verify_stored
@@ -247,7 +247,7 @@ async def _check(
     return {**row, "state": name, "signer": item.verified.signer.principal, "reason": reason}
 
 
-async def _delete(session: Session, app: App, text: str, tier: str, yes: bool) -> int:
+async def _delete(session: Session, app: Services, text: str, tier: str, yes: bool) -> int:
     from kiwi_rag.formats import SourceFile, path_of
     from kiwi_rag.search.verify import parse_address
     from kiwi_rag.usecases import sign

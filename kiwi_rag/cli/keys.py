@@ -11,7 +11,7 @@ import click
 
 from kiwi_rag.cli.session import Session, ask_passphrase
 from kiwi_rag.errors import NotFound, SourceUnreadable, UsageError
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 from kiwi_rag.signing import keys as kept
 from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.statement import format_time
@@ -119,11 +119,11 @@ def retire(session: Session, name: str, compromised: bool) -> None:
     session.say(f"key {name!r} is {status} since {format_time(moment)}")
 
 
-def _who(app: App, principal: str) -> str:
+def _who(app: Services, principal: str) -> str:
     return check_principal(principal or app.principal)
 
 
-def _trust(app: App, public_key: bytes, principal: str, patterns: tuple[str, ...]) -> Signer:
+def _trust(app: Services, public_key: bytes, principal: str, patterns: tuple[str, ...]) -> Signer:
     """Trust a key of this user's; one that is known keeps what it has, its status too."""
     content = trust_file.load(app.user_trust)
     known = content.signer(public_key)
@@ -133,7 +133,7 @@ def _trust(app: App, public_key: bytes, principal: str, patterns: tuple[str, ...
     return signer
 
 
-def _show_key(session: Session, app: App, name: str) -> None:
+def _show_key(session: Session, app: Services, name: str) -> None:
     """Print a key's public half with its id, each by its name, and how a teammate trusts it."""
     row, public = _row(app, name), kept.public_key(name, app.keys_dir)
     if session.as_json:
@@ -150,7 +150,7 @@ def labelled(row: Mapping[str, str]) -> str:
     return f"public key {row['public_key']}  key id {row['key_id'][:16]}…"
 
 
-def _row(app: App, name: str) -> dict[str, str]:
+def _row(app: Services, name: str) -> dict[str, str]:
     public = kept.public_key(name, app.keys_dir)
     signer = app.trust.by_key.get(kept.key_id_of(public))
     return {
@@ -163,7 +163,7 @@ def _row(app: App, name: str) -> dict[str, str]:
     }
 
 
-def _passphrase(app: App, *, confirm: bool) -> str:
+def _passphrase(app: Services, *, confirm: bool) -> str:
     passphrase = app.settings.key_passphrase or ask_passphrase(confirm=confirm)
     if not passphrase:
         raise UsageError(

@@ -6,7 +6,7 @@ import click
 
 from kiwi_rag.cli.session import DONE, Session
 from kiwi_rag.mcp.toolsets import DEFAULT
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 
 _EXAMPLES = """\b
 Example: kiwi mcp                            serve the client that starts it, over stdio
@@ -44,7 +44,7 @@ def mcp(
         wire.greet(chosen)
     offered = load(toolsets, allow_write=allow_write)
 
-    async def serve(app: App) -> int:
+    async def serve(app: Services) -> int:
         from kiwi_rag.mcp.context import ServerContext
 
         session.log(app)

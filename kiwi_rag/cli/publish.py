@@ -11,7 +11,7 @@ import click
 from kiwi_rag.cli.session import PARTLY, Session
 from kiwi_rag.cli.sign import TIER, acknowledge, report_rejections
 from kiwi_rag.errors import RegistryUnreachable, UsageError
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 
 if TYPE_CHECKING:
     from kiwi_rag.formats import SourceFile
@@ -46,7 +46,7 @@ def publish(
 
 
 async def _publish(
-    session: Session, app: App, paths: tuple[Path, ...], tier: str, visibility: Visibility | None
+    session: Session, app: Services, paths: tuple[Path, ...], tier: str, visibility: Visibility | None
 ) -> int:
     from kiwi_rag.ingest.publish import Publishing
     from kiwi_rag.registry.calls import with_retries

@@ -13,7 +13,7 @@ from kiwi_rag.cli.registry_index import index, tune, verify
 from kiwi_rag.cli.revocation import accept, retire, revoke
 from kiwi_rag.cli.session import DONE, PARTLY, Session
 from kiwi_rag.errors import AuditBroken, RegistryError, RegistryRefused, RegistryUnreachable, UsageError
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 from kiwi_rag.signing.trust import SignerStatus
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _BATCH = 2000
 
 
-async def show_log(session: Session, app: App, since: int, limit: int) -> int:
+async def show_log(session: Session, app: Services, since: int, limit: int) -> int:
     """Print the registry's newest audit records."""
     from kiwi_rag.registry import client
 
@@ -41,7 +41,7 @@ async def show_log(session: Session, app: App, since: int, limit: int) -> int:
     return DONE
 
 
-async def verify_log(session: Session, app: App) -> int:
+async def verify_log(session: Session, app: Services) -> int:
     """Verify the registry's chain: record by record where this role may read them, and against what was seen before.
 
     Raises
@@ -49,9 +49,9 @@ async def verify_log(session: Session, app: App) -> int:
     AuditBroken, ChainShortened, ChainForked
         When it does not hold.
     """
-    seen = app.witness.memory.head()
-    await app.witness.look(fully=True)
-    head = app.witness.memory.head()
+    seen = app.monitor.memory.head()
+    await app.monitor.look(fully=True)
+    head = app.monitor.memory.head()
     try:
         await _verify_records(app, seen, head)
         how = "every record verified here"
@@ -66,7 +66,7 @@ async def verify_log(session: Session, app: App) -> int:
     return DONE
 
 
-async def _verify_records(app: App, seen: AuditHead, head: AuditHead) -> None:
+async def _verify_records(app: Services, seen: AuditHead, head: AuditHead) -> None:
     from kiwi_rag.monitor.monitor import verify_rows
     from kiwi_rag.validation.audit import AuditHead
 
@@ -81,7 +81,7 @@ async def _verify_records(app: App, seen: AuditHead, head: AuditHead) -> None:
         raise AuditBroken(f"the registry's audit log ends at record {reached.seq}, but it named {head.seq} as its last")
 
 
-async def _batches(app: App, since: int, limit: int) -> AsyncIterator[Sequence[dict[str, Any]]]:
+async def _batches(app: Services, since: int, limit: int) -> AsyncIterator[Sequence[dict[str, Any]]]:
     from kiwi_rag.registry.client import audit_records
 
     while limit > 0:
@@ -157,7 +157,7 @@ def signers(session: Session) -> int:
     return session.run(lambda app: _signers(session, app))
 
 
-async def _start(session: Session, app: App, port: int | None) -> int:
+async def _start(session: Session, app: Services, port: int | None) -> int:
     from kiwi_rag.registry import server
 
     _require_embedded(app)
@@ -169,13 +169,13 @@ async def _start(session: Session, app: App, port: int | None) -> int:
     return DONE
 
 
-async def _migrate(session: Session, app: App) -> int:
+async def _migrate(session: Session, app: Services) -> int:
     changed = await app.migrate_registry()
     session.say("migrated to the newest schema" if changed else "the schema is the newest already")
     return DONE
 
 
-async def _status(session: Session, app: App) -> int:
+async def _status(session: Session, app: Services) -> int:
     row = _server_row(app)
     problem = ""
     if row["running"] is not False:
@@ -202,7 +202,7 @@ def _shown(value: Any) -> str:
     return ", ".join(f"{name} {part}" for name, part in value.items()) if isinstance(value, dict) else str(value)
 
 
-def _server_row(app: App) -> dict[str, Any]:
+def _server_row(app: Services) -> dict[str, Any]:
     from kiwi_rag.registry import server
 
     if not app.registry_is_embedded:
@@ -211,7 +211,7 @@ def _server_row(app: App) -> dict[str, Any]:
     return {"where": app.registry_place, "running": state.running, "kept": state.kept, "pid": state.pid}
 
 
-async def _enrol(session: Session, app: App, principal: str) -> int:
+async def _enrol(session: Session, app: Services, principal: str) -> int:
     named = [signer for signer in app.trust.by_key.values() if signer.principal == principal]
     found = [signer for signer in named if signer.status is SignerStatus.ACTIVE]
     if not found:
@@ -223,7 +223,7 @@ async def _enrol(session: Session, app: App, principal: str) -> int:
     return DONE
 
 
-async def _signers(session: Session, app: App) -> int:
+async def _signers(session: Session, app: Services) -> int:
     rows = [
         {
             "principal": row.signer.principal,
@@ -242,7 +242,7 @@ async def _signers(session: Session, app: App) -> int:
     return DONE
 
 
-def _require_embedded(app: App) -> None:
+def _require_embedded(app: Services) -> None:
     if not app.registry_is_embedded:
         raise UsageError(
             f"Kiwi does not run this registry: {app.registry_place}",

@@ -18,7 +18,7 @@ from kiwi_rag.cli.sign import acknowledge, report_rejections
 from kiwi_rag.errors import KiwiError, RegistryUnreachable, UsageError
 from kiwi_rag.ingest.pipeline import cancel_all
 from kiwi_rag.registry.tuning.choice import METHODS
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 
 if TYPE_CHECKING:
     from kiwi_rag.ingest import IngestContext
@@ -62,7 +62,7 @@ def tune(session: Session, method: str | None, wanted: float | None, model: str,
     return session.run(lambda app: _tune(session, app, options))
 
 
-async def _tune(session: Session, app: App, options: dict[str, Any]) -> int:
+async def _tune(session: Session, app: Services, options: dict[str, Any]) -> int:
     tuned = await _tuned(session, app, options)
     if session.as_json:
         session.data(tuned.as_dict())
@@ -75,7 +75,7 @@ async def _tune(session: Session, app: App, options: dict[str, Any]) -> int:
     return DONE if tuned.reached else PARTLY
 
 
-async def tune_if_due(session: Session, app: App, model: str) -> None:
+async def tune_if_due(session: Session, app: Services, model: str) -> None:
     """Tune a model's vectors if they have doubled since, where this connection's role may; else say that it is due."""
     from kiwi_rag.registry import tuning
 
@@ -94,7 +94,7 @@ async def tune_if_due(session: Session, app: App, model: str) -> None:
 
 
 @asynccontextmanager
-async def keep_tuned(session: Session, app: App) -> AsyncIterator[None]:
+async def keep_tuned(session: Session, app: Services) -> AsyncIterator[None]:
     """Look every minute whether tuning is due, beside the block."""
     task = asyncio.create_task(_keep_tuned(session, app))
     try:
@@ -103,7 +103,7 @@ async def keep_tuned(session: Session, app: App) -> AsyncIterator[None]:
         await cancel_all([task])
 
 
-async def _keep_tuned(session: Session, app: App) -> None:
+async def _keep_tuned(session: Session, app: Services) -> None:
     model = str(app.embed.fingerprint)
     while True:
         try:
@@ -115,7 +115,7 @@ async def _keep_tuned(session: Session, app: App) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _tuned(session: Session, app: App, options: dict[str, Any]) -> Any:
+async def _tuned(session: Session, app: Services, options: dict[str, Any]) -> Any:
     """Tune in a worker thread; give up what is under way when this task is cancelled."""
     from kiwi_rag.registry import tuning
 
@@ -168,7 +168,7 @@ def verify(session: Session, sample: int, everything: bool) -> int:
     return session.run(lambda app: _verify(session, app, None if everything else sample))
 
 
-async def _index(session: Session, app: App, switch: bool) -> int:
+async def _index(session: Session, app: Services, switch: bool) -> int:
     from kiwi_rag.ingest.registry_indexer import Failed, index_pending
 
     registry, model = app.registry(), str(app.embed.fingerprint)
@@ -203,7 +203,7 @@ def _state(progress: Progress) -> str:
     return f"{text}; go on with: kiwi registry index"
 
 
-async def _watch(session: Session, app: App, every: float) -> int:
+async def _watch(session: Session, app: Services, every: float) -> int:
     from kiwi_rag.ingest.registry_indexer import Failed, Unreachable, watch
 
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -230,7 +230,7 @@ async def _watch(session: Session, app: App, every: float) -> int:
     return DONE
 
 
-async def _drop(session: Session, app: App, model: str) -> int:
+async def _drop(session: Session, app: Services, model: str) -> int:
     store = app.registry().store
     held: list[dict[str, Any]] = list((await store.index_status())["models"])
     chosen = [model] if model else [row["fingerprint"] for row in held if row["state"] == "superseded"]
@@ -242,7 +242,7 @@ async def _drop(session: Session, app: App, model: str) -> int:
     return DONE
 
 
-async def _verify(session: Session, app: App, sample: int | None) -> int:
+async def _verify(session: Session, app: Services, sample: int | None) -> int:
     from kiwi_rag.ingest.audit_index import audit_index
 
     mismatches: list[Mismatch] = []

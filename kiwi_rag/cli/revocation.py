@@ -13,7 +13,7 @@ from kiwi_rag.cli.session import DONE, Session
 from kiwi_rag.errors import NotFound, PinnedStateDamaged, UsageError
 from kiwi_rag.model import Filters
 from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 from kiwi_rag.signing.trust import SignerStatus
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def confirm(question: str, command: str, *, yes: bool) -> None:
         raise UsageError("not confirmed; nothing was changed", hint=f"{command} --yes")
 
 
-async def _yank(session: Session, app: App, text: str, reason: str, yes: bool) -> int:
+async def _yank(session: Session, app: Services, text: str, reason: str, yes: bool) -> int:
     from kiwi_rag.registry import client
 
     ref = await _published(app, text)
@@ -94,7 +94,7 @@ async def _yank(session: Session, app: App, text: str, reason: str, yes: bool) -
     confirm(f"Yank {what}, for good?", f"kiwi yank {text}", yes=yes)
     async with app.calling() as caller:
         count = await client.yank_item(caller, ref, reason)
-    await app.witness.look()
+    await app.monitor.look()
     if session.as_json:
         session.data({"ref": str(ref), "yanked": count})
     elif count:
@@ -104,7 +104,7 @@ async def _yank(session: Session, app: App, text: str, reason: str, yes: bool) -
     return DONE
 
 
-async def _published(app: App, text: str) -> ItemRef:
+async def _published(app: Services, text: str) -> ItemRef:
     """Return the one published item that an address means."""
     from kiwi_rag.registry import client
     from kiwi_rag.search.verify import parse_address
@@ -124,7 +124,7 @@ async def _published(app: App, text: str) -> ItemRef:
     return found[0]
 
 
-async def _retire(session: Session, app: App, who: str, reason: str, yes: bool) -> int:
+async def _retire(session: Session, app: Services, who: str, reason: str, yes: bool) -> int:
     from kiwi_rag.registry import client
 
     signer = _chosen(await app.enrolled(), who, SignerStatus.RETIRED)
@@ -136,7 +136,7 @@ async def _retire(session: Session, app: App, who: str, reason: str, yes: bool) 
     return DONE
 
 
-async def _revoke(session: Session, app: App, who: str, reason: str, yes: bool) -> int:
+async def _revoke(session: Session, app: Services, who: str, reason: str, yes: bool) -> int:
     from kiwi_rag.registry import client
 
     chosen = _chosen(await app.enrolled(), who, SignerStatus.COMPROMISED)
@@ -151,8 +151,8 @@ async def _revoke(session: Session, app: App, who: str, reason: str, yes: bool) 
     return DONE
 
 
-async def _tell(session: Session, app: App, chosen: EnrolledSigner, word: str, changed: bool, lost: int) -> None:
-    await app.witness.look(fully=True)  # this user's own tiers follow at once
+async def _tell(session: Session, app: Services, chosen: EnrolledSigner, word: str, changed: bool, lost: int) -> None:
+    await app.monitor.look(fully=True)  # this user's own tiers follow at once
     signer = chosen.signer
     if session.as_json:
         session.data({"key_id": signer.key_id, "principal": signer.principal, "changed": changed, "items_lost": lost})
@@ -181,17 +181,17 @@ def _chosen(enrolled: Sequence[EnrolledSigner], who: str, status: SignerStatus) 
     return left[0]
 
 
-async def _accept_item(session: Session, app: App, text: str, yes: bool) -> int:
+async def _accept_item(session: Session, app: Services, text: str, yes: bool) -> int:
     from kiwi_rag.search.verify import parse_address
 
     refs = parse_address(text).refs()
     confirm(f"Forget which versions of {text} you saw?", f"kiwi registry accept {text}", yes=yes)
-    count = sum(app.witness.memory.forget(ref) for ref in refs)
+    count = sum(app.monitor.memory.forget(ref) for ref in refs)
     session.say(f"{count} version{'' if count == 1 else 's'} of {text} forgotten")
     return DONE
 
 
-async def _accept(session: Session, app: App, yes: bool) -> int:
+async def _accept(session: Session, app: Services, yes: bool) -> int:
     known, now = await _heads(session, app, yes)
     if known == now:
         session.say(f"nothing to accept: the registry's head is {_shown(now)}, as you saw it")
@@ -199,23 +199,23 @@ async def _accept(session: Session, app: App, yes: bool) -> int:
     session.say(f"you saw    {_shown(known)}")
     session.say(f"it says    {_shown(now)}")
     confirm("Accept it, and forget the versions you saw?", "kiwi registry accept", yes=yes)
-    app.witness.memory.accept(now)
-    await app.witness.look(fully=True)
+    app.monitor.memory.accept(now)
+    await app.monitor.look(fully=True)
     session.say("accepted")
     return DONE
 
 
-async def _heads(session: Session, app: App, yes: bool) -> tuple[AuditHead, AuditHead]:
+async def _heads(session: Session, app: Services, yes: bool) -> tuple[AuditHead, AuditHead]:
     """Return the head that is remembered, and the registry's own now; a damaged memory is set aside."""
     from kiwi_rag.registry import client
 
     _set_aside_damaged(session, app, yes)
-    memory = app.witness.memory
+    memory = app.monitor.memory
     async with app.calling() as caller:
         return memory.head(), (await client.registry_news(caller, 0, 0, memory.identity.name)).head
 
 
-def _set_aside_damaged(session: Session, app: App, yes: bool) -> None:
+def _set_aside_damaged(session: Session, app: Services, yes: bool) -> None:
     """Move every registry's memory out of the way that cannot be read any more."""
     from kiwi_rag.monitor.pinned_state_file import remembered
 

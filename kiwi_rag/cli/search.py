@@ -12,7 +12,7 @@ from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
 from kiwi_rag.collection import SOURCES
 from kiwi_rag.model import Filters, FusionMethod, FusionWeights, SearchQuery, SearchReply
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 from kiwi_rag.usecases.status import as_set
 
 SOURCE = click.option("--source", type=click.Choice(list(SOURCES)), help="Tiers to ask; default: local.")
@@ -99,7 +99,7 @@ def search(
     return exit_code_of(reply)
 
 
-async def _search(app: App, asked: SearchQuery) -> SearchReply:
+async def _search(app: Services, asked: SearchQuery) -> SearchReply:
     query = as_set(asked, app.settings)
     return await app.searcher(query.source).search(query)
 

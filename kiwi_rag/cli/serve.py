@@ -21,12 +21,12 @@ from kiwi_rag.local_service.protocol import OTHER_NETWORK, SERVED, Declined
 from kiwi_rag.local_service.request import Request
 from kiwi_rag.local_service.server import Message, Wire
 from kiwi_rag.retry import wait_until
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 
 if TYPE_CHECKING:
     from socket import socket
 
-    from kiwi_rag.services import App
+    from kiwi_rag.services import Services
 
 IDLE_MINUTES = 60
 _STOP_SECONDS = 20.0
@@ -69,7 +69,7 @@ def _serve(session: Session, minutes: int) -> int:
     return DONE
 
 
-async def _attend(line: socket, idle_seconds: float, app: App) -> None:
+async def _attend(line: socket, idle_seconds: float, app: Services) -> None:
     from kiwi_rag.local_service.apps import Apps
     from kiwi_rag.local_service.server import Service
 
@@ -182,7 +182,7 @@ class Served:
         except (ImportError, KiwiError) as error:
             raise Declined(f"the session cannot begin: {error}") from error
 
-    async def warm(self, app: App) -> None:
+    async def warm(self, app: Services) -> None:
         """Load what the first request would wait for. What fails is told to whoever needs it."""
         for module in ("kiwi_rag.cli.search", "kiwi_rag.cli.items", "kiwi_rag.search", "kiwi_rag.mcp.server"):
             with contextlib.suppress(ImportError):  # mcp's library may not be there
@@ -216,10 +216,10 @@ class _Callers(ProcessContext):
     def environment(self) -> Mapping[str, str]:
         return self.request.environment
 
-    def open(self, project: Any, flags: Mapping[str, Any]) -> App:
+    def open(self, project: Any, flags: Mapping[str, Any]) -> Services:
         return self.request.open(flags)
 
-    def run(self, app: App, work: Callable[[App], Awaitable[_Result]]) -> _Result:
+    def run(self, app: Services, work: Callable[[Services], Awaitable[_Result]]) -> _Result:
         async def lent() -> _Result:
             async with self._apps.lend(app, may_connect=self.request.may_connect) as one:
                 return await work(one)
@@ -263,7 +263,7 @@ def _run(around: _Callers) -> Message:
     return {"exit": code if isinstance(code, int) else DONE, "output": around.output}
 
 
-async def _speak(app: App, toolsets: str, accept: Callable[[], Awaitable[Wire]]) -> None:
+async def _speak(app: Services, toolsets: str, accept: Callable[[], Awaitable[Wire]]) -> None:
     from kiwi_rag.mcp.context import ServerContext
     from kiwi_rag.mcp.stdio import serve_lines
     from kiwi_rag.mcp.toolsets import DEFAULT, load

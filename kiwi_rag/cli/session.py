@@ -18,7 +18,7 @@ import click
 from kiwi_rag import render
 from kiwi_rag.config import process_environment, resolve
 from kiwi_rag.errors import ConfigError, KiwiError, NotFound, Refused, RegistryRefused, Rejected, UsageError
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 from kiwi_rag.telemetry import logs
 
 DONE, FAILED, USAGE, PARTLY, REFUSED = range(5)
@@ -46,11 +46,11 @@ class ProcessContext:
         """Return the environment variables."""
         return process_environment()
 
-    def open(self, project: Path | None, flags: Mapping[str, Any]) -> App:
+    def open(self, project: Path | None, flags: Mapping[str, Any]) -> Services:
         """Return the app for this run."""
-        return App.open(self.environment(), Path.cwd(), project, flags)
+        return Services.open(self.environment(), Path.cwd(), project, flags)
 
-    def run(self, app: App, work: Callable[[App], Awaitable[_Result]]) -> _Result:
+    def run(self, app: Services, work: Callable[[Services], Awaitable[_Result]]) -> _Result:
         """Run `work` with `app`, which is closed afterwards."""
 
         async def opened() -> _Result:
@@ -79,11 +79,11 @@ class Session:
         command = next((word for word in given if word in commands), "")
         return cls(as_json="--json" in given, verbose="--verbose" in given or "-v" in given, command=command)
 
-    def app(self, **flags: Any) -> App:
+    def app(self, **flags: Any) -> Services:
         """Return the app for this run."""
         return self.around.open(self.project, flags)
 
-    def run(self, work: Callable[[App], Awaitable[_Result]], **flags: Any) -> _Result:
+    def run(self, work: Callable[[Services], Awaitable[_Result]], **flags: Any) -> _Result:
         """Run `work` with an app that is closed afterwards."""
         return self.around.run(self.app(**flags), work)
 
@@ -154,7 +154,7 @@ class Session:
         with contextlib.suppress(ConfigError):
             logs.append_error(resolve(self.around.environment()).settings.user_dir, command, code, message)
 
-    def log(self, app: App) -> None:
+    def log(self, app: Services) -> None:
         """Begin to log what happens, for a command that stays."""
         logs.begin(app.user_dir, app.settings.log_level, verbose=self.verbose)
 

@@ -12,7 +12,7 @@ from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, REFUSED, Session, ask_passphrase
 from kiwi_rag.errors import KiwiError, Rejected
 from kiwi_rag.model import Finding
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 
 if TYPE_CHECKING:
     from kiwi_rag.usecases.sign import Draft
@@ -86,7 +86,7 @@ def add(session: Session, paths: tuple[Path, ...], tier: str, key: str, bump: st
 
 
 async def _sign(
-    session: Session, app: App, paths: tuple[Path, ...], tier: str, key: str, bump: str | None, force: bool
+    session: Session, app: Services, paths: tuple[Path, ...], tier: str, key: str, bump: str | None, force: bool
 ) -> int:
     drafts, refused = await _drafts(session, app, paths, tier, key, bump, force)
     for draft in drafts:
@@ -102,7 +102,7 @@ async def _sign(
     return report_rejections(session, refused)
 
 
-async def _add(session: Session, app: App, paths: tuple[Path, ...], tier: str, key: str, bump: str | None) -> int:
+async def _add(session: Session, app: Services, paths: tuple[Path, ...], tier: str, key: str, bump: str | None) -> int:
     from kiwi_rag import ingest
 
     place = app.local(tier)
@@ -126,7 +126,7 @@ async def _add(session: Session, app: App, paths: tuple[Path, ...], tier: str, k
 
 
 async def _drafts(
-    session: Session, app: App, paths: Sequence[Path], tier: str, key: str, bump: str | None, force: bool = False
+    session: Session, app: Services, paths: Sequence[Path], tier: str, key: str, bump: str | None, force: bool = False
 ) -> tuple[list[Draft], list[Rejected]]:
     """Judge and sign in memory what `paths` name; nothing is written."""
     from kiwi_rag.usecases import sign as authoring

@@ -16,7 +16,7 @@ from kiwi_rag.errors import EmbeddingError, KiwiError, RegistryError, StoreCorru
 from kiwi_rag.local_service import address as place
 from kiwi_rag.local_service import client
 from kiwi_rag.model import Filters
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 from kiwi_rag.usecases.status import standing
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def audit(session: Session, action: str, tier: str, since: int, limit: int) -> i
     return session.run(lambda app: _audit(session, app, action, tier, since, limit))
 
 
-async def _status(session: Session, app: App) -> int:
+async def _status(session: Session, app: Services) -> int:
     service = await asyncio.to_thread(client.state, place.run_folder(session.around.environment()))
     data = await standing(app, service)
     if session.as_json:
@@ -73,7 +73,7 @@ async def _status(session: Session, app: App) -> int:
     return PARTLY if any(row["problems"] for row in data["tiers"]) else DONE
 
 
-async def _doctor(session: Session, app: App, repair: bool) -> int:
+async def _doctor(session: Session, app: Services, repair: bool) -> int:
     from kiwi_rag.services.workspace import TIER as WORKSPACE
     from kiwi_rag.services.workspace import Workspace
 
@@ -111,7 +111,7 @@ async def _check_tier(place: Tier[FileStore], repair: bool) -> tuple[list[str], 
     return problems, done
 
 
-async def _check_versions(session: Session, app: App) -> list[str]:
+async def _check_versions(session: Session, app: Services) -> list[str]:
     """Compare the tiers: one version with two contents is a problem. A registry that does not answer is told."""
     from kiwi_rag.search.state import version_conflicts
 
@@ -129,7 +129,7 @@ async def _check_versions(session: Session, app: App) -> list[str]:
     return [f"versions: {conflict} ({conflict.hint})" for conflict in found]
 
 
-def _check_setup(app: App) -> list[str]:
+def _check_setup(app: Services) -> list[str]:
     from kiwi_rag.signing import keys, trust_file
 
     own = trust_file.load(app.user_trust)
@@ -147,7 +147,7 @@ def _check_setup(app: App) -> list[str]:
     return problems
 
 
-def _check_model(app: App) -> list[str]:
+def _check_model(app: Services) -> list[str]:
     try:
         app.embed.encode(["ready"])
     except KiwiError as error:
@@ -155,7 +155,7 @@ def _check_model(app: App) -> list[str]:
     return [f"model: {line}" for line in app.embed.verify()]
 
 
-async def _audit(session: Session, app: App, action: str, tier: str, since: int, limit: int) -> int:
+async def _audit(session: Session, app: Services, action: str, tier: str, since: int, limit: int) -> int:
     if tier == "registry":
         from kiwi_rag.cli import registry as registry_audit
 

@@ -16,7 +16,7 @@ from kiwi_rag.cli.keys import labelled
 from kiwi_rag.cli.session import Session
 from kiwi_rag.errors import NotFound, SignatureRefused, UsageError
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 from kiwi_rag.signing import keys as kept
 from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.ed25519 import is_on_curve
@@ -162,7 +162,7 @@ def _show_entry(session: Session, signer: Signer) -> None:
     session.say(f"a teammate trusts it with: {signer.trusting()}")
 
 
-def _public_key(app: App, text: str) -> bytes:
+def _public_key(app: Services, text: str) -> bytes:
     """Return the public key that `text` is.
 
     Raises
@@ -182,7 +182,7 @@ def _public_key(app: App, text: str) -> bytes:
     return key
 
 
-def _check_no_key_id(app: App, digits: str) -> None:
+def _check_no_key_id(app: Services, digits: str) -> None:
     """Return unless the digits are a key id, or begin one: of a key that is known here, or that signed what is here."""
     own = [Signer(app.principal, kept.public_key(name, app.keys_dir)) for name in kept.names(app.keys_dir)]
     listed = trust_file.load(app.project_trust).signers if app.project_trust and app.project_trust.is_file() else ()
@@ -196,7 +196,7 @@ def _check_no_key_id(app: App, digits: str) -> None:
         raise UsageError(f"{digits} is the id of a key that signed items here, not a public key", hint=_ASK)
 
 
-def _key_ids_seen(app: App) -> Iterator[str]:
+def _key_ids_seen(app: Services) -> Iterator[str]:
     """Yield the ids that signatures beside files name, and those that registries gave."""
     from kiwi_rag.monitor.pinned_state_file import remembered
 

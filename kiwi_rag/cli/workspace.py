@@ -18,7 +18,7 @@ from kiwi_rag.config import PROJECT_FOLDER, find_project, home_of, process_envir
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.model import Filters
 from kiwi_rag.model.search import DocumentQuery, DocumentReply
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 
 _EXAMPLES = """\b
 Example: kiwi workspace hooks            .githooks, to be committed, and core.hooksPath; or lines in your own hooks
@@ -115,7 +115,7 @@ def search(
     """Find passages of documents by meaning and by words; each is verified before it is shown."""
     stand_in(session, root)
 
-    async def ask(app: App) -> DocumentReply:
+    async def ask(app: Services) -> DocumentReply:
         from kiwi_rag.services.workspace import Workspace
 
         async with Workspace(app) as opened:
@@ -146,7 +146,7 @@ def list_documents(
 
     stand_in(session, root)
 
-    async def look(app: App) -> tuple[list[dict[str, Any]], int]:
+    async def look(app: Services) -> tuple[list[dict[str, Any]], int]:
         async with Workspace(app) as opened:
             meant = opened.place.meant(path)
             filters = Filters(file_type=file_type or "", service=service, domain=domain, path=meant)
@@ -175,7 +175,7 @@ def stats(session: Session, root: Path | None, store: str | None) -> int:
 
     stand_in(session, root)
 
-    async def look(app: App) -> Mapping[str, Any]:
+    async def look(app: Services) -> Mapping[str, Any]:
         async with Workspace(app) as opened:
             return await standing(opened.place, opened.tier if opened.is_indexed else None)
 

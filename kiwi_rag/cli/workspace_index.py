@@ -16,7 +16,7 @@ from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, PARTLY, Session, ask_passphrase
 from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
 from kiwi_rag.errors import UsageError
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 
 if TYPE_CHECKING:
     from kiwi_rag.services.workspace import Workspace
@@ -81,7 +81,7 @@ def stand_in(session: Session, root: Path | None) -> None:
     session.project = root or session.project
 
 
-async def _index(session: Session, app: App, files: tuple[Path, ...], rebuild: bool, prune: bool) -> int:
+async def _index(session: Session, app: Services, files: tuple[Path, ...], rebuild: bool, prune: bool) -> int:
     from kiwi_rag.ingest import documents
     from kiwi_rag.services.workspace import Workspace
 
@@ -105,7 +105,7 @@ async def _index(session: Session, app: App, files: tuple[Path, ...], rebuild: b
         return _told(session, opened, report, getattr(app.embed, "encoded", 0))
 
 
-async def _watch(session: Session, app: App) -> int:
+async def _watch(session: Session, app: Services) -> int:
     from kiwi_rag.ingest import documents
     from kiwi_rag.services.workspace import Workspace
     from kiwi_rag.sources.workspace import watch as watching

@@ -15,7 +15,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class QueryChange:
     """One query's metric before and after, with the first items of both rankings."""
 
     id: str
@@ -44,7 +44,7 @@ class Comparison:
     before: float
     after: float
     change: Difference
-    changes: tuple[Change, ...]
+    changes: tuple[QueryChange, ...]
     unmatched: int
     differs: tuple[str, ...]
 
@@ -99,7 +99,7 @@ def compare(first: Run, second: Run, metric: str, methods: tuple[str, str]) -> C
         matched += 1
         before, after = first.answers[methods[0]][number], second.answers[methods[1]][other]
         values = before.metrics[metric], after.metrics[metric]
-        changes.append(Change(query.id, query.text, query.kind, *values, _first(before), _first(after)))
+        changes.append(QueryChange(query.id, query.text, query.kind, *values, _first(before), _first(after)))
     if not changes:
         raise UsageError("the two runs share no judged query", hint="run both over the same dataset")
     unmatched = len(first.queries) + len(second.queries) - 2 * matched
@@ -107,7 +107,7 @@ def compare(first: Run, second: Run, metric: str, methods: tuple[str, str]) -> C
 
 
 def _comparison(
-    metric: str, methods: tuple[str, str], changes: Sequence[Change], unmatched: int, differs: tuple[str, ...]
+    metric: str, methods: tuple[str, str], changes: Sequence[QueryChange], unmatched: int, differs: tuple[str, ...]
 ) -> Comparison:
     before, after = [c.before for c in changes], [c.after for c in changes]
     ordered = tuple(sorted(changes, key=lambda c: (-abs(c.by), c.id)))
@@ -131,7 +131,7 @@ def _differs(first: Run, second: Run) -> tuple[str, ...]:
     return tuple(name for name in names if first.about[name] != second.about.get(name))
 
 
-def _change_document(change: Change) -> dict[str, Any]:
+def _change_document(change: QueryChange) -> dict[str, Any]:
     return {
         "id": change.id,
         "query": change.text,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.config import Resolved, Settings
 from kiwi_rag.local_service.protocol import OTHER_NETWORK, Declined
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 
 if TYPE_CHECKING:
     from kiwi_rag.embedding.base import EmbeddingProvider
@@ -27,7 +27,7 @@ _Stamp = tuple[int, int] | None
 _Key = tuple[Settings, Path | None, _Stamp]
 
 
-class HeldApp(App):
+class HeldApp(Services):
     """An app whose stores and connections stay open; what it was opened with is the same for all who borrow them."""
 
     def __init__(self, resolved: Resolved, project_dir: Path | None, embed: EmbeddingProvider) -> None:
@@ -40,7 +40,7 @@ class HeldApp(App):
         await super()._close_registry()
 
 
-class LentApp(App):
+class LentApp(Services):
     """An app for one request: its own settings, trust and memory of registries; stores and model of a held one."""
 
     def __init__(self, resolved: Resolved, held: HeldApp, may_connect: bool) -> None:
@@ -52,8 +52,8 @@ class LentApp(App):
 
     async def close(self) -> None:
         """Write what is to be remembered of registries; everything else stays open."""
-        if "witness" in self.__dict__:
-            await self.witness.close()
+        if "monitor" in self.__dict__:
+            await self.monitor.close()
 
     def _registry_store(self) -> RegistryVectorStore:
         if not self._may_connect:
@@ -85,7 +85,7 @@ class Apps:
         return len(self._entries)
 
     @asynccontextmanager
-    async def lend(self, opened: App, *, may_connect: bool = True) -> AsyncIterator[App]:
+    async def lend(self, opened: Services, *, may_connect: bool = True) -> AsyncIterator[Services]:
         """Lend an app with the settings of `opened`, which was opened for this request and has done nothing yet.
 
         Its settings are those of the caller's environment, flags and ``config.yaml`` as they are now, so that a
@@ -108,7 +108,7 @@ class Apps:
         for key in list(self._entries):
             await self._drop(key)
 
-    def _taken(self, opened: App) -> _Entry:
+    def _taken(self, opened: Services) -> _Entry:
         # The token is what stores were opened under: with another they belong to somebody else.
         token = _stamp(opened.user_dir / "owner-token")
         key = (replace(opened.settings, **_OF_ONE_SEARCH), opened.project_dir, token)
@@ -122,7 +122,7 @@ class Apps:
         for oldest in list(self._entries)[: -self._limit]:
             await self._drop(oldest)
 
-    def _new_entry(self, opened: App) -> _Entry:
+    def _new_entry(self, opened: Services) -> _Entry:
         same = (e.app for e in self._entries.values() if _model_of(e.app.settings) == _model_of(opened.settings))
         app = HeldApp(opened.resolved, opened.project_dir, next(same, opened).embed)
         return _Entry(app)

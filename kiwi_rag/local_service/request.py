@@ -10,7 +10,7 @@ from typing import Any
 
 from kiwi_rag.local_service import protocol
 from kiwi_rag.local_service.protocol import OTHER_NETWORK, Declined
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 
 _REMOTE_PROVIDERS = ("openai", "ollama")
 
@@ -65,7 +65,7 @@ class Request:
         """Whether libraries that connect to something read the same variables here as they would at the caller's."""
         return self.network == protocol.network_fingerprint(os.environ)
 
-    def open(self, flags: Mapping[str, Any]) -> App:
+    def open(self, flags: Mapping[str, Any]) -> Services:
         """Return an app for what the caller asks.
 
         Raises
@@ -73,9 +73,9 @@ class Request:
         NotServed
             When it would not do here what it does at the caller's.
         KiwiError
-            As `App.open` does.
+            As `Services.open` does.
         """
-        app = App.open(self.environment, self.cwd, self.project, flags)
+        app = Services.open(self.environment, self.cwd, self.project, flags)
         s = app.settings
         if any(not Path(p).expanduser().is_absolute() for p in (s.home, s.cache_dir, s.embedding_model_dir or "/")):
             raise Declined("a folder in the settings is relative")

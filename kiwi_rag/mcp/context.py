@@ -14,7 +14,7 @@ from typing import Any
 
 from kiwi_rag.errors import KiwiError, NotFound, Refused, UsageError
 from kiwi_rag.mcp.jobs import Jobs
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.telemetry import span
 
@@ -49,7 +49,7 @@ def import_what_calls_use() -> None:
 
 
 class ServerContext:
-    """An `App` that many calls share.
+    """An `Services` that many calls share.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class ServerContext:
         Whether tools that change something are offered.
     """
 
-    def __init__(self, app: App, *, allow_write: bool = False) -> None:
+    def __init__(self, app: Services, *, allow_write: bool = False) -> None:
         self._app = app
         self.allow_write = allow_write
         self._warming: asyncio.Task[None] | None = None
@@ -68,7 +68,7 @@ class ServerContext:
         self.jobs = Jobs()
 
     @property
-    def app(self) -> App:
+    def app(self) -> Services:
         """The app, judging afresh who is trusted: a key that was revoked a moment ago counts no more."""
         self._app.refresh_trust()
         return self._app
@@ -94,7 +94,7 @@ class ServerContext:
             await asyncio.wait([warming], timeout=STEP_SECONDS)
 
     @contextlib.asynccontextmanager
-    async def writing(self) -> AsyncIterator[App]:
+    async def writing(self) -> AsyncIterator[Services]:
         """Lend the app to one writer after the other."""
         async with self._writing:
             yield self.app

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kiwi_rag.validation.manager import ValidationManager
 
 
-class App:
+class Services:
     """Everything a door needs, built when it is first asked for and released by `close`.
 
     Parameters
@@ -64,7 +64,7 @@ class App:
     @classmethod
     def open(
         cls, environ: Mapping[str, str], cwd: Path, project: Path | None = None, flags: Mapping[str, Any] | None = None
-    ) -> App:
+    ) -> Services:
         """Read the settings and find the project: `project` (its folder) when given, else from `cwd` upwards.
 
         Raises
@@ -76,7 +76,7 @@ class App:
         folder = (project / config.PROJECT_FOLDER).absolute() if project else config.find_project(cwd.absolute(), home)
         return cls(config.resolve(environ, folder, flags), folder, cwd)
 
-    async def __aenter__(self) -> App:
+    async def __aenter__(self) -> Services:
         return self
 
     async def __aexit__(
@@ -91,8 +91,8 @@ class App:
         if "embed" in self.__dict__:
             self.embed.close()
         try:
-            if "witness" in self.__dict__:
-                await self.witness.close()
+            if "monitor" in self.__dict__:
+                await self.monitor.close()
         finally:
             await self._close_registry()
 
@@ -155,7 +155,7 @@ class App:
         return yanked_below(self.memory_dir, digests)
 
     @cached_property
-    def witness(self) -> RegistryMonitor:
+    def monitor(self) -> RegistryMonitor:
         """The registry, watched: what it says is held against what this user remembers of it."""
         from kiwi_rag.monitor.monitor import watch
         from kiwi_rag.monitor.pinned_state import Identity, place_of
@@ -284,7 +284,7 @@ class App:
             cast("PublishingStore", store),
             policy_of("registry"),
             self.audit,
-            witness=self.witness,
+            witness=self.monitor,
             yanked=self.yanked,
         )
 

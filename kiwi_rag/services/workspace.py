@@ -11,7 +11,7 @@ from kiwi_rag.collection import Tier
 from kiwi_rag.config import PROJECT_FOLDER
 from kiwi_rag.errors import ConfigError, NotFound, StoreError, UsageError
 from kiwi_rag.model.refs import ItemType
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.document_statement import Indexer
 from kiwi_rag.signing.trust import Signer, TrustPolicy
@@ -40,7 +40,7 @@ class Workspace:
         where it stands, and outside of those that folder.
     """
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Services) -> None:
         self._app = app
         here = app.here.absolute()
         self._folder = app.project_dir or (git_root(here) or here) / PROJECT_FOLDER

@@ -17,7 +17,7 @@ from kiwi_rag.telemetry import logs
 if TYPE_CHECKING:
     from kiwi_rag.collection import Tier
     from kiwi_rag.search.verify import Address, VerifiedItem
-    from kiwi_rag.services import App
+    from kiwi_rag.services import Services
     from kiwi_rag.stores.base import VectorStore
 
 PROBE_SECONDS = 2.0
@@ -44,7 +44,7 @@ async def item_state(tier: Tier[VectorStore], item: VerifiedItem) -> ItemState:
     return state
 
 
-async def find_item(app: App, address: Address, names: Sequence[str]) -> tuple[Tier[VectorStore], VerifiedItem]:
+async def find_item(app: Services, address: Address, names: Sequence[str]) -> tuple[Tier[VectorStore], VerifiedItem]:
     """Return the item an address means, verified, from the first of the named tiers that holds it.
 
     Raises
@@ -81,7 +81,7 @@ async def find_item(app: App, address: Address, names: Sequence[str]) -> tuple[T
     raise NotFound(f"no item {named} in {', '.join(names)}", hint=f"kiwi search {address.item_id!r}")
 
 
-async def standing(app: App, service: Mapping[str, Any]) -> dict[str, Any]:
+async def standing(app: Services, service: Mapping[str, Any]) -> dict[str, Any]:
     """Return how things stand, JSON-ready: tiers, model, cache, last errors, service. Starts and loads nothing.
 
     `service` is how the resident service does, as `kiwi_rag.local_service.client.state` tells it.
@@ -99,7 +99,7 @@ async def standing(app: App, service: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def model_state(app: App) -> dict[str, Any]:
+def model_state(app: Services) -> dict[str, Any]:
     """Return which model is used and where it is; nothing is loaded, and no server is asked."""
     name = app.settings.embedding_provider
     state = {"provider": name, "name": app.settings.embedding_model, "fingerprint": "", "place": "", "problem": ""}
@@ -112,7 +112,7 @@ def model_state(app: App) -> dict[str, Any]:
     return {**state, "place": embed.place, "problem": "" if embed.place else "its files are not on this machine"}
 
 
-def cache_state(app: App) -> dict[str, Any]:
+def cache_state(app: Services) -> dict[str, Any]:
     """Return where the cache is and how large; what is not Kiwi's in that folder does not count."""
     folder = app.settings.cache_path
     size = 0
@@ -130,7 +130,7 @@ def _error_row(record: dict[str, Any]) -> dict[str, Any]:
     return {**told, "message": record.get("message", "")}
 
 
-async def tier_rows(app: App) -> list[dict[str, Any]]:
+async def tier_rows(app: Services) -> list[dict[str, Any]]:
     """Return what each tier holds and what is wrong with it, JSON-ready; starts nothing.
 
     The index of the workspace is one of them where there is one.
@@ -139,7 +139,7 @@ async def tier_rows(app: App) -> list[dict[str, Any]]:
     return [*local, *await _workspace_rows(app), await _registry_row(app)]
 
 
-async def _local_row(app: App, name: str) -> dict[str, Any]:
+async def _local_row(app: Services, name: str) -> dict[str, Any]:
     row: dict[str, Any] = {"tier": name, "items": "", "passages": "", "model": "", "problems": ""}
     try:
         state = await app.local(name).store.status()
@@ -149,7 +149,7 @@ async def _local_row(app: App, name: str) -> dict[str, Any]:
     return {**row, **counts, "problems": "; ".join(state.problems)}
 
 
-async def _workspace_rows(app: App) -> list[dict[str, Any]]:
+async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
     from kiwi_rag.services.workspace import TIER, Workspace
     from kiwi_rag.sources.workspace.report import BEGUN, RUN
 
@@ -170,7 +170,7 @@ async def _workspace_rows(app: App) -> list[dict[str, Any]]:
     return [{**row, **counts, "problems": "; ".join([*state.problems, *unfinished])}]
 
 
-async def _registry_row(app: App) -> dict[str, Any]:
+async def _registry_row(app: Services) -> dict[str, Any]:
     from kiwi_rag.registry import server
 
     if not app.registry_is_embedded:
@@ -185,7 +185,7 @@ async def _registry_row(app: App) -> dict[str, Any]:
     }
 
 
-async def _probe(app: App) -> dict[str, Any]:
+async def _probe(app: Services) -> dict[str, Any]:
     """Say whether a registry elsewhere answers, having waited for it no longer than a person does."""
     try:
         async with asyncio.timeout(PROBE_SECONDS):

@@ -14,11 +14,11 @@ from tests.interfaces.conftest import PATIENCE, Kiwi, note
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 import os
 
 async def hold():
-    async with App.open(os.environ, Path.cwd()) as app:
+    async with Services.open(os.environ, Path.cwd()) as app:
         async with app.local("project").store.writing():
             print("holding", flush=True)
             await asyncio.to_thread(sys.stdin.readline)

@@ -22,7 +22,7 @@ from kiwi_rag.local_service.listener import is_running, listening
 from kiwi_rag.local_service.protocol import Declined
 from kiwi_rag.local_service.request import Request
 from kiwi_rag.local_service.server import Service
-from kiwi_rag.services import App
+from kiwi_rag.services import Services
 
 
 class Echo:
@@ -243,10 +243,10 @@ def test_other_variables_for_connections_are_told_apart():
         assert usual != protocol.network_fingerprint(other)
 
 
-def opened(home: Path, project: Path, **flags) -> App:
+def opened(home: Path, project: Path, **flags) -> Services:
     environment = {"KIWI_HOME": str(home), "KIWI_CACHE_DIR": str(home / "cache"), "HOME": str(home)}
     (project / ".ai").mkdir(parents=True, exist_ok=True)
-    return App.open(environment, project, None, flags)
+    return Services.open(environment, project, None, flags)
 
 
 async def test_stores_are_shared_by_those_whose_settings_are_the_same(tmp_path: Path):

@@ -19,7 +19,7 @@ from kiwi_rag.usecases.status import find_item, item_state
 if TYPE_CHECKING:
     from kiwi_rag.collection import Tier
     from kiwi_rag.model import StoredItem
-    from kiwi_rag.services import App
+    from kiwi_rag.services import Services
     from kiwi_rag.stores.base import FileStore
 
 _MIME = {ItemType.SCRIPT: "text/x-python"}
@@ -44,7 +44,7 @@ async def _list(context: ServerContext, begin: int, count: int) -> tuple[Sequenc
     return await asyncio.to_thread(_verified, app, page), begin + count < len(held)
 
 
-def _verified(app: App, held: Sequence[tuple[Tier[FileStore], StoredItem]]) -> Sequence[Listed]:
+def _verified(app: Services, held: Sequence[tuple[Tier[FileStore], StoredItem]]) -> Sequence[Listed]:
     from kiwi_rag.search.verify import verify_stored
 
     listed = []

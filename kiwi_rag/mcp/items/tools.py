@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kiwi_rag.ingest.publish import Outcome
     from kiwi_rag.model import ItemState, SearchReply
     from kiwi_rag.search.verify import VerifiedItem
-    from kiwi_rag.services import App
+    from kiwi_rag.services import Services
 
 MAX_HITS = 200
 
@@ -48,7 +48,7 @@ async def _search(context: ServerContext, given: Mapping[str, Any], tell: Tell) 
     return ToolResult(page.text + more, {**page.data, "continuation": on, **explained})
 
 
-async def _ranked(app: App, query: SearchQuery, begin: int) -> SearchReply:
+async def _ranked(app: Services, query: SearchQuery, begin: int) -> SearchReply:
     """Return the hits that a search shows, and where a page begins behind them, all others after those.
 
     What is shown depends on how many hits are asked for, as a signer may have half of them. So the first hits are
@@ -238,7 +238,7 @@ async def _publish(context: ServerContext, given: Mapping[str, Any], tell: Tell)
     return _answer(outcomes, searchable=run.not_indexed is None)
 
 
-def _sources(app: App, refs: Sequence[str]) -> Sequence[SourceFile]:
+def _sources(app: Services, refs: Sequence[str]) -> Sequence[SourceFile]:
     """Return the project's files that are meant, one for each ref."""
     from kiwi_rag.search.verify import parse_address
     from kiwi_rag.usecases import sign
