@@ -15,7 +15,7 @@ from kiwi_rag.services import Services
 
 if TYPE_CHECKING:
     from kiwi_rag.formats import SourceFile
-    from kiwi_rag.ingest.publish import NotPublished, Published, Publishing
+    from kiwi_rag.ingest.publication import NotPublished, Published, Publishing
     from kiwi_rag.model import Visibility
 
 _PREPARING_SECONDS = 300.0  # a migration of a large registry included
@@ -48,7 +48,7 @@ def publish(
 async def _publish(
     session: Session, app: Services, paths: tuple[Path, ...], tier: str, visibility: Visibility | None
 ) -> int:
-    from kiwi_rag.ingest.publish import Publishing
+    from kiwi_rag.ingest.publication import Publishing
     from kiwi_rag.registry.calls import with_retries
     from kiwi_rag.usecases import sign
 
@@ -78,7 +78,7 @@ async def _run(
     session: Session, run: Publishing, sources: Sequence[SourceFile]
 ) -> tuple[list[dict[str, Any]], list[NotPublished]]:
     """Publish, acknowledging each item once it is durable; return the rows, and what was not published."""
-    from kiwi_rag.ingest.publish import NotPublished
+    from kiwi_rag.ingest.publication import NotPublished
 
     told = acknowledge(session)
     rows: list[dict[str, Any]] = []

@@ -23,7 +23,7 @@ from kiwi_rag.monitor.pinned_state import Identity, SeenVersion, VersionState
 from kiwi_rag.monitor.pinned_state_file import PinnedState, path_of
 from kiwi_rag.registry import client
 from kiwi_rag.registry.calls import Caller, Transport, with_retries
-from kiwi_rag.registry.rows import Checkpoint, head_of
+from kiwi_rag.registry.checkpoint import Checkpoint, head_of
 from kiwi_rag.retry import READING
 from kiwi_rag.signing.trust import RevocationNotice, SignerStatus, TrustPolicy, apply_revocations
 from kiwi_rag.validation.audit import AuditHead

@@ -27,7 +27,7 @@ from kiwi_rag.errors import (
 )
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.registry.calls import checked_url
-from kiwi_rag.registry.rows import Checkpoint
+from kiwi_rag.registry.checkpoint import Checkpoint
 from kiwi_rag.validation.audit import AuditHead
 
 ACCEPT = "ask its operator why; if it was restored or replaced on purpose: kiwi registry accept"

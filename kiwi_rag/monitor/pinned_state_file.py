@@ -20,7 +20,7 @@ from kiwi_rag.errors import ChainForked, PinnedStateDamaged, StoreError
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.monitor.pinned_state import ACCEPT, Identity, SeenVersion
-from kiwi_rag.registry.rows import Checkpoint, is_hash
+from kiwi_rag.registry.checkpoint import Checkpoint, is_hash
 from kiwi_rag.signing.trust import RevocationNotice, SignerStatus
 from kiwi_rag.storage.atomic import link_new, new_file
 from kiwi_rag.storage.sqlite import connect, move_database_aside, transaction, translate_sqlite_errors

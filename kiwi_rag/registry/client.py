@@ -16,7 +16,7 @@ from kiwi_rag.model import Candidates, CollectionStatistics, Envelope, Filters, 
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry import rows
 from kiwi_rag.registry.calls import Caller, Row, refusal
-from kiwi_rag.registry.rows import Checkpoint
+from kiwi_rag.registry.checkpoint import Checkpoint
 from kiwi_rag.signing import dsse
 from kiwi_rag.signing.trust import Signer, SignerStatus
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -32,9 +31,9 @@ from kiwi_rag.model import (
     StoredItem,
 )
 from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
+from kiwi_rag.registry.checkpoint import Checkpoint, head_of, is_hash
 from kiwi_rag.signing import dsse
 from kiwi_rag.signing.trust import RevocationNotice, SignerStatus
-from kiwi_rag.validation.audit import GENESIS, AuditHead
 
 if TYPE_CHECKING:
     from kiwi_rag.model import Vector
@@ -371,38 +370,3 @@ def _lost(status: str) -> SignerStatus:
 def bm25_inputs(weights: Mapping[str, float]) -> tuple[Sequence[str], Sequence[float]]:
     """Return terms and weights as two parallel lists, which is how SQL takes them."""
     return list(weights), list(weights.values())
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """What the registry says now of itself.
-
-    ``known_hash`` is the hash of its record with the number that the client remembered, None when it has none;
-    ``yanked`` are digests of what was yanked after that record.
-    """
-
-    head: AuditHead
-    known_hash: str | None
-    notices: tuple[RevocationNotice, ...] = ()
-    yanked: tuple[str, ...] = ()
-
-
-def head_of(text: object) -> AuditHead:
-    """Read a head as the registry writes it, ``seq:hash``; ``0:`` for an empty log.
-
-    Raises
-    ------
-    RegistryError
-        When it is none.
-    """
-    seq, _, digest = str(text).partition(":")
-    if text == "0:":
-        return AuditHead()
-    if not (seq.isascii() and seq.isdigit() and len(seq) < 19 and int(seq)) or not is_hash(digest):
-        raise RegistryError(f"the registry gave {str(text)[:40]!r} for the head of its audit log")
-    return AuditHead(int(seq), digest)
-
-
-def is_hash(text: object) -> bool:
-    """Whether `text` is a hex SHA-256."""
-    return isinstance(text, str) and len(text) == len(GENESIS) and set(text) <= set("0123456789abcdef")

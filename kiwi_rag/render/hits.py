@@ -39,7 +39,7 @@ def state_json(state: ItemState) -> dict[str, Any]:
 def state_lines(ref: ItemRef, state: ItemState) -> list[str]:
     """Return in words what is not as it was when an item was signed."""
     told = [f"yanked: kiwi show {ref}@registry says why"] if state.yanked else []
-    return [*told, *([f"changed: {safe(state.changed)}; this is the text that was signed"] if state.changed else [])]
+    return [*told, *([f"changed, shown as signed: {safe(state.changed)}"] if state.changed else [])]
 
 
 def hits_text(reply: SearchReply, style: Style = plain, explain: bool = False) -> str:

@@ -245,9 +245,9 @@ async def test_calls_of_agents_are_logged_and_traced_without_what_they_asked(acm
                 await client.call_tool("kiwi_search", {"query": QUERY})
             await client.call_tool("kiwi_search", {"query": QUERY, "source": "all"})
             assert (await client.call_tool("kiwi_get", {"ref": "acme/zebra", "source": "all"})).is_error
-            for name, given in (("kiwi_search", {"query": QUERY, "zebra": 1}), ("kiwi_zebra", {})):
-                with pytest.raises(Exception, match="zebra"):
-                    await client.call_tool(name, given)
+            assert (await client.call_tool("kiwi_search", {"query": QUERY, "zebra": 1})).is_error
+            with pytest.raises(Exception, match="zebra"):
+                await client.call_tool("kiwi_zebra", {})
             status = (await client.call_tool("kiwi_status", {})).structured_content
     told = [(r["level"], r.get("tool"), r["outcome"], r.get("code")) for r in records(acme) if "outcome" in r]
     assert told[:5] == [

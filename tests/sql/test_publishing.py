@@ -12,7 +12,7 @@ import pytest
 from kiwi_rag.collection import RANKS, Tier
 from kiwi_rag.errors import EmbeddingError
 from kiwi_rag.ingest import IngestContext
-from kiwi_rag.ingest.publish import NotPublished, Outcome, Published, Publishing
+from kiwi_rag.ingest.publication import NotPublished, Outcome, Published, Publishing
 from kiwi_rag.stores.base import PublishingStore
 from kiwi_rag.usecases import sign
 from kiwi_rag.validation.signature import ItemCandidate

@@ -24,7 +24,7 @@ from kiwi_rag.monitor import pinned_state
 from kiwi_rag.monitor import pinned_state_file as memory_file
 from kiwi_rag.monitor.pinned_state import Identity, SeenVersion, VersionState, follow, newer, place_of
 from kiwi_rag.monitor.pinned_state_file import PinnedState, path_of, remembered
-from kiwi_rag.registry.rows import Checkpoint, head_of
+from kiwi_rag.registry.checkpoint import Checkpoint, head_of
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus, TrustPolicy, apply_revocations
 from kiwi_rag.validation.audit import AuditHead

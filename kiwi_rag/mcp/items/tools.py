@@ -23,7 +23,7 @@ from kiwi_rag.wordpieces import estimate_tokens
 
 if TYPE_CHECKING:
     from kiwi_rag.formats import SourceFile
-    from kiwi_rag.ingest.publish import Outcome
+    from kiwi_rag.ingest.publication import Outcome
     from kiwi_rag.model import ItemState, SearchReply
     from kiwi_rag.search.verify import VerifiedItem
     from kiwi_rag.services import Services
@@ -222,7 +222,7 @@ STATUS = Tool(
 
 
 async def _publish(context: ServerContext, given: Mapping[str, Any], tell: Tell) -> ToolResult:
-    from kiwi_rag.ingest.publish import Publishing
+    from kiwi_rag.ingest.publication import Publishing
     from kiwi_rag.registry.calls import with_retries
 
     await context.ready(tell)
@@ -260,7 +260,7 @@ def _sources(app: Services, refs: Sequence[str]) -> Sequence[SourceFile]:
 
 
 def _answer(outcomes: Sequence[Outcome], *, searchable: bool) -> ToolResult:
-    from kiwi_rag.ingest.publish import Published
+    from kiwi_rag.ingest.publication import Published
 
     done = [outcome for outcome in outcomes if isinstance(outcome, Published)]
     errors = [outcome.error for outcome in outcomes if not isinstance(outcome, Published)]
