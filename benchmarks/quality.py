@@ -27,16 +27,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fitz_gov
+from benchmarks import fitz_gov, weights
+from benchmarks.bootstrap import Interval, intervals, ratio
 from benchmarks.place import Place
-from kiwi_rag.evaluation import metrics
-from kiwi_rag.evaluation.bootstrap import Interval, intervals, ratio
-from kiwi_rag.evaluation.datasets import Dataset, load
-from kiwi_rag.evaluation.runs import MAIN, Run, better_leg, read
-from kiwi_rag.evaluation.trials import Captured
-from kiwi_rag.evaluation.tuning import capture
-from kiwi_rag.search.ranking import read_weights
-from kiwi_rag.services import Services
+from kiwi_rag.evaluation.judgements import Dataset, load, ndcg
+from kiwi_rag.evaluation.runs import MAIN, Run, read
+from kiwi_rag.search.ranking import default_weights, read_weights
 from tests.shared import CORPUS, NEEDS_SHARED, QUERIES, ROOT
 
 SQL_QUERIES = 500
@@ -70,19 +66,17 @@ def fitz(place: Place, *, titled: bool) -> dict[str, Any]:
     everything = write_queries(place.project / "all.jsonl", queries)
     odd = [q for q in queries if int(hashlib.sha256(q["query"].encode()).hexdigest(), 16) % 2]
     reported = write_queries(place.project / "odd.jsonl", odd)
-    weights = place.project / "weights.json"
-    place.run("eval", "tune", str(everything), "--source", "project", "--out", str(weights))
-    run = evaluate(place, reported, "run", "--source", "project", "--weights", str(weights))
+    chosen = choose_weights(place, load([everything]))
+    run = evaluate(place, reported, "run", "--source", "project", "--weights", str(chosen))
     shipped = evaluate(place, reported, "shipped", "--source", "project", "--method", "hybrid")
     words = {name: fitz_gov.text_of(document, titled=titled) for name, document in documents.items()}
     judged = load([reported])
     peer = bm25s_column(words, judged)
     local, hybrid, leg = run.column("bm25", MAIN), run.column("hybrid", MAIN), better_leg(run)
-    assert leg
     found = {
         "documents": len(documents),
         **figures(run),
-        "weights": json.loads(weights.read_text())["weights"],
+        "weights": json.loads(chosen.read_text())["weights"],
         "hybrid_with_weights_as_shipped": rounded(intervals({MAIN: shipped.column("hybrid", MAIN)})[MAIN]),
         "bm25s": rounded(intervals({MAIN: peer})[MAIN]),
         "ratios": {
@@ -93,11 +87,24 @@ def fitz(place: Place, *, titled: bool) -> dict[str, Any]:
         },
     }
     if titled:
-        sql = sql_bm25(place, replace(judged, queries=judged.queries[:SQL_QUERIES]), weights)
+        sql = sql_bm25(place, replace(judged, queries=judged.queries[:SQL_QUERIES]), chosen)
         found["sql_bm25_first_queries"] = rounded(intervals({MAIN: sql})[MAIN])
         found["sql_bm25_other_than_local"] = sum(abs(a - b) > 1e-9 for a, b in zip(sql, local, strict=False))
         found["ratios"][f"SQL BM25 / bm25s, first {len(sql)} queries"] = rounded(ratio(sql, peer[: len(sql)]))
     return found
+
+
+def choose_weights(place: Place, dataset: Dataset) -> Path:
+    """Choose the fusion's weights on the even half of the queries; return the file that holds them."""
+    path = place.project / "weights.json"
+    captured = asyncio.run(weights.captured_from(place.env, place.project, "project", dataset))
+    weights.write(weights.tune(captured, default_weights()), dataset, path)
+    return path
+
+
+def better_leg(run: Run) -> str:
+    """Return the leg with the higher mean of `MAIN`."""
+    return max(("bm25", "vectors"), key=lambda leg: sum(run.column(leg, MAIN)))
 
 
 def bm25s_column(words: Mapping[str, str], dataset: Dataset) -> list[float]:
@@ -113,7 +120,7 @@ def bm25s_column(words: Mapping[str, str], dataset: Dataset) -> list[float]:
         tokens = _bm25s_tokens([query.text], stemmer)
         found, scores = index.retrieve(tokens, k=10, show_progress=False)
         ranked = [names[n] for n, score in zip(found[0], scores[0], strict=True) if score > 0]
-        column.append(metrics.ndcg(ranked, query.grades))
+        column.append(ndcg(ranked, query.grades))
     return column
 
 
@@ -123,21 +130,16 @@ def _bm25s_tokens(texts: list[str], stemmer: Any) -> Any:
     return bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, return_ids=False, show_progress=False)
 
 
-def sql_bm25(place: Place, dataset: Dataset, weights: Path) -> list[float]:
+def sql_bm25(place: Place, dataset: Dataset, chosen: Path) -> list[float]:
     """Publish everything to an embedded registry; return nDCG@10 a query of its words leg, as its SQL scores it."""
     place.run("registry", "start")
     try:
         place.run("publish", "--all", accept=(0, 4))
-        captured = asyncio.run(_captured(place, dataset))
+        captured = asyncio.run(weights.captured_from(place.env, place.project, "registry", dataset))
     finally:
         place.run("registry", "stop")
-    words = replace(read_weights(str(weights)), alpha=0.0)
-    return [metrics.ndcg(found.ranked(words), found.query.grades) for found in captured]
-
-
-async def _captured(place: Place, dataset: Dataset) -> list[Captured]:
-    async with Services.open(place.env, place.project) as app:
-        return await capture(dataset, [app.tier("registry")], app.embed, deadline=60.0)
+    words = replace(read_weights(str(chosen)), alpha=0.0)
+    return [ndcg(found.ranked(words), found.query.grades) for found in captured]
 
 
 def shelf(place: Place, items: Path, queries: Path) -> dict[str, Any]:
@@ -148,7 +150,6 @@ def shelf(place: Place, items: Path, queries: Path) -> dict[str, Any]:
     index(place)
     run = evaluate(place, queries, "run", "--source", "project")
     leg = better_leg(run)
-    assert leg
     hybrid = run.column("hybrid", MAIN)
     ratios = {
         f"hybrid / better leg ({leg})": rounded(ratio(hybrid, run.column(leg, MAIN))),
@@ -162,15 +163,16 @@ def figures(run: Run) -> dict[str, Any]:
     import numpy as np
 
     table = {}
-    for method, answers in run.answers.items():
-        found = intervals({name: run.column(method, name) for name in run.metrics})
+    for method in run.methods:
+        answers = run.answers(method)
+        found = intervals({name: run.column(method, name) for name in answers[0].metrics})
         p50, p95 = np.percentile([answer.ms for answer in answers], [50, 95])
         table[method] = {name: rounded(value) for name, value in found.items()}
         table[method]["ms"] = {"p50": round(float(p50), 2), "p95": round(float(p95), 2)}
     return {
         "queries": len(run.queries),
         "tiers": run.about["tiers"],
-        "not_held": len(run.about["not_held"]),
+        "missing": len(run.about["missing"]),
         "rows": table,
     }
 

@@ -1,1 +1,1 @@
-"""How good is the ranking? Judged queries in, metrics with intervals, differences and plots out."""
+"""Search quality on judged queries: datasets, metrics, runs and their comparison."""

@@ -1,57 +1,87 @@
-"""A run: every judged query through every method, with what came back, how good it was and how long it took."""
+"""Runs: every judged query through every method, how good the answers are, and what differs between two runs.
+
+``grep`` stands for having no index at all. The other methods are the searcher that `kiwi search` uses, verification
+included: ``bm25`` and ``vectors`` are its legs alone, ``rrf`` fuses them by ranks, ``hybrid`` is its default.
+"""
 
 from __future__ import annotations
 
 import json
-import math
 import os
+import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from kiwi_rag import __version__
 from kiwi_rag.collection import Tier
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, StoreError, UsageError
-from kiwi_rag.evaluation import metrics
-from kiwi_rag.evaluation.bootstrap import Difference, Interval, difference, intervals
-from kiwi_rag.evaluation.datasets import SHOWN, Dataset, JudgedQuery, files_of, ref_of
-from kiwi_rag.evaluation.methods import LEGS, Method, Ranking
+from kiwi_rag.evaluation.judgements import Dataset, files_of, item_key, ref_of, score
+from kiwi_rag.model import Filters, SearchQuery, SearchResult
 from kiwi_rag.model.refs import check_item_id
+from kiwi_rag.search.searcher import HybridSearchHandler, weights_of
+from kiwi_rag.signing import statement
 from kiwi_rag.stores.base import VectorStore
 
-FORMAT = 1
+FORMAT = 2
 MAIN = "ndcg@10"
-"""The metric that methods are compared by."""
+METHODS: Mapping[str, Mapping[str, Any]] = {
+    "grep": {},
+    "bm25": {"alpha": 0.0},
+    "vectors": {"alpha": 1.0},
+    "rrf": {"fusion": "rrf"},
+    "hybrid": {},
+}
+"""The methods in the order of the table, each with what it changes of a search."""
+_WORD = re.compile(r"[a-z0-9]{3,}")
+_EQUAL = 1e-9  # metrics this close are the same
+_SHOWN = 3  # first items of a ranking that a comparison shows
+_UNSTABLE = ("at", "tiers")  # differ between any two runs
+
+_Answer = tuple[list[tuple[tuple[str, ...], float]], bool]
+_Ranker = Callable[[str], Awaitable[_Answer]]  # hits, each the `item_key` of it and its copies; is the answer complete?
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What one method gave for one query: items with scores, metrics by name, milliseconds taken."""
+class RankedAnswer:
+    """What one method gave for one query: items with scores, metrics by name, milliseconds taken.
 
-    ranked: tuple[tuple[str, float], ...]
-    metrics: Mapping[str, float]
+    ``complete`` is false when a tier failed or a hit was refused.
+    """
+
+    ranked: list[tuple[str, float]]
+    metrics: dict[str, float]
     ms: float
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredQuery:
+    """A judged query with the answer of each method."""
+
+    id: str
+    query: str
+    kind: str
+    relevant: dict[str, int]
+    answers: dict[str, RankedAnswer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The answers of each method, in the order of the queries; ``about`` is what the figures depend on."""
+    """Queries with their answers; ``about`` is what the figures depend on."""
 
-    queries: tuple[JudgedQuery, ...]
-    answers: Mapping[str, tuple[Answer, ...]]
+    queries: Sequence[MeasuredQuery]
     about: Mapping[str, Any] = field(default_factory=dict)
 
-    def column(self, method: str, metric: str) -> list[float]:
-        """Return a metric of a method, one value a query."""
-        return [answer.metrics[metric] for answer in self.answers[method]]
-
     @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of what was measured."""
-        first = next(iter(self.answers.values()))[0]
-        return tuple(first.metrics)
+    def methods(self) -> list[str]:
+        """Names of the methods that were measured."""
+        return list(self.queries[0].answers)
 
     @property
     def kinds(self) -> list[str]:
@@ -59,68 +89,132 @@ class Run:
         return sorted({query.kind for query in self.queries} - {""})
 
     def of_kind(self, kind: str) -> Run:
-        """Return the queries of one kind, with their answers."""
-        kept = [n for n, query in enumerate(self.queries) if query.kind == kind]
-        answers = {name: tuple(given[n] for n in kept) for name, given in self.answers.items()}
-        return Run(tuple(self.queries[n] for n in kept), answers, self.about)
+        """Return the queries of one kind."""
+        return Run([query for query in self.queries if query.kind == kind], self.about)
+
+    def answers(self, method: str) -> list[RankedAnswer]:
+        """Return a method's answers, one a query."""
+        return [query.answers[method] for query in self.queries]
+
+    def column(self, method: str, metric: str) -> list[float]:
+        """Return a metric of a method, one value a query."""
+        return [answer.metrics[metric] for answer in self.answers(method)]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One method's figures: metrics with intervals, median and 95th percentile of milliseconds a query.
-
-    ``gain`` is the difference in `MAIN` to the better of the two legs; None for a leg, and where no leg was measured.
-    """
+class MethodSummary:
+    """One method's means over all queries, and the median and 95th percentile of its milliseconds a query."""
 
     method: str
-    metrics: Mapping[str, Interval]
-    p50_ms: float
-    p95_ms: float
-    gain: Difference | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready data."""
-        figures = {name: interval.as_dict() for name, interval in self.metrics.items()}
-        latency = {"p50": self.p50_ms, "p95": self.p95_ms}
-        gain = self.gain.as_dict() if self.gain else None
-        return {"method": self.method, "metrics": figures, "latency_ms": latency, "versus_better_leg": gain}
+    metrics: dict[str, float]
+    latency_ms: dict[str, float]
 
 
-async def evaluate(
+@dataclass(frozen=True, slots=True)
+class QueryChange:
+    """One query's metric before and after, with the first items of both rankings."""
+
+    id: str
+    query: str
+    kind: str
+    before: float
+    after: float
+    first_before: list[str]
+    first_after: list[str]
+
+    @property
+    def difference(self) -> float:
+        """How much higher it is after."""
+        return self.after - self.before
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """What changed from one run to another in one metric, the queries that changed most first.
+
+    ``unmatched`` counts queries that only one of the runs has; ``differs`` names the conditions that were not the same.
+    """
+
+    metric: str
+    methods: tuple[str, str]
+    before: float
+    after: float
+    wins: int
+    losses: int
+    ties: int
+    unmatched: int
+    differs: list[str]
+    queries: list[QueryChange]
+
+
+def check_methods(names: Sequence[str]) -> list[str]:
+    """Return the names in the order of `METHODS`, all of them when none is given; raise `UsageError` for another."""
+    for name in names:
+        if name not in METHODS:
+            raise UsageError(f"there is no method {name!r}", hint=f"one of {', '.join(METHODS)}")
+    return [name for name in METHODS if not names or name in names]
+
+
+async def evaluate(  # noqa: PLR0913
     dataset: Dataset,
-    asked: Mapping[str, Method],
-    k: int,
-    about: Mapping[str, Any],
+    methods: Sequence[str],
+    searcher: HybridSearchHandler,
+    tiers: Sequence[Tier[VectorStore]],
+    query: SearchQuery,
+    *,
+    k: int = 10,
+    about: Mapping[str, Any] | None = None,
     progress: Callable[[int], object] = lambda _: None,
 ) -> Run:
-    """Ask every method every query. The first is asked twice: what is loaded once is not part of a latency."""
-    answers: dict[str, tuple[Answer, ...]] = {}
-    for name, method in asked.items():
-        await method.rank(dataset.queries[0].text)
-        method.incomplete = 0
-        given = []
-        for query in dataset.queries:
-            given.append(await _answer(method.rank, query, k))
+    """Measure every method on every query.
+
+    Parameters
+    ----------
+    tiers
+        The searcher's tiers; ``grep`` reads their items.
+    query
+        Limit and weights of every search; its text is not used.
+    k
+        Depth of the recall.
+    """
+    queries = [MeasuredQuery(q.id, q.text, q.kind, dict(q.grades)) for q in dataset.queries]
+    for name in methods:
+        is_grep = name == "grep"
+        rank = grep(await _texts(tiers), query.limit) if is_grep else _search(searcher, replace(query, **METHODS[name]))
+        await rank(queries[0].query)  # what is loaded once is not part of a latency
+        for measured in queries:
+            measured.answers[name] = await _answer(rank, measured, k)
             progress(1)
-        answers[name] = tuple(given)
-    return Run(dataset.queries, answers, about)
+    return Run(queries, about or {})
 
 
-async def _answer(rank: Callable[[str], Awaitable[Ranking]], query: JudgedQuery, k: int) -> Answer:
-    started = time.perf_counter()
-    hits = await rank(query.text)
-    ms = (time.perf_counter() - started) * 1000
-    ranked = tuple((max(names, key=lambda name: query.grades.get(name, 0)), score) for names, score in hits)
-    return Answer(ranked, metrics.score([ref for ref, _ in ranked], query.grades, k), ms)
+async def conditions(
+    dataset: Dataset, tiers: Sequence[Tier[VectorStore]], query: SearchQuery, model: str
+) -> dict[str, Any]:
+    """Return what the figures of a run depend on; ``missing`` are relevant items that no method can find."""
+    status = {tier.name: await tier.store.status() for tier in tiers}
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "kiwi": __version__,
+        "dataset": {"name": dataset.name, "sha256": dataset.sha256, "left_out": dataset.unanswerable},
+        "source": query.source,
+        "tiers": {name: {"items": s.items, "passages": s.passages} for name, s in status.items()},
+        "model": model,
+        "weights": asdict(weights_of(query)),
+        "limit": query.limit,
+        "half_life_days": query.half_life_days,
+        "per_signer": query.per_signer,
+        "missing": await missing_items(dataset, tiers),
+    }
 
 
-async def not_held(dataset: Dataset, tiers: Sequence[Tier[VectorStore]]) -> list[str]:
-    """Return the relevant items that none of the tiers holds, in order: no method can find them."""
+async def missing_items(dataset: Dataset, tiers: Sequence[Tier[VectorStore]]) -> list[str]:
+    """Return the relevant items that none of the tiers holds, in order."""
     judged = {ref for query in dataset.queries for ref, grade in query.grades.items() if grade > 0}
-    return [ref for ref in sorted(judged) if not await _held(ref, tiers)]
+    return [ref for ref in sorted(judged) if not await _is_held(ref, tiers)]
 
 
-async def _held(key: str, tiers: Sequence[Tier[VectorStore]]) -> bool:
+async def _is_held(key: str, tiers: Sequence[Tier[VectorStore]]) -> bool:
     ref = ref_of(key)
     with suppress(InvalidItemId):
         check_item_id(ref.item_id)
@@ -130,79 +224,94 @@ async def _held(key: str, tiers: Sequence[Tier[VectorStore]]) -> bool:
     return False
 
 
-def rows(run: Run) -> list[Row]:
-    """Return one row a method, each but the legs compared with the better leg."""
+async def _answer(rank: _Ranker, query: MeasuredQuery, k: int) -> RankedAnswer:
+    started = time.perf_counter()
+    hits, complete = await rank(query.query)
+    ms = (time.perf_counter() - started) * 1000
+    # A hit stands for all items with its content: it counts as the one of them with the highest grade.
+    ranked = [(max(names, key=lambda name: query.relevant.get(name, 0)), points) for names, points in hits]
+    return RankedAnswer(ranked, score([ref for ref, _ in ranked], query.relevant, k), round(ms, 3), complete)
+
+
+def _search(searcher: HybridSearchHandler, query: SearchQuery) -> _Ranker:
+    async def rank(text: str) -> _Answer:
+        reply = await searcher.search(replace(query, text=text))
+        return [(_names(hit), hit.score) for hit in reply.hits], reply.complete
+
+    return rank
+
+
+def _names(hit: SearchResult) -> tuple[str, ...]:
+    """Return the `item_key` of a hit and those of the items with the same content that it stands for."""
+    copies = [item_key(ref_of(address.partition("@")[0])) for address in hit.duplicates]
+    return item_key(hit.ref), *copies
+
+
+def grep(texts: Mapping[str, str], limit: int) -> _Ranker:
+    """Rank lower-case texts as ``grep -i -c`` for each word would: by distinct words found, how often, then name."""
+
+    async def rank(text: str) -> _Answer:
+        words = set(_WORD.findall(text.lower()))
+        counts = {ref: [content.count(word) for word in words] for ref, content in texts.items()}
+        keyed = [(-sum(n > 0 for n in found), -sum(found), ref) for ref, found in counts.items() if any(found)]
+        return [((ref,), float(-distinct)) for distinct, _, ref in sorted(keyed)[:limit]], True
+
+    return rank
+
+
+async def _texts(tiers: Sequence[Tier[VectorStore]]) -> dict[str, str]:
+    stored = [item for tier in tiers for item in await tier.store.list(Filters())]
+    return {item_key(item.ref): statement.parse(item.envelope.payload).content.lower() for item in stored}
+
+
+def summarise(run: Run) -> list[MethodSummary]:
+    """Return the figures of each method."""
     import numpy as np
 
-    best = better_leg(run)
-    table = []
-    for method, given in run.answers.items():
-        p50, p95 = np.percentile([answer.ms for answer in given], [50, 95])
-        figures = intervals({name: run.column(method, name) for name in run.metrics})
-        gain = difference(run.column(method, MAIN), run.column(best, MAIN)) if best and method not in LEGS else None
-        table.append(Row(method, figures, float(p50), float(p95), gain))
-    return table
+    summaries = []
+    for method in run.methods:
+        answers = run.answers(method)
+        means = {metric: fmean(run.column(method, metric)) for metric in answers[0].metrics}
+        p50, p95 = np.percentile([answer.ms for answer in answers], [50, 95])
+        summaries.append(MethodSummary(method, means, {"p50": float(p50), "p95": float(p95)}))
+    return summaries
 
 
-def better_leg(run: Run) -> str | None:
-    """Return the leg with the higher mean of `MAIN`, of those that were measured."""
-    legs = [leg for leg in LEGS if leg in run.answers]
-    return max(legs, key=lambda leg: sum(run.column(leg, MAIN)), default=None)
+def table(run: Run) -> Iterator[str]:
+    """Yield a header and one line a method: the mean of each metric, and the latency."""
+    rows = summarise(run)
+    titles = "".join(f"  {metric:>9}" for metric in rows[0].metrics)
+    yield f"{'method':<8}{titles}  {'p50 ms':>8}  {'p95 ms':>8}"
+    for row in rows:
+        means = "".join(f"  {mean:9.3f}" for mean in row.metrics.values())
+        yield f"{row.method:<8}{means}  {row.latency_ms['p50']:8.2f}  {row.latency_ms['p95']:8.2f}"
 
 
-def document(run: Run) -> dict[str, Any]:
-    """Return a run as JSON-ready data: what it depends on, the rows, those of each kind, and everything per query."""
+def as_document(run: Run) -> dict[str, Any]:
+    """Return a run as JSON-ready data: its conditions, the figures, those of each kind, and everything per query."""
     return {
         "format": FORMAT,
         **run.about,
-        "rows": [row.as_dict() for row in rows(run)],
-        "kinds": {kind: [row.as_dict() for row in rows(run.of_kind(kind))] for kind in run.kinds},
-        "queries": [_query_document(run, n) for n in range(len(run.queries))],
+        "rows": [asdict(row) for row in summarise(run)],
+        "kinds": {kind: [asdict(row) for row in summarise(run.of_kind(kind))] for kind in run.kinds},
+        "queries": [asdict(query) for query in run.queries],
     }
 
 
-def _query_document(run: Run, number: int) -> dict[str, Any]:
-    query = run.queries[number]
-    given = {name: answers[number] for name, answers in run.answers.items()}
-    return {
-        "id": query.id,
-        "query": query.text,
-        "kind": query.kind,
-        "relevant": dict(query.grades),
-        "answers": {
-            name: {"ranked": answer.ranked, "metrics": answer.metrics, "ms": round(answer.ms, 3)}
-            for name, answer in given.items()
-        },
-    }
+def check_output(path: Path | None, inputs: Sequence[Path]) -> None:
+    """Raise `UsageError` if a run cannot be written to `path`, or the dataset is read from it."""
+    if path is None:
+        return
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise UsageError(f"cannot write {path}: {path.parent} is no folder that can be written to")
+    if path.is_dir() or path.resolve() in {file.resolve() for file in files_of(inputs)}:
+        raise UsageError(f"{path} is a folder, or a file of the dataset", hint="give --out another name")
 
 
-def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path]) -> None:
-    """Return if these files can be written, and none of them is another, or one that the dataset is read from.
-
-    Raises
-    ------
-    UsageError
-        When one cannot, or is.
-    """
-    taken = {path.resolve() for path in files_of(inputs)}
-    for path in filter(None, outputs):
-        if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-            raise UsageError(f"cannot write {path}: there is no folder {path.parent} to write to")
-        if path.is_dir() or path.resolve() in taken:
-            raise UsageError(f"{path} is read, or written to already", hint="give the result a name of its own")
-        taken.add(path.resolve())
-
-
-def write(document: Mapping[str, Any], path: Path) -> None:
-    """Write a run's document.
-
-    Raises
-    ------
-    StoreError
-        When the file cannot be written.
-    """
+def write(run: Run, path: Path) -> None:
+    """Write a run as a JSON file; raise `StoreError` when that fails."""
     try:
-        path.write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(as_document(run), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error}") from error
 
@@ -217,53 +326,73 @@ def read(path: Path) -> Run:
     UsageError
         When it is no such run.
     """
+    from pydantic import ConfigDict, TypeAdapter
+    from pydantic_core import from_json
+
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = from_json(path.read_bytes(), allow_inf_nan=False)
+        if not isinstance(document, dict) or document.get("format") != FORMAT or not document.get("queries"):
+            raise ValueError(f"it has not the format {FORMAT}, or holds no queries")
+        adapter = TypeAdapter(list[MeasuredQuery], config=ConfigDict(strict=True, allow_inf_nan=False))
+        queries = adapter.validate_json(json.dumps(document.pop("queries")))
     except OSError as error:
         raise SourceUnreadable(f"cannot read {path}: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise _not_a_run(path, f"not JSON: {error}") from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise _not_a_run(path, f"its format is not {FORMAT}")
-    if not found.get("queries"):
-        raise _not_a_run(path, "it holds no queries")
-    try:
-        return _run(found)
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise _not_a_run(path, f"{type(error).__name__}: {error}") from error
+    except ValueError as error:
+        why = "; ".join(str(error).splitlines()[:3])
+        hint = "kiwi eval QUERIES --out run.json makes one"
+        raise UsageError(f"{path} is not a run of `kiwi eval`: {why}", hint=hint) from error
+    return Run(queries, {name: value for name, value in document.items() if name not in ("format", "rows", "kinds")})
 
 
-def _run(found: Mapping[str, Any]) -> Run:
-    queries = tuple(
-        JudgedQuery(_text(q["id"]), _text(q["query"]), _text(q["kind"]), dict(q["relevant"])) for q in found["queries"]
-    )
-    answers = {
-        name: tuple(_answer_of(query["answers"][name]) for query in found["queries"])
-        for name in found["queries"][0]["answers"]
-    }
-    about = {name: value for name, value in found.items() if name not in ("format", "rows", "kinds", "queries")}
-    if len({tuple(answer.metrics) for given in answers.values() for answer in given}) != 1:
-        raise ValueError("not every answer has the same metrics")
-    return Run(queries, answers, about)
+def compare(first: Run, second: Run, metric: str, methods: tuple[str, str]) -> RunComparison:
+    """Compare a method of `first` with one of `second`, on the queries that both have with the same judgements.
+
+    Raises
+    ------
+    UsageError
+        When a run has no such method or metric, or the two share no query.
+    """
+    _check_measured(first, metric, methods[0])
+    _check_measured(second, metric, methods[1])
+    others = {query.id: query for query in second.queries}
+    pairs = [(query, others[query.id]) for query in first.queries if query.id in others]
+    changes = [_change(one, other, metric, methods) for one, other in pairs if one.relevant == other.relevant]
+    if not changes:
+        raise UsageError("the two runs share no judged query", hint="run both over the same dataset")
+    means = fmean(c.before for c in changes), fmean(c.after for c in changes)
+    wins, losses = sum(c.difference > _EQUAL for c in changes), sum(c.difference < -_EQUAL for c in changes)
+    counts = wins, losses, len(changes) - wins - losses, len(first.queries) + len(second.queries) - 2 * len(changes)
+    differs = [n for n in first.about if n not in _UNSTABLE and first.about[n] != second.about.get(n)]
+    changes.sort(key=lambda c: (-abs(c.difference), c.id))
+    return RunComparison(metric, methods, *means, *counts, differs, changes)
 
 
-def _answer_of(found: Mapping[str, Any]) -> Answer:
-    ranked = tuple((_text(ref), _number(score)) for ref, score in found["ranked"])
-    return Answer(ranked, {name: _number(value) for name, value in found["metrics"].items()}, _number(found["ms"]))
+def _check_measured(run: Run, metric: str, method: str) -> None:
+    answers = [query.answers.get(method) for query in run.queries]
+    if not all(answers):
+        raise UsageError(f"the run has no method {method!r}", hint=f"one of {', '.join(run.methods)}")
+    if not all(answer and metric in answer.metrics for answer in answers):
+        raise UsageError(
+            f"the run has no metric {metric!r}", hint=f"one of {', '.join(run.answers(method)[0].metrics)}"
+        )
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"a text is wanted, not a {type(value).__name__}")
-    value.encode()  # half of a surrogate pair is no text
-    return value
+def _change(before: MeasuredQuery, after: MeasuredQuery, metric: str, methods: tuple[str, str]) -> QueryChange:
+    old, new = before.answers[methods[0]], after.answers[methods[1]]
+    first = [[ref for ref, _ in answer.ranked[:_SHOWN]] for answer in (old, new)]
+    return QueryChange(before.id, before.query, before.kind, old.metrics[metric], new.metrics[metric], *first)
 
 
-def _number(value: object) -> float:
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"a number is wanted, not {str(value)[:SHOWN]}")
-    return float(value)
-
-
-def _not_a_run(path: Path, why: str) -> UsageError:
-    return UsageError(f"{path} is not a run of `kiwi eval`: {why}", hint="kiwi eval QUERIES --out run.json makes one")
+def comparison_lines(found: RunComparison, limit: int) -> Iterator[str]:
+    """Yield the means, the counts, and the queries that changed most."""
+    means = [f"{method} {mean:.3f}" for method, mean in zip(found.methods, (found.before, found.after), strict=True)]
+    yield f"{found.metric}: {' → '.join(means)}, difference {found.after - found.before:+.3f}"
+    yield f"{found.wins} better, {found.losses} worse, {found.ties} the same, of {len(found.queries)} queries"
+    for change in found.queries[:limit]:
+        if abs(change.difference) <= _EQUAL:
+            break
+        kind = f"  [{change.kind}]" if change.kind else ""
+        yield f"{change.difference:+.3f}  {change.before:.3f} → {change.after:.3f}  {change.query}{kind}"
+        if change.first_before != change.first_after:
+            yield f"        before  {', '.join(change.first_before) or 'nothing'}"
+            yield f"        after   {', '.join(change.first_after) or 'nothing'}"

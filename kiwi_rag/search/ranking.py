@@ -239,7 +239,7 @@ def order(entry: Scored) -> tuple[float, str, str]:
 MAX_BYTES = 1 << 20
 SHOWN = 80
 """Characters of a wrong name or share that an error repeats."""
-_HINT = "a file that kiwi eval tune wrote, or shares such as alpha=0.8,first=0.2"
+_HINT = "a JSON file with an object 'weights', or shares such as alpha=0.8,first=0.2"
 
 
 @lru_cache(maxsize=1)

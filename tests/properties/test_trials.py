@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.weights import Captured, Trials
 from kiwi_rag.collection import RANKS
-from kiwi_rag.evaluation import metrics
-from kiwi_rag.evaluation.datasets import JudgedQuery
-from kiwi_rag.evaluation.trials import Captured, Trials
+from kiwi_rag.evaluation import judgements
+from kiwi_rag.evaluation.judgements import JudgedQuery
 from kiwi_rag.model import Candidate, FusionWeights, ItemScores, Passage
 from kiwi_rag.model.refs import ITEM_TYPES, ItemRef
 from kiwi_rag.search.ranking import TierCandidate
@@ -51,5 +51,5 @@ def test_a_trial_is_the_products_own_fusion(
     alpha, first, centroid, whole = shares
     weights = FusionWeights(alpha, first, min(centroid, 1 - first), whole)
     captured = Captured(JudgedQuery("q", "x", "", grades), found, 100, rarest)
-    expected = metrics.ndcg(captured.ranked(weights), grades)
+    expected = judgements.ndcg(captured.ranked(weights), grades)
     assert Trials(captured).ndcg(weights) == pytest.approx(expected, abs=1e-12)

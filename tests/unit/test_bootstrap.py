@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from kiwi_rag.evaluation.bootstrap import difference, intervals, ratio
+from benchmarks.bootstrap import difference, intervals, ratio
 
 
 def test_an_interval_holds_the_true_mean_as_often_as_it_says() -> None:

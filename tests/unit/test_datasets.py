@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 
 import pytest
 
 from kiwi_rag.errors import KiwiError, SourceUnreadable, UsageError
-from kiwi_rag.evaluation.datasets import item_key, load, ref_of
+from kiwi_rag.evaluation.judgements import item_key, load, ref_of
 from kiwi_rag.model.refs import ItemRef, ItemType
 
 GOOD = '{"query": "roll back", "kind": "task", "relevant": {"directive:acme/roll_back": 2, "knowledge:acme/x": 0}}'
@@ -144,11 +143,3 @@ def test_files_that_are_no_dataset(tmp_path: Path) -> None:
 def _empty(folder: Path) -> Path:
     (folder / "nothing").mkdir()
     return folder / "nothing"
-
-
-def test_a_query_is_always_in_the_same_half(tmp_path: Path) -> None:
-    lines = [json.dumps({"query": f"number {n}", "relevant": {"knowledge:a": 1}}) for n in range(40)]
-    queries = load([own(tmp_path, *lines)]).queries
-    even = {q.text for q in queries if q.is_even}
-    assert even == {q.text for q in queries if int(hashlib.sha256(q.text.encode()).hexdigest()[-1], 16) % 2 == 0}
-    assert 10 < len(even) < 30

@@ -1,14 +1,15 @@
-"""Judged queries from files: JSON lines of our own, or the two files of a BEIR or TREC collection.
+"""Judged queries, read from files, and the metrics of a ranking under such judgements.
 
-Own form, one object a line: ``{"query": "…", "relevant": {"type:id": grade}, "kind": "…", "id": "…"}``; the last two
-are optional. BEIR (Thakur et al. 2021): ``queries.jsonl`` with ``_id`` and ``text``, and judgements as tab-separated
-``query-id corpus-id score`` under a header; TREC: ``query-id 0 document-id grade`` without one. An id without a type
-names a knowledge entry.
+Kiwi's own form has one object a line: ``{"query": "…", "relevant": {"type:id": grade}, "kind": "…", "id": "…"}``; the
+last two are optional. BEIR (Thakur et al. 2021) has ``queries.jsonl`` with ``_id`` and ``text``, and judgements as
+tab-separated ``query-id corpus-id score`` under a header; TREC has ``query-id 0 document-id grade`` without one. An id
+without a type names a knowledge entry. Each metric is in [0, 1] and equals that of trec_eval.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +21,9 @@ from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, fold_item_id
 
 _OWN = '{"query": "…", "relevant": {"directive:acme/x": 2}}'
 _BEIR = '{"_id": "q1", "text": "…"}'
-MAX_GRADE = 1000
-"""No collection grades as finely, and two to the power of it still is a number."""
-SHOWN = 80
-"""Characters of a wrong value that an error repeats."""
 _QRELS = "query-id, corpus-id and score, with a tab between; or TREC's query-id 0 document-id grade"
+_MAX_GRADE = 1000  # no collection grades as finely, and a sum of such gains stays far from overflow
+_SHOWN = 80  # characters of a wrong value that an error repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +34,6 @@ class JudgedQuery:
     text: str
     kind: str
     grades: Mapping[str, int]
-
-    @property
-    def is_even(self) -> bool:
-        """Whether the SHA-256 of the text is an even number: the half that weights are tuned on."""
-        return int(sha256_hex(self.text.encode()), 16) % 2 == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +57,18 @@ def item_key(ref: ItemRef) -> str:
 def ref_of(text: str) -> ItemRef:
     """Return the item that ``type:id``, or a bare id of a knowledge entry, names.
 
-    The id need not be a legal one: a collection may judge a file that the gate never lets in.
+    The id need not be a legal one: a collection may judge a file that the gate does not admit.
 
     Raises
     ------
     InvalidItemId
-        When the type is none, or there is no id.
+        When the type is unknown, or there is no id.
     """
     before, colon, after = text.partition(":")
-    kind, item_id = (before, after) if colon else (ItemType.KNOWLEDGE.value, text)
-    if kind not in {t.value for t in ITEM_TYPES} or not item_id.strip():
+    item_type, item_id = (before, after) if colon else (ItemType.KNOWLEDGE.value, text)
+    if item_type not in {t.value for t in ITEM_TYPES} or not item_id.strip():
         raise InvalidItemId(f"{text!r} names no item", hint="directive:…, script:… or knowledge:…")
-    return ItemRef(ItemType(kind), item_id)
+    return ItemRef(ItemType(item_type), item_id)
 
 
 def load(paths: Sequence[Path]) -> Dataset:
@@ -89,13 +83,13 @@ def load(paths: Sequence[Path]) -> Dataset:
     """
     files = files_of(paths)
     texts = [_read(path) for path in files]
-    found = list(_own(files[0], texts[0]) if len(files) == 1 else _judged(files, texts))
-    _check_unique(found, files[0])
-    judged = tuple(query for _, query in found if any(grade > 0 for grade in query.grades.values()))
+    queries = list(_own_queries(files[0], texts[0]) if len(files) == 1 else _beir_queries(files, texts))
+    _check_unique(queries, files[0])
+    judged = tuple(query for _, query in queries if any(grade > 0 for grade in query.grades.values()))
     if not judged:
-        raise UsageError(f"{files[0]} holds no judged queries")
+        raise UsageError(f"{files[0]} holds no judged queries", hint=_OWN)
     digest = sha256_hex("\0".join(texts).encode())
-    return Dataset(" ".join(map(str, paths)), digest, judged, len(found) - len(judged))
+    return Dataset(" ".join(map(str, paths)), digest, judged, len(queries) - len(judged))
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
@@ -104,7 +98,7 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
     Raises
     ------
     UsageError
-        When there are too many, or a folder leaves a choice.
+        When there are too many, or a folder holds several files of judgements and none is named ``test``.
     """
     if len(paths) > 2:
         raise UsageError(f"{len(paths)} files are too many", hint="give one of JSON lines, or queries and judgements")
@@ -127,12 +121,13 @@ def _read(path: Path) -> str:
 
 
 def _lines(path: Path, text: str) -> Iterator[tuple[str, str]]:
+    """Yield each line that is not blank, after its ``file:line``."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield f"{path}:{number}", line
 
 
-def _own(path: Path, text: str) -> Iterator[tuple[str, JudgedQuery]]:
+def _own_queries(path: Path, text: str) -> Iterator[tuple[str, JudgedQuery]]:
     for where, line in _lines(path, text):
         document = _object(line, where, _OWN)
         query, relevant = _text(document, "query", where, _OWN), document.get("relevant")
@@ -143,19 +138,19 @@ def _own(path: Path, text: str) -> Iterator[tuple[str, JudgedQuery]]:
         yield where, JudgedQuery(name, query, _label(document, "kind", where, _OWN), grades)
 
 
-def _judged(files: Sequence[Path], texts: Sequence[str]) -> Iterator[tuple[str, JudgedQuery]]:
+def _beir_queries(files: Sequence[Path], texts: Sequence[str]) -> Iterator[tuple[str, JudgedQuery]]:
     grades: dict[str, dict[str, int]] = {}
-    wheres: dict[str, str] = {}
+    unmatched: dict[str, str] = {}
     for where, name, ref, grade in _qrels(files[1], texts[1]):
         grades.setdefault(name, {})[_key(ref, where)] = _grade(grade, where)
-        wheres.setdefault(name, where)
+        unmatched.setdefault(name, where)
     for where, line in _lines(files[0], texts[0]):
         document = _object(line, where, _BEIR)
         name = _text(document, "_id", where, _BEIR)
         query, kind = _text(document, "text", where, _BEIR), _label(document, "kind", where, _BEIR)
         yield where, JudgedQuery(name, query, kind, grades.get(name, {}))
-        wheres.pop(name, None)
-    for name, where in wheres.items():
+        unmatched.pop(name, None)
+    for name, where in unmatched.items():
         raise UsageError(f"{where} judges query {name!r}, which {files[0]} does not hold")
 
 
@@ -172,7 +167,7 @@ def _qrels(path: Path, text: str) -> Iterator[tuple[str, str, str, str]]:
 def _object(line: str, where: str, hint: str) -> dict[str, Any]:
     try:
         document = json.loads(line)
-        json.dumps(document, ensure_ascii=False).encode()  # an escaped half of a surrogate pair is no text
+        json.dumps(document, ensure_ascii=False).encode()  # an escaped half of a surrogate pair is not text
     except (ValueError, RecursionError) as error:
         raise _wrong(where, f"not JSON: {error}", hint) from error
     if not isinstance(document, dict):
@@ -188,7 +183,7 @@ def _text(document: Mapping[str, Any], name: str, where: str, hint: str) -> str:
 
 
 def _label(document: Mapping[str, Any], name: str, where: str, hint: str) -> str:
-    """Return an optional text, empty where there is none; a number will do."""
+    """Return an optional text or number as text, empty where there is none."""
     value = document.get(name)
     if value is None or (isinstance(value, str | int) and not isinstance(value, bool)):
         return "" if value is None else str(value)
@@ -207,15 +202,15 @@ def _grade(value: object, where: str) -> int:
         grade = int(value) if isinstance(value, str) else value
     except ValueError:
         grade = None
-    if isinstance(grade, int) and not isinstance(grade, bool) and grade <= MAX_GRADE:
-        return max(grade, 0)  # TREC has -1 and -2 for junk, which is worth nothing either
-    shown = type(value).__name__ if isinstance(value, list | dict) else repr(value)[:SHOWN]
-    raise _wrong(where, f"the grade {shown} is not a whole number up to {MAX_GRADE}", "0 for not relevant, 1, 2, …")
+    if isinstance(grade, int) and not isinstance(grade, bool) and grade <= _MAX_GRADE:
+        return max(grade, 0)  # TREC grades junk with -1 and -2, which gains as little as 0
+    shown = type(value).__name__ if isinstance(value, list | dict) else repr(value)[:_SHOWN]
+    raise _wrong(where, f"the grade {shown} is not a whole number up to {_MAX_GRADE}", "0 for not relevant, 1, 2, …")
 
 
-def _check_unique(found: Iterable[tuple[str, JudgedQuery]], path: Path) -> None:
+def _check_unique(queries: Iterable[tuple[str, JudgedQuery]], path: Path) -> None:
     first: dict[str, str] = {}
-    for where, query in found:
+    for where, query in queries:
         if query.id in first:
             raise UsageError(f"{where} repeats the query of {first[query.id]}", hint=f"keep one of them in {path}")
         first[query.id] = where
@@ -223,3 +218,50 @@ def _check_unique(found: Iterable[tuple[str, JudgedQuery]], path: Path) -> None:
 
 def _wrong(where: str, what: str, hint: str) -> UsageError:
     return UsageError(f"{where} is not a judged query: {what}", hint=hint)
+
+
+def score(ranked: Sequence[str], grades: Mapping[str, int], k: int) -> dict[str, float]:
+    """Return nDCG@10, recall@k, hit@3 and the reciprocal rank within ten, by their names."""
+    return {
+        "ndcg@10": ndcg(ranked, grades),
+        f"recall@{k}": recall(ranked, grades, k),
+        "hit@3": hit(ranked, grades),
+        "mrr@10": reciprocal_rank(ranked, grades),
+    }
+
+
+def ndcg(ranked: Sequence[str], grades: Mapping[str, int], k: int = 10) -> float:
+    """Return nDCG@k (Järvelin, Kekäläinen 2002): gain is the grade, discount ``1 / log2(rank + 1)``."""
+    ideal = ideal_dcg(grades, k)
+    return _dcg([grades.get(ref, 0) for ref in ranked[:k]]) / ideal if ideal else 0.0
+
+
+def ideal_dcg(grades: Mapping[str, int], k: int) -> float:
+    """Return the DCG@k of the best order that there is."""
+    return _dcg(sorted(grades.values(), reverse=True)[:k])
+
+
+def discount(rank: int) -> float:
+    """Return what a gain is multiplied with at a rank, counted from 1."""
+    return 1 / math.log2(rank + 1)
+
+
+def recall(ranked: Sequence[str], grades: Mapping[str, int], k: int = 10) -> float:
+    """Return the share of all relevant items (grade above 0) that are among the first `k`."""
+    relevant = {ref for ref, grade in grades.items() if grade > 0}
+    return len(relevant.intersection(ranked[:k])) / len(relevant) if relevant else 0.0
+
+
+def hit(ranked: Sequence[str], grades: Mapping[str, int], k: int = 3) -> float:
+    """Return 1.0 when a relevant item is among the first `k`, else 0.0."""
+    return float(any(grades.get(ref, 0) > 0 for ref in ranked[:k]))
+
+
+def reciprocal_rank(ranked: Sequence[str], grades: Mapping[str, int], k: int = 10) -> float:
+    """Return 1 / rank of the first relevant item among the first `k`, else 0.0; its mean over queries is MRR@k."""
+    ranks = (rank for rank, ref in enumerate(ranked[:k], start=1) if grades.get(ref, 0) > 0)
+    return next((1 / rank for rank in ranks), 0.0)
+
+
+def _dcg(gains: Sequence[int]) -> float:
+    return sum(gain * discount(rank) for rank, gain in enumerate(gains, start=1))
