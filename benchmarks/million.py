@@ -59,7 +59,7 @@ class Run:
         write(self.results)
         return done
 
-    def tune(self, method: tuning.Method) -> tuning.Tuning:
+    def tune(self, method: tuning.IndexMethod) -> tuning.Tuning:
         """Build an index by `method`."""
         return tuning.tune(self.url, method=method)
 
@@ -107,7 +107,7 @@ def run(url: str, total: int) -> None:
         _grown(this, total // 10, total, tuned)
 
 
-def _stage(this: Run, loaded: int, passages: int, methods: Sequence[tuning.Method]) -> tuning.Tuning | None:
+def _stage(this: Run, loaded: int, passages: int, methods: Sequence[tuning.IndexMethod]) -> tuning.Tuning | None:
     """Load, and measure without an index and with each; return what the last one, which stays, was tuned to."""
     tuned = None
     stage = this.results["stages"].setdefault(str(passages), {})

@@ -17,7 +17,6 @@ from psycopg.types.json import Jsonb
 from kiwi_rag.errors import NotFound, RegistryError, RegistryRefused
 from kiwi_rag.registry import rows, tuning
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.registry.tuning import recall
 from kiwi_rag.signing import dsse
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, admission, query
@@ -132,7 +131,7 @@ def tuned(request: pytest.FixtureRequest) -> Iterator[psycopg.Connection]:
 @pytest.fixture
 def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure an index with fewer vectors: for tests of what is built and used, not of how well it was measured."""
-    monkeypatch.setattr(recall, "_SAMPLES", 30)
+    monkeypatch.setattr(tuning, "_SAMPLES", 30)
 
 
 def nearest(
@@ -261,7 +260,7 @@ def test_small_collections_get_no_index_unless_it_is_asked_for(url: str) -> None
         assert done.reached
         assert plan_row(connection)[0] == "ivfflat"
         again = tuning.tune(url)  # what was asked for last counts on
-        assert (again.choice.method, again.wanted) == ("ivfflat", 0.9)
+        assert (again.choice.method, again.wanted_recall) == ("ivfflat", 0.9)
         assert len(indexes(connection)) == 1  # the new one has taken the place of the old one
         tuning.tune(url, method="exact")
         assert indexes(connection) == set()
@@ -397,6 +396,34 @@ def test_a_dry_run_changes_nothing(url: str) -> None:
         assert told.choice.memory <= 1024 + 16
         assert indexes(connection) == set()
         assert plan_row(connection)[1] is None
+
+
+def test_no_index_is_built_over_no_passages() -> None:
+    with database(like=template()) as url:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("select public.begin_collection(%s)", [FINGERPRINT])
+        for method in BY_INDEX:
+            done = tuning.tune(url, method=method)
+            assert (done.choice.method, done.recall, done.reached) == ("exact", None, True)
+        with psycopg.connect(url, autocommit=True) as connection:
+            assert indexes(connection) == set()
+
+
+def test_progress_is_a_phase_with_the_share_of_tuples_else_of_blocks(url: str) -> None:
+    rows_of_view = (
+        "(values (1, 'building index: loading', 64, 200, 0, 0), (1, 'building index: scanning', 0, 0, 1, 3),"
+        " (1, 'initializing', 0, 0, 0, 0), (2, 'another', 0, 0, 0, 0))"
+        " as p (pid, phase, tuples_done, tuples_total, blocks_done, blocks_total)"
+    )
+    view = "pg_catalog.pg_stat_progress_create_index"
+    with psycopg.connect(url, autocommit=True) as connection:
+        assert connection.execute(tuning._PROGRESS, [connection.info.backend_pid]).fetchall() == []
+        found = connection.execute(tuning._PROGRESS.replace(f"{view} as p", rows_of_view), [1]).fetchall()
+    assert [row[0] for row in found] == [
+        "building index: loading: 32%",
+        "building index: scanning: 33%",
+        "initializing",
+    ]
 
 
 def test_lists_grow_with_the_root_and_stay_within_memory() -> None:

@@ -1,0 +1,400 @@
+"""The index over a registry's vectors: chosen by size, built, measured against exact answers. Blocking.
+
+Building needs the role that owns the tables, and a connection whose session is its own (no pooler in transaction mode).
+
+The queries of the measurement are made from stored vectors and are none of them: the index was fitted to those, and
+finds their neighbours with less effort (12 lists instead of 22, at 100,000 passages). They are a smoothed bootstrap:
+the mean of a neighbourhood, plus the difference of two passages of another neighbourhood.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from math import isqrt
+from typing import TYPE_CHECKING, Any, Literal, LiteralString, get_args
+
+from kiwi_rag.errors import NotFound, RegistryRefused, UsageError
+from kiwi_rag.registry import rows
+from kiwi_rag.registry.calls import checked_url, translated
+
+if TYPE_CHECKING:
+    import psycopg
+
+IndexMethod = Literal["auto", "exact", "ivfflat", "hnsw"]
+METHODS: tuple[str, ...] = get_args(IndexMethod)
+EXACT_BELOW = 10_000
+"""Passages up to which all are compared: about 20 ms on one core, and no index to keep."""
+
+_DIMENSION = 384
+_TOP = 10
+_WIDE = 100  # a filter that passes a tenth of all passages has its first ten among about so many
+_SAMPLES = 150
+
+_PLAN = """
+select p.collection_id, p.fingerprint, p.passages, p.asked, p.wanted_recall from kiwi.vector_plans() as p
+where p.fingerprint = coalesce(nullif(%s, ''), (kiwi.active_collection()).fingerprint)
+"""
+_RECORD = """
+insert into kiwi.vector_indexes as t (
+    collection_id, asked, method, index_name, lists, effort, wide_effort, passages, wanted_recall, recall
+)
+values (
+    %(collection)s, %(requested)s, %(method)s, %(index_name)s, nullif(%(lists)s, 0), %(effort)s, %(wide_effort)s,
+    %(passages)s, %(wanted_recall)s, %(recall)s
+)
+on conflict (collection_id) do update set
+    asked = excluded.asked, method = excluded.method, index_name = excluded.index_name, lists = excluded.lists,
+    effort = excluded.effort, wide_effort = excluded.wide_effort, passages = excluded.passages,
+    wanted_recall = excluded.wanted_recall, recall = excluded.recall, tuned_at = now()
+"""
+# Half floats take two thirds of the time and half of the memory at the same recall. What is found is ordered by the
+# full vectors.
+_CREATE = """
+create index concurrently {name} on kiwi.item_embeddings
+using {method} ((embedding::extensions.halfvec(384)) extensions.halfvec_cosine_ops) with ({options})
+where searchable and collection_id = {collection}
+"""
+_INDEXES = """
+select c.relname, i.indisvalid from pg_catalog.pg_class as c join pg_catalog.pg_index as i on i.indexrelid = c.oid
+where c.relnamespace = 'kiwi'::regnamespace and c.relname ~ '^item_embeddings_nearest_[0-9]+_[0-9]+$'
+"""
+_PROGRESS = """
+select concat(p.phase, ': ' || coalesce(
+    100 * p.tuples_done / nullif(p.tuples_total, 0), 100 * p.blocks_done / nullif(p.blocks_total, 0)
+) || '%%')
+from pg_catalog.pg_stat_progress_create_index as p where p.pid = %s
+"""
+_SAMPLE = """
+select embedding::text from kiwi.item_embeddings where passage_id = any(array(
+    select passage_id from kiwi.item_embeddings where searchable and collection_id = %s order by random() limit %s
+))
+"""
+_EXACT = "select passage_id from kiwi.nearest_exactly(%s, %s::extensions.vector, %s, '{}')"
+_BY_INDEX = "select passage_id from kiwi.nearest_by_index(%s, %s::extensions.vector, %s, '{}', %s, %s)"
+_VECTORS = "select passage_id, embedding::text from kiwi.item_embeddings where passage_id = any(%s)"
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexChoice:
+    """An index to build: its method, its lists (ivfflat alone, else 0), and the memory that takes, in MiB."""
+
+    method: IndexMethod
+    lists: int = 0
+    memory: int = 0
+
+    def __str__(self) -> str:
+        if self.method == "exact":
+            return "no index: every passage is compared"
+        lists = f" with {self.lists} lists" if self.lists else ""
+        return f"{self.method}{lists}, up to {self.memory} MiB of memory while it is built"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What was done for a model's vectors, or would be; without an index, effort and recall are None.
+
+    ``effort`` is how many lists are probed, or ef_search, ``wide_effort`` the same under a filter, ``recall`` the
+    recall@10 that was measured.
+    """
+
+    collection: int
+    model: str
+    passages: int
+    requested: IndexMethod
+    wanted_recall: float
+    choice: IndexChoice
+    effort: int | None = None
+    wide_effort: int | None = None
+    recall: float | None = None
+    removed: tuple[str, ...] = ()
+
+    @property
+    def reached(self) -> bool:
+        """Whether the recall is what was wanted; that of an exact search is 1."""
+        return self.recall is None or self.recall >= self.wanted_recall
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the tuning as JSON-ready data."""
+        names = "model", "passages", "effort", "wide_effort", "wanted_recall", "recall", "removed"
+        values = {name: getattr(self, name) for name in names}
+        return {**values, "method": self.choice.method, "lists": self.choice.lists or None}
+
+
+def choose(passages: int, method: IndexMethod = "auto", memory: int = 1024) -> IndexChoice:
+    """Return the index for so many passages.
+
+    ``auto`` is exact below `EXACT_BELOW` and ivfflat from there on; nothing is built over no passages. `memory` is what
+    building may take, in MiB: it limits ivfflat's lists, and how far hnsw's graph grows before it is slow to build.
+    ivfflat has ``4 √passages`` lists (pgvector's README begins with ``passages / 1000``), which finds the same share of
+    neighbours comparing several times fewer vectors: docs/decisions/0016-vector-index.md has the figures.
+    """
+    if method == "exact" or not passages or (method == "auto" and passages < EXACT_BELOW):
+        return IndexChoice("exact")
+    if method == "hnsw":
+        return IndexChoice("hnsw", 0, memory)
+    lists = max(1, 4 * isqrt(max(passages, 1)))
+    while lists > 1 and _kmeans_memory(lists, passages) > memory:
+        lists -= max(1, lists // 20)
+    return IndexChoice("ivfflat", lists, max(64, _kmeans_memory(lists, passages) + 16))
+
+
+def _kmeans_memory(lists: int, passages: int) -> int:
+    """Return the MiB that pgvector's k-means takes, by the sums of its ``ivfkmeans.c`` (Elkan's algorithm)."""
+    samples = max(min(lists * 50, passages), 10_000)  # 50 a list: ivfbuild.c
+    vectors = (samples + 2 * lists) * (_DIMENSION * 2 + 16) + lists * _DIMENSION * 4  # a half float has 2 bytes
+    bounds = 4 * (samples * lists + 2 * samples + lists * lists + 3 * lists)
+    return ((vectors + bounds) >> 20) + 1
+
+
+def tune(  # noqa: PLR0913
+    url: str,
+    fingerprint: str = "",
+    *,
+    method: IndexMethod | None = None,
+    wanted: float | None = None,
+    memory: int = 1024,
+    dry_run: bool = False,
+    report: Report = lambda _: None,
+    stop: threading.Event | None = None,
+) -> Tuning:
+    """Build the index for a model's vectors, measure it, and record the effort that reaches the wanted recall.
+
+    Reading, publishing and indexing continue meanwhile. If it is interrupted, searches use the index of before or none,
+    and the next run removes what is left of the new one.
+
+    Parameters
+    ----------
+    fingerprint
+        The model; empty for the active one.
+    method, wanted
+        The index, and the recall@10 it is to reach; None for those of the last time (at first auto, 0.98).
+    memory
+        MiB of the server's memory that building may take.
+    report
+        Called with each step in words, often.
+    stop
+        When it is set, the running statement is cancelled.
+
+    Raises
+    ------
+    UsageError, NotFound, RegistryRefused, RegistryError
+        When `wanted` is out of range; the model has no vectors; the connection's role may not act as the tables' owner;
+        somebody else is tuning, the connection is lost, or the server lacks the memory.
+    """
+    if wanted is not None and not 0.5 <= wanted <= 1:  # the least effort reaches a half
+        raise UsageError(f"recall {wanted:g} is not between 0.5 and 1")
+    with translated(), _owner(url) as connection, _exclusive(connection, url, report, stop or threading.Event()):
+        tuning = _planned(connection, fingerprint, method, wanted, memory)
+        return tuning if dry_run else _rebuilt(connection, tuning, report)
+
+
+def may_tune(url: str) -> bool:
+    """Whether the connection's role may act as the tables' owner."""
+    query = "select pg_catalog.pg_has_role(session_user, 'kiwi_owner', 'SET')"
+    with translated(), _connected(url) as connection:
+        return _column(connection, query, None) == [True]
+
+
+def _planned(
+    connection: psycopg.Connection[Any], fingerprint: str, method: IndexMethod | None, wanted: float | None, memory: int
+) -> Tuning:
+    row = connection.execute(_PLAN, [fingerprint]).fetchone()
+    if row is None:
+        raise NotFound(f"the registry has no vectors of {fingerprint or 'any model'}", hint="kiwi registry index")
+    collection, model, passages, last_method, last_wanted = row
+    requested, recall = method or last_method, wanted or last_wanted or 0.98
+    return Tuning(collection, model, passages, requested, recall, choose(passages, requested, memory))
+
+
+def _rebuilt(connection: psycopg.Connection[Any], tuning: Tuning, report: Report) -> Tuning:
+    removed = _drop_unused(connection)  # what an interrupted run left
+    name = ""
+    if tuning.choice.method != "exact":
+        name = _create(connection, tuning)  # beside the index of before, which serves until the record names this one
+        guess = max(40, tuning.choice.lists // 10)  # until it is measured: more effort than needed
+        tuning = replace(tuning, effort=guess, wide_effort=2 * guess)
+    _record(connection, tuning, name)
+    tuning = replace(tuning, removed=(*removed, *_drop_unused(connection)))
+    if name:
+        tuning = _measured(connection, tuning, report)
+        _record(connection, tuning, name)
+    return tuning
+
+
+def _record(connection: psycopg.Connection[Any], tuning: Tuning, index_name: str) -> None:
+    """Make searches use an index, or none; one that is not recorded any more may be dropped."""
+    values = {field: getattr(tuning, field) for field in tuning.__slots__}
+    values |= {"method": tuning.choice.method, "lists": tuning.choice.lists, "index_name": index_name}
+    connection.execute(_RECORD, values)
+
+
+def _create(connection: psycopg.Connection[Any], tuning: Tuning) -> str:
+    """Build an index while others read and write; return its name."""
+    from psycopg import sql
+
+    taken = _column(connection, _INDEXES, None)
+    names = (f"item_embeddings_nearest_{tuning.collection}_{n}" for n in range(1, len(taken) + 2))
+    name, lists = next(name for name in names if name not in taken), tuning.choice.lists
+    statement = sql.SQL(_CREATE).format(
+        name=sql.Identifier(name),
+        method=sql.Identifier(tuning.choice.method),
+        options=sql.SQL("lists = {}").format(sql.Literal(lists)) if lists else sql.SQL("m = 16"),
+        collection=sql.Literal(tuning.collection),
+    )
+    connection.execute("select set_config('maintenance_work_mem', %s, false)", [f"{tuning.choice.memory}MB"])
+    connection.execute(statement)
+    return name
+
+
+def _drop_unused(connection: psycopg.Connection[Any]) -> list[str]:
+    """Remove the indexes that no tuning recorded: interrupted builds, replaced ones, those of removed models."""
+    from psycopg import sql
+
+    kept = _column(connection, "select index_name from kiwi.vector_indexes", None)
+    unused = [name for name, valid in connection.execute(_INDEXES) if not valid or name not in kept]
+    for name in unused:
+        connection.execute(sql.SQL("drop index concurrently if exists {}").format(sql.Identifier("kiwi", name)))
+    return unused
+
+
+def _measured(connection: psycopg.Connection[Any], tuning: Tuning, report: Report) -> Tuning:
+    """Return the first effort whose recall@10 is surely enough, and the one whose recall@100 is; else the highest."""
+    queries = _queries(connection, tuning, report)
+    enough: Tuning | None = None
+    tried = tuning
+    for effort in _efforts(tuning.choice):
+        near, wide = _recalls(connection, tuning.collection, queries, effort)
+        tried = replace(tuning, effort=effort, wide_effort=effort, recall=statistics.fmean(near))
+        report(f"effort {effort}: recall@10 {tried.recall:.3f}, recall@100 {statistics.fmean(wide):.3f}")
+        if enough is None and _lower_bound(near) >= tuning.wanted_recall:
+            enough = tried
+        if enough and _lower_bound(wide) >= tuning.wanted_recall:
+            break
+    return replace(enough, wide_effort=tried.effort) if enough else tried
+
+
+def _efforts(choice: IndexChoice) -> Iterator[int]:
+    """Yield efforts, each about a quarter more than the one before."""
+    if choice.method == "hnsw":
+        yield from (40, 80, 120, 180, 270, 400, 600, 1000)
+        return
+    effort, most = 1, min(choice.lists, 32_768)  # pgvector probes no more
+    while effort < most:
+        yield effort
+        effort += max(1, effort // 4)
+    yield most
+
+
+def _queries(connection: psycopg.Connection[Any], tuning: Tuning, report: Report) -> list[tuple[str, list[int]]]:
+    """Return vectors to search for, as text, each with the passages that are truly nearest to it, nearest first."""
+    count = _SAMPLES if tuning.passages <= 300_000 else 100  # each exact answer over more takes long
+    stored = _column(connection, _SAMPLE, [tuning.collection, count])
+    queries = []
+    for number, vector in enumerate(_new_vectors(connection, tuning, stored), 1):
+        report(f"comparing with exact answers: {number} of {len(stored)}")
+        queries.append((vector, _column(connection, _EXACT, [tuning.collection, vector, _WIDE])))
+    return queries
+
+
+def _new_vectors(connection: psycopg.Connection[Any], tuning: Tuning, stored: Sequence[str]) -> Iterator[str]:
+    """Yield a vector near each stored one: the mean of its neighbourhood, scattered as the neighbourhood before it."""
+    import numpy as np
+
+    effort = tuning.effort or 1
+    neighbourhoods = []
+    for vector in stored:
+        nearest = _column(connection, _BY_INDEX, [tuning.collection, vector, _WIDE, effort, 4 * effort])
+        texts = dict(connection.execute(_VECTORS, [nearest]).fetchall())
+        vectors = [np.array(texts[one].strip("[]").split(","), dtype=np.float32) for one in nearest]
+        neighbourhoods.append((np.mean(vectors[:_TOP], axis=0), vectors[-1] - vectors[len(vectors) // 2]))
+    for number, (mean, _) in enumerate(neighbourhoods):
+        raw = mean + neighbourhoods[number - 1][1] / np.sqrt(2)  # a difference of two has twice the variance of one
+        yield rows.vector_text(raw / np.linalg.norm(raw))
+
+
+def _recalls(
+    connection: psycopg.Connection[Any], collection: int, queries: Sequence[tuple[str, list[int]]], effort: int
+) -> tuple[list[float], list[float]]:
+    """Return the recall@10 and the recall@100 of each query at an effort."""
+    pairs = []
+    for vector, exact in queries:
+        found = set(_column(connection, _BY_INDEX, [collection, vector, _WIDE, effort, effort]))
+        pairs.append([len(found.intersection(true)) / max(len(true), 1) for true in (exact[:_TOP], exact)])
+    return [near for near, _ in pairs], [wide for _, wide in pairs]
+
+
+def _column(connection: psycopg.Connection[Any], query: LiteralString, values: Any) -> list[Any]:
+    return [row[0] for row in connection.execute(query, values)]
+
+
+def _lower_bound(values: Sequence[float]) -> float:
+    """Return what the mean over all possible queries exceeds with 95% confidence, given these few."""
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return statistics.fmean(values) - 1.645 * error  # 95% of a normal distribution are above 1.645 errors below it
+
+
+@contextmanager
+def _owner(url: str) -> Iterator[psycopg.Connection[Any]]:
+    """Open a connection that acts as the tables' owner, each statement a transaction of its own."""
+    import psycopg
+
+    with _connected(url) as connection:
+        try:
+            connection.execute("set role kiwi_owner")
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise RegistryRefused(
+                "tuning needs the role that owns the registry's tables, and this connection's may not act as it",
+                hint="use the connection that migrates, or GRANT kiwi_owner TO it",
+            ) from error
+        connection.execute("set statement_timeout = 0")
+        connection.prepare_threshold = None
+        yield connection
+
+
+def _connected(url: str) -> psycopg.Connection[Any]:
+    import psycopg
+
+    return psycopg.connect(checked_url(url), autocommit=True, connect_timeout=10, application_name="kiwi")
+
+
+@contextmanager
+def _exclusive(connection: psycopg.Connection[Any], url: str, report: Report, stop: threading.Event) -> Iterator[None]:
+    """Hold the lock of tuning in a second connection, since an index is built outside of any transaction."""
+    done = threading.Event()
+    with _owner(url) as second, second.transaction():
+        second.execute("set local idle_in_transaction_session_timeout = 0")
+        second.execute("select from kiwi.locks where name = 'tuning' for update nowait")
+        watcher = threading.Thread(target=_watch, args=(connection, url, report, stop, done), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
+
+def _watch(
+    connection: psycopg.Connection[Any], url: str, report: Report, stop: threading.Event, done: threading.Event
+) -> None:
+    """Report how far a build is; cancel the statement that runs once `stop` is set.
+
+    It needs a connection of its own: a build waits for every transaction that began to read before it, so it may not
+    read in the one that holds the lock, and the owner may not see the session of the role that logged in.
+    """
+    import psycopg
+
+    pid = connection.info.backend_pid
+    with suppress(psycopg.Error), _connected(url) as third:  # a failure shows on the first connection, too
+        while not done.wait(1.0):
+            if stop.is_set():
+                connection.cancel()
+            else:
+                for step in _column(third, _PROGRESS, [pid]):
+                    report(step)
