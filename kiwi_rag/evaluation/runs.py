@@ -211,10 +211,10 @@ async def conditions(
 async def missing_items(dataset: Dataset, tiers: Sequence[Tier[VectorStore]]) -> list[str]:
     """Return the relevant items that none of the tiers holds, in order."""
     judged = {ref for query in dataset.queries for ref, grade in query.grades.items() if grade > 0}
-    return [ref for ref in sorted(judged) if not await _is_held(ref, tiers)]
+    return [ref for ref in sorted(judged) if not await _is_stored(ref, tiers)]
 
 
-async def _is_held(key: str, tiers: Sequence[Tier[VectorStore]]) -> bool:
+async def _is_stored(key: str, tiers: Sequence[Tier[VectorStore]]) -> bool:
     ref = ref_of(key)
     with suppress(InvalidItemId):
         check_item_id(ref.item_id)
