@@ -14,11 +14,9 @@ from click.testing import CliRunner
 
 from kiwi_rag.cli.session import Session
 from kiwi_rag.cli.workspace import hooks
-from kiwi_rag.clients import hook_text
-from kiwi_rag.clients.git import SAFE, Repository, safe_environment
-from kiwi_rag.clients.hooks import plan_install, plan_removal
-from kiwi_rag.clients.refusals import HooksRefused
 from kiwi_rag.errors import KiwiError
+from kiwi_rag.integrations.git_hooks import HEAD, hook_block, plan_install, plan_removal
+from kiwi_rag.integrations.git_repository import SAFE, HooksRefused, Repository, safe_environment
 from tests.shared import ROOT
 
 HOOKS = ("post-checkout", "post-merge", "post-rewrite")
@@ -94,10 +92,10 @@ class Desk:
         self.git("checkout", "-q", "main")
 
     def install(self, root: Path | None = None, **options: bool) -> None:
-        plan_install(root or self.repo, **options).carry_out()
+        plan_install(root or self.repo, **options).apply()
 
     def remove(self) -> None:
-        plan_removal(self.repo).carry_out()
+        plan_removal(self.repo).apply()
 
     def write(self, path: str, text: str, mode: int = 0o755) -> Path:
         file = self.repo / path
@@ -351,7 +349,7 @@ def refused(desk: Desk, **options: bool) -> HooksRefused:
 
 def test_hooks_that_kiwi_cannot_add_to_are_named_and_left(desk: Desk) -> None:
     mine = desk.write(".git/hooks/post-merge", "#!/usr/bin/env python3\nprint('mine')\n")
-    assert f"{mine}:1: it is no shell script" in refused(desk).message
+    assert f"{mine}:1: it is not a shell script" in refused(desk).message
     mine.write_text("#!/bin/sh\n# kiwi: begin\n")
     assert "not one pair" in refused(desk).message
     mine.chmod(0o644)
@@ -400,14 +398,14 @@ def test_whoever_clones_the_repository_sets_the_path_alone_and_unsets_it_alone(d
     desk.git("clone", "-q", str(desk.repo), str(desk.folder / "clone"))
     desk.repo = desk.folder / "clone"
     plan = plan_install(desk.repo)
-    assert (list(plan.files), plan.hooks_path) == ([], True)
-    plan.carry_out()
+    assert (list(plan.changes), plan.hooks_path) == ([], True)
+    plan.apply()
     desk.git("checkout", "-q", "-b", "x")
     assert len(desk.calls(1)) == 1
     removal = plan_removal(desk.repo)
-    assert (list(removal.files), removal.hooks_path) == ([], False)
+    assert (list(removal.changes), removal.hooks_path) == ([], False)
     assert [path.name for path in removal.left] == sorted(HOOKS)
-    removal.carry_out()
+    removal.apply()
     assert desk.git("status", "--porcelain") == ""
     assert "hooksPath" not in desk.git("config", "--list", "--local")
 
@@ -418,7 +416,7 @@ def test_hooks_that_came_to_kiwis_folder_later_go_on_running(desk: Desk) -> None
     added = desk.repo / ".githooks/post-merge"
     added.write_text(added.read_text() + "echo mine >>seen\n")
     desk.remove()
-    assert added.read_text() == hook_text.HEAD + "echo mine >>seen\n"
+    assert added.read_text() == HEAD + "echo mine >>seen\n"
     assert mine.exists()
     assert desk.git("config", "core.hooksPath") == ".githooks\n"
 
@@ -442,13 +440,13 @@ def test_lines_are_renewed_when_another_folder_is_to_be_indexed(desk: Desk) -> N
     desk.install()
     desk.install(desk.repo / "docs")
     text = (desk.repo / ".githooks/post-merge").read_text()
-    assert text.count(hook_text.BEGIN) == 1
+    assert text.count("# kiwi: begin") == 1
     assert "kiwi docs </dev/null" in text
 
 
 def test_every_hook_is_plain_sh(desk: Desk) -> None:
     for hook in HOOKS:
-        text = hook_text.put(None, hook_text.block(hook, "."))
+        text = f"{HEAD}{hook_block(hook).lines}\n"
         subprocess.run(["sh", "-n"], input=text, text=True, check=True)
         inner = re.search(r"sh -c '(.*?)'", text, re.DOTALL)
         assert inner
@@ -458,7 +456,7 @@ def test_every_hook_is_plain_sh(desk: Desk) -> None:
 def test_the_hooks_of_this_repository_are_those_that_the_command_writes() -> None:
     for hook in HOOKS:
         file = ROOT / ".githooks" / hook
-        assert file.read_text() == hook_text.put(None, hook_text.block(hook, "."))
+        assert file.read_text() == f"{HEAD}{hook_block(hook).lines}\n"
         assert os.access(file, os.X_OK)
 
 

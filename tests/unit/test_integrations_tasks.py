@@ -13,12 +13,11 @@ from click.testing import CliRunner
 
 from kiwi_rag.cli.session import Session
 from kiwi_rag.cli.setup import setup
-from kiwi_rag.clients.refusals import Malformed, MalformedClientFile, NameTaken
-from kiwi_rag.clients.server import Server
-from kiwi_rag.clients.tasks import INDEX, WATCH, JsonTasks
 from kiwi_rag.errors import KiwiError, UsageError
+from kiwi_rag.integrations.client_files import MalformedClientFile
+from kiwi_rag.integrations.config_edit import Malformed, NameTaken
+from kiwi_rag.integrations.editor_tasks import INDEX, TASKS, WATCH
 
-TASKS = JsonTasks("tasks", Server())
 OTHERS = {
     "commented": """{
     // See https://go.microsoft.com/fwlink/?LinkId=733558
@@ -136,7 +135,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
 def test_setup_writes_the_tasks_alone_and_removes_them_to_the_byte(desk: Desk) -> None:
     said = desk.run("--tasks")
     assert f"wrote {desk.file}" in said
-    assert "next: open the folder anew" in said
+    assert "next: open the folder again" in said
     assert set(kiwis(desk.file.read_text())) == {WATCH, INDEX}
     assert [path.name for path in desk.file.parent.iterdir()] == ["tasks.json"]
     assert desk.run("--tasks") == "nothing to change\n"

@@ -12,16 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.clients import files
-from kiwi_rag.clients.files import Backups, ClientFile
-from kiwi_rag.clients.marked import BEGIN, PARAGRAPH
-from kiwi_rag.clients.places import ClientEnvironment
-from kiwi_rag.clients.plan import Change, carry_out, make_plan
-from kiwi_rag.clients.refusals import ClientFileError, MalformedClientFile, NameTaken
-from kiwi_rag.clients.server import TOOLSETS
-from kiwi_rag.clients.table import CLIENTS
+from kiwi_rag.integrations import client_files
+from kiwi_rag.integrations.ai_clients import CLIENTS, TOOLSETS, ClientEnvironment, agent_instructions, plan_setup
+from kiwi_rag.integrations.client_files import Backups, ClientFile, FileChange, MalformedClientFile
+from kiwi_rag.integrations.config_edit import ClientFileError, NameTaken
 from kiwi_rag.mcp.toolsets import DEFAULT
 from tests.shared import ROOT
+
+INSTRUCTIONS = agent_instructions()
+BEGIN = "<!-- kiwi: begin. -->"
 
 
 class Desk:
@@ -34,19 +33,20 @@ class Desk:
             made.mkdir()
         (self.bin / "kiwi").write_text("#!/bin/sh\n")
         (self.bin / "kiwi").chmod(0o755)
-        self.around = ClientEnvironment(self.home, self.project, "linux", {"PATH": str(self.bin), **environ})
+        self.environment = ClientEnvironment(self.home, self.project, "linux", {"PATH": str(self.bin), **environ})
         self.backups = Backups(self.home / ".ai/clients")
 
     def plan(
         self, client: str, *, project: bool = True, remove: bool = False, toolsets: str = TOOLSETS
-    ) -> list[Change]:
-        asked = {"project": project, "remove": remove, "toolsets": toolsets}
-        return list(make_plan(CLIENTS[client], self.around, self.backups, **asked))
+    ) -> list[FileChange]:
+        options = {"project": project, "remove": remove, "toolsets": toolsets}
+        return list(plan_setup(CLIENTS[client], self.environment, self.backups, **options))
 
     def run(self, client: str, *, project: bool = True, remove: bool = False, toolsets: str = TOOLSETS) -> list[Path]:
         with self.backups.locked():
             plan = self.plan(client, project=project, remove=remove, toolsets=toolsets)
-            carry_out(plan, self.backups, project=project)
+            for change in plan:
+                change.apply(0o644 if project else 0o600)
         return [change.file.path for change in plan]
 
     def write(self, path: str, data: str | bytes, mode: int = 0o644) -> Path:
@@ -105,7 +105,7 @@ def test_a_project_gets_the_files_that_its_client_reads_and_loses_them_again(des
     written = desk.run(client)
     assert written == [desk.project / path for path in PROJECT_FILES[client]]
     assert entry(written[0]) == EXPECTED.get(client, {"type": "stdio", "command": "kiwi", "args": ARGS})
-    assert PARAGRAPH in written[1].read_text()
+    assert INSTRUCTIONS in written[1].read_text()
     assert {path.stat().st_mode & 0o777 for path in written} == {0o644}
     assert desk.plan(client) == []
     assert desk.run(client, remove=True) == written
@@ -166,7 +166,7 @@ def test_a_user_gets_the_files_that_the_client_reads_and_loses_them_again(desk: 
 )
 def test_systems_and_variables_move_the_files(desk: Desk, platform: str, environ: dict, client: str, file: str) -> None:
     environ = {name: value.format(home=desk.home) for name, value in environ.items()}
-    desk.around = ClientEnvironment(desk.home, None, platform, environ)
+    desk.environment = ClientEnvironment(desk.home, None, platform, environ)
     assert desk.plan(client, project=False)[0].file.path == desk.home / file
 
 
@@ -279,7 +279,7 @@ def test_links_within_a_project_are_followed_and_stay_links(desk: Desk) -> None:
     desk.run("claude")
     desk.run("codex")
     assert (desk.project / "CLAUDE.md").is_symlink()
-    assert (desk.project / "AGENTS.md").read_text().count(PARAGRAPH) == 1
+    assert (desk.project / "AGENTS.md").read_text().count(INSTRUCTIONS) == 1
 
 
 def test_links_out_of_a_project_are_refused_even_into_the_home(desk: Desk) -> None:
@@ -339,7 +339,7 @@ def test_a_file_that_its_client_changed_meanwhile_is_not_overwritten(desk: Desk)
     plan = desk.plan("claude")
     file.write_text('{"new": 1}')
     with pytest.raises(ClientFileError, match="changed just now"):
-        carry_out(plan, desk.backups, project=True)
+        plan[0].apply(0o644)
     assert file.read_text() == '{"new": 1}'
 
 
@@ -358,8 +358,8 @@ def test_a_write_that_breaks_off_leaves_the_old_file_and_nothing_else(desk: Desk
 
 
 def test_a_second_setup_waits_for_the_first_and_then_gives_up(desk: Desk, monkeypatch) -> None:
-    monkeypatch.setattr(files, "_WAIT_SECONDS", 0.2)
-    with desk.backups.locked(), pytest.raises(ClientFileError, match="another setup"), desk.backups.locked():
+    monkeypatch.setattr(client_files, "_WAIT_SECONDS", 0.2)
+    with desk.backups.locked(), pytest.raises(ClientFileError, match="another kiwi setup"), desk.backups.locked():
         pass
     with desk.backups.locked():
         pass
@@ -373,7 +373,7 @@ def test_many_setups_at_once_lose_nothing(desk: Desk) -> None:
         thread.start()
     for thread in at_once:
         thread.join()
-    assert (desk.project / "AGENTS.md").read_text().count(PARAGRAPH) == 1
+    assert (desk.project / "AGENTS.md").read_text().count(INSTRUCTIONS) == 1
     for client, (config, _) in PROJECT_FILES.items():
         assert entry(desk.project / config)["command"] == "kiwi", client
         assert desk.plan(client) == []
@@ -409,4 +409,4 @@ def test_the_docs_name_every_file_and_quote_the_paragraph() -> None:
         shown = rows[client].partition(" | ")[2]
         assert all(f"{path.replace('.config/', '')}`" in shown for path in paths), client
     quoted = docs.split("\n> ", 1)[1].split("\n\n", 1)[0]
-    assert quoted.replace("\n> ", " ") == PARAGRAPH
+    assert quoted.replace("\n> ", " ") == INSTRUCTIONS
