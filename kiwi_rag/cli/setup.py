@@ -105,8 +105,7 @@ def _report(session: Session, plan: Sequence[FileChange], dry_run: bool) -> None
 
 
 def _as_dict(change: FileChange) -> dict[str, object]:
-    action = "remove" if change.after is None else "write"
-    return {"path": str(change.file.path), "action": action, "backup": _kept(change), "diff": change.diff()}
+    return {"path": str(change.file.path), "action": change.action, "backup": _kept(change), "diff": change.diff()}
 
 
 def _kept(change: FileChange) -> str | None:

@@ -50,10 +50,7 @@ def _project(session: Session) -> Path:
 
 
 def _report(session: Session, plan: HookPlan) -> None:
-    changes = [
-        {"path": str(change.file.path), "action": "remove" if change.after is None else "write"}
-        for change in plan.changes
-    ]
+    changes = [{"path": str(change.file.path), "action": change.action} for change in plan.changes]
     setting = {True: f"set core.hooksPath to {FOLDER}", False: "unset core.hooksPath", None: ""}[plan.hooks_path]
     if session.as_json:
         left = [str(path) for path in plan.left]

@@ -229,20 +229,16 @@ def plan_setup(  # noqa: PLR0913  # the command's options, by name
     ClientFileError
         When one of its files cannot be read, is malformed, or has another server of Kiwi's name.
     """
-    edits = _edits(client, environment, project=project, toolsets=toolsets)
-    return plan_changes(edits, environment.link_targets(project=project), backups, remove=remove)
-
-
-def _edits(
-    client: Client, environment: ClientEnvironment, *, project: bool, toolsets: str
-) -> Iterator[tuple[Path, Editor]]:
     level = client.project if project and client.project else client.user
     # A project's files are used on other machines too, where this program may have another path.
     command = [NAME] if project else starting_command(environment.environ.get("PATH"), by_name=client.sees_path)
     entry = server_entry([*command, *level.args], level.extra, toolsets)
-    yield environment.file(level.config), ConfigEntries(client.format, client.key, [entry])
+    edits: list[tuple[Path, Editor]] = [
+        (environment.file(level.config), ConfigEntries(client.format, client.key, [entry]))
+    ]
     if level.rules:
-        yield environment.file(level.rules), instructions_block(toolsets, level.head)
+        edits.append((environment.file(level.rules), instructions_block(toolsets, level.head)))
+    return plan_changes(edits, environment.link_targets(project=project), backups, remove=remove)
 
 
 def server_entry(

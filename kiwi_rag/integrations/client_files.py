@@ -8,9 +8,8 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from kiwi_rag.integrations.config_edit import ClientFileError, Malformed, NameTaken
+from kiwi_rag.integrations.config_edit import ClientFileError, ConfigEntries, Malformed, ManagedBlock, NameTaken
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.storage.atomic import atomic_write
 from kiwi_rag.storage.locks import acquire_lock
@@ -20,21 +19,13 @@ _BOM = b"\xef\xbb\xbf"
 _WAIT_SECONDS = 10
 MAX_BYTES = 16 << 20
 
+Editor = ConfigEntries | ManagedBlock
+
 
 class MalformedClientFile(ClientFileError):
     """A client's file is malformed; nothing was written."""
 
     code = "client-malformed"
-
-
-class Editor(Protocol):
-    """Puts Kiwi's part into a text, and takes it out; both return a text without a change as it is."""
-
-    def put(self, text: str) -> str:
-        """Return `text` with Kiwi's part in it, new or renewed."""
-
-    def take(self, text: str) -> str:
-        """Return `text` without Kiwi's part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +142,11 @@ class FileChange:
     file: ClientFile
     after: bytes | None
     backup: Path | None = None
+
+    @property
+    def action(self) -> str:
+        """``write`` or ``remove``."""
+        return "remove" if self.after is None else "write"
 
     def diff(self) -> str:
         """Return the change as a unified diff, whatever the ends of lines."""

@@ -64,6 +64,7 @@ JSONC_TEXTS = {
     "a comment before the comma": '{\n  "mcpServers": {\n    "x": {"command": "x"} /* why */ ,\n  }\n}',
     "a comment ends it": '{\n  "mcpServers": {\n    "x": {"command": "x"}\n    // more to come\n  }\n}\n// end',
     "other alphabets": '{\n  "mcpServers": {"日本": {"command": "é\\u00e9 \\" // {"}}\n}\n',
+    "null in place of an entry": '{\n  "mcpServers": {\n    "kiwi": null // off\n  }\n}\n',
     "twice the same key": '{"mcpServers": {"x": {"command": "1"}}, "mcpServers": {"x": {"command": "2"}}}',
 }
 
