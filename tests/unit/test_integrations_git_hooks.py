@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from kiwi_rag.integrations.git_repository import SAFE, HooksRefused, Repository,
 from tests.shared import ROOT
 
 HOOKS = ("post-checkout", "post-merge", "post-rewrite")
-# Takes a while to index, so that runs can overlap; says how it was called, and whether somebody else was at it.
+# Indexes as long as the file `hold` is there, so that runs can overlap; logs its arguments, and whether one overlapped.
 STAND_IN = """#!/bin/sh
 here=$(dirname "$0")
 if [ "$3" = stats ]; then
@@ -28,14 +30,15 @@ if [ "$3" = stats ]; then
   exit
 fi
 mkdir "$here/running" 2>/dev/null || echo overlap >>"$here/calls"
-sleep "$(cat "$here/seconds")"
+tries=0
+while [ -e "$here/hold" ] && [ $((tries += 1)) -lt 6000 ]; do sleep 0.02; done
 printf '%s|%s|%s\\n' "$(pwd)" "$*" "${GIT_DIR-}" >>"$here/calls"
 rmdir "$here/running"
 exit "$(cat "$here/status")"
 """
 
 
-class Desk:
+class Sandbox:
     """A repository with one commit, and a `kiwi` on the PATH that writes down how it is called."""
 
     def __init__(self, folder: Path) -> None:
@@ -49,7 +52,6 @@ class Desk:
         (self.bin / "kiwi").write_text(STAND_IN)
         (self.bin / "kiwi").chmod(0o755)
         self.says(documents=4)
-        (self.bin / "seconds").write_text("0\n")
         (self.bin / "status").write_text("0\n")
 
     def says(self, documents: int) -> None:
@@ -104,6 +106,15 @@ class Desk:
         file.chmod(mode)
         return file
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let no run of `kiwi` end before the block does."""
+        (self.bin / "hold").touch()
+        try:
+            yield
+        finally:
+            (self.bin / "hold").unlink()
+
     def calls(self, count: int) -> list[str]:
         """Wait for so many calls of `kiwi`, and a little longer, for calls that should not come."""
         wait_until(lambda: len(self.called()) >= count and not (self.bin / "running").exists())
@@ -134,146 +145,148 @@ def wait_until(is_so) -> None:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    made = Desk(tmp_path)
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
+    made = Sandbox(tmp_path)
     monkeypatch.setenv("HOME", str(made.home))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     return made
 
 
-def test_merges_and_branch_checkouts_index_and_other_commands_do_not(desk: Desk) -> None:
-    desk.branch_with_commit()
-    desk.install()
-    called = f"{desk.repo}|--quiet workspace index .|"
-    assert desk.git("merge", "-q", "side") == "", "the hook says something"
-    assert desk.calls(1) == [called]
-    desk.git("checkout", "-q", "side")
-    assert desk.calls(2) == [called, called]
-    desk.git("checkout", "--", "a.md")
-    desk.git("status")
-    desk.commit("c.md")
-    desk.git("commit", "-q", "--amend", "-m", "again")
-    assert desk.calls(2) == [called, called]
+def test_merges_and_branch_checkouts_index_and_other_commands_do_not(sandbox: Sandbox) -> None:
+    sandbox.branch_with_commit()
+    sandbox.install()
+    called = f"{sandbox.repo}|--quiet workspace index .|"
+    assert sandbox.git("merge", "-q", "side") == "", "the hook says something"
+    assert sandbox.calls(1) == [called]
+    sandbox.git("checkout", "-q", "side")
+    assert sandbox.calls(2) == [called, called]
+    sandbox.git("checkout", "--", "a.md")
+    sandbox.git("status")
+    sandbox.commit("c.md")
+    sandbox.git("commit", "-q", "--amend", "-m", "again")
+    assert sandbox.calls(2) == [called, called]
 
 
-def test_a_rebase_indexes_when_it_is_done(desk: Desk) -> None:
-    desk.branch_with_commit()
-    desk.commit("d.md")
-    desk.install()
-    (desk.repo / ".githooks/post-checkout").unlink()  # it runs as well, when the rebase begins
-    desk.git("rebase", "-q", "side")
-    assert len(desk.calls(1)) == 1
+def test_a_rebase_indexes_when_it_is_done(sandbox: Sandbox) -> None:
+    sandbox.branch_with_commit()
+    sandbox.commit("d.md")
+    sandbox.install()
+    (sandbox.repo / ".githooks/post-checkout").unlink()  # it runs as well, when the rebase begins
+    sandbox.git("rebase", "-q", "side")
+    assert len(sandbox.calls(1)) == 1
 
 
-def test_git_waits_for_nothing_and_fails_by_nothing(desk: Desk) -> None:
-    desk.branch_with_commit()
-    desk.install()
-    (desk.bin / "seconds").write_text("1\n")
-    (desk.bin / "status").write_text("1\n")
-    begun = time.monotonic()
-    desk.git("merge", "-q", "side")
-    assert time.monotonic() - begun < 0.9, "git waited for the index"
-    assert len(desk.calls(1)) == 1
+def test_git_waits_for_nothing_and_fails_by_nothing(sandbox: Sandbox) -> None:
+    sandbox.branch_with_commit()
+    sandbox.install()
+    (sandbox.bin / "status").write_text("1\n")
+    with sandbox.held():
+        sandbox.git("merge", "-q", "side")
+        wait_until(lambda: (sandbox.bin / "running").exists())
+        assert sandbox.called() == [], "git waited for the index"
+    assert len(sandbox.calls(1)) == 1
 
 
-def test_nothing_happens_without_kiwi_or_without_an_index(desk: Desk) -> None:
-    desk.install()
-    desk.says(documents=0)
-    desk.git("checkout", "-q", "-b", "one")
-    assert desk.calls(0) == []
-    assert not (desk.repo / ".git/kiwi").exists()
-    desk.says(documents=4)
-    desk.git("rm", "-q", "-r", ".ai")
-    desk.git("checkout", "-q", "-b", "three")
-    assert desk.calls(0) == []
-    (desk.bin / "kiwi").unlink()
-    assert desk.git("checkout", "-q", "-b", "two") == ""
-    assert not (desk.repo / ".git/kiwi").exists()
+def test_nothing_happens_without_kiwi_or_without_an_index(sandbox: Sandbox) -> None:
+    sandbox.install()
+    sandbox.says(documents=0)
+    sandbox.git("checkout", "-q", "-b", "one")
+    assert sandbox.calls(0) == []
+    assert not (sandbox.repo / ".git/kiwi").exists()
+    sandbox.says(documents=4)
+    sandbox.git("rm", "-q", "-r", ".ai")
+    sandbox.git("checkout", "-q", "-b", "three")
+    assert sandbox.calls(0) == []
+    (sandbox.bin / "kiwi").unlink()
+    assert sandbox.git("checkout", "-q", "-b", "two") == ""
+    assert not (sandbox.repo / ".git/kiwi").exists()
 
 
-def test_of_many_checkouts_one_runs_at_a_time_and_the_last_is_seen(desk: Desk) -> None:
-    desk.install()
-    (desk.bin / "seconds").write_text("0.3\n")
-    for number in range(6):
-        desk.git("checkout", "-q", "-b", f"b{number}")
-    after = time.time()
-    desk.settled_calls = []
-    wait_until(lambda: (desk.repo / ".git/kiwi/log").exists())
+def test_of_many_checkouts_one_runs_at_a_time_and_the_last_is_seen(sandbox: Sandbox) -> None:
+    sandbox.install()
+    with sandbox.held():
+        for number in range(6):
+            sandbox.git("checkout", "-q", "-b", f"b{number}")
+        wait_until(lambda: (sandbox.bin / "running").exists() and (sandbox.repo / ".git/kiwi/again").exists())
+        assert sandbox.called() == []
+        after = time.time()
     wait_until(
-        lambda: not list((desk.repo / ".git/kiwi").glob("lock")) and not (desk.repo / ".git/kiwi/again").exists()
+        lambda: not list((sandbox.repo / ".git/kiwi").glob("lock")) and not (sandbox.repo / ".git/kiwi/again").exists()
     )
-    calls = desk.calls(2)
+    calls = sandbox.calls(2)
     assert "overlap" not in calls
     assert 2 <= len(calls) < 6, "checkouts during a run are one more run"
-    assert (desk.bin / "calls").stat().st_mtime >= after, "the last checkout was not looked at"
+    assert (sandbox.bin / "calls").stat().st_mtime >= after, "the last checkout was not looked at"
 
 
-def test_a_run_that_was_killed_does_not_hold_the_next_one_up(desk: Desk) -> None:
-    desk.install()
-    state = desk.repo / ".git/kiwi"
+def test_a_run_that_was_killed_does_not_hold_the_next_one_up(sandbox: Sandbox) -> None:
+    sandbox.install()
+    state = sandbox.repo / ".git/kiwi"
     state.mkdir()
     for holder in ("", "999999999\n"):
         (state / "lock").write_text(holder)
-        desk.git("checkout", "-q", "-b", f"after-{len(holder)}")
-        assert len(desk.calls(1)) == 1
-        desk.settled()
+        sandbox.git("checkout", "-q", "-b", f"after-{len(holder)}")
+        assert len(sandbox.calls(1)) == 1
+        sandbox.settled()
     (state / "lock").write_text(f"{os.getpid()}\n")
-    desk.git("checkout", "-q", "-b", "held")
-    assert desk.calls(0) == []
+    sandbox.git("checkout", "-q", "-b", "held")
+    assert sandbox.calls(0) == []
     assert (state / "again").exists(), "whoever holds the lock does not learn of it"
 
 
-def test_a_run_outlives_the_terminal(desk: Desk) -> None:
-    desk.install()
-    (desk.bin / "seconds").write_text("0.5\n")
-    with subprocess.Popen(
-        ["git", "checkout", "-q", "-b", "x"], cwd=desk.repo, env=desk.environment(), start_new_session=True
-    ) as git:
-        git.wait(10)
-        wait_until(lambda: (desk.bin / "running").exists())
+def test_a_run_outlives_the_terminal(sandbox: Sandbox) -> None:
+    sandbox.install()
+    with (
+        sandbox.held(),
+        subprocess.Popen(
+            ["git", "checkout", "-q", "-b", "x"], cwd=sandbox.repo, env=sandbox.environment(), start_new_session=True
+        ) as git,
+    ):
+        git.wait(120)
+        wait_until(lambda: (sandbox.bin / "running").exists())
         os.killpg(git.pid, 1)
-    assert len(desk.calls(1)) == 1
+    assert len(sandbox.calls(1)) == 1
 
 
-def test_a_folder_of_the_repository_can_be_the_workspace(desk: Desk) -> None:
-    desk.commit("it's $HOME/.ai/workspace.yaml")
-    desk.install(desk.repo / "it's $HOME")
-    desk.git("checkout", "-q", "-b", "x")
-    assert desk.calls(1) == [f"{desk.repo}/it's $HOME|--quiet workspace index .|"]
+def test_a_folder_of_the_repository_can_be_the_workspace(sandbox: Sandbox) -> None:
+    sandbox.commit("it's $HOME/.ai/workspace.yaml")
+    sandbox.install(sandbox.repo / "it's $HOME")
+    sandbox.git("checkout", "-q", "-b", "x")
+    assert sandbox.calls(1) == [f"{sandbox.repo}/it's $HOME|--quiet workspace index .|"]
 
 
-def test_every_work_tree_is_indexed_where_it_is(desk: Desk) -> None:
-    desk.install()
-    desk.git("add", ".githooks")
-    desk.git("commit", "-q", "-m", "hooks")
-    desk.git("worktree", "add", "-q", str(desk.folder / "tree"), "-b", "other")
-    assert desk.calls(1) == [f"{desk.folder}/tree|--quiet workspace index .|"]
-    assert (desk.repo / ".git/worktrees/tree/kiwi/log").exists()
-    assert plan_install(desk.folder / "tree").is_empty
+def test_every_work_tree_is_indexed_where_it_is(sandbox: Sandbox) -> None:
+    sandbox.install()
+    sandbox.git("add", ".githooks")
+    sandbox.git("commit", "-q", "-m", "hooks")
+    sandbox.git("worktree", "add", "-q", str(sandbox.folder / "tree"), "-b", "other")
+    assert sandbox.calls(1) == [f"{sandbox.folder}/tree|--quiet workspace index .|"]
+    assert (sandbox.repo / ".git/worktrees/tree/kiwi/log").exists()
+    assert plan_install(sandbox.folder / "tree").is_empty
 
 
-def test_a_bare_repository_is_refused_and_its_work_trees_are_not(desk: Desk) -> None:
-    desk.git("clone", "-q", "--bare", str(desk.repo), str(desk.folder / "bare.git"))
+def test_a_bare_repository_is_refused_and_its_work_trees_are_not(sandbox: Sandbox) -> None:
+    sandbox.git("clone", "-q", "--bare", str(sandbox.repo), str(sandbox.folder / "bare.git"))
     with pytest.raises(HooksRefused, match="bare repository"):
-        plan_install(desk.folder / "bare.git")
-    desk.git("worktree", "add", "-q", str(desk.folder / "tree"), "main", at=desk.folder / "bare.git")
-    desk.install(desk.folder / "tree")
-    desk.git("checkout", "-q", "-b", "x", at=desk.folder / "tree")
-    assert desk.calls(1) == [f"{desk.folder}/tree|--quiet workspace index .|"]
+        plan_install(sandbox.folder / "bare.git")
+    sandbox.git("worktree", "add", "-q", str(sandbox.folder / "tree"), "main", at=sandbox.folder / "bare.git")
+    sandbox.install(sandbox.folder / "tree")
+    sandbox.git("checkout", "-q", "-b", "x", at=sandbox.folder / "tree")
+    assert sandbox.calls(1) == [f"{sandbox.folder}/tree|--quiet workspace index .|"]
 
 
-def test_a_new_setup_is_undone_exactly_and_done_twice_changes_nothing(desk: Desk) -> None:
-    before = desk.snapshot()
-    desk.install()
-    assert sorted(path.name for path in (desk.repo / ".githooks").iterdir()) == sorted(HOOKS)
-    assert desk.git("config", "--local", "core.hooksPath") == ".githooks\n"
-    done = desk.snapshot()
-    assert plan_install(desk.repo).is_empty
-    assert desk.snapshot() == done
-    desk.remove()
-    assert desk.snapshot() == before
-    assert not (desk.repo / ".githooks").exists()
-    assert plan_removal(desk.repo).is_empty
+def test_a_new_setup_is_undone_exactly_and_done_twice_changes_nothing(sandbox: Sandbox) -> None:
+    before = sandbox.snapshot()
+    sandbox.install()
+    assert sorted(path.name for path in (sandbox.repo / ".githooks").iterdir()) == sorted(HOOKS)
+    assert sandbox.git("config", "--local", "core.hooksPath") == ".githooks\n"
+    done = sandbox.snapshot()
+    assert plan_install(sandbox.repo).is_empty
+    assert sandbox.snapshot() == done
+    sandbox.remove()
+    assert sandbox.snapshot() == before
+    assert not (sandbox.repo / ".githooks").exists()
+    assert plan_removal(sandbox.repo).is_empty
 
 
 @pytest.mark.parametrize(
@@ -286,165 +299,168 @@ def test_a_new_setup_is_undone_exactly_and_done_twice_changes_nothing(desk: Desk
         (".git/hooks/post-merge", "echo mine >>seen  # caf\udce9, without a first line that names a shell\n"),
     ],
 )
-def test_hooks_that_are_there_stay_and_run_as_before(desk: Desk, hook: str, text: str) -> None:
-    desk.branch_with_commit()
-    file = desk.repo / hook
+def test_hooks_that_are_there_stay_and_run_as_before(sandbox: Sandbox, hook: str, text: str) -> None:
+    sandbox.branch_with_commit()
+    file = sandbox.repo / hook
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
     file.chmod(0o750)
-    before = desk.snapshot()
-    desk.install()
-    assert not (desk.repo / ".githooks").exists(), "core.hooksPath would have silenced the hooks that are there"
-    assert plan_install(desk.repo).is_empty
-    subprocess.run(["git", "merge", "-q", "side"], cwd=desk.repo, env=desk.environment(), check=False, timeout=120)
-    assert len(desk.calls(1)) == 1
-    assert (desk.repo / "seen").exists() == ("mine" in text)
-    desk.git("reset", "-q", "--hard", "HEAD~1")
-    (desk.repo / "seen").unlink(missing_ok=True)
-    desk.remove()
+    before = sandbox.snapshot()
+    sandbox.install()
+    assert not (sandbox.repo / ".githooks").exists(), "core.hooksPath would have silenced the hooks that are there"
+    assert plan_install(sandbox.repo).is_empty
+    subprocess.run(
+        ["git", "merge", "-q", "side"], cwd=sandbox.repo, env=sandbox.environment(), check=False, timeout=120
+    )
+    assert len(sandbox.calls(1)) == 1
+    assert (sandbox.repo / "seen").exists() == ("mine" in text)
+    sandbox.git("reset", "-q", "--hard", "HEAD~1")
+    (sandbox.repo / "seen").unlink(missing_ok=True)
+    sandbox.remove()
     assert (
-        desk.snapshot().items() >= {k: v for k, v in before.items() if "/hooks/" in k or k.endswith("config")}.items()
+        sandbox.snapshot().items()
+        >= {k: v for k, v in before.items() if "/hooks/" in k or k.endswith("config")}.items()
     )
     assert file.stat().st_mode & 0o777 == 0o750
     assert not (file.parent / "post-checkout").exists()
 
 
-def test_the_folder_that_is_configured_is_used_and_stays_configured(desk: Desk) -> None:
-    desk.git("config", "core.hooksPath", "tools/hooks")
-    mine = desk.write("tools/hooks/post-checkout", "#!/bin/sh\necho mine >>seen\n")
-    before = desk.snapshot()
-    desk.install()
-    desk.git("checkout", "-q", "-b", "x")
-    assert len(desk.calls(1)) == 1
-    assert (desk.repo / "seen").exists()
-    (desk.repo / "seen").unlink()
-    desk.remove()
+def test_the_folder_that_is_configured_is_used_and_stays_configured(sandbox: Sandbox) -> None:
+    sandbox.git("config", "core.hooksPath", "tools/hooks")
+    mine = sandbox.write("tools/hooks/post-checkout", "#!/bin/sh\necho mine >>seen\n")
+    before = sandbox.snapshot()
+    sandbox.install()
+    sandbox.git("checkout", "-q", "-b", "x")
+    assert len(sandbox.calls(1)) == 1
+    assert (sandbox.repo / "seen").exists()
+    (sandbox.repo / "seen").unlink()
+    sandbox.remove()
     assert mine.read_text() == "#!/bin/sh\necho mine >>seen\n"
-    assert desk.git("config", "core.hooksPath") == "tools/hooks\n"
-    assert {path for path in desk.snapshot() if "/tools/" in path} == {path for path in before if "/tools/" in path}
+    assert sandbox.git("config", "core.hooksPath") == "tools/hooks\n"
+    assert {path for path in sandbox.snapshot() if "/tools/" in path} == {path for path in before if "/tools/" in path}
 
 
-def test_huskys_scripts_are_those_that_it_does_not_write_itself(desk: Desk) -> None:
-    desk.git("config", "core.hooksPath", ".husky/_")
-    desk.write(".husky/_/post-merge", '#!/usr/bin/env sh\n. "$(dirname "$0")/h"\n')
-    desk.write(".husky/_/h", '#!/usr/bin/env sh\ns=$(dirname "$(dirname "$0")")/$(basename "$0")\nsh -e "$s" "$@"\n')
-    mine = desk.write(".husky/post-merge", "false || echo mine >>seen\n", 0o644)
-    desk.branch_with_commit()
-    desk.install()
-    desk.git("merge", "-q", "side")
-    assert len(desk.calls(1)) == 1
-    assert (desk.repo / "seen").exists()
-    desk.remove()
+def test_huskys_scripts_are_those_that_it_does_not_write_itself(sandbox: Sandbox) -> None:
+    sandbox.git("config", "core.hooksPath", ".husky/_")
+    sandbox.write(".husky/_/post-merge", '#!/usr/bin/env sh\n. "$(dirname "$0")/h"\n')
+    sandbox.write(".husky/_/h", '#!/usr/bin/env sh\ns=$(dirname "$(dirname "$0")")/$(basename "$0")\nsh -e "$s" "$@"\n')
+    mine = sandbox.write(".husky/post-merge", "false || echo mine >>seen\n", 0o644)
+    sandbox.branch_with_commit()
+    sandbox.install()
+    sandbox.git("merge", "-q", "side")
+    assert len(sandbox.calls(1)) == 1
+    assert (sandbox.repo / "seen").exists()
+    sandbox.remove()
     assert mine.read_text() == "false || echo mine >>seen\n"
 
 
-def refused(desk: Desk, **options: bool) -> HooksRefused:
-    before = desk.snapshot()
+def refused(sandbox: Sandbox, **options: bool) -> HooksRefused:
+    before = sandbox.snapshot()
     with pytest.raises(HooksRefused) as error:
-        plan_install(desk.repo, **options)
-    assert desk.snapshot() == before
+        plan_install(sandbox.repo, **options)
+    assert sandbox.snapshot() == before
     assert error.value.hint
     return error.value
 
 
-def test_hooks_that_kiwi_cannot_add_to_are_named_and_left(desk: Desk) -> None:
-    mine = desk.write(".git/hooks/post-merge", "#!/usr/bin/env python3\nprint('mine')\n")
-    assert f"{mine}:1: it is not a shell script" in refused(desk).message
+def test_hooks_that_kiwi_cannot_add_to_are_named_and_left(sandbox: Sandbox) -> None:
+    mine = sandbox.write(".git/hooks/post-merge", "#!/usr/bin/env python3\nprint('mine')\n")
+    assert f"{mine}:1: it is not a shell script" in refused(sandbox).message
     mine.write_text("#!/bin/sh\n# kiwi: begin\n")
-    assert "not one pair" in refused(desk).message
+    assert "not one pair" in refused(sandbox).message
     mine.chmod(0o644)
-    desk.write(".git/hooks/pre-push", "#!/bin/sh\n")
-    assert f"chmod +x {mine}" in refused(desk).hint
+    sandbox.write(".git/hooks/pre-push", "#!/bin/sh\n")
+    assert f"chmod +x {mine}" in refused(sandbox).hint
     mine.unlink()
-    desk.write(".git/hooks/all", "#!/bin/sh\n")
+    sandbox.write(".git/hooks/all", "#!/bin/sh\n")
     for name in ("post-merge", "post-checkout"):
-        (desk.repo / ".git/hooks" / name).symlink_to("all")
-    assert "several hooks at once" in refused(desk).message
+        (sandbox.repo / ".git/hooks" / name).symlink_to("all")
+    assert "several hooks at once" in refused(sandbox).message
 
 
-def test_a_pipe_in_a_hooks_place_is_refused_and_not_waited_for(desk: Desk) -> None:
-    desk.write(".git/hooks/pre-push", "#!/bin/sh\n")
-    os.mkfifo(desk.repo / ".git/hooks/post-merge")
+def test_a_pipe_in_a_hooks_place_is_refused_and_not_waited_for(sandbox: Sandbox) -> None:
+    sandbox.write(".git/hooks/pre-push", "#!/bin/sh\n")
+    os.mkfifo(sandbox.repo / ".git/hooks/post-merge")
     with pytest.raises(HooksRefused, match="post-merge is not a file"):
-        plan_install(desk.repo)
+        plan_install(sandbox.repo)
 
 
-def test_hooks_of_other_repositories_are_not_touched(desk: Desk) -> None:
-    (desk.home / "hooks").mkdir()
-    desk.git("config", "--global", "core.hooksPath", "~/hooks")
-    assert "not this one's alone" in refused(desk).message
-    assert "git config core.hooksPath .githooks" in refused(desk).hint
-    desk.git("config", "core.hooksPath", "")
-    refused(desk)
-    desk.git("config", "core.hooksPath", "linked")
-    (desk.repo / "linked").symlink_to(desk.home / "hooks")
-    refused(desk)
-    assert list((desk.home / "hooks").iterdir()) == []
+def test_hooks_of_other_repositories_are_not_touched(sandbox: Sandbox) -> None:
+    (sandbox.home / "hooks").mkdir()
+    sandbox.git("config", "--global", "core.hooksPath", "~/hooks")
+    assert "not this one's alone" in refused(sandbox).message
+    assert "git config core.hooksPath .githooks" in refused(sandbox).hint
+    sandbox.git("config", "core.hooksPath", "")
+    refused(sandbox)
+    sandbox.git("config", "core.hooksPath", "linked")
+    (sandbox.repo / "linked").symlink_to(sandbox.home / "hooks")
+    refused(sandbox)
+    assert list((sandbox.home / "hooks").iterdir()) == []
 
 
-def test_committed_hooks_that_never_ran_here_are_not_set_going(desk: Desk) -> None:
-    theirs = desk.write(".githooks/pre-commit", "#!/bin/sh\necho theirs\n")
-    error = refused(desk)
+def test_committed_hooks_that_never_ran_here_are_not_set_going(sandbox: Sandbox) -> None:
+    theirs = sandbox.write(".githooks/pre-commit", "#!/bin/sh\necho theirs\n")
+    error = refused(sandbox)
     assert "pre-commit" in error.message
     assert "read them" in error.hint
     theirs.chmod(0o644)
-    desk.install()
+    sandbox.install()
 
 
-def test_whoever_clones_the_repository_sets_the_path_alone_and_unsets_it_alone(desk: Desk) -> None:
-    desk.install()
-    desk.git("add", ".githooks")
-    desk.git("commit", "-q", "-m", "hooks")
-    desk.git("clone", "-q", str(desk.repo), str(desk.folder / "clone"))
-    desk.repo = desk.folder / "clone"
-    plan = plan_install(desk.repo)
+def test_whoever_clones_the_repository_sets_the_path_alone_and_unsets_it_alone(sandbox: Sandbox) -> None:
+    sandbox.install()
+    sandbox.git("add", ".githooks")
+    sandbox.git("commit", "-q", "-m", "hooks")
+    sandbox.git("clone", "-q", str(sandbox.repo), str(sandbox.folder / "clone"))
+    sandbox.repo = sandbox.folder / "clone"
+    plan = plan_install(sandbox.repo)
     assert (list(plan.changes), plan.hooks_path) == ([], True)
     plan.apply()
-    desk.git("checkout", "-q", "-b", "x")
-    assert len(desk.calls(1)) == 1
-    removal = plan_removal(desk.repo)
+    sandbox.git("checkout", "-q", "-b", "x")
+    assert len(sandbox.calls(1)) == 1
+    removal = plan_removal(sandbox.repo)
     assert (list(removal.changes), removal.hooks_path) == ([], False)
     assert [path.name for path in removal.left] == sorted(HOOKS)
     removal.apply()
-    assert desk.git("status", "--porcelain") == ""
-    assert "hooksPath" not in desk.git("config", "--list", "--local")
+    assert sandbox.git("status", "--porcelain") == ""
+    assert "hooksPath" not in sandbox.git("config", "--list", "--local")
 
 
-def test_hooks_that_came_to_kiwis_folder_later_go_on_running(desk: Desk) -> None:
-    desk.install()
-    mine = desk.write(".githooks/pre-commit", "#!/bin/sh\necho mine >>seen\n")
-    added = desk.repo / ".githooks/post-merge"
+def test_hooks_that_came_to_kiwis_folder_later_go_on_running(sandbox: Sandbox) -> None:
+    sandbox.install()
+    mine = sandbox.write(".githooks/pre-commit", "#!/bin/sh\necho mine >>seen\n")
+    added = sandbox.repo / ".githooks/post-merge"
     added.write_text(added.read_text() + "echo mine >>seen\n")
-    desk.remove()
+    sandbox.remove()
     assert added.read_text() == HEAD + "echo mine >>seen\n"
     assert mine.exists()
-    assert desk.git("config", "core.hooksPath") == ".githooks\n"
+    assert sandbox.git("config", "core.hooksPath") == ".githooks\n"
 
 
-def test_local_hooks_are_where_no_commit_can_change_them(desk: Desk) -> None:
-    before = desk.snapshot()
-    desk.install(local=True)
-    assert sorted(p.name for p in (desk.repo / ".git/hooks").iterdir() if p.suffix != ".sample") == sorted(HOOKS)
-    desk.git("checkout", "-q", "-b", "x")
-    assert len(desk.calls(1)) == 1
-    desk.git("checkout", "-q", "main")
-    desk.git("branch", "-q", "-D", "x")
-    desk.remove()
-    assert {path for path in desk.snapshot() if "/hooks/" in path} == {path for path in before if "/hooks/" in path}
-    desk.git("config", "core.hooksPath", ".githooks")
-    assert "without --local" in refused(desk, local=True).hint
+def test_local_hooks_are_where_no_commit_can_change_them(sandbox: Sandbox) -> None:
+    before = sandbox.snapshot()
+    sandbox.install(local=True)
+    assert sorted(p.name for p in (sandbox.repo / ".git/hooks").iterdir() if p.suffix != ".sample") == sorted(HOOKS)
+    sandbox.git("checkout", "-q", "-b", "x")
+    assert len(sandbox.calls(1)) == 1
+    sandbox.git("checkout", "-q", "main")
+    sandbox.git("branch", "-q", "-D", "x")
+    sandbox.remove()
+    assert {path for path in sandbox.snapshot() if "/hooks/" in path} == {path for path in before if "/hooks/" in path}
+    sandbox.git("config", "core.hooksPath", ".githooks")
+    assert "without --local" in refused(sandbox, local=True).hint
 
 
-def test_lines_are_renewed_when_another_folder_is_to_be_indexed(desk: Desk) -> None:
-    desk.commit("docs/a.md")
-    desk.install()
-    desk.install(desk.repo / "docs")
-    text = (desk.repo / ".githooks/post-merge").read_text()
+def test_lines_are_renewed_when_another_folder_is_to_be_indexed(sandbox: Sandbox) -> None:
+    sandbox.commit("docs/a.md")
+    sandbox.install()
+    sandbox.install(sandbox.repo / "docs")
+    text = (sandbox.repo / ".githooks/post-merge").read_text()
     assert text.count("# kiwi: begin") == 1
     assert "kiwi docs </dev/null" in text
 
 
-def test_every_hook_is_plain_sh(desk: Desk) -> None:
+def test_every_hook_is_plain_sh(sandbox: Sandbox) -> None:
     for hook in HOOKS:
         text = f"{HEAD}{hook_block(hook).lines}\n"
         subprocess.run(["sh", "-n"], input=text, text=True, check=True)
@@ -460,35 +476,35 @@ def test_the_hooks_of_this_repository_are_those_that_the_command_writes() -> Non
         assert os.access(file, os.X_OK)
 
 
-def run(desk: Desk, *arguments: str, as_json: bool = False) -> str:
+def run(sandbox: Sandbox, *arguments: str, as_json: bool = False) -> str:
     result = CliRunner().invoke(
-        hooks, [str(desk.repo), *arguments], obj=Session(as_json=as_json), catch_exceptions=False
+        hooks, [str(sandbox.repo), *arguments], obj=Session(as_json=as_json), catch_exceptions=False
     )
     return result.output
 
 
-def test_the_command_says_what_it_did_and_what_is_next(desk: Desk) -> None:
-    said = run(desk)
-    assert f"wrote {desk.repo}/.githooks/post-merge\n" in said
+def test_the_command_says_what_it_did_and_what_is_next(sandbox: Sandbox) -> None:
+    said = run(sandbox)
+    assert f"wrote {sandbox.repo}/.githooks/post-merge\n" in said
     assert "set core.hooksPath to .githooks\n" in said
     assert "next: git add .githooks" in said
     assert "there is no index" not in said
-    assert run(desk) == "nothing to change\n"
-    desk.commit("docs/a.md")
-    said = CliRunner().invoke(hooks, [str(desk.repo / "docs")], obj=Session()).output
-    assert f"kiwi workspace index {desk.repo}/docs" in said
-    run(desk)
-    desk.git("checkout", "-q", "-b", "x")
-    desk.calls(1)
-    desk.settled()
-    removed = run(desk, "--remove")
-    assert f"removed {desk.repo}/.githooks/post-merge\n" in removed
+    assert run(sandbox) == "nothing to change\n"
+    sandbox.commit("docs/a.md")
+    said = CliRunner().invoke(hooks, [str(sandbox.repo / "docs")], obj=Session()).output
+    assert f"kiwi workspace index {sandbox.repo}/docs" in said
+    run(sandbox)
+    sandbox.git("checkout", "-q", "-b", "x")
+    sandbox.calls(1)
+    sandbox.settled()
+    removed = run(sandbox, "--remove")
+    assert f"removed {sandbox.repo}/.githooks/post-merge\n" in removed
     assert "unset core.hooksPath\n" in removed
-    assert not (desk.repo / ".git/kiwi").exists()
+    assert not (sandbox.repo / ".git/kiwi").exists()
 
 
-def test_json_says_what_changed(desk: Desk) -> None:
-    told = json.loads(run(desk, as_json=True).partition("\nwrote")[0])
+def test_json_says_what_changed(sandbox: Sandbox) -> None:
+    told = json.loads(run(sandbox, as_json=True).partition("\nwrote")[0])
     assert told["sets_hooks_path"] is True
     assert {Path(change["path"]).name: change["action"] for change in told["changes"]} == dict.fromkeys(HOOKS, "write")
 
@@ -499,84 +515,84 @@ def test_outside_of_a_repository_it_is_refused(tmp_path: Path) -> None:
     assert error.value.hint == "git init makes one"
 
 
-def settings(desk: Desk, marker: Path) -> dict[str, str]:
+def settings(sandbox: Sandbox, marker: Path) -> dict[str, str]:
     """Settings of a repository that each name a command for git to run; it leaves a file."""
-    (desk.repo / "evil.sh").write_text(f"#!/bin/sh\ntouch {marker}\n")
-    (desk.repo / "evil.sh").chmod(0o755)
-    evil = str(desk.repo / "evil.sh")
+    (sandbox.repo / "evil.sh").write_text(f"#!/bin/sh\ntouch {marker}\n")
+    (sandbox.repo / "evil.sh").chmod(0o755)
+    evil = str(sandbox.repo / "evil.sh")
     return {
         "core.fsmonitor": evil, "core.pager": evil, "core.sshCommand": evil, "core.askPass": evil,
         "pager.ls-files": evil, "pager.rev-parse": evil, "alias.rev-parse": f"!{evil}", "alias.ls-files": f"!{evil}",
         "diff.external": evil, "credential.helper": f"!{evil}", "extensions.partialClone": "origin",
-        "remote.origin.url": str(desk.repo / ".git"), "remote.origin.promisor": "true",
+        "remote.origin.url": str(sandbox.repo / ".git"), "remote.origin.promisor": "true",
         "remote.origin.partialclonefilter": "blob:none", "remote.origin.uploadpack": f"{evil}; false",
         "protocol.allow": "always", "protocol.file.allow": "always", "protocol.ext.allow": "always",
         "protocol.ssh.allow": "always",
     }  # fmt: skip
 
 
-def lacking_its_commit(desk: Desk, marker: Path) -> None:
+def lacking_its_commit(sandbox: Sandbox, marker: Path) -> None:
     """Make the repository one that names commands, and whose newest commit has to be fetched to be seen."""
-    commit = desk.git("rev-parse", "HEAD").strip()
-    for name, value in settings(desk, marker).items():
-        desk.git("config", "--local", name, value)
-    (desk.repo / ".git/objects" / commit[:2] / commit[2:]).unlink()
+    commit = sandbox.git("rev-parse", "HEAD").strip()
+    for name, value in settings(sandbox, marker).items():
+        sandbox.git("config", "--local", name, value)
+    (sandbox.repo / ".git/objects" / commit[:2] / commit[2:]).unlink()
 
 
 REMOTES = {"path": "{repo}/.git", "ext": "ext::{repo}/evil.sh", "ssh": "ssh://localhost/x"}
 
 
 @pytest.mark.parametrize("remote", REMOTES.values(), ids=REMOTES)
-def test_git_runs_no_command_that_a_repository_names(desk: Desk, remote: str) -> None:
-    marker = desk.folder / "ran"
-    lacking_its_commit(desk, marker)
-    desk.git("config", "--local", "remote.origin.url", remote.format(repo=desk.repo))
-    looking = ["-C", str(desk.repo), "rev-parse", "--verify", "--quiet", "HEAD^{commit}"]
+def test_git_runs_no_command_that_a_repository_names(sandbox: Sandbox, remote: str) -> None:
+    marker = sandbox.folder / "ran"
+    lacking_its_commit(sandbox, marker)
+    sandbox.git("config", "--local", "remote.origin.url", remote.format(repo=sandbox.repo))
+    looking = ["-C", str(sandbox.repo), "rev-parse", "--verify", "--quiet", "HEAD^{commit}"]
     subprocess.run(["git", *SAFE, *looking], env=safe_environment(), capture_output=True, timeout=120)
     assert not marker.exists()
-    repository = Repository.at(desk.repo)
-    repository.tracks(desk.repo / "a.md")
-    desk.install()
-    desk.remove()
+    repository = Repository.at(sandbox.repo)
+    repository.tracks(sandbox.repo / "a.md")
+    sandbox.install()
+    sandbox.remove()
     assert not marker.exists()
-    subprocess.run(["git", *looking], env=desk.environment(), capture_output=True, timeout=120)
+    subprocess.run(["git", *looking], env=sandbox.environment(), capture_output=True, timeout=120)
     assert marker.exists(), "git alone runs it: the settings do name commands"
 
 
-def test_a_file_monitor_that_a_repository_names_does_not_run(desk: Desk) -> None:
-    marker = desk.folder / "ran"
-    desk.git("config", "--local", "core.fsmonitor", settings(desk, marker)["core.fsmonitor"])
-    assert Repository.at(desk.repo).tracks(desk.repo / "a.md")
-    desk.install()
-    desk.remove()
+def test_a_file_monitor_that_a_repository_names_does_not_run(sandbox: Sandbox) -> None:
+    marker = sandbox.folder / "ran"
+    sandbox.git("config", "--local", "core.fsmonitor", settings(sandbox, marker)["core.fsmonitor"])
+    assert Repository.at(sandbox.repo).tracks(sandbox.repo / "a.md")
+    sandbox.install()
+    sandbox.remove()
     assert not marker.exists()
-    desk.git("ls-files", "--error-unmatch", "--", "a.md")
+    sandbox.git("ls-files", "--error-unmatch", "--", "a.md")
     assert marker.exists(), "git alone runs it"
 
 
-def test_a_folder_of_files_that_looks_like_a_repository_is_none(desk: Desk) -> None:
+def test_a_folder_of_files_that_looks_like_a_repository_is_none(sandbox: Sandbox) -> None:
     """A clone may bring one along, with its configuration."""
-    brought = desk.repo / "docs"
-    desk.git("clone", "-q", "--bare", str(desk.repo), str(brought))
-    desk.git("config", "core.worktree", str(brought), at=brought)
-    desk.git("config", "core.bare", "false", at=brought)
-    assert desk.git("rev-parse", "--show-toplevel", at=brought) == f"{brought}\n", "git alone takes it"
+    brought = sandbox.repo / "docs"
+    sandbox.git("clone", "-q", "--bare", str(sandbox.repo), str(brought))
+    sandbox.git("config", "core.worktree", str(brought), at=brought)
+    sandbox.git("config", "core.bare", "false", at=brought)
+    assert sandbox.git("rev-parse", "--show-toplevel", at=brought) == f"{brought}\n", "git alone takes it"
     with pytest.raises(HooksRefused, match="bare repository"):
         Repository.at(brought)
 
 
 @pytest.mark.parametrize("sign", ["\n", "\r", "\x1b", "\x85", "\u2028"])
-def test_a_path_with_a_line_break_is_refused(desk: Desk, sign: str) -> None:
+def test_a_path_with_a_line_break_is_refused(sandbox: Sandbox, sign: str) -> None:
     """What follows it would stand in a line of the hook by itself."""
-    folder = desk.repo / f"docs{sign}# kiwi: end"
+    folder = sandbox.repo / f"docs{sign}# kiwi: end"
     folder.mkdir()
-    before = desk.snapshot()
-    for root in (folder, desk.new(f"other{sign}name")):
+    before = sandbox.snapshot()
+    for root in (folder, sandbox.new(f"other{sign}name")):
         with pytest.raises(HooksRefused, match="control character") as refused:
-            desk.install(root)
+            sandbox.install(root)
         assert refused.value.message.isprintable()
-    desk.git("config", "--local", "core.worktree", str(folder))
+    sandbox.git("config", "--local", "core.worktree", str(folder))
     with pytest.raises(HooksRefused):
-        desk.install()
-    desk.git("config", "--local", "--unset", "core.worktree", at=desk.repo / ".git")
-    assert desk.snapshot() == before
+        sandbox.install()
+    sandbox.git("config", "--local", "--unset", "core.worktree", at=sandbox.repo / ".git")
+    assert sandbox.snapshot() == before
