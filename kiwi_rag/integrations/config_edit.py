@@ -1,7 +1,7 @@
 """Edits of configuration text: JSON with comments, TOML and marked blocks. Every byte that is not Kiwi's stays.
 
-An edit of JSON or TOML is accepted only if the standard library's parser reads the wanted data from its result. JSON is
-edited here, since the Python libraries that keep comments write the whole file anew, need Node, or are under the GPL.
+An edit of JSON or TOML is accepted only if the standard library's parser reads the wanted data from its result.
+CONTRIBUTING says why JSON with comments is edited by own code.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Format:
         Reads a text; raises `ValueError`.
     edits
         Yields versions of a text with a value at a path, or without what is there (None); the first that says what is
-        wanted is used. The last key of the path may be new, and what it stands in.
+        wanted is used. The last key of the path may be new, and so may the mapping or array that it is in.
     blank
         What an empty file is taken for.
     """
@@ -84,7 +84,17 @@ class Format:
 
 
 class Entry(NamedTuple):
-    """One of Kiwi's entries: its name, the argument that tells it, and what it says, given what it says now."""
+    """One of Kiwi's entries.
+
+    Parameters
+    ----------
+    name
+        Its key, or its label in an array.
+    verb
+        The argument by which an entry is recognised as Kiwi's.
+    renewed
+        Returns what the entry is to say, given what it says now (nothing: it is new).
+    """
 
     name: str
     verb: str

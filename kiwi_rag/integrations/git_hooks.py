@@ -29,7 +29,7 @@ HEAD = "#!/bin/sh\n# Made by `kiwi workspace hooks`; lines of yours may follow t
 CONDITIONS = {"post-checkout": '[ "${3-}" = 1 ] && ', "post-merge": "", "post-rewrite": '[ "${1-}" = rebase ] && '}
 HOOKS_PATH = "core.hooksPath"
 _SET_BY_KIWI = "kiwi.setHooksPath"
-_HUSKY = (".husky", "_")  # Husky makes this folder anew each time, and runs the scripts in the folder above it.
+_HUSKY = (".husky", "_")  # Husky overwrites this folder, and runs the scripts in the folder above it.
 _SHELLS = {"sh", "ash", "bash", "busybox", "dash", "ksh", "mksh", "zsh"}
 
 # A hook that starts while another one runs leaves a request (the file `again`) and ends. The running one checks for
