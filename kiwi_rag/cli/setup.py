@@ -1,24 +1,29 @@
-"""``kiwi setup``: makes an agent's client start Kiwi, and tells the agent to ask it."""
+"""``kiwi setup``, ``init``, ``config`` and ``completion``: what is set up once."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.session import Session
-from kiwi_rag.clients.files import Backups
-from kiwi_rag.clients.marked import paragraph
-from kiwi_rag.clients.places import ClientEnvironment
-from kiwi_rag.clients.plan import Change, carry_out, make_plan
-from kiwi_rag.clients.server import TOOLSETS
-from kiwi_rag.clients.table import CLIENTS, VSCODE_TASKS, Client
 from kiwi_rag.config import PROJECT_FOLDER, find_project, home_of, process_environment
 from kiwi_rag.errors import StoreError, UsageError
+from kiwi_rag.integrations.ai_clients import (
+    CLIENTS,
+    TOOLSETS,
+    Client,
+    ClientEnvironment,
+    agent_instructions,
+    plan_setup,
+)
+from kiwi_rag.integrations.client_files import Backups, FileChange
+from kiwi_rag.integrations.editor_tasks import THEN, plan_tasks
 from kiwi_rag.model.refs import ITEM_TYPES
 from kiwi_rag.storage.atomic import create_file
 
@@ -47,66 +52,64 @@ def setup(
     if tasks and client != "vscode":
         raise UsageError(f"{CLIENTS[client].title} has no tasks", hint="kiwi setup vscode --tasks")
     toolsets = ",".join(named(toolsets))
-    known, around = VSCODE_TASKS if tasks else CLIENTS[client], _surroundings(session, anywhere=tasks)
-    project = project or tasks
-    _refuse_wrong_level(known, around, project)
+    known, project_folder = CLIENTS[client], _project(session, anywhere=tasks)
+    environment = ClientEnvironment(Path.home(), project_folder, sys.platform, process_environment())
+    _refuse_wrong_level(known, environment, project)
     backups = Backups(home_of(process_environment()) / "clients")
-    if dry_run:
-        plan = make_plan(known, around, backups, project=project, remove=remove, toolsets=toolsets)
-    else:
-        with backups.locked():
-            plan = make_plan(known, around, backups, project=project, remove=remove, toolsets=toolsets)
-            carry_out(plan, backups, project=project)
-    _report(session, plan, backups, dry_run)
+    with nullcontext() if dry_run else backups.locked():
+        if tasks and project_folder:
+            plan = plan_tasks(project_folder, backups, remove=remove)
+        else:
+            plan = plan_setup(known, environment, backups, project=project, remove=remove, toolsets=toolsets)
+        for change in () if dry_run else plan:
+            change.apply(0o644 if project or tasks else 0o600)
+    _report(session, plan, dry_run)
     if plan and not (dry_run or remove):
-        _advise(session, known, project, toolsets)
+        _advise(session, known, project or tasks, toolsets)
+        session.say(f"next: {THEN if tasks else known.then}")
 
 
-def _surroundings(session: Session, *, anywhere: bool) -> ClientEnvironment:
-    environ = process_environment()
-    found = session.project / PROJECT_FOLDER if session.project else find_project(Path.cwd(), home_of(environ))
+def _project(session: Session, *, anywhere: bool) -> Path | None:
+    found = (
+        session.project / PROJECT_FOLDER
+        if session.project
+        else find_project(Path.cwd(), home_of(process_environment()))
+    )
     project = found.absolute().parent if found else None
     if project is None and anywhere:
         from kiwi_rag.sources.workspace.config import git_root
 
         project = git_root(Path.cwd()) or Path.cwd()
-    return ClientEnvironment(Path.home(), project, sys.platform, environ)
+    return project
 
 
-def _refuse_wrong_level(client: Client, around: ClientEnvironment, project: bool) -> None:
+def _refuse_wrong_level(client: Client, environment: ClientEnvironment, project: bool) -> None:
     if project and client.project is None:
         raise UsageError(f"{client.title} keeps nothing in projects", hint="run it without --project")
-    if project and around.project is None:
+    if project and environment.project is None:
         raise UsageError("there is no project here", hint="kiwi init makes one; or run it in a project's folder")
 
 
-def _report(session: Session, plan: Sequence[Change], backups: Backups, dry_run: bool) -> None:
+def _report(session: Session, plan: Sequence[FileChange], dry_run: bool) -> None:
     if session.as_json:
-        session.data({"dry_run": dry_run, "changes": [_as_dict(change, backups) for change in plan]})
+        session.data({"dry_run": dry_run, "changes": [_as_dict(change) for change in plan]})
     elif dry_run:
         for line in [line for change in plan for line in change.diff().splitlines()]:
             session.out(render.safe(line))
     if not plan:
         session.say("nothing to change")
     for change in () if dry_run else plan:
-        kept = _kept(change, backups)
+        kept = _kept(change)
         verb = "removed" if change.after is None else "wrote"
         session.say(f"{verb} {change.file.path}{f'; as it was: {kept}' if kept else ''}")
 
 
-def _as_dict(change: Change, backups: Backups) -> dict[str, object]:
-    action = "remove" if change.after is None else "write"
-    return {
-        "path": str(change.file.path),
-        "action": action,
-        "backup": _kept(change, backups),
-        "diff": change.diff(),
-    }
+def _as_dict(change: FileChange) -> dict[str, object]:
+    return {"path": str(change.file.path), "action": change.action, "backup": _kept(change), "diff": change.diff()}
 
 
-def _kept(change: Change, backups: Backups) -> str | None:
-    has_old = change.is_first and change.file.data is not None
-    return str(backups.place(change.file.path)) if has_old else None
+def _kept(change: FileChange) -> str | None:
+    return str(change.backup) if change.backup and change.file.data is not None else None
 
 
 def _advise(session: Session, client: Client, project: bool, toolsets: str) -> None:
@@ -115,8 +118,7 @@ def _advise(session: Session, client: Client, project: bool, toolsets: str) -> N
             "kiwi is not on your PATH, where the client will look for it: uv tool install PATH-OF-KIWI, or pipx"
         )
     if client.without_rules and not project:
-        session.say(f"{client.without_rules}:\n    {paragraph(toolsets)}")
-    session.say(f"next: {client.then}")
+        session.say(f"{client.without_rules}:\n    {agent_instructions(toolsets)}")
 
 
 _IGNORE = b"# The index is made from the signed files beside it; it never belongs in a repository.\nvectors/\n"

@@ -12,10 +12,9 @@ import click
 from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
 from kiwi_rag.cli.workspace_index import ROOT, STORE, index, stand_in, watch
-from kiwi_rag.clients.hook_places import FOLDER
-from kiwi_rag.clients.hooks import HookPlan, forget_runs, plan_install, plan_removal
 from kiwi_rag.config import PROJECT_FOLDER, find_project, home_of, process_environment
 from kiwi_rag.formats.documents import FILE_TYPES
+from kiwi_rag.integrations.git_hooks import FOLDER, HookPlan, plan_install, plan_removal, remove_run_files
 from kiwi_rag.model import Filters
 from kiwi_rag.model.search import DocumentQuery, DocumentReply
 from kiwi_rag.services import Services
@@ -35,9 +34,9 @@ def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> Non
     """Let git bring the workspace's index up to date, in the background, after merges, branch checkouts and rebases."""
     workspace = (root or _project(session)).absolute()
     plan = plan_removal(workspace) if remove else plan_install(workspace, local=local)
-    plan.carry_out()
+    plan.apply()
     if remove:
-        forget_runs(plan.repository)
+        remove_run_files(plan.repository)
     _report(session, plan)
     if not remove and not plan.is_empty:
         _advise(session, plan, workspace)
@@ -51,7 +50,7 @@ def _project(session: Session) -> Path:
 
 
 def _report(session: Session, plan: HookPlan) -> None:
-    changes = [{"path": str(file.path), "action": "remove" if after is None else "write"} for file, after in plan.files]
+    changes = [{"path": str(change.file.path), "action": change.action} for change in plan.changes]
     setting = {True: f"set core.hooksPath to {FOLDER}", False: "unset core.hooksPath", None: ""}[plan.hooks_path]
     if session.as_json:
         left = [str(path) for path in plan.left]

@@ -29,7 +29,7 @@ def test_a_project_is_set_up_from_a_folder_below_it_and_a_second_time_nothing_ch
     assert first.stdout == ""
     assert f"wrote {root}/.mcp.json; as it was: {project.home}/.ai/clients/" in first.stderr
     assert f"wrote {root}/CLAUDE.md\n" in first.stderr
-    assert "next: start claude anew" in first.stderr
+    assert "next: restart claude" in first.stderr
     servers = json.loads((root / ".mcp.json").read_text())["mcpServers"]
     assert list(servers) == ["gh", "kiwi"]
     assert servers["kiwi"] == {"type": "stdio", "command": "kiwi", "args": ["mcp", "--toolsets", "items,workspace"]}
@@ -90,7 +90,7 @@ def test_a_malformed_file_is_named_with_its_line_and_left_as_it_is(project: Kiwi
     before = contents(project)
     refused = project.run("setup", "vscode", "--project", expect=1)
     assert f"{broken}:3: " in refused.stderr
-    assert "→ mend the file" in refused.stderr
+    assert "→ repair the file" in refused.stderr
     told = project.run("--json", "setup", "vscode", "--project", expect=1)
     assert json.loads(told.stderr)["error"]["code"] == "client-malformed"
     assert {path: data for path, data in contents(project).items() if ".ai/" not in path} == before

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from kiwi_rag.clients.marked import paragraph
 from kiwi_rag.errors import UsageError
+from kiwi_rag.integrations.ai_clients import agent_instructions
 from kiwi_rag.mcp.stdio import greeting
 from kiwi_rag.mcp.toolsets import DEFAULT, TOLD, TOOLSETS, instructions, load, named
 
@@ -20,7 +20,7 @@ EVERY_TOOL = {tool.name for tool in load(",".join(TOOLSETS), allow_write=True).t
 def test_instructions_and_agents_files_name_tools_that_are_offered(text: str) -> None:
     offered = load(text)
     there = {tool.name for tool in offered.tools}
-    for told in (instructions(offered.names), paragraph(text)):
+    for told in (instructions(offered.names), agent_instructions(text)):
         spoken = set(re.findall(r"[a-z]+(?:_[a-z]+)+", told))
         assert spoken <= there, spoken - there
         assert spoken & EVERY_TOOL

@@ -1,7 +1,7 @@
-"""What git says of a repository, asked of git itself: where its work tree, its own folder and its hooks are.
+"""What git says of a repository: where its work tree, its own folder and its hooks are.
 
-A repository that came as an archive, or lies in another as a folder of files, brings a configuration of its own, and
-git starts what is named there. `SAFE` and `safe_environment` keep it from that: whoever starts git uses both.
+A repository that came as an archive, or is in another one as a folder of files, has a configuration of its own, and
+git starts the programs that it names. `SAFE` and `safe_environment` prevent that: whoever starts git uses both.
 """
 
 from __future__ import annotations
@@ -12,27 +12,28 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from kiwi_rag.clients.refusals import HooksRefused
+from kiwi_rag.errors import KiwiError
 
-HOOKS_PATH = "core.hooksPath"
 SAFE = (
     "--no-pager",
     "-c", "core.fsmonitor=false",  # else a command that reads the index starts it
-    "-c", "safe.bareRepository=explicit",  # else a folder of files that looks like a repository is one
+    "-c", "safe.bareRepository=explicit",  # else a folder of files that has the form of a repository is one
     "-c", "protocol.allow=never",
 )  # fmt: skip
 """Options before git's command, with which it runs nothing that a repository names; `safe_environment` goes with it."""
 
-# An object that a partial clone lacks is fetched when it is looked at, by a program that the configuration names. A
-# repository may set protocol.NAME.allow, which is stronger than protocol.allow: the variable is stronger than both.
-# Newer versions of git need no protocol for that: they can be told not to fetch.
-_NOTHING_FETCHED = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
-_POINTING = (
+_UNSET = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY",
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
 )  # fmt: skip
 # What ends a line, for git, for a shell or for Python, and other controls.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class HooksRefused(KiwiError):
+    """Kiwi cannot add to the hooks of this repository; nothing was written."""
+
+    code = "git-hooks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,12 @@ class Repository:
         Raises
         ------
         HooksRefused
-            When it is in none, when it is in a bare one, which has no files to index, when its path holds a line
-            break or another control character, or when there is no git.
+            When it is in none, when it is in a bare one, which has no files to index, when its path has a line break
+            or another control character, or when git is not installed.
         """
         _refuse_control(folder.resolve())
-        told = _git(folder, "rev-parse", "--is-bare-repository")
-        if told.stdout == "true\n" or "safe.bareRepository" in told.stderr:
+        bare = _git(folder, "rev-parse", "--is-bare-repository")
+        if bare.stdout == "true\n" or "safe.bareRepository" in bare.stderr:
             raise HooksRefused(f"{folder} is a bare repository", hint="run this in one of its work trees")
         found = _git(folder, "rev-parse", "--show-toplevel", "--git-common-dir", "--absolute-git-dir")
         if found.returncode:
@@ -76,18 +77,14 @@ class Repository:
             raise HooksRefused(f"a folder of {folder}'s repository has a line break in its name", hint="rename it")
         return cls(*(_refuse_control((folder / line).resolve()) for line in lines))
 
-    def hooks_path(self) -> str | None:
-        """Return ``core.hooksPath`` as git sees it here, whichever file sets it, or None."""
-        return self.setting("--type=path", HOOKS_PATH)
-
     def setting(self, *which: str) -> str | None:
-        """Return a setting, or None where it is not set."""
-        return _asked(self.top, "config", "--get", *which)
+        """Return a setting, as ``git config --get`` names it, or None where it is not set."""
+        done = _git(self.top, "config", "--get", *which)
+        return None if done.returncode else done.stdout.removesuffix("\n")
 
     def set(self, name: str, value: str | None) -> None:
-        """Write a setting of this repository, or take it out."""
-        change = ("--unset", name) if value is None else (name, value)
-        done = _git(self.top, "config", "--local", *change)
+        """Write a setting of this repository, or remove it (None)."""
+        done = _git(self.top, "config", "--local", *(("--unset", name) if value is None else (name, value)))
         if done.returncode:
             raise HooksRefused(f"git could not set {name}: {done.stderr.strip()[:200]}", hint="run this again")
 
@@ -97,36 +94,35 @@ class Repository:
         return real.is_relative_to(self.top) or real.is_relative_to(self.common)
 
     def tracks(self, path: Path) -> bool:
-        """Return whether a file is in the index, so that it is everybody's."""
+        """Return whether a file is in the index."""
         return _git(self.top, "ls-files", "--error-unmatch", "--", str(path)).returncode == 0
 
 
-def _asked(folder: Path, *arguments: str) -> str | None:
-    done = _git(folder, *arguments)
-    return None if done.returncode else done.stdout.removesuffix("\n")
+def safe_environment() -> dict[str, str]:
+    """Return the environment for git: it uses the repository of the folder that it is given, and fetches nothing."""
+    # An object that a partial clone lacks is fetched when it is read, by a program that the configuration names. A
+    # repository may set protocol.NAME.allow, which is stronger than protocol.allow: the variable is stronger than both.
+    # Newer versions of git need no protocol for that: GIT_NO_LAZY_FETCH forbids the fetch.
+    nothing_fetched = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
+    rest = {name: value for name, value in os.environ.items() if name not in _UNSET}
+    return rest | nothing_fetched | {"LC_ALL": "C"}
 
 
 def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = ["git", *SAFE, "-C", str(folder), *arguments]
+    environment = safe_environment()
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, errors="surrogateescape", check=False, env=safe_environment()
+            command, capture_output=True, text=True, errors="surrogateescape", check=False, env=environment
         )
     except FileNotFoundError as error:
-        raise HooksRefused("there is no git on the PATH", hint="install git, and run this again") from error
+        raise HooksRefused("git is not on the PATH", hint="install git, and run this again") from error
 
 
 def _refuse_control(path: Path) -> Path:
     """Return a path that can stand in a line of a script, and be shown."""
-    if _CONTROL.search(str(path)):
-        shown = _CONTROL.sub("�", str(path))
-        raise HooksRefused(
-            f"{shown} has a control character in its path", hint="rename the folder, then run this again"
-        )
+    shown = _CONTROL.sub("�", str(path))
+    if shown != str(path):
+        hint = "rename the folder, then run this again"
+        raise HooksRefused(f"{shown} has a control character in its path", hint=hint)
     return path
-
-
-def safe_environment() -> dict[str, str]:
-    """Return the environment for git: it looks at the repository of the folder it is given, and fetches nothing."""
-    rest = {name: value for name, value in os.environ.items() if name not in _POINTING}
-    return rest | _NOTHING_FETCHED | {"LC_ALL": "C"}

@@ -13,12 +13,11 @@ from click.testing import CliRunner
 
 from kiwi_rag.cli.session import Session
 from kiwi_rag.cli.setup import setup
-from kiwi_rag.clients.refusals import Malformed, MalformedClientFile, NameTaken
-from kiwi_rag.clients.server import Server
-from kiwi_rag.clients.tasks import INDEX, WATCH, JsonTasks
 from kiwi_rag.errors import KiwiError, UsageError
+from kiwi_rag.integrations.client_files import MalformedClientFile
+from kiwi_rag.integrations.config_edit import Malformed, NameTaken
+from kiwi_rag.integrations.editor_tasks import INDEX, TASKS, WATCH
 
-TASKS = JsonTasks("tasks", Server())
 OTHERS = {
     "commented": """{
     // See https://go.microsoft.com/fwlink/?LinkId=733558
@@ -109,7 +108,7 @@ def test_what_vs_code_would_not_read_is_refused(text: str) -> None:
         TASKS.put(text)
 
 
-class Desk:
+class Sandbox:
     """A user in a project, who runs `kiwi setup`."""
 
     def __init__(self, folder: Path) -> None:
@@ -127,53 +126,53 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KIWI_HOME", str(tmp_path / "home/.ai"))
-    return Desk(tmp_path)
+    return Sandbox(tmp_path)
 
 
-def test_setup_writes_the_tasks_alone_and_removes_them_to_the_byte(desk: Desk) -> None:
-    said = desk.run("--tasks")
-    assert f"wrote {desk.file}" in said
-    assert "next: open the folder anew" in said
-    assert set(kiwis(desk.file.read_text())) == {WATCH, INDEX}
-    assert [path.name for path in desk.file.parent.iterdir()] == ["tasks.json"]
-    assert desk.run("--tasks") == "nothing to change\n"
-    assert f"removed {desk.file}" in desk.run("--tasks", "--remove")
-    assert not desk.file.exists()
+def test_setup_writes_the_tasks_alone_and_removes_them_to_the_byte(sandbox: Sandbox) -> None:
+    said = sandbox.run("--tasks")
+    assert f"wrote {sandbox.file}" in said
+    assert "next: open the folder again" in said
+    assert set(kiwis(sandbox.file.read_text())) == {WATCH, INDEX}
+    assert [path.name for path in sandbox.file.parent.iterdir()] == ["tasks.json"]
+    assert sandbox.run("--tasks") == "nothing to change\n"
+    assert f"removed {sandbox.file}" in sandbox.run("--tasks", "--remove")
+    assert not sandbox.file.exists()
     mine = '{ "version":"2.0.0",\r\n // mine\r\n "tasks":[ ] }'.encode("utf-8-sig")
-    desk.file.write_bytes(mine)
-    desk.run("--tasks")
-    assert set(kiwis(desk.file.read_text("utf-8-sig"))) == {WATCH, INDEX}
-    desk.run("--tasks", "--remove")
-    assert desk.file.read_bytes() == mine
+    sandbox.file.write_bytes(mine)
+    sandbox.run("--tasks")
+    assert set(kiwis(sandbox.file.read_text("utf-8-sig"))) == {WATCH, INDEX}
+    sandbox.run("--tasks", "--remove")
+    assert sandbox.file.read_bytes() == mine
 
 
-def test_a_dry_run_shows_the_change_and_writes_nothing(desk: Desk) -> None:
-    shown = desk.run("--tasks", "--dry-run")
+def test_a_dry_run_shows_the_change_and_writes_nothing(sandbox: Sandbox) -> None:
+    shown = sandbox.run("--tasks", "--dry-run")
     assert f'+      "label": "{WATCH}",' in shown
-    assert not desk.file.exists()
-    told = json.loads(desk.run("--tasks", "--dry-run", as_json=True))
-    assert [change["path"] for change in told["changes"]] == [str(desk.file)]
+    assert not sandbox.file.exists()
+    told = json.loads(sandbox.run("--tasks", "--dry-run", as_json=True))
+    assert [change["path"] for change in told["changes"]] == [str(sandbox.file)]
 
 
-def test_what_cannot_be_edited_is_named_with_its_line(desk: Desk) -> None:
-    desk.file.parent.mkdir()
-    desk.file.write_text('{\n  "tasks": [\n    {]\n}\n')
-    with pytest.raises(MalformedClientFile, match=re.escape(f"{desk.file}:3: ")):
-        desk.run("--tasks")
-    assert desk.file.read_text() == '{\n  "tasks": [\n    {]\n}\n'
+def test_what_cannot_be_edited_is_named_with_its_line(sandbox: Sandbox) -> None:
+    sandbox.file.parent.mkdir()
+    sandbox.file.write_text('{\n  "tasks": [\n    {]\n}\n')
+    with pytest.raises(MalformedClientFile, match=re.escape(f"{sandbox.file}:3: ")):
+        sandbox.run("--tasks")
+    assert sandbox.file.read_text() == '{\n  "tasks": [\n    {]\n}\n'
 
 
-def test_only_vs_code_has_tasks(desk: Desk) -> None:
-    result = CliRunner().invoke(setup, ["claude", "--tasks"], obj=Session(project=desk.project))
+def test_only_vs_code_has_tasks(sandbox: Sandbox) -> None:
+    result = CliRunner().invoke(setup, ["claude", "--tasks"], obj=Session(project=sandbox.project))
     assert isinstance(result.exception, UsageError)
 
 
 @pytest.mark.parametrize("is_git", [True, False])
 def test_tasks_want_no_project_they_go_into_the_work_tree_or_the_folder(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_git: bool
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_git: bool
 ) -> None:
     below = tmp_path / "repository/src"
     below.mkdir(parents=True)

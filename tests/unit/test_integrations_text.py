@@ -12,18 +12,23 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kiwi_rag.clients.jsonc import JsonServers
-from kiwi_rag.clients.marked import BEGIN, END, PARAGRAPH, Paragraph
-from kiwi_rag.clients.refusals import Malformed, NameTaken
-from kiwi_rag.clients.server import Server, starting_command, starts_kiwi
-from kiwi_rag.clients.table import CLIENTS
-from kiwi_rag.clients.toml import TomlServers
+from kiwi_rag.integrations import config_edit
+from kiwi_rag.integrations.ai_clients import (
+    CLIENTS,
+    VERB,
+    agent_instructions,
+    instructions_block,
+    server_entry,
+    starting_command,
+)
+from kiwi_rag.integrations.config_edit import ConfigEntries, Malformed, NameTaken, starts_kiwi
 
-SERVER = Server(extra={"type": "stdio"})
 ARGS = ["mcp", "--toolsets", "items,workspace"]
 ENTRY = {"type": "stdio", "command": "kiwi", "args": ARGS}
-JSON = JsonServers("mcpServers", SERVER)
-TOML = TomlServers("mcp_servers", Server())
+JSON = ConfigEntries(config_edit.JSON, "mcpServers", [server_entry(extra={"type": "stdio"})])
+TOML = ConfigEntries(config_edit.TOML, "mcp_servers", [server_entry()])
+INSTRUCTIONS = agent_instructions()
+BEGIN, _, END = instructions_block().lines.splitlines()
 
 COMMENTED = """{
     // Ours, see the wiki.
@@ -59,6 +64,7 @@ JSONC_TEXTS = {
     "a comment before the comma": '{\n  "mcpServers": {\n    "x": {"command": "x"} /* why */ ,\n  }\n}',
     "a comment ends it": '{\n  "mcpServers": {\n    "x": {"command": "x"}\n    // more to come\n  }\n}\n// end',
     "other alphabets": '{\n  "mcpServers": {"日本": {"command": "é\\u00e9 \\" // {"}}\n}\n',
+    "null in place of an entry": '{\n  "mcpServers": {\n    "kiwi": null // off\n  }\n}\n',
     "twice the same key": '{"mcpServers": {"x": {"command": "1"}}, "mcpServers": {"x": {"command": "2"}}}',
 }
 
@@ -291,24 +297,24 @@ RULES = ["", "# Rules\n\nBe kind.\n", "# Rules", "\n\n", "a\n\n\n"]
 
 @pytest.mark.parametrize("text", RULES)
 def test_the_paragraph_goes_in_once_and_out_again(text: str) -> None:
-    paragraph = Paragraph()
-    edited = paragraph.put(text)
-    assert edited.count(BEGIN) == edited.count(END) == edited.count(PARAGRAPH) == 1
+    block = instructions_block()
+    edited = block.put(text)
+    assert edited.count(BEGIN) == edited.count(END) == edited.count(INSTRUCTIONS) == 1
     assert edited.startswith(text.rstrip("\n"))
-    assert paragraph.put(edited) == edited
-    assert paragraph.take(edited).rstrip("\n") == text.rstrip("\n")
-    assert paragraph.take(text) == text
+    assert block.put(edited) == edited
+    assert block.take(edited).rstrip("\n") == text.rstrip("\n")
+    assert block.take(text) == text
 
 
 def test_an_old_paragraph_is_renewed_where_it_stands_and_the_lines_around_it_stay() -> None:
     old = "# Rules\n\n<!-- kiwi: begin. Older words. -->\nAsk it.\n<!-- kiwi: end -->\nBe kind.\n"
-    assert Paragraph().put(old) == f"# Rules\n\n{BEGIN}\n{PARAGRAPH}\n{END}\nBe kind.\n"
-    assert Paragraph().take(old) == "# Rules\nBe kind.\n"
+    assert instructions_block().put(old) == f"# Rules\n\n{BEGIN}\n{INSTRUCTIONS}\n{END}\nBe kind.\n"
+    assert instructions_block().take(old) == "# Rules\nBe kind.\n"
 
 
 @pytest.mark.parametrize("text", [f"a\n{BEGIN}\nb\n", f"{END}\n{BEGIN}\n", f"{BEGIN}\n{END}\n{BEGIN}\n{END}\n"])
 def test_marks_that_are_no_pair_are_refused(text: str) -> None:
-    for edit in (Paragraph().put, Paragraph().take):
+    for edit in (instructions_block().put, instructions_block().take):
         with pytest.raises(Malformed, match="one pair"):
             edit(text)
 
@@ -317,7 +323,7 @@ def test_marks_that_are_no_pair_are_refused(text: str) -> None:
 def test_a_new_file_of_rules_has_a_head_that_its_client_can_read(name: str) -> None:
     for level in (CLIENTS[name].user, CLIENTS[name].project):
         if level and level.head:
-            _, head, body = Paragraph(level.head).put("").split("---\n", 2)
+            _, head, body = instructions_block(head=level.head).put("").split("---\n", 2)
             assert yaml.safe_load(head) in (
                 {"description": "Ask Kiwi before reading files", "alwaysApply": True},
                 {"description": "Ask Kiwi before reading files", "applyTo": "**"},
@@ -327,10 +333,10 @@ def test_a_new_file_of_rules_has_a_head_that_its_client_can_read(name: str) -> N
 
 
 def test_only_what_starts_kiwi_counts_as_kiwi() -> None:
-    assert starts_kiwi({"command": r"C:\Tools\Kiwi.exe", "args": ["--project", "x", "mcp"]})
-    assert starts_kiwi({"command": "/usr/bin/python3", "args": ["-m", "kiwi_rag.cli", "mcp"]})
+    assert starts_kiwi({"command": r"C:\Tools\Kiwi.exe", "args": ["--project", "x", "mcp"]}, VERB)
+    assert starts_kiwi({"command": "/usr/bin/python3", "args": ["-m", "kiwi_rag.cli", "mcp"]}, VERB)
     others = [None, [], "kiwi mcp", {"command": "kiwi"}, {"command": "kiwi", "args": ["serve"]}, {"args": ["mcp"]}]
-    assert not any(starts_kiwi(other) for other in others)
+    assert not any(starts_kiwi(other, VERB) for other in others)
 
 
 def test_the_command_is_a_bare_name_only_for_clients_that_see_the_path(tmp_path: Path, monkeypatch) -> None:

@@ -1,0 +1,13 @@
+"""What Kiwi writes into the files of other programs: AI clients, editors and git hooks; and takes out again.
+
+`config_edit` edits text and touches no file. `client_files` reads files, keeps their backups and replaces them.
+`ai_clients` is the table of clients, `editor_tasks` the tasks of VS Code. `git_repository` runs git, and `git_hooks`
+plans the hooks. Every command first works out all changes (a plan), and then writes them or only shows them.
+
+::
+
+    ClientFileError               client-file       it cannot be read or written, or a link leads out of its folder
+    ├── MalformedClientFile       client-malformed  its client could not parse it; names file and line
+    └── NameTaken                 client-taken      it has another entry of the name that Kiwi's has
+    HooksRefused                  git-hooks         Kiwi cannot add to the hooks of this repository
+"""

@@ -1,0 +1,249 @@
+"""Git hooks that update a workspace's index: which lines are added to which files, and how they are removed.
+
+Where the hooks are:
+
+1. Where ``core.hooksPath`` is set, git runs hooks of that folder alone: Kiwi adds its lines to those.
+2. Where it is not set, but git's own folder has hooks, setting it would stop these: Kiwi adds its lines to them.
+3. Else they are in ``.githooks``, to be committed for everybody, and ``core.hooksPath`` is to be set to it.
+
+Kiwi's lines are between two marks, below the first line of the script. They are above the user's own lines, because a
+hook may end early (``exec``, ``exit``), and change nothing for those: no variable, no shell option, no exit status.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from kiwi_rag.integrations.client_files import ClientFile, FileChange
+from kiwi_rag.integrations.config_edit import ClientFileError, Malformed, ManagedBlock
+from kiwi_rag.integrations.git_repository import HooksRefused, Repository
+
+FOLDER = ".githooks"
+HEAD = "#!/bin/sh\n# Made by `kiwi workspace hooks`; lines of yours may follow the marked ones.\n"
+# When each hook has something to index. Git names a checkout's kind (1: of a branch) and what rewrote commits.
+CONDITIONS = {"post-checkout": '[ "${3-}" = 1 ] && ', "post-merge": "", "post-rewrite": '[ "${1-}" = rebase ] && '}
+HOOKS_PATH = "core.hooksPath"
+_SET_BY_KIWI = "kiwi.setHooksPath"
+_HUSKY = (".husky", "_")  # Husky overwrites this folder, and runs the scripts in the folder above it.
+_SHELLS = {"sh", "ash", "bash", "busybox", "dash", "ksh", "mksh", "zsh"}
+
+# A hook that starts while another one runs leaves a request (the file `again`) and ends. The running one checks for
+# requests after each run, when the lock is free, so none is lost. The lock names the process that holds it: a lock of a
+# process that was killed is removed.
+_LINES = """\
+# kiwi: begin. `kiwi workspace hooks` wrote these lines and renews them; write yours outside of them.
+if {condition}command -v kiwi >/dev/null 2>&1; then
+  sh -c '
+    trap "" HUP
+    dir=$(git rev-parse --absolute-git-dir)/kiwi && cd -- "$1" || exit
+    [ -d .ai ] && unset $(git rev-parse --local-env-vars) || exit
+    case $(kiwi --json workspace stats .) in *"\\"documents\\": "[1-9]*) ;; *) exit ;; esac
+    mkdir -p "$dir" && : >"$dir/again" || exit
+    [ ! -e "$dir/lock" ] || kill -0 "$(cat "$dir/lock")" || rm -f "$dir/lock"
+    while [ -e "$dir/again" ] && (set -C && echo $$ >"$dir/lock"); do
+      rm -f "$dir/again"
+      kiwi --quiet workspace index . >"$dir/log" 2>&1
+      rm -f "$dir/lock"
+    done
+  ' kiwi {root} </dev/null >/dev/null 2>&1 &
+fi
+# kiwi: end"""
+
+
+class HookBlock(ManagedBlock):
+    """Kiwi's lines in the script of a hook."""
+
+    def inserted(self, text: str) -> str:
+        """Return a script with the lines below its first one; raise `Malformed` where it is not for a shell."""
+        first, ends, rest = text.partition("\n")
+        if not first.startswith("#!"):  # git, as a shell, hands such a file to sh
+            return f"{self.lines}\n{text}"
+        words = [PurePath(word).name.removesuffix(".exe") for word in first[2:].split()]
+        if words[:1] == ["env"]:
+            words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        if not words or words[0] not in _SHELLS:
+            raise Malformed(f"it is not a shell script: {first[:80]}")
+        return f"{first}\n{self.lines}\n{rest}" if ends else f"{first}\n{self.lines}"
+
+    def edited(self, file: ClientFile, *, remove: bool = False) -> bytes:
+        """Return a hook's bytes with the lines in it, or without them."""
+        text = (file.data or b"").decode("utf-8", "surrogateescape")
+        try:
+            after = self.take(text) if remove else f"{HEAD}{self.lines}\n" if file.data is None else self.put(text)
+        except Malformed as error:
+            hint = "call kiwi from it yourself: kiwi workspace index; or repair it, and run this again"
+            raise HooksRefused(f"{file.path}:{error.line}: {error.what}", hint=hint) from error
+        return after.encode("utf-8", "surrogateescape")
+
+
+def hook_block(hook: str, root: str = ".") -> HookBlock:
+    """Return the lines of a hook that index `root`, a path below the work tree's folder, in the background."""
+    return HookBlock(_LINES.replace("{condition}", CONDITIONS[hook]).replace("{root}", shlex.quote(root)))
+
+
+_ANY = HookBlock("# kiwi")  # to find and remove the lines of any hook
+
+
+@dataclass(frozen=True, slots=True)
+class HookPlan:
+    """What installing or removing the hooks changes.
+
+    Parameters
+    ----------
+    repository
+        The repository.
+    changes
+        The hooks that are to be changed.
+    hooks_path
+        True: ``core.hooksPath`` is to be set to `FOLDER`; False: it is to be unset; None: it stays.
+    left
+        Hooks of Kiwi's that stay, because they are committed and git no longer runs them here.
+    """
+
+    repository: Repository
+    changes: Sequence[FileChange]
+    hooks_path: bool | None = None
+    left: Sequence[Path] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return not self.changes and self.hooks_path is None
+
+    def apply(self) -> None:
+        """Write it.
+
+        Raises
+        ------
+        ClientFileError
+            When a file cannot be written; a second run finishes.
+        HooksRefused
+            When git cannot write its configuration.
+        """
+        for change in self.changes:
+            change.apply(0o755)
+        if self.hooks_path is not None:
+            self.repository.set(HOOKS_PATH, FOLDER if self.hooks_path else None)
+            self.repository.set(_SET_BY_KIWI, "true" if self.hooks_path else None)
+        own = self.repository.top / FOLDER
+        if any(change.after is None for change in self.changes) and own.is_dir() and not any(own.iterdir()):
+            own.rmdir()
+
+
+def plan_install(root: Path, *, local: bool = False) -> HookPlan:
+    """Return what makes git index `root`, a folder of a work tree, after merges, branch checkouts and rebases.
+
+    `local`: in git's own folder, where no commit can change them.
+
+    Raises
+    ------
+    HooksRefused
+        When there is no work tree, or when Kiwi's lines would not run, would run for other repositories as well, or
+        would make other hooks run.
+    """
+    repository = Repository.at(root)
+    folder, sets_path = _folder(repository, local)
+    files = {hook: _read(repository, folder / hook) for hook in CONDITIONS}
+    _refuse_not_run(list(files.values()))
+    if sets_path and (others := _others(folder)):
+        raise HooksRefused(
+            f"{FOLDER} has other hooks, which do not run in this clone: {', '.join(path.name for path in others)}",
+            hint=f"read them; git config {HOOKS_PATH} {FOLDER} lets them run; then run this again",
+        )
+    below = root.resolve().relative_to(repository.top).as_posix()
+    changes = [FileChange(file, hook_block(hook, below).edited(file)) for hook, file in files.items()]
+    return HookPlan(repository, [change for change in changes if change.after != change.file.data], sets_path or None)
+
+
+def plan_removal(root: Path) -> HookPlan:
+    """Return what takes Kiwi's lines out of a repository's hooks again.
+
+    Raises
+    ------
+    HooksRefused
+        When there is no work tree, or marks in a hook are not one pair.
+    """
+    repository = Repository.at(root)
+    own = repository.top / FOLDER
+    was_set = repository.setting("--local", _SET_BY_KIWI) and repository.setting("--local", HOOKS_PATH) == FOLDER
+    unsets = bool(was_set) and not _others(own)
+    changes, left = [], []
+    for file in _installed(repository):
+        rest = _ANY.edited(file, remove=True)
+        is_own = rest == HEAD.encode()
+        if unsets and is_own and file.path.parent == own and repository.tracks(file.path):
+            left.append(file.path)
+        else:
+            changes.append(FileChange(file, None if is_own else rest))
+    return HookPlan(repository, changes, False if unsets else None, left)
+
+
+def remove_run_files(repository: Repository) -> None:
+    """Remove what hooks left of their runs: the lock, the request for another run and the last run's log."""
+    shutil.rmtree(repository.own / "kiwi", ignore_errors=True)
+
+
+def _folder(repository: Repository, local: bool) -> tuple[Path, bool]:
+    """Return the folder for the hooks, and whether ``core.hooksPath`` is to be set to it."""
+    inner, configured = repository.common / "hooks", repository.setting("--type=path", HOOKS_PATH)
+    if configured is None:
+        return (inner, False) if local or _active(inner) else (repository.top / FOLDER, True)
+    folder = _configured(repository, configured)
+    if local and folder.resolve() != inner.resolve():
+        what, hint = "git runs no hooks of other folders", "run this without --local"
+    elif not configured or not repository.holds(folder):
+        what = "which is not in this repository: hooks there are not this one's alone"
+        hint = f"give this repository its own first: git config {HOOKS_PATH} {FOLDER}; then run this again"
+    else:
+        return folder, False
+    raise HooksRefused(f"{HOOKS_PATH} is {configured!r}, {what}", hint=hint)
+
+
+def _configured(repository: Repository, value: str) -> Path:
+    folder = repository.top / value
+    return folder.parent if folder.parts[-2:] == _HUSKY else folder
+
+
+def _active(folder: Path) -> Sequence[Path]:
+    """Return the hooks in a folder that git would run."""
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [path for path in found if path.is_file() and path.suffix != ".sample" and os.access(path, os.X_OK)]
+
+
+def _others(folder: Path) -> Sequence[Path]:
+    """Return the hooks in a folder that are not, or not only, Kiwi's."""
+    found = ((path, ClientFile(path, path.read_bytes())) for path in _active(folder))
+    return [path for path, file in found if _ANY.edited(file, remove=True) != HEAD.encode()]
+
+
+def _installed(repository: Repository) -> Sequence[ClientFile]:
+    """Return the hooks with lines of Kiwi's, from every folder where an installation may have put them."""
+    configured = repository.setting("--type=path", HOOKS_PATH)
+    folders = [repository.top / FOLDER, repository.common / "hooks"]
+    folders += [_configured(repository, configured)] if configured else []
+    paths = {(folder / hook).resolve() for folder in folders for hook in CONDITIONS}
+    files = [_read(repository, path) for path in sorted(paths) if path.is_file() and repository.holds(path)]
+    return [file for file in files if _ANY.edited(file, remove=True) != file.data]
+
+
+def _read(repository: Repository, path: Path) -> ClientFile:
+    try:
+        return ClientFile.read(path, [repository.top, repository.common])
+    except ClientFileError as error:
+        raise HooksRefused(error.message, hint=error.hint) from error
+
+
+def _refuse_not_run(files: Sequence[ClientFile]) -> None:
+    """Refuse to add to hooks that git does not run, because they are not executable, or that are one file."""
+    for file in files:
+        if not (file.data is None or os.access(file.path, os.X_OK) or file.path.parent.name == _HUSKY[0]):
+            hint = f"chmod +x {file.path}, or move it away; then run this again"
+            raise HooksRefused(f"{file.path} is not executable, so git does not run it", hint=hint)
+        if [other.path for other in files].count(file.path) > 1:
+            hint = "call kiwi from it yourself: kiwi workspace index"
+            raise HooksRefused(f"{file.path} is several hooks at once, by links", hint=hint)
