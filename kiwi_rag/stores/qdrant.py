@@ -22,11 +22,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kiwi_rag.errors import FingerprintMismatch, StoreBusy, StoreCorrupt, StoreError
+from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
 from kiwi_rag.lexical import MAX_TERMS, max_edits, near
 from kiwi_rag.model import (
     Candidates,
@@ -39,8 +38,8 @@ from kiwi_rag.model import (
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.stores import qdrant_payload as payload
 from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
-from kiwi_rag.stores.qdrant_connection import MAX_FACETS, QdrantCollection, QdrantConnection
-from kiwi_rag.stores.qdrant_payload import INDEXES, ItemHead
+from kiwi_rag.stores.qdrant_connection import QdrantCollection, QdrantConnection
+from kiwi_rag.stores.qdrant_payload import INDEXES, CollectionModel, ItemHead
 from kiwi_rag.stores.qdrant_query import (
     candidates_of,
     equals,
@@ -64,26 +63,9 @@ _TRIES = 12
 _ROUNDS = 3
 _PASSAGES = ("passage", "staged")
 _PASSAGES_AT_ONCE = 100  # some MB as JSON; a server takes 32 MB at once unless configured otherwise
-_OTHER_NAME = "index it under another workspace's name, which is another collection: KIWI_WORKSPACE_NAME"
 _LATER = "let one machine index a file"
 _T = TypeVar("_T")
 __all__ = ["QdrantConnection", "QdrantVectorStore"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Model:
-    """What a collection's configuration says: its embedding model, size and state."""
-
-    fingerprint: str
-    dimension: int
-    indexed: int
-    state: str
-    missing_indexes: tuple[str, ...]
-
-    def require(self, fingerprint: str, dimension: int) -> None:
-        if (self.fingerprint, self.dimension) != (fingerprint, dimension):
-            message = f"the collection holds vectors of {self.fingerprint}, not of {fingerprint}"
-            raise FingerprintMismatch(message, hint=_OTHER_NAME)
 
 
 class QdrantVectorStore:
@@ -170,7 +152,7 @@ class QdrantVectorStore:
             When its points are malformed.
         """
 
-        async def read(_: _Model) -> StoredItem | None:
+        async def read(_: CollectionModel) -> StoredItem | None:
             item = payload.item_key(ref)
             heads = await self._collection.retrieve([payload.head_id(item)])
             if not heads or not payload.read_head(heads[0].payload, item).generation:
@@ -183,7 +165,7 @@ class QdrantVectorStore:
     async def list(self, filters: Filters) -> Sequence[StoredItem]:
         """Return the items that match, ordered by type and id; a malformed one has a ``problem``."""
 
-        async def read(_: _Model) -> Sequence[StoredItem]:
+        async def read(_: CollectionModel) -> Sequence[StoredItem]:
             heads = await self._collection.scroll(points_of("head", filters), payload.ITEM_FIELDS)
             items = [payload.read_item_or_problem(head.payload) for head in heads]
             matching = [item for item in items if item.problem or matches_path(filters, item.ref.item_id)]
@@ -194,7 +176,7 @@ class QdrantVectorStore:
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
         """Return every version ever admitted here as version → content sha256 (hex)."""
 
-        async def read(_: _Model) -> Mapping[str, str]:
+        async def read(_: CollectionModel) -> Mapping[str, str]:
             return (await self._head(payload.item_key(ref))).versions
 
         return await self._if_exists(read, {})
@@ -202,7 +184,7 @@ class QdrantVectorStore:
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
         """Return counts: passages, their total length in terms, each term's document frequency, and items."""
 
-        async def read(_: _Model) -> CollectionStatistics:
+        async def read(_: CollectionModel) -> CollectionStatistics:
             distinct = list(dict.fromkeys(term for term in terms if term))
             (passages, length), items, counts = await asyncio.gather(
                 self._sum("length", "passage"),
@@ -217,7 +199,7 @@ class QdrantVectorStore:
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return what each of up to `kiwi_rag.lexical.MAX_TERMS` terms may be a slip for, the most frequent first."""
 
-        async def read(_: _Model) -> Mapping[str, Sequence[str]]:
+        async def read(_: CollectionModel) -> Mapping[str, Sequence[str]]:
             slips = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
             hits = await self._collection.facet("terms", points_of("passage"), _MAX_VOCABULARY) if slips else ()
             vocabulary = [str(hit.value) for hit in hits]
@@ -258,19 +240,23 @@ class QdrantVectorStore:
         """Close the connection."""
         await self._collection.connection.close()
 
-    async def _if_exists(self, read: Callable[[_Model], Awaitable[_T]], nothing: _T) -> _T:
+    async def _if_exists(self, read: Callable[[CollectionModel], Awaitable[_T]], nothing: _T) -> _T:
         model = await self._model()
         return nothing if model is None else await read(model)
 
-    async def _model(self) -> _Model | None:
+    async def _model(self) -> CollectionModel | None:
         info = await self._collection.info()
-        return None if info is None else _read_model(info, self._collection)
+        return (
+            None
+            if info is None
+            else payload.read_model(info, self._collection.name, local=self._collection.connection.local)
+        )
 
-    async def _created(self, fingerprint: str, dimension: int) -> _Model:
+    async def _created(self, fingerprint: str, dimension: int) -> CollectionModel:
         """Return the collection's model, having created the collection and its indexes where they are missing."""
         model = await self._model()
         if model is None:
-            await self._collection.create(**_config(fingerprint, dimension))
+            await self._collection.create(**payload.collection_config(fingerprint, dimension))
             model = await self._model()
         if model is None:
             raise StoreError(f"Qdrant has no collection {self._collection.name!r}, though it was created just now")
@@ -304,11 +290,8 @@ class QdrantVectorStore:
     async def _passages_of(self, filters: Filters) -> models.Filter:
         """Return the condition for the passages that pass the filters; Qdrant has none for a path with wildcards."""
         if path_pattern(filters):
-            hits = await self._collection.facet("item_id", points_of("head", filters))
-            paths = [str(hit.value) for hit in hits]
-            if len(paths) >= MAX_FACETS:
-                heads = await self._collection.scroll(points_of("head", filters), ("item_id",))
-                paths = [str((head.payload or {}).get("item_id")) for head in heads]
+            heads = await self._collection.scroll(points_of("head", filters), ("item_id",))
+            paths = [str((head.payload or {}).get("item_id")) for head in heads]
             matching = [path for path in paths if matches_path(filters, path)]
             return points_of("passage", filters, one_of("item_id", matching))
         return points_of("passage", filters)
@@ -321,7 +304,7 @@ class QdrantVectorStore:
             raise StoreCorrupt("Qdrant returned a negative count", hint="did another program write to this collection?")
         return sum(counts.values()), sum(value * count for value, count in counts.items())
 
-    async def _status(self, model: _Model) -> StoreStatus:
+    async def _status(self, model: CollectionModel) -> StoreStatus:
         items, (passages, _), (_, expected), staged = await asyncio.gather(
             self._collection.count(points_of("head")),
             self._sum("length", "passage"),
@@ -337,29 +320,6 @@ class QdrantVectorStore:
         ]
         details = {"collection": self._collection.name, "server": self._collection.connection.version}
         return StoreStatus(items, passages, model.fingerprint, tuple(problems), details | {"indexed": model.indexed})
-
-
-def _read_model(info: models.CollectionInfo, collection: QdrantCollection) -> _Model:
-    name, ours = collection.name, (info.config.metadata or {}).get("kiwi")
-    dense = info.config.params.vectors
-    params = dense.get(payload.DENSE) if isinstance(dense, Mapping) else None
-    if not isinstance(ours, Mapping) or params is None or not isinstance(ours.get("fingerprint"), str):
-        raise StoreCorrupt(f"Kiwi did not make the collection {name!r}", hint=_OTHER_NAME)
-    if ours.get("schema") != payload.SCHEMA:
-        raise StoreCorrupt(f"another version of Kiwi made the collection {name!r}", hint=_OTHER_NAME)
-    # Local mode compares every point and has no indexes.
-    missing = () if collection.connection.local else tuple(key for key in INDEXES if key not in info.payload_schema)
-    return _Model(ours["fingerprint"], params.size, info.indexed_vectors_count or 0, str(info.status.value), missing)
-
-
-def _config(fingerprint: str, dimension: int) -> dict[str, Any]:
-    from qdrant_client import models
-
-    return {
-        "vectors_config": {payload.DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
-        "sparse_vectors_config": {payload.WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
-        "metadata": {"kiwi": {"schema": payload.SCHEMA, "fingerprint": fingerprint}},
-    }
 
 
 def _with_version(versions: Mapping[str, str], admission: Admission) -> Mapping[str, str]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MEMORY = ":memory:"
 MIN_SERVER = (1, 16)
 """Conditional updates and a collection's own metadata came with Qdrant 1.16; without the first, writers would race."""
-MAX_FACETS = 100_000
+_MAX_FACETS = 100_000
 _PAGE = 500
 _MAX_NAME = 200
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -238,7 +238,7 @@ class QdrantCollection:
         return reply.count
 
     async def facet(
-        self, key: str, condition: models.Filter, limit: int = MAX_FACETS
+        self, key: str, condition: models.Filter, limit: int = _MAX_FACETS
     ) -> Sequence[models.FacetValueHit]:
         """Return a key's values with the number of matching points that have each, the most frequent first."""
         reply = await self.connection.call(lambda client: client.facet(self.name, key, condition, limit, exact=True))

@@ -14,8 +14,7 @@ A collection holds four kinds of points, by their payload's ``kind``:
 Ids are UUIDs of version 5: of the item for its head; of item, generation and ordinal for a passage. A generation is
 named by its *turn* (one more than the head's when the write began) and a digest of all that is written, so that no two
 writes with different content share a point.
-
-What a server returns is read strictly: a part that is missing or of another type makes the point a `StoreCorrupt`.
+Payloads are read strictly: a part that is missing or of another type makes the point a `StoreCorrupt`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid5
 
-from kiwi_rag.errors import InvalidItemId, KiwiError, SignatureRefused, StoreCorrupt
+from kiwi_rag.errors import FingerprintMismatch, InvalidItemId, KiwiError, SignatureRefused, StoreCorrupt
 from kiwi_rag.lexical import K1, B, term_frequencies
 from kiwi_rag.model import Envelope, Passage, RefusedHit, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
@@ -68,6 +67,7 @@ _AVERAGE_LENGTH = 100.0
 write, and Qdrant cannot apply it."""
 _NAMESPACE = UUID("5f0cbd0f-5c0a-5d0e-9d4e-3f6a1c1b7c11")
 _NEVER = datetime.min.replace(tzinfo=UTC)
+_OTHER_NAME = "index it under another workspace's name, which is another collection: KIWI_WORKSPACE_NAME"
 _FOREIGN = "did a program other than Kiwi write to this collection?"
 _TURN = Columns({str: "kind item generation", int: "turn"})
 _HEAD = Columns({str: "state", int: "of"})
@@ -77,6 +77,29 @@ _NAME = Columns({str: "item item_type item_id version"})
 _PASSAGE = Columns(
     {str: "item generation text context section", int: "ordinal start_line end_line", list[str]: "heading"}
 )
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionModel:
+    """What a collection's configuration says: its embedding model, size and state."""
+
+    fingerprint: str
+    dimension: int
+    indexed: int
+    state: str
+    missing_indexes: tuple[str, ...]
+
+    def require(self, fingerprint: str, dimension: int) -> None:
+        """Return if vectors of this model belong here.
+
+        Raises
+        ------
+        FingerprintMismatch
+            When they do not.
+        """
+        if (self.fingerprint, self.dimension) != (fingerprint, dimension):
+            message = f"the collection holds vectors of {self.fingerprint}, not of {fingerprint}"
+            raise FingerprintMismatch(message, hint=_OTHER_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +126,38 @@ class ItemDetails(NamedTuple):
     metadata: Mapping[str, Any]
     key_id: str
     signed_at: datetime
+
+
+def read_model(info: models.CollectionInfo, name: str, *, local: bool) -> CollectionModel:
+    """Return what a collection's configuration says.
+
+    Raises
+    ------
+    StoreCorrupt
+        When Kiwi did not make it, or another version did.
+    """
+    ours = (info.config.metadata or {}).get("kiwi")
+    dense = info.config.params.vectors
+    params = dense.get(DENSE) if isinstance(dense, Mapping) else None
+    if not isinstance(ours, Mapping) or params is None or not isinstance(ours.get("fingerprint"), str):
+        raise StoreCorrupt(f"Kiwi did not make the collection {name!r}", hint=_OTHER_NAME)
+    if ours.get("schema") != SCHEMA:
+        raise StoreCorrupt(f"another version of Kiwi made the collection {name!r}", hint=_OTHER_NAME)
+    # Local mode compares every point and has no indexes.
+    missing = () if local else tuple(key for key in INDEXES if key not in info.payload_schema)
+    indexed, state = info.indexed_vectors_count or 0, str(info.status.value)
+    return CollectionModel(ours["fingerprint"], params.size, indexed, state, missing)
+
+
+def collection_config(fingerprint: str, dimension: int) -> dict[str, Any]:
+    """Return what a new collection is created with."""
+    from qdrant_client import models
+
+    return {
+        "vectors_config": {DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
+        "sparse_vectors_config": {WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
+        "metadata": {"kiwi": {"schema": SCHEMA, "fingerprint": fingerprint}},
+    }
 
 
 def item_key(ref: ItemRef) -> str:
@@ -151,7 +206,7 @@ def head_payload(admission: Admission, state: str, count: int) -> dict[str, Any]
         "envelope": dsse.encode(admission.envelope),
         "policy": admission.policy,
         "admitted_at": _iso(admission.admitted_at),
-        "metadata": json.dumps(_plain(item.metadata), ensure_ascii=False, sort_keys=True),
+        "metadata": json.dumps(item.metadata, ensure_ascii=False, sort_keys=True, default=dict),
     }
 
 
@@ -220,12 +275,6 @@ def _filtered(admission: Admission) -> dict[str, Any]:
 def _iso(moment: datetime) -> str:
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return aware.astimezone(UTC).isoformat(timespec="microseconds")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 @contextmanager

@@ -121,12 +121,13 @@ def candidates_of(found: FoundPassages, heads: Iterable[models.Record]) -> tuple
     counting: dict[tuple[str, str], payload.ItemDetails] = {}
     malformed: set[str] = set()
     for point in heads:
+        item = items.get(str(point.id), "")
         try:
-            head = payload.read_head(point.payload, items[str(point.id)])
+            head = payload.read_head(point.payload, item)
             if head.generation:
                 counting[head.item, head.generation] = payload.read_details(point.payload)
         except StoreCorrupt as error:
-            malformed.add(items[str(point.id)])
+            malformed.add(item)
             found.refused.append(payload.refused(point.payload, error))
     candidates: dict[tuple[str, str], list[Candidate]] = {}
     is_complete = True

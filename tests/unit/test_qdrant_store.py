@@ -543,6 +543,25 @@ async def test_points_of_somebody_else_are_no_hits() -> None:
     await connection.close()
 
 
+async def test_a_head_that_was_not_requested_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = QdrantConnection(":memory:")
+    store = QdrantVectorStore(connection, "shared")
+    await store.upsert(batch(OLD))
+    await store.upsert(batch(["other"], item_id="acme/other"))
+    heads = [point for point in await every_point(connection) if point.payload["kind"] == "head"]
+    foreign = heads[0].model_copy(update={"id": "00000000-0000-0000-0000-000000000000"})
+    retrieve = QdrantCollection.retrieve
+
+    async def more(self: QdrantCollection, ids: Sequence[str]) -> list[Any]:
+        return [foreign, *await retrieve(self, ids)]
+
+    monkeypatch.setattr(QdrantCollection, "retrieve", more)
+    found = await store.search(query("zebra", await store.statistics(query_terms("zebra"))))
+    assert sorted(c.passage.text for c in found.items) == sorted([*OLD, "other"])
+    assert [hit.code for hit in found.refused] == ["corrupt"]
+    await connection.close()
+
+
 async def test_passages_under_no_head_are_no_hits() -> None:
     """A forged passage under the right id of a generation that no head names, and one of an item without a head."""
     connection = QdrantConnection(":memory:")
