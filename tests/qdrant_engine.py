@@ -25,7 +25,11 @@ class Shard:
             name: edge.EdgeVectorParams(params.size, getattr(edge.Distance, params.distance.value))
             for name, params in wanted.vectors.items()
         }
-        sparse = {name: edge.EdgeSparseVectorParams() for name in wanted.sparse_vectors or {}}
+        modifier = {models.Modifier.IDF: edge.Modifier.Idf}
+        sparse = {
+            name: edge.EdgeSparseVectorParams(modifier=modifier.get(params.modifier))
+            for name, params in (wanted.sparse_vectors or {}).items()
+        }
         folder.mkdir(parents=True)
         self._shard = edge.EdgeShard.create(str(folder), edge.EdgeConfig(vectors=dense, sparse_vectors=sparse))
 

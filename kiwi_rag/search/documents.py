@@ -15,7 +15,7 @@ from kiwi_rag.lexical import max_term_score, terms
 from kiwi_rag.model import Candidate, RefusedHit, SearchQuery, StoredItem, sha256_hex
 from kiwi_rag.model.search import DocumentHit, DocumentQuery, DocumentReply
 from kiwi_rag.search import query_intent
-from kiwi_rag.search.ranking import default_weights, normalise_cosine, saturated
+from kiwi_rag.search.ranking import default_weights, normalise_cosine, reciprocal, saturated
 from kiwi_rag.search.searcher import DEEPER, MAX_DEPTH, check
 from kiwi_rag.search.tier_query import TierQuery, ask_candidates, ask_deeper, ask_first
 from kiwi_rag.search.verify import HitChanged
@@ -184,14 +184,16 @@ class _Run:
         return chosen
 
     def _scored(self, rarest: float) -> Iterator[_Scored]:
-        alpha = default_weights().alpha if self.query.alpha is None else self.query.alpha
-        wanted = set(terms(self.query.text))
-        for candidate in self.asked.candidates.items:
-            vectors, words = normalise_cosine(candidate.cosine), saturated(candidate.bm25, rarest)
+        comparable = self.asked.tier.store.capabilities.scores
+        # Alpha was tuned for scores; ranks count the same in both legs (RRF) unless the query says otherwise.
+        alpha = (default_weights().alpha if comparable else 0.5) if self.query.alpha is None else self.query.alpha
+        wanted, candidates = set(terms(self.query.text)), self.asked.candidates.items
+        for candidate, (vectors, words) in zip(candidates, _legs(candidates, rarest, comparable), strict=True):
             kind, path = self.question.share(candidate), PATH_SHARE * _held(wanted, candidate.ref.item_id)
             parts = {
                 "cosine": candidate.cosine, "bm25": candidate.bm25, "vectors": vectors, "words": words, "alpha": alpha,
                 "kind": kind, "path": path, "plan": self.asked.candidates.plan,
+                "fusion": "convex" if comparable else "rrf",
             }  # fmt: skip
             yield _Scored(candidate, alpha * vectors + (1 - alpha) * words + kind + path, parts)
 
@@ -248,6 +250,22 @@ class _Chosen:
         hit = RefusedHit(candidate.ref, self._run.asked.tier.name, error.code, error.message)
         self._run.asked.record(hit, candidate.digest, candidate.key_id)
         self.refused.append(hit)
+
+
+def _legs(candidates: Sequence[Candidate], rarest: float, comparable: bool) -> list[tuple[float, float]]:
+    """Return each candidate's share of 1 in both legs: by its scores, or by its ranks where they are only an order."""
+    if comparable:
+        return [(normalise_cosine(c.cosine), saturated(c.bm25, rarest)) for c in candidates]
+    vectors, words = _reciprocals([c.cosine + 1 for c in candidates]), _reciprocals([c.bm25 for c in candidates])
+    return list(zip(vectors, words, strict=True))
+
+
+def _reciprocals(scores: Sequence[float]) -> list[float]:
+    """Return what each score's rank adds to an RRF score; equal scores share a rank, and one of 0 was not found."""
+    ranks: dict[float, int] = {}
+    for rank, score in enumerate(sorted(scores, reverse=True), start=1):
+        ranks.setdefault(score, rank)
+    return [reciprocal(ranks[score]) if score > 0 else 0.0 for score in scores]
 
 
 def _held(wanted: set[str], path: str) -> float:

@@ -6,8 +6,9 @@ beside it, and nobody's hit can push another's down by being there. A cosine goe
 is saturated by what one word is worth that stands in a single passage of the collection.
 
 Every candidate carries the scores of both legs, of its passage and of its whole item, so nothing has to be guessed for
-a leg that did not find it. Reciprocal rank fusion (Cormack, Clarke, Büttcher, SIGIR 2009) is for where scores cannot
-be compared.
+a leg that did not find it. Reciprocal rank fusion (Cormack, Clarke, Büttcher, SIGIR 2009) is for stores whose scores
+are only an order (`Capabilities.scores`): each tier's items are ranked by themselves, and a leg that did not find an
+item gives it nothing.
 """
 
 from __future__ import annotations
@@ -74,13 +75,14 @@ class Fusion:
     """How to fuse.
 
     ``rarest`` is what one word can be worth in BM25: `kiwi_rag.lexical.max_term_score` of the statistics that scored
-    the candidates. Without a ``recency`` age does not count.
+    the candidates. Without a ``recency`` age does not count. Tiers without ``comparable`` scores are ranked one by one.
     """
 
     weights: FusionWeights
     rarest: float
     method: FusionMethod = "convex"
     recency: Recency | None = None
+    comparable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class _Legs:
 
     vectors: float
     words: float
-    vector_rank: int
+    vector_rank: int | None
     lexical_rank: int | None
 
     def convex(self, alpha: float) -> float:
@@ -98,17 +100,32 @@ class _Legs:
     def reciprocal(self) -> float:
         """Return the RRF score, scaled so that the first of both legs has 1."""
         ranks = [rank for rank in (self.vector_rank, self.lexical_rank) if rank is not None]
-        return sum((RRF_K + 1) / (RRF_K + rank) for rank in ranks) / 2
+        return sum(map(reciprocal, ranks)) / 2
+
+
+def reciprocal(rank: int) -> float:
+    """Return what a rank, from 1, adds to an RRF score: 1 for the first."""
+    return (RRF_K + 1) / (RRF_K + rank)
 
 
 def fuse(found: Sequence[TierCandidate], depth: int, fusion: Fusion) -> list[Scored]:
     """Return the items of the shortlist of both legs, scored, best first: one entry for each tier that has an item.
 
     Only items with a passage among the best `depth` of a leg over *all* tiers count, as in one index of everything.
+    Without comparable scores that is so of each tier.
     """
-    shown = [_best_passage(passages, fusion) for passages in _items(_shortlist(found, depth))]
-    scored = [_scored(f, legs, fusion) for f, legs in zip(shown, _legs(shown, fusion), strict=True)]
+    ranked_together = [found] if fusion.comparable else _by_tier(found)
+    scored = [entry for candidates in ranked_together for entry in _fused(candidates, depth, fusion)]
     return sorted(scored, key=lambda s: (-s.score, *_identity(s.found)))
+
+
+def _by_tier(found: Sequence[TierCandidate]) -> list[list[TierCandidate]]:
+    return [[f for f in found if f.rank == rank] for rank in sorted({f.rank for f in found})]
+
+
+def _fused(found: Sequence[TierCandidate], depth: int, fusion: Fusion) -> list[Scored]:
+    shown = [_best_passage(passages, fusion) for passages in _items(_shortlist(found, depth))]
+    return [_scored(f, legs, fusion) for f, legs in zip(shown, _legs(shown, fusion), strict=True)]
 
 
 def _shortlist(found: Sequence[TierCandidate], depth: int) -> list[TierCandidate]:
@@ -152,7 +169,7 @@ def _legs(shown: Sequence[TierCandidate], fusion: Fusion) -> list[_Legs]:
     words = [saturated(mixed_bm25(i.best_words, i.words, weights), fusion.rarest) for i in items]
     vector_ranks, lexical_ranks = _ranks(shown, vectors), _ranks(shown, words)
     return [
-        _Legs(v, w, vector_ranks[n], lexical_ranks[n] if w > 0 else None)
+        _Legs(v, w, vector_ranks[n] if v > 0 else None, lexical_ranks[n] if w > 0 else None)
         for n, (v, w) in enumerate(zip(vectors, words, strict=True))
     ]
 

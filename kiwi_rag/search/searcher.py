@@ -158,7 +158,8 @@ async def _settled(run: _Run) -> Chosen:
 
 def _ranked(run: _Run) -> list[Group]:
     started = time.monotonic()
-    fusion = Fusion(run.weights, max_term_score(run.question.statistics), run.fusion, run.recency)
+    rarest, comparable = max_term_score(run.question.statistics), _is_comparable(run.asked)
+    fusion = Fusion(run.weights, rarest, run.fusion, run.recency, comparable)
     ranked = groups(fuse(found(run.asked), run.question.depth, fusion))
     run.seconds["fusion"] = run.seconds.get("fusion", 0.0) + time.monotonic() - started
     return ranked
@@ -234,5 +235,8 @@ def weights_of(query: SearchQuery) -> FusionWeights:
 
 def _fusion_of(query: SearchQuery, asked: Sequence[TierQuery]) -> FusionMethod:
     """Return how to fuse: by ranks as soon as one tier's scores are none that others' could be held against."""
-    comparable = all(a.tier.store.capabilities.scores for a in asked)
-    return query.fusion if comparable else "rrf"
+    return query.fusion if _is_comparable(asked) else "rrf"
+
+
+def _is_comparable(asked: Sequence[TierQuery]) -> bool:
+    return all(a.tier.store.capabilities.scores for a in asked)

@@ -298,7 +298,8 @@ async def _similar(asked: TierQuery, terms: Sequence[str]) -> Mapping[str, Seque
 
 async def _candidates(asked: TierQuery, question: StoreQuery) -> None:
     async def search() -> Candidates:
-        return check_candidates(await asked.tier.store.search(question), question)
+        store = asked.tier.store
+        return check_candidates(await store.search(question), question, comparable=store.capabilities.scores)
 
     asked.candidates = await asked.guard("candidates", search()) or Candidates((), "")
     if asked.candidates.refused and asked.answers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -142,8 +143,10 @@ def check_statistics(told: CollectionStatistics) -> CollectionStatistics:
     return told
 
 
-def check_candidates(told: Candidates, question: StoreQuery) -> Candidates:
+def check_candidates(told: Candidates, question: StoreQuery, *, comparable: bool = True) -> Candidates:
     """Return a tier's candidates if they can be an answer to `question`.
+
+    Without `comparable` scores, which are only an order, the words leg has no highest score.
 
     Raises
     ------
@@ -155,7 +158,8 @@ def check_candidates(told: Candidates, question: StoreQuery) -> Candidates:
         raise StoreCorrupt(
             f"the tier gave {len(told.items)} passages where {question.depth} a leg were asked for{_WHOLLY}"
         )
-    ceiling = (K1 + 1) * sum(bm25_weights(question.statistics, question.terms).values())
+    highest = (K1 + 1) * sum(bm25_weights(question.statistics, question.terms).values())
+    ceiling = highest if comparable else sys.float_info.max / 2
     for candidate in told.items:
         if not _are_scores(candidate, ceiling):
             raise StoreCorrupt(f"the tier gave {candidate.ref} a score that no passage can have{_WHOLLY}")

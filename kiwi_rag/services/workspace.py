@@ -184,13 +184,15 @@ class Workspace:
         return store
 
     def _qdrant(self) -> FileStore:
-        from kiwi_rag.stores.qdrant import Connection, QdrantVectorStore
+        from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
         from kiwi_rag.stores.shared import SharedStore
 
         s = self._app.settings
         if not s.qdrant_url:
             raise ConfigError("workspace_store is qdrant, and qdrant_url is not set", hint="KIWI_QDRANT_URL=https://…")
-        return SharedStore(QdrantVectorStore(Connection(s.qdrant_url, s.qdrant_api_key), f"kiwi-{self.place.name}"))
+        connection = QdrantConnection(s.qdrant_url, s.qdrant_api_key)
+        # A pre-release Kiwi named its collections kiwi-<workspace>, in another schema: they are left alone.
+        return SharedStore(QdrantVectorStore(connection, f"kiwi100-{self.place.name}"))
 
     def _registry(self) -> FileStore:
         from kiwi_rag.stores.postgres_documents import DocumentRegistryStore

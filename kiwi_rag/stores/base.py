@@ -32,12 +32,17 @@ if TYPE_CHECKING:
     from kiwi_rag.registry.queue import ClaimState, IndexedItem, Progress, StoredPassage
 
 
+NOT_FOUND_BY_VECTOR = -1.0
+"""The cosine of a passage that only the words leg of a store without comparable scores found."""
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a store can do, declared: never discovered by an exception.
 
-    ``scores`` tells that its scores are what the protocol says, and not just an order: cosines, and BM25 under the
-    statistics that it was given. A search that asks a store without them fuses by ranks.
+    ``scores`` says that its scores are what the protocol says, and not just an order: cosines, and BM25 under the
+    statistics that it was given. A search that asks a store without them fuses by ranks. Such a store scores each
+    passage by the legs that found it, with `NOT_FOUND_BY_VECTOR` or 0 for the other, and an item by what was found.
     """
 
     kind: str

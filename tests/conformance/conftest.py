@@ -14,7 +14,7 @@ from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
-from kiwi_rag.stores.qdrant import Connection, QdrantVectorStore
+from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
 from tests.conformance import items
 from tests.conformance.documents import WORKSPACE, fill
 from tests.qdrant_server import API_KEY, QdrantServer
@@ -46,7 +46,7 @@ async def registry(folder: Path) -> AsyncIterator[VectorStore]:
 
 @asynccontextmanager
 async def qdrant(folder: Path) -> AsyncIterator[VectorStore]:
-    store = QdrantVectorStore(Connection(str(folder / "qdrant")), "shared")
+    store = QdrantVectorStore(QdrantConnection(str(folder / "qdrant")), "shared")
     yield store
     await store.close()
 
@@ -54,7 +54,7 @@ async def qdrant(folder: Path) -> AsyncIterator[VectorStore]:
 @asynccontextmanager
 async def qdrant_server(folder: Path) -> AsyncIterator[VectorStore]:
     with QdrantServer(api_key=API_KEY) as server:
-        store = QdrantVectorStore(Connection(server.url, API_KEY), "shared")
+        store = QdrantVectorStore(QdrantConnection(server.url, API_KEY), "shared")
         yield store
         await store.close()
 

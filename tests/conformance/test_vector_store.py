@@ -13,7 +13,7 @@ from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, NotAdmitted, Us
 from kiwi_rag.lexical import bm25, bm25_weights, query_terms, term_frequencies
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR, VectorStore
 from tests.conformance.items import admission, query, records, unit_vector
 
 Filled = tuple[VectorStore, dict[str, list[str]]]
@@ -91,6 +91,9 @@ async def test_list_is_filtered_and_ordered(filled: Filled) -> None:
 @ONE_LOOP
 async def test_both_scores_are_true_for_every_candidate(filled: Filled) -> None:
     store, _ = filled
+    if not store.capabilities.scores:
+        await scores_are_an_order(store)
+        return
     own = await store.statistics(query_terms("canary database restore"))
     merged = own + CollectionStatistics(1000, 9000, {"databas": 400, "canari": 3})
     asked = query("canary database restore", merged, seed=1004, depth=10)
@@ -106,6 +109,26 @@ async def test_both_scores_are_true_for_every_candidate(filled: Filled) -> None:
     assert max(found, key=lambda c: c.cosine).ref.item_id == "acme/item-02"
 
 
+async def scores_are_an_order(store: VectorStore) -> None:
+    """What a store promises without comparable scores: true cosines, and words that occur."""
+    statistics = await store.statistics(query_terms("canary database restore"))
+    asked = query("canary database restore", statistics, seed=1004, depth=10)
+    found = (await store.search(asked)).items
+    by_vector = [c for c in found if c.cosine > NOT_FOUND_BY_VECTOR]
+    by_words = [c for c in found if c.bm25 > 0]
+    assert (len(by_vector), len(by_words)) == (10, 10)
+    assert len(found) == len({(c.ref, c.passage.ordinal) for c in (*by_vector, *by_words)})
+    for candidate in by_vector:
+        vector = unit_vector(1000 + 2 * int(candidate.ref.item_id[-2:]) + candidate.passage.ordinal)
+        assert candidate.cosine == pytest.approx(float(vector @ asked.vector), abs=1e-5)
+    assert all(set(asked.terms) & set(term_frequencies(c.passage.indexed_text)) for c in by_words)
+    assert max(found, key=lambda c: c.cosine).ref.item_id == "acme/item-02"
+    for candidate in found:
+        fellows = [c for c in found if c.ref == candidate.ref]
+        best, words = max(c.cosine for c in fellows), max(c.bm25 for c in fellows)
+        assert candidate.item == (best, best, best, words, words)
+
+
 async def test_items_are_scored_by_all_their_passages(store: VectorStore) -> None:
     """The scores of an item as a whole, by what the passages of each hold, found by a leg or not."""
     texts = ["canary restore restore", "pager latency", "database canary deploy queue", "retry"]
@@ -114,7 +137,7 @@ async def test_items_are_scored_by_all_their_passages(store: VectorStore) -> Non
     own = await store.statistics(query_terms("canary database restore"))
     assert (own.items, own.passages) == (3, 8)
     merged = own + CollectionStatistics(1000, 9000, {"databas": 400, "canari": 3}, 90)
-    asked = query("canary database restore", merged, seed=101, depth=3)
+    asked = query("canary database restore", merged, seed=101, depth=3 if store.capabilities.scores else 10)
     weights = bm25_weights(merged, asked.terms)
     found = (await store.search(asked)).items
     assert {c.ref.item_id for c in found} == {f"acme/item-{n:02d}" for n in range(3)}
@@ -126,6 +149,8 @@ async def test_items_are_scored_by_all_their_passages(store: VectorStore) -> Non
         mean = np.mean(vectors, axis=0)
         item = candidate.item
         assert item.best == pytest.approx(max(float(v @ asked.vector) for v in vectors), abs=1e-5)
+        if not store.capabilities.scores:
+            continue
         assert item.first == pytest.approx(float(vectors[0] @ asked.vector), abs=1e-5)
         assert item.centroid == pytest.approx(float(mean @ asked.vector / np.linalg.norm(mean)), abs=1e-5)
         words = [bm25(c, c.total(), weights, merged.average_length) for c in counts]

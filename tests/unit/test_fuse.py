@@ -191,3 +191,25 @@ def test_ids_are_grouped_as_they_fold_and_types_stay_apart() -> None:
         10,
     )
     assert [len(g.entries) for g in groups(scored)] == [2, 1]
+
+
+def test_tiers_whose_scores_cannot_be_compared_are_ranked_one_by_one() -> None:
+    """Each tier's scale is its own: the first of each counts the same, and the depth cuts each tier by itself."""
+    small = [found("a", 0.2, 0.1), found("b", 0.1, 0.2)]
+    large = [found(f"n{n}", 0.9 - n / 100, 90.0 - n, "registry") for n in range(5)]
+    scored = fused([*small, *large], depth=3, method="rrf", comparable=False)
+    scores = {s.found.candidate.ref.item_id: s.score for s in scored}
+    assert scores.keys() == {"a", "b", "n0", "n1", "n2"}
+    assert scores["n0"] == pytest.approx(1)
+    assert scores["a"] == scores["b"] == pytest.approx((1 + 61 / 62) / 2)
+    assert ids(fused([*reversed(large), *small], depth=3, method="rrf", comparable=False)) == ids(scored)
+    together = fused([*small, *large], depth=3, method="rrf")
+    assert {s.found.candidate.ref.item_id for s in together} == {"n0", "n1", "n2"}
+
+
+def test_a_leg_that_did_not_find_an_item_gives_it_no_rank() -> None:
+    words_only, both = found("a", -1.0, 9.0), found("b", 0.3, 5.0)
+    scored = {s.found.candidate.ref.item_id: s for s in fused([words_only, both], method="rrf", comparable=False)}
+    assert (scored["a"].parts["vector_rank"], scored["a"].parts["lexical_rank"]) == (None, 1)
+    assert scored["a"].score == pytest.approx(1 / 2)
+    assert scored["b"].score == pytest.approx((1 + 61 / 62) / 2)

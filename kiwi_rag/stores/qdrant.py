@@ -1,0 +1,379 @@
+"""`QdrantVectorStore`: a Qdrant collection as a `VectorStore`, a server's or a folder's, by the same code.
+
+Qdrant ranks: the dense leg by cosine, the words leg by its sparse vectors with its own IDF. So the store's scores are
+only an order (`Capabilities.scores`), and a search fuses them by ranks.
+
+Qdrant has no transactions. One item is replaced like this, so that readers find the whole old one or the whole new one:
+
+1. Read the item's head: its turn, and the generation that counts.
+2. Upsert the passages of the next generation as ``staged``, which nobody searches.
+3. In one request: upsert the last of them, replace the head *if its turn is still the one that was read*, turn the
+   staged passages into passages that are searched, and remove those of earlier turns, and what any writer staged long
+   ago and never finished.
+4. Read the head again. If another writer took the turn, remove the own passages and begin again; so if some of them are
+   missing, because this writer was so slow that another one removed what it had staged.
+
+A reader drops every passage whose generation is not the one that its item's head names, and searches again when it met
+one: a writer is between two steps. Points that others wrote are not trusted: payloads are read strictly, and each hit
+is verified against its signed statement by whoever shows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
+from kiwi_rag.lexical import MAX_TERMS, max_edits, near
+from kiwi_rag.model import (
+    Candidates,
+    CollectionStatistics,
+    EmbeddingRecord,
+    Filters,
+    StoredItem,
+    StoreQuery,
+)
+from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.stores import qdrant_payload as payload
+from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
+from kiwi_rag.stores.qdrant_connection import QdrantCollection, QdrantConnection
+from kiwi_rag.stores.qdrant_payload import INDEXES, CollectionModel, ItemHead
+from kiwi_rag.stores.qdrant_query import (
+    candidates_of,
+    equals,
+    leg_requests,
+    matches_path,
+    one_of,
+    path_pattern,
+    points_of,
+    read_legs,
+)
+
+if TYPE_CHECKING:
+    from qdrant_client import models
+
+    from kiwi_rag.model import Admission
+
+STAGED_SECONDS = 120.0
+"""A write whose passages have been staged for so long was broken off; a later write of any item removes them."""
+_MAX_VOCABULARY = 20_000
+_TRIES = 12
+_ROUNDS = 3
+_PASSAGES = ("passage", "staged")
+_PASSAGES_AT_ONCE = 100  # some MB as JSON; a server takes 32 MB at once unless configured otherwise
+_LATER = "let one machine index a file"
+_T = TypeVar("_T")
+__all__ = ["QdrantConnection", "QdrantVectorStore"]
+
+
+class QdrantVectorStore:
+    """One collection as an index that several machines may write to and search.
+
+    Nothing is contacted before the first use, and reading creates no collection.
+
+    Parameters
+    ----------
+    connection
+        The connection to Qdrant; several stores may share one, and each closes it.
+    collection
+        The collection's name.
+    staged_seconds
+        See `STAGED_SECONDS`.
+
+    Raises
+    ------
+    ConfigError
+        When no collection can have this name.
+    """
+
+    def __init__(
+        self, connection: QdrantConnection, collection: str, *, staged_seconds: float = STAGED_SECONDS
+    ) -> None:
+        self._collection = QdrantCollection(connection, collection)
+        self._staged = timedelta(seconds=staged_seconds)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this store can do: durable, keeps the newest version of an item, scores that are only an order."""
+        return Capabilities(kind="qdrant", keeps_versions=False, durable=True, scores=False)
+
+    async def upsert(self, records: Sequence[EmbeddingRecord]) -> None:
+        """Store all passages of one admitted item, replacing what the item had; nothing if it is there already.
+
+        Raises
+        ------
+        NotAdmitted, UsageError, EmbeddingError, FingerprintMismatch
+            When the records are not those of one admitted item in this collection's model.
+        StoreBusy
+            When others keep writing the same item at the same time.
+        StoreUnreachable, StoreRefused, StoreError
+            When the server does not take them; readers still find what was there before.
+        """
+        admission = one_admission(records)
+        model = await self._created(records[0].fingerprint, len(records[0].vector))
+        model.require(records[0].fingerprint, len(records[0].vector))
+        item, state = payload.item_key(admission.ref), payload.state_of(admission, records)
+        head = payload.head_payload(admission, state, len(records))
+        for _ in range(_TRIES):
+            before = await self._head(item)
+            if before.state == state and await self._is_complete(before):
+                return
+            turn = before.turn + 1
+            generation = f"{turn}-{state[:32]}"
+            points = payload.passage_points(records, turn, generation)
+            versions = _with_version(before.versions, admission)
+            if await self._replace(ItemHead(item, turn, generation, state, len(records), versions), points, head):
+                return
+        raise StoreBusy(f"others keep writing {admission.ref} at the same time", hint=_LATER)
+
+    async def delete(self, ref: ItemRef) -> bool:
+        """Remove an item; its versions stay on record. Return whether it was there in that version."""
+        if await self._model() is None:
+            return False
+        item = payload.item_key(ref)
+        for _ in range(_TRIES):
+            points = await self._collection.retrieve([payload.head_id(item)])
+            before = payload.read_head(points[0].payload, item) if points else ItemHead(item)
+            if not before.generation or ref.version not in (None, (points[0].payload or {}).get("version")):
+                return False
+            gone = ItemHead(item, before.turn + 1, versions=before.versions)
+            if await self._replace(gone, [], {"kind": "gone"}):
+                return True
+        raise StoreBusy(f"others keep writing {ref} at the same time", hint=_LATER)
+
+    async def get(self, ref: ItemRef) -> StoredItem | None:
+        """Return an item, or None when it is not there in that version.
+
+        Raises
+        ------
+        StoreCorrupt
+            When its points are malformed.
+        """
+
+        async def read(_: CollectionModel) -> StoredItem | None:
+            item = payload.item_key(ref)
+            heads = await self._collection.retrieve([payload.head_id(item)])
+            if not heads or not payload.read_head(heads[0].payload, item).generation:
+                return None
+            stored = payload.read_item(heads[0].payload)
+            return stored if ref.version in (None, stored.ref.version) else None
+
+        return await self._if_exists(read, None)
+
+    async def list(self, filters: Filters) -> Sequence[StoredItem]:
+        """Return the items that match, ordered by type and id; a malformed one has a ``problem``."""
+
+        async def read(_: CollectionModel) -> Sequence[StoredItem]:
+            heads = await self._collection.scroll(points_of("head", filters), payload.ITEM_FIELDS)
+            items = [payload.read_item_or_problem(head.payload) for head in heads]
+            matching = [item for item in items if item.problem or matches_path(filters, item.ref.item_id)]
+            return sorted(matching, key=lambda item: (item.ref.item_type.value, item.ref.item_id))
+
+        return await self._if_exists(read, [])
+
+    async def history(self, ref: ItemRef) -> Mapping[str, str]:
+        """Return every version ever admitted here as version → content sha256 (hex)."""
+
+        async def read(_: CollectionModel) -> Mapping[str, str]:
+            return (await self._head(payload.item_key(ref))).versions
+
+        return await self._if_exists(read, {})
+
+    async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
+        """Return counts: passages, their total length in terms, each term's document frequency, and items."""
+
+        async def read(_: CollectionModel) -> CollectionStatistics:
+            distinct = list(dict.fromkeys(term for term in terms if term))
+            (passages, length), items, counts = await asyncio.gather(
+                self._sum("length", "passage"),
+                self._collection.count(points_of("head")),
+                asyncio.gather(*(self._collection.count(points_of("passage", terms=term)) for term in distinct)),
+            )
+            occurring = {term: count for term, count in zip(distinct, counts, strict=True) if count}
+            return CollectionStatistics(passages, length, occurring, items)
+
+        return await self._if_exists(read, CollectionStatistics())
+
+    async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return what each of up to `kiwi_rag.lexical.MAX_TERMS` terms may be a slip for, the most frequent first."""
+
+        async def read(_: CollectionModel) -> Mapping[str, Sequence[str]]:
+            slips = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
+            hits = await self._collection.facet("terms", points_of("passage"), _MAX_VOCABULARY) if slips else ()
+            vocabulary = [str(hit.value) for hit in hits]
+            return {term: tuple(near(term, vocabulary)) for term in slips}
+
+        return await self._if_exists(read, {})
+
+    async def search(self, query: StoreQuery) -> Candidates:
+        """Return the union of both legs' best `query.depth` passages; the scores of a leg are only an order.
+
+        Raises
+        ------
+        FingerprintMismatch
+            When the collection holds vectors of another model.
+        StoreUnreachable, StoreError
+            When the server gives no answer: never an empty one in its place.
+        """
+        model = await self._model()
+        if model is None:
+            return Candidates((), "exact")
+        model.require(query.fingerprint, len(query.vector))
+        condition = await self._passages_of(query.filters)
+        requests = leg_requests(query, condition, local=self._collection.connection.local)
+        for _ in range(_ROUNDS):
+            found = read_legs(await self._collection.query(requests))
+            heads = await self._collection.retrieve([payload.head_id(item) for item in found.items])
+            candidates, is_complete = candidates_of(found, heads)
+            if is_complete:
+                break
+        return Candidates(tuple(candidates), "hnsw" if model.indexed else "exact", tuple(dict.fromkeys(found.refused)))
+
+    async def status(self) -> StoreStatus:
+        """Return counts and health."""
+        nothing = StoreStatus(0, 0, "", (f"there is no collection {self._collection.name!r} yet: index into it",))
+        return await self._if_exists(self._status, nothing)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._collection.connection.close()
+
+    async def _if_exists(self, read: Callable[[CollectionModel], Awaitable[_T]], nothing: _T) -> _T:
+        model = await self._model()
+        return nothing if model is None else await read(model)
+
+    async def _model(self) -> CollectionModel | None:
+        info = await self._collection.info()
+        return (
+            None
+            if info is None
+            else payload.read_model(info, self._collection.name, local=self._collection.connection.local)
+        )
+
+    async def _created(self, fingerprint: str, dimension: int) -> CollectionModel:
+        """Return the collection's model, having created the collection and its indexes where they are missing."""
+        model = await self._model()
+        if model is None:
+            await self._collection.create(**payload.collection_config(fingerprint, dimension))
+            model = await self._model()
+        if model is None:
+            raise StoreError(f"Qdrant has no collection {self._collection.name!r}, though it was created just now")
+        for key in model.missing_indexes:
+            await self._collection.create_index(key, INDEXES[key])
+        return model
+
+    async def _head(self, item: str) -> ItemHead:
+        points = await self._collection.retrieve([payload.head_id(item)])
+        return payload.read_head(points[0].payload, item) if points else ItemHead(item)
+
+    async def _is_complete(self, head: ItemHead) -> bool:
+        count = await self._collection.count(points_of("passage", generation=head.generation, item=head.item))
+        return count == head.of
+
+    async def _replace(self, new: ItemHead, points: Sequence[models.PointStruct], fields: Mapping[str, Any]) -> bool:
+        """Take steps 2 to 4; return whether the new head is the one that counts, and is complete."""
+        batches = [points[start : start + _PASSAGES_AT_ONCE] for start in range(0, len(points), _PASSAGES_AT_ONCE)]
+        for batch in batches[:-1]:
+            await self._collection.update([_stage(batch)])
+        abandoned = _delete(_staged_before(datetime.now(UTC) - self._staged))
+        last = [*map(_stage, batches[-1:]), _put_head(new, fields), _publish(new), _delete(_earlier(new)), abandoned]
+        await self._collection.update(last)
+        now = await self._head(new.item)
+        if (now.turn, now.generation) == (new.turn, new.generation):
+            return await self._is_complete(new)
+        if now.turn >= new.turn:  # else a replica lags behind, and the same is written again
+            await self._collection.update([_delete(_of_generation(new))])
+        return False
+
+    async def _passages_of(self, filters: Filters) -> models.Filter:
+        """Return the condition for the passages that pass the filters; Qdrant has none for a path with wildcards."""
+        if path_pattern(filters):
+            heads = await self._collection.scroll(points_of("head", filters), ("item_id",))
+            paths = [str((head.payload or {}).get("item_id")) for head in heads]
+            matching = [path for path in paths if matches_path(filters, path)]
+            return points_of("passage", filters, one_of("item_id", matching))
+        return points_of("passage", filters)
+
+    async def _sum(self, key: str, kind: str) -> tuple[int, int]:
+        """Return how many points have a value of a number, and the sum of the values."""
+        hits = await self._collection.facet(key, points_of(kind))
+        counts = {hit.value: hit.count for hit in hits if isinstance(hit.value, int)}
+        if any(value < 0 or count < 0 for value, count in counts.items()):
+            raise StoreCorrupt("Qdrant returned a negative count", hint="did another program write to this collection?")
+        return sum(counts.values()), sum(value * count for value, count in counts.items())
+
+    async def _status(self, model: CollectionModel) -> StoreStatus:
+        items, (passages, _), (_, expected), staged = await asyncio.gather(
+            self._collection.count(points_of("head")),
+            self._sum("length", "passage"),
+            self._sum("of", "head"),
+            self._collection.count(_staged_before(datetime.now(UTC) - self._staged)),
+        )
+        problems = [
+            *([f"{expected - passages} passages are missing: index it again"] if passages < expected else []),
+            *([f"{passages - expected} passages belong to no item: index it again"] if passages > expected else []),
+            *([f"{staged} passages are left of writes that broke off: the next write removes them"] if staged else []),
+            *([f"payload indexes are missing: {', '.join(model.missing_indexes)}"] if model.missing_indexes else []),
+            *([f"Qdrant reports the collection as {model.state}"] if model.state in {"red", "grey"} else []),
+        ]
+        details = {"collection": self._collection.name, "server": self._collection.connection.version}
+        return StoreStatus(items, passages, model.fingerprint, tuple(problems), details | {"indexed": model.indexed})
+
+
+def _with_version(versions: Mapping[str, str], admission: Admission) -> Mapping[str, str]:
+    # A document has no version. The first content of a version stays on record, whatever comes later under its name.
+    version = admission.ref.version
+    return {version: admission.item.content_sha256, **versions} if version else versions
+
+
+def _stage(points: Sequence[models.PointStruct]) -> models.UpdateOperation:
+    """Upsert staged passages, but never over one that is searched already: a writer of the same content was faster."""
+    from qdrant_client import models
+
+    return models.UpsertOperation(upsert=models.PointsList(points=list(points), update_filter=points_of("staged")))
+
+
+def _put_head(new: ItemHead, fields: Mapping[str, Any]) -> models.UpdateOperation:
+    """Replace an item's head if its turn is the one before; where there is none, create it."""
+    from qdrant_client import models
+
+    own = {"item": new.item, "turn": new.turn, "generation": new.generation, "versions": dict(new.versions)}
+    point = models.PointStruct(id=payload.head_id(new.item), vector={}, payload={**fields, **own})
+    unchanged = models.Filter(must=[equals("turn", new.turn - 1)])
+    return models.UpsertOperation(upsert=models.PointsList(points=[point], update_filter=unchanged))
+
+
+def _publish(new: ItemHead) -> models.UpdateOperation:
+    from qdrant_client import models
+
+    staged = points_of("staged", item=new.item, generation=new.generation)
+    return models.SetPayloadOperation(set_payload=models.SetPayload(payload={"kind": "passage"}, filter=staged))
+
+
+def _delete(condition: models.Filter) -> models.UpdateOperation:
+    from qdrant_client import models
+
+    return models.DeleteOperation(delete=models.FilterSelector(filter=condition))
+
+
+def _earlier(new: ItemHead) -> models.Filter:
+    """Return the condition for an item's passages of earlier turns; no head can name those any more."""
+    from qdrant_client import models
+
+    earlier = models.FieldCondition(key="turn", range=models.Range(lt=new.turn))
+    return models.Filter(must=[equals("item", new.item), one_of("kind", _PASSAGES), earlier])
+
+
+def _of_generation(new: ItemHead) -> models.Filter:
+    from qdrant_client import models
+
+    same = equals("generation", new.generation)
+    return models.Filter(must=[equals("item", new.item), one_of("kind", _PASSAGES), same])
+
+
+def _staged_before(before: datetime) -> models.Filter:
+    from qdrant_client import models
+
+    return points_of("staged", None, models.FieldCondition(key="at", range=models.DatetimeRange(lt=before)))

@@ -1,0 +1,401 @@
+"""Points of a Qdrant collection: how an item is written into payloads, and how payloads are read back.
+
+A collection holds four kinds of points, by their payload's ``kind``:
+
+``passage``
+    One passage of one *generation* of an item, with two vectors: ``dense``, the model's, and ``words``, its terms.
+``staged``
+    The same before its generation is complete; no reader looks at it.
+``head``
+    One an item, without vectors: the generation that counts, the signed envelope, and every version ever admitted.
+``gone``
+    The head of an item that was deleted: its versions and its turn.
+
+Ids are UUIDs of version 5: of the item for its head; of item, generation and ordinal for a passage. A generation is
+named by its *turn* (one more than the head's when the write began) and a digest of all that is written, so that no two
+writes with different content share a point.
+Payloads are read strictly: a part that is missing or of another type makes the point a `StoreCorrupt`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID, uuid5
+
+from kiwi_rag.errors import FingerprintMismatch, InvalidItemId, KiwiError, SignatureRefused, StoreCorrupt
+from kiwi_rag.lexical import K1, B, term_frequencies
+from kiwi_rag.model import Envelope, Passage, RefusedHit, StoredItem
+from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
+from kiwi_rag.registry.rows import Columns
+from kiwi_rag.signing import document_statement, dsse
+
+if TYPE_CHECKING:
+    from qdrant_client import models
+
+    from kiwi_rag.model import Admission, EmbeddingRecord
+
+SCHEMA = 100
+DENSE = "dense"
+WORDS = "words"
+_KEYWORDS = (
+    "kind", "item", "generation", "item_type", "item_id", "folders", "namespace", "category", "author", "tags",
+    "principal", "key_id", "file_type", "service", "domain", "terms",
+)  # fmt: skip
+INDEXES: Mapping[str, str] = {
+    **dict.fromkeys(_KEYWORDS, "keyword"),
+    **dict.fromkeys(("turn", "length", "of"), "integer"),
+    **dict.fromkeys(("signed_at", "at"), "datetime"),
+}
+"""Payload key → type of its index; every key that is filtered, counted or ordered by has one."""
+PASSAGE_FIELDS = (
+    "item", "generation", "ordinal", "text", "context", "heading", "start_line", "end_line", "section"
+)  # fmt: skip
+ITEM_FIELDS = (
+    "item", "item_type", "item_id", "version", "digest", "content_sha256", "envelope", "policy", "admitted_at", "of"
+)  # fmt: skip
+MAX_VERSION = 256
+MAX_PASSAGES = 1_000_000
+_AVERAGE_LENGTH = 100.0
+"""The average passage length, in terms, that the ``words`` vectors are computed for: the true one changes with every
+write, and Qdrant cannot apply it."""
+_NAMESPACE = UUID("5f0cbd0f-5c0a-5d0e-9d4e-3f6a1c1b7c11")
+_NEVER = datetime.min.replace(tzinfo=UTC)
+_OTHER_NAME = "index it under another workspace's name, which is another collection: KIWI_WORKSPACE_NAME"
+_FOREIGN = "did a program other than Kiwi write to this collection?"
+_TURN = Columns({str: "kind item generation", int: "turn"})
+_HEAD = Columns({str: "state", int: "of"})
+_DETAILS = Columns({str: "digest content_sha256 key_id metadata"})
+_ITEM = Columns({str: "digest content_sha256 policy", int: "of"})
+_NAME = Columns({str: "item item_type item_id version"})
+_PASSAGE = Columns(
+    {str: "item generation text context section", int: "ordinal start_line end_line", list[str]: "heading"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionModel:
+    """What a collection's configuration says: its embedding model, size and state."""
+
+    fingerprint: str
+    dimension: int
+    indexed: int
+    state: str
+    missing_indexes: tuple[str, ...]
+
+    def require(self, fingerprint: str, dimension: int) -> None:
+        """Return if vectors of this model belong here.
+
+        Raises
+        ------
+        FingerprintMismatch
+            When they do not.
+        """
+        if (self.fingerprint, self.dimension) != (fingerprint, dimension):
+            message = f"the collection holds vectors of {self.fingerprint}, not of {fingerprint}"
+            raise FingerprintMismatch(message, hint=_OTHER_NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemHead:
+    """Which generation of an item counts, and ``of`` how many passages.
+
+    ``turn`` 0: nothing was ever written. No ``generation``: the item is not there.
+    """
+
+    item: str
+    turn: int = 0
+    generation: str = ""
+    state: str = ""
+    of: int = 0
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+class ItemDetails(NamedTuple):
+    """What all candidates of one item have in common."""
+
+    ref: ItemRef
+    digest: str
+    content_sha256: str
+    metadata: Mapping[str, Any]
+    key_id: str
+    signed_at: datetime
+
+
+def read_model(info: models.CollectionInfo, name: str, *, local: bool) -> CollectionModel:
+    """Return what a collection's configuration says.
+
+    Raises
+    ------
+    StoreCorrupt
+        When Kiwi did not make it, or another version did.
+    """
+    ours = (info.config.metadata or {}).get("kiwi")
+    dense = info.config.params.vectors
+    params = dense.get(DENSE) if isinstance(dense, Mapping) else None
+    if not isinstance(ours, Mapping) or params is None or not isinstance(ours.get("fingerprint"), str):
+        raise StoreCorrupt(f"Kiwi did not make the collection {name!r}", hint=_OTHER_NAME)
+    if ours.get("schema") != SCHEMA:
+        raise StoreCorrupt(f"another version of Kiwi made the collection {name!r}", hint=_OTHER_NAME)
+    # Local mode compares every point and has no indexes.
+    missing = () if local else tuple(key for key in INDEXES if key not in info.payload_schema)
+    indexed, state = info.indexed_vectors_count or 0, str(info.status.value)
+    return CollectionModel(ours["fingerprint"], params.size, indexed, state, missing)
+
+
+def collection_config(fingerprint: str, dimension: int) -> dict[str, Any]:
+    """Return what a new collection is created with."""
+    from qdrant_client import models
+
+    return {
+        "vectors_config": {DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
+        "sparse_vectors_config": {WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
+        "metadata": {"kiwi": {"schema": SCHEMA, "fingerprint": fingerprint}},
+    }
+
+
+def item_key(ref: ItemRef) -> str:
+    """Return the text that names an item, whatever its version and spelling."""
+    item_type, item_id = ref.key
+    return f"{item_type}:{item_id}"
+
+
+def head_id(item: str) -> str:
+    """Return the id of an item's head."""
+    return str(uuid5(_NAMESPACE, f"head\0{item}"))
+
+
+def passage_id(item: str, generation: str, ordinal: int) -> str:
+    """Return the id of a passage."""
+    return str(uuid5(_NAMESPACE, f"passage\0{item}\0{generation}\0{ordinal}"))
+
+
+def sparse_index(term: str) -> int:
+    """Return a term's index in sparse vectors, 32 bits of its hash; two terms may share one."""
+    return int.from_bytes(hashlib.blake2b(term.encode(), digest_size=4).digest(), "big")
+
+
+def state_of(admission: Admission, records: Sequence[EmbeddingRecord]) -> str:
+    """Return a digest of all that is written of an item except when it was admitted: equal ones need no write."""
+    digest = hashlib.sha256()
+    for part in (admission.digest, admission.item.content_sha256, admission.policy, admission.principal):
+        digest.update(f"{part}\0".encode())
+    digest.update(repr((SCHEMA, admission.envelope.signatures, records[0].fingerprint)).encode())
+    for record in records:
+        digest.update(repr(record.passage).encode())
+        digest.update(record.vector.astype("<f4").tobytes())
+    return digest.hexdigest()
+
+
+def head_payload(admission: Admission, state: str, count: int) -> dict[str, Any]:
+    """Return what an item's head says, but for its turn and its versions; `count` is that of its passages."""
+    item = admission.item
+    return _filtered(admission) | {
+        "kind": "head",
+        "state": state,
+        "of": count,
+        "version": item.ref.version or "",
+        "digest": admission.digest,
+        "content_sha256": item.content_sha256,
+        "envelope": dsse.encode(admission.envelope),
+        "policy": admission.policy,
+        "admitted_at": _iso(admission.admitted_at),
+        "metadata": json.dumps(item.metadata, ensure_ascii=False, sort_keys=True, default=dict),
+    }
+
+
+def passage_points(records: Sequence[EmbeddingRecord], turn: int, generation: str) -> list[models.PointStruct]:
+    """Return an item's passages as staged points."""
+    admission = records[0].admission
+    shared = _filtered(admission) | {
+        "kind": "staged",
+        "item": item_key(admission.ref),
+        "turn": turn,
+        "generation": generation,
+        "at": _iso(datetime.now(UTC)),
+    }
+    return [_passage_point(record, shared) for record in records]
+
+
+def _passage_point(record: EmbeddingRecord, shared: Mapping[str, Any]) -> models.PointStruct:
+    from qdrant_client import models
+
+    passage, frequencies = record.passage, term_frequencies(record.passage.indexed_text)
+    vector: dict[str, Any] = {DENSE: record.vector.tolist()}
+    if weights := _term_weights(frequencies, frequencies.total()):
+        vector[WORDS] = models.SparseVector(indices=list(weights), values=list(weights.values()))
+    own = {
+        "length": frequencies.total(),
+        "terms": list(frequencies),
+        "ordinal": passage.ordinal,
+        "text": passage.text,
+        "context": passage.context,
+        "heading": list(passage.heading),
+        "start_line": passage.start_line,
+        "end_line": passage.end_line,
+        "section": passage.kind,
+    }
+    id_ = passage_id(shared["item"], shared["generation"], passage.ordinal)
+    return models.PointStruct(id=id_, vector=vector, payload={**shared, **own})
+
+
+def _term_weights(frequencies: Mapping[str, int], length: int) -> dict[int, float]:
+    """Return index → what a term adds to BM25 per unit of its IDF, with which Qdrant multiplies it (modifier idf)."""
+    norm = K1 * (1 - B + B * length / _AVERAGE_LENGTH)
+    weights: dict[int, float] = {}
+    for term, tf in frequencies.items():
+        index = sparse_index(term)
+        weights[index] = weights.get(index, 0.0) + tf * (K1 + 1) / (tf + norm)
+    return weights
+
+
+def _filtered(admission: Admission) -> dict[str, Any]:
+    """Return what filters are applied to; heads and passages have it alike."""
+    ref, metadata = admission.ref, admission.item.metadata
+    parts = ref.item_id.split("/")
+    texts = {name: str(metadata.get(name) or "") for name in ("category", "author", "file_type", "service", "domain")}
+    return texts | {
+        "item_type": ref.item_type.value,
+        "item_id": ref.item_id,
+        "folders": ["/".join(parts[:depth]) for depth in range(1, len(parts))],
+        "namespace": ref.namespace,
+        "tags": list(dict.fromkeys(str(tag) for tag in metadata.get("tags") or ())),
+        "principal": admission.principal,
+        "key_id": admission.key_id,
+        "signed_at": _iso(admission.signed_at),
+    }
+
+
+def _iso(moment: datetime) -> str:
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return aware.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (InvalidItemId, SignatureRefused) as error:
+        raise StoreCorrupt(f"Qdrant returned a malformed {what}: {error.message}", hint=_FOREIGN) from error
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise StoreCorrupt(f"Qdrant returned a malformed {what}: {type(error).__name__}", hint=_FOREIGN) from error
+
+
+@_reading("head of an item")
+def read_head(payload: object, item: str) -> ItemHead:
+    """Return the head of `item` from its payload."""
+    row = _mapping(payload)
+    _TURN(row)
+    if row["item"] != item or row["turn"] < 1 or row["kind"] not in {"head", "gone"}:
+        raise ValueError("the head of another item")
+    versions = row.get("versions", {})
+    if not all(isinstance(digest, str) for digest in _mapping(versions).values()):
+        raise TypeError("a version without a digest")
+    if row["kind"] == "gone":
+        return ItemHead(item, row["turn"], versions=versions)
+    _HEAD(row)
+    if not row["generation"] or not 0 < row["of"] <= MAX_PASSAGES:
+        raise ValueError("a head without passages")
+    return ItemHead(item, row["turn"], row["generation"], row["state"], row["of"], versions)
+
+
+@_reading("item")
+def read_details(payload: object) -> ItemDetails:
+    """Return what a head says of its item, for its candidates."""
+    row = _mapping(payload)
+    _DETAILS(row)
+    metadata = _mapping(json.loads(row["metadata"]))
+    return ItemDetails(
+        _ref(row), row["digest"], row["content_sha256"], metadata, row["key_id"], _moment(row["signed_at"])
+    )
+
+
+@_reading("item")
+def read_item(payload: object) -> StoredItem:
+    """Return a head as a stored item; its envelope is decoded strictly."""
+    row = _mapping(payload)
+    _ITEM(row)
+    ref = _ref(row)
+    payload_type = document_statement.PAYLOAD_TYPE if ref.item_type is ItemType.DOCUMENT else dsse.PAYLOAD_TYPE
+    envelope = dsse.decode(row["envelope"], payload_type)
+    admitted = _moment(row["admitted_at"])
+    return StoredItem(ref, envelope, row["digest"], row["content_sha256"], admitted, row["policy"], passages=row["of"])
+
+
+def read_item_or_problem(payload: object) -> StoredItem:
+    """Return a head as a stored item; a malformed one becomes an item with a ``problem``, which never verifies."""
+    try:
+        return read_item(payload)
+    except KiwiError as error:
+        digest = str(payload.get("digest"))[:64] if isinstance(payload, Mapping) else ""
+        return StoredItem(ref_of(payload), Envelope("", b"", ()), digest, "", _NEVER, "", problem=error.message)
+
+
+@_reading("passage")
+def read_passage(point: models.ScoredPoint) -> tuple[str, str, Passage]:
+    """Return the item, the generation and the passage of a point whose id is theirs."""
+    row = _PASSAGE(point.payload)
+    item, generation, ordinal = row["item"], row["generation"], row["ordinal"]
+    if str(point.id) != passage_id(item, generation, ordinal):
+        raise ValueError("a point of another id")
+    lines = row["start_line"], row["end_line"]
+    heading = tuple(row["heading"])
+    return item, generation, Passage(ordinal, row["text"], row["context"], heading, *lines, kind=row["section"])
+
+
+def read_score(point: models.ScoredPoint) -> float:
+    """Return the score that a point was found with."""
+    with _reading("score"):
+        if isinstance(point.score, bool) or not math.isfinite(point.score):
+            raise ValueError("no finite number")
+        return float(point.score)
+
+
+def refused(payload: object, error: KiwiError) -> RefusedHit:
+    """Return what is reported of a point that cannot be read."""
+    return RefusedHit(ref_of(payload), "qdrant", error.code, error.message)
+
+
+def ref_of(payload: object) -> ItemRef:
+    """Return the item that a malformed point names, as far as it does."""
+    try:
+        row = _mapping(payload)
+        item_type, _, item_id = str(row["item"]).partition(":")
+        return _named({"item_type": item_type, "item_id": item_id, "version": "", **row})
+    except (LookupError, TypeError, ValueError, AttributeError, KiwiError):
+        return ItemRef(ItemType.KNOWLEDGE, "unreadable")
+
+
+def _ref(row: Mapping[str, Any]) -> ItemRef:
+    ref = _named(row)
+    if item_key(ref) != row["item"]:
+        raise ValueError("the head of another item")
+    return ref
+
+
+def _named(row: Mapping[str, Any]) -> ItemRef:
+    _NAME(row)
+    if len(row["version"]) > MAX_VERSION:
+        raise ValueError("a version is a short text")
+    kind = ItemType(row["item_type"])
+    check: Callable[[str], str] = document_statement.check_path if kind is ItemType.DOCUMENT else check_item_id
+    return ItemRef(kind, check(row["item_id"]), row["version"] or None)
+
+
+def _moment(value: object) -> datetime:
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError("no time with a zone")
+    return moment
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError("no object")
+    return value
