@@ -20,6 +20,8 @@ from kiwi_rag.model import Section
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.parser_block import RuleFuncBlockType
+    from markdown_it.rules_block import StateBlock
     from markdown_it.token import Token
 
 # Other tools sign in a comment on the first lines, often one that never closes; some put it behind a "#".
@@ -28,8 +30,14 @@ SIGNATURE_LINE = re.compile(
 )
 SIGNATURE_LINES_AT_MOST = 8
 
+MAX_LINES = 50_000
+"""Lines of a document that is read as Markdown. The time to read one grows with its lines, not with its characters."""
+
 _WINDOW = 4_096
 """Lines that are read at once: markdown-it-py keeps five numbers a line."""
+# The characters that begin what ends a paragraph (a fence, raw HTML, a heading, a rule) or underlines it as a heading.
+_INTERRUPTING = frozenset("`~<#*_-=")
+_UNDERLINE = re.compile(r"(?:-+|=+)[ \t]*$")
 _LISTED = re.compile(r"^[ \t]*(?:[-+*]|\d{1,9}[.)]|>)(?:[ \t]|$)", re.MULTILINE)
 
 
@@ -67,6 +75,11 @@ class Outline:
 def split_lines(content: str) -> list[str]:
     r"""Return the lines of `content` without ``\n``; a byte-order mark before the first is not part of it."""
     return content.removeprefix("\ufeff").split("\n")
+
+
+def is_large(content: str) -> bool:
+    """Return whether a document has too many lines to be read as Markdown."""
+    return content.count("\n") >= MAX_LINES
 
 
 def signature_lines(lines: Sequence[str]) -> int:
@@ -116,26 +129,55 @@ def _found(lines: Sequence[str], begin: int) -> Iterator[Block | Heading]:
 
 
 def _blocks(window: Sequence[str]) -> Iterator[tuple[int, int, list[Token]]]:
-    """Yield where each block starts and ends, in lines from 0, with its tokens."""
+    """Yield where each block starts and ends, in lines from 0, with its tokens; paragraphs have none."""
     from markdown_it.rules_block import StateBlock
 
-    reader = _reader()
-    rules = reader.block.ruler.getRules("")
+    parser = _parser()
+    rules = parser.block.ruler.getRules("")
+    interrupting = parser.block.ruler.getRules("paragraph")
     # Only line feeds end lines; the library takes a carriage return for one.
-    state = StateBlock("\n".join([*window, ""]).replace("\r", " "), reader, {}, [])
+    state = StateBlock("\n".join([*window, ""]).replace("\r", " "), parser, {}, [])
     start = state.skipEmptyLines(0)
     while start < state.lineMax:
         state.line, state.tokens = start, []
-        next(rule for rule in rules if rule(state, start, state.lineMax, False))
+        if not any(rule(state, start, state.lineMax, False) for rule in rules):
+            _read_paragraph(state, start, interrupting)
         yield start, state.line, state.tokens
         start = state.skipEmptyLines(state.line)
 
 
+def _read_paragraph(state: StateBlock, start: int, interrupting: Sequence[RuleFuncBlockType]) -> None:
+    """Read the paragraph at line `start`, or the heading that it is if its last line underlines it.
+
+    The library's own rules try every line for every kind of block, first for a heading and again for a paragraph. Here
+    a line is tried once, and only if its first character can begin such a block.
+    """
+    line = start + 1
+    while line < state.lineMax and not state.isEmpty(line):
+        first = state.bMarks[line] + state.tShift[line]
+        # A line that is indented by four columns or more goes on with the paragraph, whatever it begins with.
+        if state.sCount[line] <= 3 and state.src[first] in _INTERRUPTING:
+            if _UNDERLINE.match(state.src, first, state.eMarks[line]):
+                _push_heading(state, start, line, state.src[first])
+                return
+            if any(rule(state, line, state.lineMax, True) for rule in interrupting):
+                break
+        line += 1
+    state.line = line
+
+
+def _push_heading(state: StateBlock, start: int, underline: int, markup: str) -> None:
+    state.line = underline + 1
+    token = state.push("heading_open", "h1" if markup == "=" else "h2", 0)
+    token.markup, token.map = markup, [start, state.line]
+    state.push("inline", "", 0).content = state.getLines(start, underline, 0, False).strip()
+
+
 @lru_cache(maxsize=1)
-def _reader() -> MarkdownIt:
+def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark").disable(["list", "blockquote"])
+    return MarkdownIt("commonmark").disable(["list", "blockquote", "lheading", "paragraph"])
 
 
 def _kept(tokens: Sequence[Token], lines: Sequence[str], begin: int) -> Iterator[Block | Heading]:

@@ -171,7 +171,7 @@ def _listed(text: str, path: str, severity: Severity, *kinds: Iterator[Span]) ->
     if cut < len(text):
         message = f"more than {MAX_SPANS:,} hidden places; the rest of the file counts as one"
         found.append(Span(cut, len(text), Finding("hidden.rest", message, 0, "", "show what is hidden", severity)))
-    starts = line_starts(text)
+    starts = line_starts(text) if found else []
     return [_placed(span, bisect_right(starts, span.start), path) for span in found]
 
 
@@ -267,16 +267,20 @@ def _image_spans(visible: str, severity: Severity) -> Iterator[Span]:
 
 
 def _reader_view(text: str, path: str) -> tuple[str, list[_Comment]]:
-    """Return `text` with fences, code spans, comments and signature lines blanked (offsets stay), and the comments."""
+    """Return `text` with fences, code spans, comments and signature lines blanked (offsets stay), and the comments.
+
+    A text that is too large to be read as Markdown has no fences and no code spans here: all of it can hide something.
+    """
     offsets = [*line_starts(text), len(text)]
     position = offsets[markdown.signature_lines(markdown.split_lines(text))]
     pieces = [_blank(text[:position])]
     opener = _OPENER_MDX if path.lower().endswith(".mdx") else _OPENER
     comments: list[_Comment] = []
-    for block in (*markdown.outline(text).blocks, None):
+    is_large = markdown.is_large(text)
+    for block in (*(() if is_large else markdown.outline(text).blocks), None):
         start, end = (offsets[block.start_line - 1], offsets[block.end_line]) if block else (len(text), len(text))
         prose = text[position:start]
-        pieces.append(_inline_view(prose, position, comments, opener, _closing_runs(prose)))
+        pieces.append(_inline_view(prose, position, comments, opener, {} if is_large else _closing_runs(prose)))
         if block and block.kind == "html":
             pieces.append(_inline_view(text[start:end], start, comments, opener, {}))
         else:

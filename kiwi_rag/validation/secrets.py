@@ -12,8 +12,10 @@ import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import accumulate, islice, takewhile
+from operator import sub
 from typing import Any
 
 from kiwi_rag.formats.lines import line_starts
@@ -63,8 +65,9 @@ _NEWER = (
 )
 # Keys that AWS itself prints in its documentation.
 _DOCUMENTED = re.compile(r"AKIA[0-9A-Z]{9}EXAMPLE|wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
-_LITERAL_SEAM = re.compile(r"[\"'][\s+\\]*+[rRbBuUfF]{0,2}[\"']")
-_LINE_SEAM = re.compile(r"(?:[\"'\\]|(?<![ \t]))[ \t]*+\r?\n[ \t]*+(?:[>#*|+-][ \t]++|//[ \t]*+)?[\"']?")
+# What stands between two literals of one text, and between two of its lines. The group keeps it when a text is split.
+_LITERAL_SEPARATOR = re.compile(r"([\"'][\s+\\]*+[rRbBuUfF]{0,2}[\"'])")
+_LINE_SEPARATOR = re.compile(r"((?:[\"'\\]|(?<![ \t]))[ \t]*+\r?\n[ \t]*+(?:[>#*|+-][ \t]++|//[ \t]*+)?[\"']?)")
 _AWS_SECRET = re.compile(r"\b(?=([0-9a-zA-Z/+]{40})\b)")
 _AWS_NAME = re.compile(r"aws[^\n]{0,20}?(?:key|pwd|pw|password|pass|token)[^\n]{0,20}$")
 _REST = re.compile(r"[\w=.+/-]*+")
@@ -74,22 +77,37 @@ Detector = Callable[[str, str], Iterable[tuple[int, int]]]
 text is given a second time in lower case."""
 
 
+class _JoinedText:
+    """A text without every `step`-th of its separators, from the `first` on, with its offsets in the original text.
+
+    `pieces` are the parts of the original with the separators between them. There may be millions, so no Python code
+    runs for each, and the offsets are computed only when something was found.
+    """
+
+    def __init__(self, pieces: list[str], first: int = 0, step: int = 1) -> None:
+        self._pieces = pieces
+        self._removed = slice(2 * first + 1, None, 2 * step)
+        kept = pieces.copy()
+        del kept[self._removed]
+        self.text = "".join(kept)
+
+    def original_offset(self, offset: int) -> int:
+        """Return where a character of the joined text stands in the original."""
+        starts, originals = self._offsets
+        part = bisect_right(starts, offset) - 1
+        return originals[part] + offset - starts[part]
+
+    @cached_property
+    def _offsets(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Where each part between two removed separators starts, in the joined text and in the original."""
+        ends = array("q", accumulate(map(len, self._pieces)))[self._removed]
+        lengths = accumulate(map(len, self._pieces[self._removed]))
+        return array("q", [0, *map(sub, ends, lengths)]), array("q", [0, *ends])
+
+
 @dataclass(frozen=True, slots=True)
-class _Reading:
-    """A way to read a text, and where its parts stand in the original (parallel, sorted offsets)."""
-
-    text: str
-    starts: Sequence[int]
-    origins: Sequence[int]
-
-    def origin(self, position: int) -> int:
-        part = bisect_right(self.starts, position) - 1
-        return self.origins[part] + position - self.starts[part]
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a credential stands in the original text; ``secret`` is what it reads there, seams left out."""
+class _Match:
+    """A credential with its offsets in the original text; ``secret`` is what it reads without separators."""
 
     start: int
     end: int
@@ -99,84 +117,96 @@ class _Place:
 
 def check_secrets(text: str, metadata: Mapping[str, Any] | None = None, path: str = "") -> list[Finding]:
     """Return a finding for every credential in `text` or in a value of `metadata`; none shows the secret itself."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     starts = line_starts(text)
-    lines = ((place, bisect_right(starts, place.start)) for place in _places(text)[0])
-    known: set[tuple[str, object]] = set()
-    for place, line in (*lines, *((place, 0) for place in _places("\n\n".join(_strings(metadata or {})))[0])):
-        # The same one again, or one of the same kind on the same line.
-        if known.isdisjoint({(place.kind, place.secret), (place.kind, line or place.secret)}):
-            found.append(_finding(place.kind, place.secret, line, path))
-        known |= {(place.kind, place.secret), (place.kind, line or place.secret)}
-    return found[:MAX_PLACES]
+    in_text = [(match, bisect_right(starts, match.start)) for match in _find(text)[0]]
+    in_metadata = [(match, 0) for match in _find("\n\n".join(_strings(metadata or {})))[0]]
+    reported: set[tuple[str, object]] = set()
+    for match, line in in_text + in_metadata:
+        # The same credential again, or one of the same kind on the same line, is reported once.
+        keys = {(match.kind, match.secret), (match.kind, line or match.secret)}
+        if reported.isdisjoint(keys):
+            findings.append(_finding(match.kind, match.secret, line, path))
+        reported |= keys
+    return findings[:MAX_PLACES]
 
 
 def spans(text: str) -> list[tuple[int, int, str]]:
-    """Return where every credential in `text` stands, as start and end offsets, and of what kind it is.
+    """Return the start offset, the end offset and the kind of every credential in `text`.
 
     A private key's span reaches to the line that ends it. Examples from makers' documentation are left out. One that
-    is whole as the text stands is not looked for across lines, where the word after it would seem to be part of it.
-    After `MAX_MATCHES` places, all that follows is the last of them.
+    is found in the text as it is is not searched across lines, where the word after it would seem to be part of it.
+    After `MAX_MATCHES` credentials, all text that follows is the last span.
     """
-    places, cut = _places(text)
-    found = [(place.start, place.end, place.kind) for place in places if not _DOCUMENTED.search(place.secret)]
-    rest = [(cut, len(text), f"more than {MAX_MATCHES:,} in one file; the rest of the file")] if cut < len(text) else []
-    return sorted(found) + rest
+    matches, end = _find(text)
+    found = [(match.start, match.end, match.kind) for match in matches if not _DOCUMENTED.search(match.secret)]
+    if end < len(text):
+        found.append((end, len(text), f"more than {MAX_MATCHES:,} in one file; the rest of the file"))
+    return sorted(found)
 
 
-def _places(text: str) -> tuple[list[_Place], int]:
-    """Return what every reading of a text finds, what an earlier one found left out, and where the last of it ends."""
-    taken = bytearray(len(text))  # a byte a character: whether it belongs to one that an earlier reading found
-    found, cut = _read(_Reading(text, (0,), (0,)), text, taken, [], len(text))
-    for reading in _readings(text[:cut]):
-        found, cut = _read(reading, text, taken, found, cut)
-    return found, cut
+def _find(text: str) -> tuple[list[_Match], int]:
+    """Return the credentials in `text`, and the offset up to which it was searched."""
+    # One byte a character: 1 if the character belongs to a credential that was found before.
+    taken = bytearray(len(text))
+    matches, end = _add_matches(_JoinedText([text]), text, taken, [], len(text))
+    for joined in _joined_texts(text[:end]):
+        matches, end = _add_matches(joined, text, taken, matches, end)
+    return matches, end
 
 
-def _read(reading: _Reading, text: str, taken: bytearray, found: list[_Place], cut: int) -> tuple[list[_Place], int]:
-    """Add to `found` what a reading finds; `MAX_MATCHES` stay, and the next one is where the text is cut."""
-    fresh = _merged(_fresh(reading, text, taken, cut))
-    found = sorted([*found, *fresh], key=lambda place: place.start)
-    if len(found) > MAX_MATCHES:
-        cut = min(cut, found[MAX_MATCHES].start)
-        found = found[:MAX_MATCHES]
-    for place in fresh:
-        taken[place.start : place.end] = b"\1" * (place.end - place.start)
-    return found, cut
+def _add_matches(
+    joined: _JoinedText, text: str, taken: bytearray, matches: list[_Match], end: int
+) -> tuple[list[_Match], int]:
+    """Return `matches` with those of `joined`, at most `MAX_MATCHES`; the search ends where the next one starts."""
+    added = _merged(_new_matches(joined, text, taken, end))
+    matches = sorted([*matches, *added], key=lambda match: match.start)
+    if len(matches) > MAX_MATCHES:
+        end = min(end, matches[MAX_MATCHES].start)
+        matches = matches[:MAX_MATCHES]
+    for match in added:
+        taken[match.start : match.end] = b"\1" * (match.end - match.start)
+    return matches, end
 
 
-def _fresh(reading: _Reading, text: str, taken: bytearray, cut: int) -> Iterator[_Place]:
-    """Yield what a reading finds before `cut` that no earlier one took; of very many, no more than decide it."""
-    ends: dict[tuple[int, int], None] = {}
-    if any(marker in reading.text for marker in MARKERS):
-        for begin, end in private_key_spans(reading.text, text, reading.origin):
-            if begin >= cut:
-                break
-            if taken.find(1, begin, end) < 0:
-                ends[begin, end] = None
-                yield _Place(begin, end, "Private Key", text[begin : begin + 40])
-            if len(ends) > MAX_MATCHES:
-                break
-    ends.clear()
-    for kind, secret, position in _secrets(reading.text):
-        start, end = reading.origin(position), reading.origin(position + len(secret) - 1) + 1
-        if start >= cut or len(ends) > 4 * MAX_MATCHES:
+def _new_matches(joined: _JoinedText, text: str, taken: bytearray, end: int) -> Iterator[_Match]:
+    """Yield the credentials of `joined` before `end` that do not overlap a taken one.
+
+    A text may consist of credentials. The search stops when more were found than `MAX_MATCHES` can need.
+    """
+    yield from _new_private_keys(joined, text, taken, end)
+    seen: set[tuple[int, int]] = set()
+    for kind, secret, offset in _secrets(joined.text):
+        span = joined.original_offset(offset), joined.original_offset(offset + len(secret) - 1) + 1
+        if span[0] >= end or len(seen) > 4 * MAX_MATCHES:
             return
-        if (start, end) not in ends and taken.find(1, start, end) < 0:
-            ends[start, end] = None
-            yield _Place(start, end, kind, secret)
+        if span not in seen and taken.find(1, *span) < 0:
+            seen.add(span)
+            yield _Match(*span, kind, secret)
 
 
-def _merged(places: Iterable[_Place]) -> list[_Place]:
-    """Return the places in order, those that overlap as one: a long one is found in pieces by two windows."""
-    found: list[_Place] = []
-    for place in sorted(places, key=lambda place: (place.start, -place.end)):
-        if found and place.start < found[-1].end:
-            first = found[-1]
-            found[-1] = _Place(first.start, max(first.end, place.end), first.kind, first.secret)
+def _new_private_keys(joined: _JoinedText, text: str, taken: bytearray, end: int) -> Iterator[_Match]:
+    if not any(marker in joined.text for marker in MARKERS):
+        return
+    new = (
+        span
+        for span in takewhile(lambda span: span[0] < end, private_key_spans(joined.text, text, joined.original_offset))
+        if taken.find(1, *span) < 0
+    )
+    for start, stop in islice(new, MAX_MATCHES + 1):
+        yield _Match(start, stop, "Private Key", text[start : start + 40])
+
+
+def _merged(matches: Iterable[_Match]) -> list[_Match]:
+    """Return the matches in order, those that overlap as one: two windows find a long one in two pieces."""
+    merged: list[_Match] = []
+    for match in sorted(matches, key=lambda match: (match.start, -match.end)):
+        if merged and match.start < merged[-1].end:
+            first = merged[-1]
+            merged[-1] = replace(first, end=max(first.end, match.end))
         else:
-            found.append(place)
-    return found
+            merged.append(match)
+    return merged
 
 
 def _finding(kind: str, secret: str, line: int, path: str) -> Finding:
@@ -206,43 +236,18 @@ def _secrets(text: str) -> Iterator[tuple[str, str, int]]:
             break
 
 
-def _readings(text: str) -> Iterator[_Reading]:
+def _joined_texts(text: str) -> Iterator[_JoinedText]:
     """Yield `text` with literals joined, with all lines joined, and with lines joined in pairs.
 
     In pairs, because a key between two words would be one word with them if all lines were joined.
     """
-    literals = _Seams(_LITERAL_SEAM, text)
-    if literals.starts:
-        yield _without(text, literals, 0, 1)
-    lines = _Seams(_LINE_SEAM, text)
-    if lines.starts:
-        yield _without(text, lines, 0, 1)
-    if len(lines.starts) > 1:
-        yield _without(text, lines, 0, 2)
-        yield _without(text, lines, 1, 2)
-
-
-class _Seams:
-    """Where a pattern matches a text, as parallel arrays of offsets: there may be millions."""
-
-    def __init__(self, pattern: re.Pattern[str], text: str) -> None:
-        self.starts, self.ends = array("q"), array("q")
-        for match in pattern.finditer(text):
-            self.starts.append(match.start())
-            self.ends.append(match.end())
-
-
-def _without(text: str, seams: _Seams, first: int, step: int) -> _Reading:
-    """Return `text` without every `step`-th of the seams, from the `first` on."""
-    parts, starts, origins = [], array("q", [0]), array("q", [0])
-    length = last = 0
-    for start, end in zip(seams.starts[first::step], seams.ends[first::step], strict=True):
-        parts.append(text[last:start])
-        length += start - last
-        last = end
-        starts.append(length)
-        origins.append(last)
-    return _Reading("".join([*parts, text[last:]]), starts, origins)
+    if len(pieces := _LITERAL_SEPARATOR.split(text)) > 1:
+        yield _JoinedText(pieces)
+    if len(pieces := _LINE_SEPARATOR.split(text)) > 1:
+        yield _JoinedText(pieces)
+    if len(pieces) > 3:
+        yield _JoinedText(pieces, 0, 2)
+        yield _JoinedText(pieces, 1, 2)
 
 
 def _strings(value: object) -> Iterator[str]:

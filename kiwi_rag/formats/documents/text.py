@@ -25,21 +25,12 @@ def malformed(path: str, text: str, format_name: str, why: str, line: int = 0) -
     return replace(parse(path, text), title=file_name(path), findings=(warning(path, format_name, why, line),))
 
 
-def large(path: str, text: str, format_name: str, limit: int) -> ParsedDocument:
+def large(path: str, text: str, format_name: str, limit: str) -> ParsedDocument:
     """Return a text that is too large to be read as `format_name` as plain text, with the one warning that says so."""
-    message = "so it is indexed as plain text"
-    return replace(
-        parse(path, text),
-        title=file_name(path),
-        findings=(size_warning(path, format_name, f"{limit >> 20} MiB", message),),
-    )
-
-
-def size_warning(path: str, format_name: str, limit: str, so: str) -> Finding:
-    """Return the warning that a file is larger than `limit`, and what is made of it for that reason."""
-    message = f"this is over {limit} of {format_name}, {so}"
+    message = f"the file has over {limit} of {format_name}, so it is indexed as plain text"
     hint = f"split it, or leave it out with a line in .kiwiignore: {path}"
-    return Finding("document.large", message, 0, path, hint, severity="warning")
+    found = Finding("document.large", message, 0, path, hint, severity="warning")
+    return replace(parse(path, text), title=file_name(path), findings=(found,))
 
 
 def warning(path: str, format_name: str, why: str, line: int = 0) -> Finding:
