@@ -1,9 +1,8 @@
-"""Step 5: credentials in the formats that live services issue.
+"""Step 5: credentials in the formats of live services.
 
-The formats are those of ``bc-detect-secrets`` and a few newer ones. Its entropy and keyword detectors are left
-out: they take signatures, digests and prose for secrets. The text is searched as it stands, with
-adjacent string literals joined, and with line breaks taken out, so that a key cut in two is still found; and
-every metadata value once its escapes are decoded.
+The formats are those of ``bc-detect-secrets`` and a few newer ones. Its entropy and keyword detectors are not used,
+because they report signatures, digests and prose. The text is searched unchanged, with adjacent string literals joined,
+and with lines joined, so that a key that was split is found. Metadata is searched after its escapes are decoded.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from typing import Any
 from kiwi_rag.formats.lines import line_starts
 from kiwi_rag.model import Finding
 
-MAX_PLACES = 20
+MAX_FINDINGS = 20
 MAX_MATCHES = 2_000
-"""Places a text; from there on it is a list of credentials, and all of what is left of it counts as one."""
-# Some detectors take time that grows with the square of what they are given; windows keep that small.
+"""Credentials in a text that are listed one by one; all text after them is one more."""
+# Some detectors take quadratic time, so they search windows of the text, which overlap by the longest credential.
 WINDOW = 8_192
 WINDOW_OVERLAP = 2_048
 
@@ -41,8 +40,8 @@ _DETECTORS = (
     ("stripe", "StripeDetector"),
     ("twilio", "TwilioKeyDetector"),
 )
-# What every credential holds that a plugin finds, in lower case: far quicker to look for than its pattern is to match.
-_HELD = {
+# A literal, in lower case, that every credential of a plugin contains: a search for it is much faster than its pattern.
+_LITERALS = {
     "AWSKeyDetector": ("a3t", "abia", "acca", "akia", "asia", "aws"),
     "GitHubTokenDetector": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
     "MailchimpDetector": ("-us",),
@@ -50,7 +49,7 @@ _HELD = {
     "SlackDetector": ("xox", "hooks.slack.com"),
     "StripeDetector": ("k_live_",),
 }
-# What it is, what each of its kind holds as it stands (far quicker to look for), and how it looks.
+# Kind, a literal that every credential of the kind contains (a search for it is much faster), and pattern.
 _NEWER = (
     ("GitHub Token", "github_pat_", r"\bgithub_pat_[0-9A-Za-z_]{60,90}\b"),
     ("GitLab Token", "glpat-", r"\bglpat-[0-9A-Za-z_-]{20}"),
@@ -70,11 +69,11 @@ _LITERAL_SEPARATOR = re.compile(r"([\"'][\s+\\]*+[rRbBuUfF]{0,2}[\"'])")
 _LINE_SEPARATOR = re.compile(r"((?:[\"'\\]|(?<![ \t]))[ \t]*+\r?\n[ \t]*+(?:[>#*|+-][ \t]++|//[ \t]*+)?[\"']?)")
 _AWS_SECRET = re.compile(r"\b(?=([0-9a-zA-Z/+]{40})\b)")
 _AWS_NAME = re.compile(r"aws[^\n]{0,20}?(?:key|pwd|pw|password|pass|token)[^\n]{0,20}$")
-_REST = re.compile(r"[\w=.+/-]*+")
+_CONTINUATION = re.compile(r"[\w=.+/-]*+")
 _DOTTED = re.compile(r"(?<![\w=-])[\w=-]++(?:\.[\w=+/-]++)+")
 Detector = Callable[[str, str], Iterable[tuple[int, int]]]
-"""Where credentials of one kind stand in a text, as start and end offsets; what leads up to one may be part of it. The
-text is given a second time in lower case."""
+"""Returns the start and end offsets of the credentials of one kind in a text, which may include a name before it. The
+second argument is the text in lower case."""
 
 
 class _JoinedText:
@@ -128,7 +127,7 @@ def check_secrets(text: str, metadata: Mapping[str, Any] | None = None, path: st
         if reported.isdisjoint(keys):
             findings.append(_finding(match.kind, match.secret, line, path))
         reported |= keys
-    return findings[:MAX_PLACES]
+    return findings[:MAX_FINDINGS]
 
 
 def spans(text: str) -> list[tuple[int, int, str]]:
@@ -212,14 +211,14 @@ def _merged(matches: Iterable[_Match]) -> list[_Match]:
 def _finding(kind: str, secret: str, line: int, path: str) -> Finding:
     if _DOCUMENTED.search(secret):
         message = f"{kind} {secret[:4]}…, the example from its maker's documentation"
-        return Finding("secrets.example", message, line, path, "nothing to mend if that is meant", "warning")
+        return Finding("secrets.example", message, line, path, "ignore this if the example is intended", "warning")
     message = f"{kind} {'' if 'BEGIN' in secret else secret[:4] + '…'}".rstrip()
-    hint = "revoke it where it was issued, then take it out; name where it is kept instead"
-    return Finding("secrets.found", f"a live-format credential: {message}", line, path, hint)
+    hint = "revoke it at its issuer, then remove it from the file and write where it is kept instead"
+    return Finding("secrets.found", f"the file contains a credential: {message}", line, path, hint)
 
 
 def _secrets(text: str) -> Iterator[tuple[str, str, int]]:
-    """Yield kind, secret and position of each credential; one longer than a window holds what stands in it."""
+    """Yield kind, text and offset of each credential; one that ends at the end of its window is extended."""
     reached = 0
     for start in range(0, max(1, len(text)), WINDOW - WINDOW_OVERLAP):
         window = text[start : start + WINDOW]
@@ -228,10 +227,10 @@ def _secrets(text: str) -> Iterator[tuple[str, str, int]]:
             for begin, end in detect(window, lowered):
                 if start + begin < reached:
                     continue
-                # A long one may reach beyond its window.
-                rest = _REST.match(text, start + end) if end == WINDOW else None
-                reached = rest.end() if rest else reached
-                yield kind, window[begin:end] + (rest[0] if rest else ""), start + begin
+                # A long one may continue after its window.
+                continuation = _CONTINUATION.match(text, start + end) if end == WINDOW else None
+                reached = continuation.end() if continuation else reached
+                yield kind, window[begin:end] + (continuation[0] if continuation else ""), start + begin
         if start + WINDOW >= len(text):
             break
 
@@ -266,15 +265,16 @@ def _strings(value: object) -> Iterator[str]:
 def _detectors() -> tuple[tuple[str, Detector], ...]:
     from importlib import import_module
 
-    known = [getattr(import_module(f"detect_secrets.plugins.{module}"), name)() for module, name in _DETECTORS]
+    plugins = [getattr(import_module(f"detect_secrets.plugins.{module}"), name)() for module, name in _DETECTORS]
     newer = [(kind, _whole_matches(literal, re.compile(pattern))) for kind, literal, pattern in _NEWER]
-    return (*((str(plugin.secret_type), _guarded(plugin)) for plugin in known), *newer)
+    return (*((str(plugin.secret_type), _guarded(plugin)) for plugin in plugins), *newer)
 
 
 def _guarded(plugin: Any) -> Detector:
-    """Return a plugin's search, kept linear for JWTs and AWS keys.
+    """Return the search of a plugin, in linear time.
 
-    Its patterns are used themselves: of those with groups its own search gives parts, of a GitHub token ``ghp``.
+    The plugin's patterns are used instead of its search, which returns only groups (of a GitHub token ``ghp``) and
+    takes quadratic time for JWTs and AWS keys.
     """
     name = type(plugin).__name__
     if name == "JwtTokenDetector":
@@ -282,27 +282,27 @@ def _guarded(plugin: Any) -> Detector:
     if name == "AWSKeyDetector":
         return _aws(plugin)
     patterns = [re.compile(p.pattern, p.flags) for p in plugin.denylist]
-    held, spanned = _HELD.get(name, ()), _named if name == "NpmDetector" else re.Match.span
+    literals, span_of = _LITERALS.get(name, ()), _span_without_name if name == "NpmDetector" else re.Match.span
 
     def detect(text: str, lowered: str) -> Iterable[tuple[int, int]]:
-        if held and not any(part in lowered for part in held):
+        if literals and not any(literal in lowered for literal in literals):
             return ()
-        return [spanned(match) for pattern in patterns for match in pattern.finditer(text)]
+        return [span_of(match) for pattern in patterns for match in pattern.finditer(text)]
 
     return detect
 
 
-def _named(match: re.Match[str]) -> tuple[int, int]:
-    """Return where a token stands that was found by its name: without the name, so that YAML keeps its key."""
+def _span_without_name(match: re.Match[str]) -> tuple[int, int]:
+    """Return the span of a token that was found by its name, without the name, so that YAML keeps its key."""
     return match.span(1) if match[1] else match.span()
 
 
 def _aws(plugin: Any) -> Detector:
-    """Return the search for AWS keys. What only its name gives away is looked for from its end, which is linear."""
+    """Return the search for AWS keys. Of a secret key, its 40 characters are found first, then the name before them."""
     identifier = re.compile(plugin.denylist[0].pattern)
 
     def detect(text: str, lowered: str) -> Iterator[tuple[int, int]]:
-        if any(part in lowered for part in _HELD["AWSKeyDetector"]):
+        if any(part in lowered for part in _LITERALS["AWSKeyDetector"]):
             yield from (match.span() for match in identifier.finditer(text))
         for match in _AWS_SECRET.finditer(text) if "aws" in lowered else ():
             before = lowered[max(0, match.start() - 52) : match.start()]
@@ -324,18 +324,18 @@ def _whole_matches(literal: str, pattern: re.Pattern[str]) -> Detector:
 
 
 MARKERS = ("PRIVATE KEY", "PuTTY-User-Key-File")
-"""What every beginning of a private key holds."""
+"""Every private key begins with text that contains one of these."""
 
 _LONGEST = 16_384
-_HEAD = 600
+_HEAD_CHARACTERS = 600
 _BEGIN = re.compile(
     r"-{0,5}BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-{0,5}|PuTTY-User-Key-File-\d:[^\n]{1,40}\n?Encryption:"
 )
 _END = re.compile(r"-----END [A-Z0-9 ]{0,40}KEY(?: BLOCK)?-----")
-# Letters of both cases, or with digits: no word, and no path. RFC 7468 breaks lines at 64 characters.
+# Letters of both cases, or letters and digits: neither a word nor a path. RFC 7468 breaks lines at 64 characters.
 _MIXED = r"(?=[A-Za-z+/]{0,64}[0-9+=]|[A-Za-z/]{0,64}[a-z][A-Z]|[A-Za-z/]{0,64}[A-Z]{2}[A-Za-z/]{0,64}[a-z])"
-_STRETCH = re.compile(rf"(?<![A-Za-z0-9+/]){_MIXED}[A-Za-z0-9+/]{{16,}}|[A-Za-z0-9+/]{{40,}}")
-_AT_ONCE = re.compile(r"(?:\\[nr]|[A-Za-z0-9+/\n]){16,}")
+_KEY_LINE = re.compile(rf"(?<![A-Za-z0-9+/]){_MIXED}[A-Za-z0-9+/]{{16,}}|[A-Za-z0-9+/]{{40,}}")
+_KEY_START = re.compile(r"(?:\\[nr]|[A-Za-z0-9+/\n]){16,}")
 _BETWEEN = r"(?:\\[nrt]|\\u000[adAD]|<br\s*/?>|&#(?:10|13|x[aAdD]);|[\s\"'`+\\,.>#*|@;:()\[\]/-]){0,60}+"
 _HEADERS = (
     r"(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash|Encryption|Key-Derivation|Argon2-[A-Za-z]+|Public-Lines"
@@ -348,43 +348,45 @@ _BODY = re.compile(
 )
 
 
-def private_key_spans(read: str, text: str, origin: Callable[[int], int]) -> Iterator[tuple[int, int]]:
-    """Yield where private keys stand in `text`, in order, as offsets; none overlaps another.
+def private_key_spans(joined: str, text: str, origin: Callable[[int], int]) -> Iterator[tuple[int, int]]:
+    """Yield start and end offset of each private key in `text`, in order; none overlaps another.
 
     Parameters
     ----------
-    read
-        A reading of the text, where beginnings are looked for.
+    joined
+        The text with its lines or literals joined, in which the begin markers are searched.
     text
-        The text itself, where ends are.
+        The original text, in which the end markers are searched.
     origin
-        Where a position of the reading stands in the text.
+        Maps an offset in `joined` to one in `text`.
     """
-    begins = [match.span() for match in _BEGIN.finditer(read)]
+    begins = [match.span() for match in _BEGIN.finditer(joined)]
     ends = [match.span() for match in _END.finditer(text)]
     end_starts = [start for start, _ in ends]
     last = 0
     for number, (begin, stop) in enumerate(begins):
         start, body = origin(begin), origin(stop - 1) + 1
-        if start < last or not _is_key(read, stop, begins[number + 1][0] if number + 1 < len(begins) else len(read)):
+        if start < last or not _is_key(
+            joined, stop, begins[number + 1][0] if number + 1 < len(begins) else len(joined)
+        ):
             continue
         following = origin(begins[number + 1][0]) if number + 1 < len(begins) else len(text)
         index = bisect_left(end_starts, body)
         closed = index < len(ends) and ends[index][0] <= min(following, body + _LONGEST)
-        last = ends[index][1] if closed else _as_far_as_it_looks_like_one(text, body, following)
+        last = ends[index][1] if closed else _end_of_key_data(text, body, following)
         yield start, last
 
 
-def _is_key(read: str, position: int, following: int) -> bool:
-    """Say whether a key follows its marker, and not the prose that names it."""
-    head = read[position : min(position + _HEAD, following)]
-    if read.startswith("Encryption:", position - 11):
+def _is_key(joined: str, position: int, following: int) -> bool:
+    """Return whether key data follows the begin marker, and not prose that mentions it."""
+    head = joined[position : min(position + _HEAD_CHARACTERS, following)]
+    if joined.startswith("Encryption:", position - 11):
         return True
-    at_once = _AT_ONCE.match(head)
-    long = sum(len(match[0]) for match in _STRETCH.finditer(head.partition("-----END")[0]))
-    return bool(at_once and len(at_once[0].replace("\n", "")) >= 16) or long >= 40
+    immediate = _KEY_START.match(head)
+    long = sum(len(match[0]) for match in _KEY_LINE.finditer(head.partition("-----END")[0]))
+    return bool(immediate and len(immediate[0].replace("\n", "")) >= 16) or long >= 40
 
 
-def _as_far_as_it_looks_like_one(text: str, body: int, following: int) -> int:
+def _end_of_key_data(text: str, body: int, following: int) -> int:
     found = _BODY.match(text, body, following)
     return found.end() if found else body
