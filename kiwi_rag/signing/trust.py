@@ -36,8 +36,8 @@ class SignerStatus(StrEnum):
 class Signer:
     """A public key (32 raw bytes), its principal, and what it may sign.
 
-    In ``patterns``, ``*`` matches any run of characters, slashes too: ``acme/*`` is everything below ``acme``.
-    Signatures count if ``valid_after <= signed_at < valid_before``. For a retired key, ``valid_before`` is the retirement.
+    In ``patterns``, ``*`` matches any characters, slashes too: ``acme/*`` is everything below ``acme``. A signature
+    counts if ``valid_after <= signed_at < valid_before``. For a retired key, ``valid_before`` is the retirement.
     ``origin`` says which registry retired or revoked the key, empty if the trust file says so itself.
     """
 
