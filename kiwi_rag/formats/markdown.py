@@ -1,9 +1,9 @@
 r"""Markdown, read by markdown-it-py: fences, HTML blocks, headings, and sections with true line ranges.
 
 Items, documents and the check for hidden text all read Markdown here. The blocks are those of CommonMark 0.31.2, found
-by the library's rules one block after the other, so that nothing of a paragraph is kept. Quotes and lists are
-not parsed, however deep they nest: what stands in them is part of what quotes or lists it. Lines are split at ``\n``
-alone, counted from 1; ranges are inclusive. Every scan here is linear in the length of the file.
+by the library's rules one block after the other, so that no paragraph is kept in memory. Quotes and lists are not
+parsed, however deep they nest: a heading in them belongs to the section around them. Lines are split at ``\n`` alone,
+counted from 1; ranges are inclusive. Every scan here is linear in the length of the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SIGNATURE_LINE = re.compile(
     r" {0,3}(?:(?:#{1,6}[ \t]+)?<!--[ \t]*[\w.-]{1,40}:(?:un)?signed\b|#{1,6}[ \t]+[\w.-]{1,40}:signed:\d)"
 )
-SIGNATURE_LINES_AT_MOST = 8
+MAX_SIGNATURE_LINES = 8
 
 MAX_LINES = 50_000
 """Lines of a document that is read as Markdown. The time to read one grows with its lines, not with its characters."""
@@ -85,7 +85,7 @@ def is_large(content: str) -> bool:
 def signature_lines(lines: Sequence[str]) -> int:
     """Return how many leading lines are other tools' signature comments or blank lines between them."""
     count = 0
-    for number, line in enumerate(lines[:SIGNATURE_LINES_AT_MOST], start=1):
+    for number, line in enumerate(lines[:MAX_SIGNATURE_LINES], start=1):
         if SIGNATURE_LINE.match(line):
             count = number
         elif line.strip():
@@ -98,7 +98,7 @@ def outline(content: str, skipped: int | None = None) -> Outline:
     return _outline(content, skipped)
 
 
-# The last two are kept: a file is read by its format and by the gate's checks, one after the other.
+# The last two are cached, because the parser of a format and the gate read the same text one after the other.
 @lru_cache(maxsize=2)
 def _outline(content: str, skipped: int | None) -> Outline:
     lines = split_lines(content)
@@ -202,22 +202,22 @@ def _closes(line: str, marker: str) -> bool:
 
 
 def _is_list(markup: str, content: str) -> bool:
-    """Say whether what looks like an underlined heading is a list or a quote above a rule."""
+    """Return whether what looks like an underlined heading is a list or a quote above a rule."""
     return markup in {"-", "="} and bool(_LISTED.search(content))
 
 
-def block_lines(known: Iterable[Block]) -> set[int]:
+def block_lines(blocks: Iterable[Block]) -> set[int]:
     """Return the numbers of all lines inside the blocks."""
-    return {n for block in known for n in range(block.start_line, block.end_line + 1)}
+    return {n for block in blocks for n in range(block.start_line, block.end_line + 1)}
 
 
-def sections(lines: Sequence[str], start: int, end: int, known: Sequence[Heading]) -> list[Section]:
-    """Return the prose of lines `start` to `end`, one section a heading, each under its path of `known` headings."""
+def sections(lines: Sequence[str], start: int, end: int, headings: Sequence[Heading]) -> list[Section]:
+    """Return the prose of lines `start` to `end`, one section a heading, each under its path of `headings`."""
     found: list[Section | None] = []
     path: list[Heading] = []
     begin = start
-    first, last = bisect_left(known, start, key=_line_of), bisect_right(known, end, key=_line_of)
-    for heading in known[first:last]:
+    first, last = bisect_left(headings, start, key=_line_of), bisect_right(headings, end, key=_line_of)
+    for heading in headings[first:last]:
         found.append(section(lines, begin, heading.line - 1, heading_path(path)))
         path = [*(h for h in path if h.level < heading.level), heading]
         begin = heading.line
@@ -230,13 +230,13 @@ def heading_path(path: Sequence[Heading]) -> tuple[str, ...]:
     return tuple(heading.text for heading in path if heading.text)
 
 
-def first_paragraph(lines: Sequence[str], start: int, known: Iterable[Block]) -> str:
-    """Return the first paragraph of prose at or after line `start`: no heading, list, table, quote or `known` block."""
-    hidden = block_lines(known)
+def first_paragraph(lines: Sequence[str], start: int, blocks: Iterable[Block]) -> str:
+    """Return the first paragraph of prose at or after line `start`: no heading, list, table, quote or `blocks`."""
+    excluded = block_lines(blocks)
     words: list[str] = []
     for number in range(start, len(lines) + 1):
         line = lines[number - 1].strip()
-        prose = bool(line) and number not in hidden and not line.startswith(("#", "|", "<", "- ", "* ", ">", "---"))
+        prose = bool(line) and number not in excluded and not line.startswith(("#", "|", "<", "- ", "* ", ">", "---"))
         if words and not prose:
             break
         if prose:
