@@ -1,4 +1,4 @@
-"""Trying again what may succeed in a moment: calls that fail, and conditions that are not met yet."""
+"""Retries calls that fail for a moment, and waits for conditions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 WRITING = (0.1, 0.4, 1.0, 2.0)
 """Seconds before each further attempt to write: long enough for a server to restart, or a connection to get free."""
 READING = (0.0,)
-"""A search goes on with the other tiers: once more over a fresh connection, at once."""
+"""Of a search: one more attempt over a new connection, at once, since other tiers can answer."""
 
 
 async def retry(work: Callable[[], Awaitable[_T]], pauses: Sequence[float] = WRITING) -> _T:

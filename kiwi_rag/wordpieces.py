@@ -1,4 +1,4 @@
-"""What the embedding model sees of a passage, and about how many word pieces that is.
+"""The text of a passage that the embedding model gets, and an estimate of its word pieces.
 
 Measured with all-MiniLM-L6-v2. Of prose, markup is noise. Of code and specifications markup is half of the meaning
 (``List<Reservation>``), but names written together are lost on a model of sentences: telling their words apart

@@ -103,7 +103,7 @@ def import_key(session: Session, file: Path, name: str, principal: str, patterns
 
 @keys.command(epilog="Example: kiwi keys retire old --compromised")
 @click.argument("name")
-@click.option("--compromised", is_flag=True, help="Someone else may have it: nothing it signed counts any more.")
+@click.option("--compromised", is_flag=True, help="Someone else may have it: nothing that it signed is valid any more.")
 @click.pass_obj
 def retire(session: Session, name: str, compromised: bool) -> None:
     """Stop trusting new signatures of a key; what it signed before stays valid unless it is compromised."""
@@ -127,7 +127,7 @@ def _trust(app: Services, public_key: bytes, principal: str, patterns: tuple[str
     """Trust a key of this user's; one that is known keeps what it has, its status too."""
     content = trust_file.load(app.user_trust)
     known = content.signer(public_key)
-    signer = known.united(patterns, ()) if known else Signer(principal, public_key, patterns or ("*",))
+    signer = known.extended(patterns, ()) if known else Signer(principal, public_key, patterns or ("*",))
     trust_file.save(app.user_trust, content.with_signer(signer))
     app.refresh_trust()
     return signer
@@ -142,7 +142,7 @@ def _show_key(session: Session, app: Services, name: str) -> None:
     for label, value in row.items():
         session.out(f"{label.replace('_', ' ')}: {value}")
     signer = app.trust.by_key.get(kept.key_id_of(public)) or Signer(app.principal, public)
-    session.say(f"a teammate trusts it with: {signer.trusting()}")
+    session.say(f"a teammate trusts it with: {signer.trust_command()}")
 
 
 def labelled(row: Mapping[str, str]) -> str:

@@ -98,7 +98,7 @@ def add(
     elif anew:
         signer = _replaced(session, known, given, yes)
     else:
-        rights = known.united(given.patterns if patterns else (), given.types if types else ())
+        rights = known.extended(given.patterns if patterns else (), given.types if types else ())
         signer = _extended(rights, given, status)
     trust_file.save(app.user_trust, content.with_signer(signer))
     _show_entry(session, signer)
@@ -138,12 +138,12 @@ def _replaced(session: Session, known: Signer, given: Signer, yes: bool) -> Sign
 
 
 def _command(given: Signer) -> str:
-    return given.trusting() + ("" if given.status is SignerStatus.ACTIVE else f" --status {given.status}")
+    return given.trust_command() + ("" if given.status is SignerStatus.ACTIVE else f" --status {given.status}")
 
 
 def _losses(known: Signer, after: Signer) -> list[str]:
     """Return what is lost when one entry takes another's place; a mark that a key is not to be used counts, too."""
-    found = known.lost(after)
+    found = known.rights_not_in(after)
     if known.principal != after.principal:
         found.append(f"the name {known.principal}")
     if known.status is not SignerStatus.ACTIVE and after.status is SignerStatus.ACTIVE:
@@ -159,7 +159,7 @@ def _show_entry(session: Session, signer: Signer) -> None:
     session.out(f"public key: {row['public_key']}")
     session.out(f"key id: {row['key_id']}")
     session.say(f"{signer.principal} is {signer.status}, may sign {', '.join(signer.patterns)} ({row['types']})")
-    session.say(f"a teammate trusts it with: {signer.trusting()}")
+    session.say(f"a teammate trusts it with: {signer.trust_command()}")
 
 
 def _public_key(app: Services, text: str) -> bytes:
@@ -189,7 +189,7 @@ def _check_no_key_id(app: Services, digits: str) -> None:
     for signer in (*app.trust.by_key.values(), *listed, *own):
         if signer.key_id.startswith(digits):
             message = f"{digits} is the key id of {signer.principal}, not a public key"
-            raise UsageError(message, hint=f"its public key is {signer.public_key.hex()}: {signer.trusting()}")
+            raise UsageError(message, hint=f"its public key is {signer.public_key.hex()}: {signer.trust_command()}")
     if len(digits) < 64:
         raise UsageError(f"{digits} is no public key, but may be the start of a key id", hint=_ASK)
     if any(digits == key_id for key_id in _key_ids_seen(app)):

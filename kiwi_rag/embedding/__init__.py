@@ -1,6 +1,6 @@
-"""Text → vectors: one module a provider, a persistent cache before all of them.
+"""Embedding providers, one module each, and the persistent cache before all of them.
 
-Names are loaded when they are first used, so that importing this package costs nothing.
+Names are imported when they are first used, so that importing this package costs nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "load_provider",
 ]
 
-_HOMES = {
+_MODULES = {
     "PROVIDERS": "factory",
     "CachedEmbeddingProvider": "cache",
     "EmbeddingProvider": "base",
@@ -53,6 +53,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

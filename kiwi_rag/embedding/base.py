@@ -1,4 +1,4 @@
-"""What an embedding provider is: one method to implement, batching and order kept by the base."""
+"""The base class of embedding providers, which batches texts and keeps their order."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What must be equal for two vectors to be comparable.
+    """Identifies an embedding model. Vectors of two fingerprints are never compared.
 
-    ``weights`` is the hex SHA-256 of the weights (a remote provider's base URL and model name stand in for it).
+    ``weights`` is the hex SHA-256 of the weights (for a remote provider, the digest of its base URL and model name).
     """
 
     model: str
@@ -39,7 +39,7 @@ class EmbeddingProvider(ABC):
     """Turns texts into L2-normalised ``float32`` vectors of one fixed dimension."""
 
     batch_size = 4
-    """Texts a call of ``encode``."""
+    """Texts in one call of ``encode``."""
 
     @property
     @abstractmethod
@@ -48,7 +48,7 @@ class EmbeddingProvider(ABC):
 
     @property
     def place(self) -> str:
-        """Where the model is: a folder, or a server's address; empty where its files are not here. Loads nothing."""
+        """The model's folder, or its server's address; empty if its files are not installed. Loads nothing."""
         return ""
 
     @abstractmethod
@@ -62,15 +62,15 @@ class EmbeddingProvider(ABC):
         """
 
     def verify(self) -> Sequence[str]:
-        """Ask every server behind it; return what is wrong, a line each. Nothing where there is no list of servers."""
+        """Check every server of the provider; return one line for each problem. Local providers have none."""
         return ()
 
     async def documents(self, texts: Sequence[str], progress: Progress | None = None) -> Sequence[Vector]:
         """Embed passages; return one vector a text, in the order of `texts`.
 
-        Texts go out in batches of ``batch_size``, longest first: neighbours of one length waste no padding, and
-        the largest demand for memory comes at the start. Identical texts are encoded once. `progress` hears of
-        every finished batch, and the numbers it hears add up to ``len(texts)``.
+        Texts are encoded in batches of ``batch_size``, longest first: neighbours of one length waste no padding, and
+        the largest demand for memory comes at the start. Identical texts are encoded once. `progress` is called
+        after every batch, and its arguments add up to ``len(texts)``.
 
         Raises
         ------
@@ -86,8 +86,8 @@ class EmbeddingProvider(ABC):
                 progress(sum(copies[text] for text in batch))
         return [vectors[text] for text in texts]
 
-    def close(self) -> None:  # noqa: B027  # most hold nothing
-        """Let go of what is held open; the next use opens it again."""
+    def close(self) -> None:  # noqa: B027  # most providers have nothing to close
+        """Close open files and connections; the next use opens them again."""
 
     async def query(self, text: str) -> Vector:
         """Embed one query; the vector has shape ``(dimension,)``."""

@@ -1,4 +1,4 @@
-"""Vectors that were made before: a provider that asks the persistent cache first."""
+"""The persistent cache of vectors, as a provider before another one."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
     from kiwi_rag.model import Vector
 
 _SAVED_TOGETHER = 32
-"""Texts after which vectors are saved; more where the provider takes more at once."""
+"""Texts after which vectors are saved, or the provider's batch size if that is larger."""
 
 
 class CachedEmbeddingProvider(EmbeddingProvider):
-    """Sits before any provider and encodes only what no process has encoded before.
+    """Encodes with another provider, but only texts whose vectors are not in the cache.
 
-    Vectors are kept under the text's SHA-256 and the model's fingerprint, and saved every 32 texts (or every batch of
-    the provider, where that is larger), so that an interrupted index goes on where it stopped. Trouble with the cache
-    never reaches the caller: it costs encoding.
+    Vectors are stored by the text's SHA-256 and the model's fingerprint, and saved every 32 texts (or every batch of
+    the provider, if that is larger), so that an interrupted run continues where it stopped. A cache that fails never
+    raises: texts are encoded again.
 
     Parameters
     ----------
     inner
         The provider that encodes.
     path
-        The cache file (SQLite); made with its folder when first used.
+        The cache file (SQLite); created with its folder when first used.
     max_bytes
         Size above which the oldest vectors are dropped.
 
     Attributes
     ----------
     hits, misses
-        Texts answered from the cache, and texts that were not; a text that was asked for twice counts twice.
+        Texts answered from the cache, and texts that were not; a text that occurs twice counts twice.
     encoded
         Texts that `inner` encoded.
     """
@@ -70,11 +70,11 @@ class CachedEmbeddingProvider(EmbeddingProvider):
         """
         texts = [well_formed(text) for text in texts]
         with span("kiwi.embed", texts=len(texts)) as note:
-            known = self._look_up(texts)
-            note(encoded=len(missing := self._missing(texts, known)))
+            vectors = self._look_up(texts)
+            note(encoded=len(missing := self._missing(texts, vectors)))
             for batch in batches(missing, self._saved_together):
-                self._save(known, batch, self.inner.encode(batch))
-        return [known[text] for text in texts]
+                self._save(vectors, batch, self.inner.encode(batch))
+        return [vectors[text] for text in texts]
 
     async def documents(self, texts: Sequence[str], progress: Progress | None = None) -> Sequence[Vector]:
         """Embed passages, as the base class does; what is cached is reported to `progress` at once.
@@ -82,25 +82,25 @@ class CachedEmbeddingProvider(EmbeddingProvider):
         Raises
         ------
         EmbeddingError
-            As the inner provider does; what was encoded before that is kept.
+            As the inner provider does; what was encoded before that is saved.
         """
         texts = [well_formed(text) for text in texts]
         with span("kiwi.embed", texts=len(texts)) as note:
-            known = await asyncio.to_thread(self._look_up, texts)
-            note(encoded=len(missing := self._missing(texts, known)))
+            vectors = await asyncio.to_thread(self._look_up, texts)
+            note(encoded=len(missing := self._missing(texts, vectors)))
             if progress and len(texts) > len(missing):
                 progress(len(texts) - len(missing))
             for batch in batches(missing, self._saved_together):
-                vectors = await self.inner.documents(batch, progress)
-                await asyncio.to_thread(self._save, known, batch, vectors)
-        return [known[text] for text in texts]
+                encoded = await self.inner.documents(batch, progress)
+                await asyncio.to_thread(self._save, vectors, batch, encoded)
+        return [vectors[text] for text in texts]
 
     def verify(self) -> Sequence[str]:
         """Return what is wrong with the inner provider's servers."""
         return self.inner.verify()
 
     def close(self) -> None:
-        """Close the cache file and what the inner provider holds; the next use opens both again."""
+        """Close the cache file and the inner provider; the next use opens both again."""
         self._file.close()
         self.inner.close()
 
@@ -112,18 +112,18 @@ class CachedEmbeddingProvider(EmbeddingProvider):
         found = self._file.get(str(fingerprint), list(digests), fingerprint.dimension)
         return {digests[digest]: vector for digest, vector in found.items()}
 
-    def _missing(self, texts: Sequence[str], known: dict[str, Vector]) -> list[str]:
-        """Return the distinct texts that are not `known`, longest first, and count hits and misses."""
-        found = sum(text in known for text in texts)
+    def _missing(self, texts: Sequence[str], vectors: dict[str, Vector]) -> list[str]:
+        """Return the distinct texts that are not in `vectors`, longest first, and count hits and misses."""
+        found = sum(text in vectors for text in texts)
         self.hits += found
         self.misses += len(texts) - found
-        return sorted({text: None for text in texts if text not in known}, key=len, reverse=True)
+        return sorted({text: None for text in texts if text not in vectors}, key=len, reverse=True)
 
-    def _save(self, known: dict[str, Vector], texts: Sequence[str], vectors: Sequence[Vector]) -> None:
-        fresh = dict(zip(texts, vectors, strict=True))
-        self.encoded += len(fresh)
-        known.update(fresh)
-        self._file.put(str(self.fingerprint), {_digest(text): vector for text, vector in fresh.items()})
+    def _save(self, vectors: dict[str, Vector], texts: Sequence[str], encoded: Sequence[Vector]) -> None:
+        added = dict(zip(texts, encoded, strict=True))
+        self.encoded += len(added)
+        vectors.update(added)
+        self._file.put(str(self.fingerprint), {_digest(text): vector for text, vector in added.items()})
 
 
 def _digest(text: str) -> bytes:

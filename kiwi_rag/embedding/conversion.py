@@ -3,7 +3,7 @@
 The graph is made of ONNX Runtime's fused operators (domain ``com.microsoft``, see *ContribOperators.md* in
 ONNX Runtime's documentation): embeddings with their LayerNorm, attention with its projections, bias + GELU, and
 residual + LayerNorm are one node each. Mean pooling and L2 normalisation are nodes too, so one run goes from
-token ids to unit vectors. On two cores it encodes about twice as fast as PyTorch.
+token ids to unit vectors. On two cores it is about twice as fast as PyTorch.
 
 The output depends on the weights alone: names, order, opsets and serialisation are fixed, so its digest is pinned in
 ``weights``.

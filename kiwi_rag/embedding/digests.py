@@ -1,9 +1,9 @@
-"""Pinned digests: a file is what it should be, or it is not used.
+"""Pinned digests of the model's files: a file with another digest is not used.
 
-Hashing 90 MB takes 50–100 ms, a fifth of a cold start, so a file that was found right is *stamped*: path, size,
-modification time, inode and digest go into a small file in the cache folder. The next start compares the stamp
-and hashes again as soon as anything differs. A stamp guards against damage and mix-ups, not against somebody who can
-write to the cache folder: such a person could as well replace this program.
+Hashing 90 MB takes 50–100 ms, a fifth of a cold start. Therefore a verified file gets a *stamp*: path, size,
+modification time, inode and digest are written to a small file in the cache folder. The next start compares the stamp
+and hashes the file again if anything differs. A stamp protects against damage and mix-ups, not against an attacker who
+can write to the cache folder, and who could replace this program as well.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def file_sha256(path: Path) -> str:
 
 
 def digest_mismatch(path: Path | str, expected: str, got: str) -> ModelUnavailable:
-    """Return the error for a file that is not the pinned one; it names the file and both digests."""
+    """Return the error for a file that is not the pinned one; with the file and both digests."""
     return ModelUnavailable(
         f"{path} is not the pinned model file: expected sha256 {expected}, got {got}",
-        hint=f"delete {path}, or restore it from where it came",
+        hint=f"delete {path}, or restore it from its source",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """The folder that remembers which files were found right."""
+    """The folder of the stamps."""
 
     folder: Path
 
@@ -58,20 +58,20 @@ class Stamps:
         self._write(path, stamp)
         return path
 
-    def _place(self, path: Path) -> Path:
+    def _stamp_file(self, path: Path) -> Path:
         key = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
         return self.folder / f"{path.name}-{key}.json"
 
     def _read(self, path: Path) -> object:
         try:
-            return json.loads(self._place(path).read_text("utf-8"))
+            return json.loads(self._stamp_file(path).read_text("utf-8"))
         except (OSError, ValueError):
             return None
 
     def _write(self, path: Path, stamp: dict[str, object]) -> None:
-        # A stamp only saves time: where it cannot be written, the file is hashed again at the next start.
+        # A stamp only saves time: if it cannot be written, the next start hashes the file again.
         try:
-            atomic_write(self._place(path), json.dumps(stamp).encode(), durable=False)
+            atomic_write(self._stamp_file(path), json.dumps(stamp).encode(), durable=False)
         except OSError:
             return
 

@@ -1,14 +1,14 @@
-"""One POST to an embedding server: retries within a bounded time, answers of a bounded size, typed errors.
+"""One POST to an embedding server: retries within a bounded time, replies of a bounded size, typed errors.
 
-Retried are 429, 5xx, time-outs and broken connections, with growing waits, or as long as ``Retry-After`` says
-(RFC 9110, section 10.2.3), while ``patience`` lasts. One try, from the connection to the answer's last byte, takes
-``timeout`` at most. Where nobody listens, the name is unknown or there is no network, it says so at once. Redirects are
-refused: following one would hand the API key to another host. The key appears in no message and no log; of what a
-server says, what a terminal would obey is taken out.
+429, 5xx, time-outs and broken connections are retried, with exponential backoff or after ``Retry-After`` (RFC 9110,
+section 10.2.3), for ``patience`` seconds. One attempt, from the connection to the last byte of the reply, takes at most
+``timeout``. A refused connection, an unknown host and a missing network fail at once. Redirects are refused, because
+following one would send the API key to another host. The key is in no message and no log. Control characters are
+removed from a server's messages.
 
-httpx's own time-outs are of each read, so that a server which sends a byte now and then is waited for without end.
-Therefore a try is a coroutine under ``asyncio.timeout``. A library that retries inside a transport (httpx-retries 0.6)
-sees neither a body that breaks off nor the time that all tries took together; the loop here does.
+httpx's time-outs apply to each read, so a server that sends a byte now and then would never time out. Therefore an
+attempt is a coroutine under ``asyncio.timeout``. A library that retries inside a transport (httpx-retries 0.6) notices
+neither an incomplete body nor the total time of all attempts; the loop here does both.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _SHOWN = 300
 _QUOTED_BYTES = 4096
 _DAY = 86_400.0
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-_ABOUT_THE_TEXTS = frozenset({400, 413, 422})
-_NO_WAY_THERE = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL})
+_TEXTS_REFUSED = frozenset({400, 413, 422})
+_NO_ROUTE = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL})
 _NO_CREDIT = "insufficient_quota"  # OpenAI's 429 that no waiting ends
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server that embeds, and how patient to be with it.
+    """An embedding server with its limits of time.
 
-    ``base_url`` is ``http://`` or ``https://``; ``timeout`` (of one try), ``backoff`` (the first wait, doubled each
-    time) and ``patience`` (after which nothing is tried again) are seconds; ``retries`` is how often a failed call is
+    ``base_url`` is ``http://`` or ``https://``; ``timeout`` (of one attempt), ``backoff`` (the first wait, doubled each
+    time) and ``patience`` (after which nothing is retried) are seconds; ``retries`` is how often a failed call is
     repeated.
     """
 
@@ -65,37 +65,37 @@ class Endpoint:
             raise UsageError("the base URL of an embedding server is neither http://… nor https://…")
         if parts.username is not None or parts.query or parts.fragment:
             raise UsageError(
-                f"the base URL of {parts.hostname} carries a user name, a query or a fragment",
-                hint="put the key into KIWI_EMBEDDING_API_KEY",
+                f"the base URL of {parts.hostname} has a user name, a query or a fragment",
+                hint="set the key as KIWI_EMBEDDING_API_KEY",
             )
         if not (self.api_key.isascii() and self.api_key.isprintable()):
-            raise UsageError("the API key holds a line break, or another character that no HTTP header takes")
+            raise UsageError("the API key has a line break, or another character that no HTTP header can have")
 
     @property
     def server(self) -> str:
-        """Host and port: what a log may hold of the address."""
+        """Host and port, the part of the address that may be logged."""
         return urllib.parse.urlsplit(self.base_url).netloc
 
     @property
     def origin(self) -> tuple[str, str]:
-        """Scheme, and host with port: a key for one origin is not for another."""
+        """Scheme, and host with port. A key is sent to its origin only."""
         parts = urllib.parse.urlsplit(self.base_url)
         return parts.scheme, parts.netloc.lower()
 
 
 def post_json(endpoint: Endpoint, path: str, body: Mapping[str, object], max_bytes: int) -> Any:
-    """POST `body` to the endpoint's `path` and return the parsed JSON answer, after as many tries as it allows.
+    """POST `body` to the endpoint's `path` and return the parsed JSON reply, with as many attempts as it allows.
 
     Raises
     ------
     ModelUnavailable
         If the server cannot be reached, or answers 404.
     RateLimited
-        If it answers 429 until patience ends, or says that waiting will not help.
+        If it returns 429 until patience ends, or the account has no credit.
     TextsRefused
         If it answers 400, 413 or 422.
     AnswerMalformed
-        If it answers something that is not JSON, or more than `max_bytes` of it.
+        If the reply is not JSON, or has more than `max_bytes`.
     EmbeddingError
         If it answers any other error.
     """
@@ -107,13 +107,13 @@ def post_json(endpoint: Endpoint, path: str, body: Mapping[str, object], max_byt
         except _Transient as error:
             wait = _wait(endpoint, attempt, error.retry_after)
             if attempt == endpoint.retries or time.monotonic() + wait > until:
-                raise _given_up(error, attempt + 1) from error
+                raise _final_failure(error, attempt + 1) from error
             time.sleep(wait)
     raise AssertionError("the last attempt returns or raises")
 
 
 class _Transient(Exception):
-    """A failure that another try may mend; ``retry_after`` is the seconds that the server asked for, 0 for none."""
+    """A failure that another attempt may overcome; ``retry_after`` is the server's ``Retry-After`` in seconds, or 0."""
 
     def __init__(self, failure: EmbeddingError, retry_after: float = 0.0) -> None:
         super().__init__(failure.message)
@@ -131,8 +131,8 @@ def _parts(url: str) -> urllib.parse.SplitResult | None:
 
 
 @dataclass(slots=True)
-class _Answer:
-    """What came of an answer: status 0 where nothing did; ``body`` may be a part of it."""
+class _Reply:
+    """What was received of a reply: status 0 if nothing was; ``body`` may be incomplete."""
 
     status: int = 0
     retry_after: str = ""
@@ -145,46 +145,46 @@ class _Answer:
 
 def _post_once(endpoint: Endpoint, url: str, body: Mapping[str, object], max_bytes: int) -> Any:
     with ThreadPoolExecutor(1) as thread:  # the caller's own thread may be running an event loop
-        answer = thread.submit(asyncio.run, _exchange(endpoint, url, body, max_bytes)).result()
-    if not answer.is_success:
-        raise _refusal(endpoint, url, answer)
-    if len(answer.body) > max_bytes:
-        raise AnswerMalformed(f"{url} answered more than {max_bytes:,} bytes: no vectors take that much")
+        reply = thread.submit(asyncio.run, _exchange(endpoint, url, body, max_bytes)).result()
+    if not reply.is_success:
+        raise _refusal(endpoint, url, reply)
+    if len(reply.body) > max_bytes:
+        raise AnswerMalformed(f"{url} returned more than {max_bytes:,} bytes, the limit for these vectors")
     try:
-        return json.loads(answer.body)
+        return json.loads(reply.body)
     except (ValueError, RecursionError) as error:
-        raise AnswerMalformed(f"{url} answered something that is not JSON") from error
+        raise AnswerMalformed(f"{url} returned something that is not JSON") from error
 
 
-async def _exchange(endpoint: Endpoint, url: str, body: Mapping[str, object], max_bytes: int) -> _Answer:
-    """Send one request; return its answer, of a refusal what came of it in time."""
+async def _exchange(endpoint: Endpoint, url: str, body: Mapping[str, object], max_bytes: int) -> _Reply:
+    """Send one request and return its reply; of an error, the part that was received in time."""
     import httpx  # a tenth of a second that only a remote provider should cost
 
-    answer = _Answer()
+    reply = _Reply()
     try:
         async with (
             asyncio.timeout(endpoint.timeout),
             httpx.AsyncClient(verify=trusted_certificates(), timeout=endpoint.timeout) as client,
             client.stream("POST", url, content=json.dumps(body).encode(), headers=_headers(endpoint)) as response,
         ):
-            await _read(response, answer, max_bytes)
+            await _read(response, reply, max_bytes)
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, ImportError) as error:
-        if answer.is_success or not answer.status:
+        if reply.is_success or not reply.status:
             raise _broken(url, error) from error
-    return answer
+    return reply
 
 
-async def _read(response: httpx.Response, answer: _Answer, max_bytes: int) -> None:
-    """Read into `answer`, until it holds more than is wanted: a server that sends without end is not listened to."""
-    answer.status, answer.retry_after = response.status_code, response.headers.get("Retry-After", "")
+async def _read(response: httpx.Response, reply: _Reply, max_bytes: int) -> None:
+    """Read into `reply` until it has more than the limit, because a server may send without end."""
+    reply.status, reply.retry_after = response.status_code, response.headers.get("Retry-After", "")
     async for piece in response.aiter_raw():
-        answer.body += piece
-        if len(answer.body) > (max_bytes if answer.is_success else _QUOTED_BYTES):
+        reply.body += piece
+        if len(reply.body) > (max_bytes if reply.is_success else _QUOTED_BYTES):
             return
 
 
 def _headers(endpoint: Endpoint) -> dict[str, str]:
-    # Uncompressed: a few bytes on the way would be gigabytes here.
+    # No compression: a few compressed bytes can become gigabytes.
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "kiwi-rag"}
     return headers | ({"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {})
 
@@ -196,26 +196,26 @@ def trusted_certificates() -> ssl.SSLContext:
 
 @cache
 def _certificates(*_named: str | None) -> ssl.SSLContext:
-    return ssl.create_default_context()  # reads files for some 30 ms, and a client's own default knows other ones
+    return ssl.create_default_context()  # takes some 30 ms, and httpx would use other authorities
 
 
-def _refusal(endpoint: Endpoint, url: str, answer: _Answer) -> Exception:
+def _refusal(endpoint: Endpoint, url: str, reply: _Reply) -> Exception:
     import httpx
 
-    detail = _clean(answer.body[:_QUOTED_BYTES].decode("utf-8", "replace"))
+    detail = _clean(reply.body[:_QUOTED_BYTES].decode("utf-8", "replace"))
     if endpoint.api_key:
         detail = detail.replace(endpoint.api_key, "…")
     detail = detail[:_SHOWN]
-    # The status in the standard's words: those in the answer are the server's, which might repeat the texts in them.
-    message = f"{url} answered {answer.status} {httpx.codes.get_reason_phrase(answer.status)}".rstrip() + f": {detail}"
-    failure = _kind(answer.status)(message.removesuffix(": "), hint=_hint(answer.status, detail))
-    failure.quoted, failure.status = detail, answer.status
-    passes = answer.status in _RETRIED and _NO_CREDIT not in detail
-    return _Transient(failure, _seconds(answer.retry_after)) if passes else failure
+    # The standard's reason phrase, because the server's own could quote the texts.
+    message = f"{url} answered {reply.status} {httpx.codes.get_reason_phrase(reply.status)}".rstrip() + f": {detail}"
+    failure = _kind(reply.status)(message.removesuffix(": "), hint=_hint(reply.status, detail))
+    failure.quoted, failure.status = detail, reply.status
+    is_transient = reply.status in _RETRIED and _NO_CREDIT not in detail
+    return _Transient(failure, _seconds(reply.retry_after)) if is_transient else failure
 
 
 def _kind(status: int) -> type[EmbeddingError]:
-    if status in _ABOUT_THE_TEXTS:
+    if status in _TEXTS_REFUSED:
         return TextsRefused
     return {404: ModelUnavailable, 429: RateLimited}.get(status, EmbeddingError)
 
@@ -224,15 +224,15 @@ def _hint(status: int, detail: str) -> str:
     if status in {401, 403}:
         return "set KIWI_EMBEDDING_API_KEY to a key that this server accepts"
     if status == 404:
-        return "look at KIWI_EMBEDDING_BASE_URL, below which the API stands, and at KIWI_EMBEDDING_MODEL"
+        return "check KIWI_EMBEDDING_BASE_URL, the address that the API is below, and KIWI_EMBEDDING_MODEL"
     if status == 429:
-        broke = "the account has no credit left; no waiting helps"
-        return broke if _NO_CREDIT in detail else "wait, ask for a higher limit, or name KIWI_EMBEDDING_FALLBACKS"
+        no_credit = "the account has no credit left; retrying does not help"
+        return no_credit if _NO_CREDIT in detail else "wait, request a higher limit, or set KIWI_EMBEDDING_FALLBACKS"
     return ""
 
 
 def _clean(text: str) -> str:
-    """Return what a server said as one line, with ``�`` for control, invisible and direction-changing characters."""
+    """Return a server's message as one line, with ``�`` for control, invisible and reordering characters."""
     return "".join(letter if letter.isprintable() else "�" for letter in " ".join(text.split()))
 
 
@@ -242,18 +242,20 @@ def _broken(url: str, error: Exception) -> Exception:
     cause = first_cause(error)
     if isinstance(error, TimeoutError | httpx.TimeoutException):
         reason = "timed out"
-    elif isinstance(error, httpx.ProtocolError):  # its own words quote what the server sent
-        reason = "the answer broke off, or is not HTTP"
+    elif isinstance(error, httpx.ProtocolError):  # the exception's text quotes the reply
+        reason = "the reply is incomplete, or is not HTTP"
     else:
         reason = _clean(str(cause))[:_SHOWN] or type(cause).__name__
-    failure = ModelUnavailable(f"{url} cannot be reached: {reason}", hint="is the server running, and the URL right?")
-    # A ValueError is a certificate that was refused, or a proxy's address that is none; ImportError, a SOCKS proxy.
-    hopeless = isinstance(cause, ConnectionRefusedError | socket.gaierror | httpx.InvalidURL | ValueError | ImportError)
-    return failure if hopeless or getattr(cause, "errno", None) in _NO_WAY_THERE else _Transient(failure)
+    failure = ModelUnavailable(f"{url} cannot be reached: {reason}", hint="check that the server runs, and the URL")
+    # ValueError: a refused certificate, or an invalid proxy address. ImportError: a SOCKS proxy.
+    permanent = isinstance(
+        cause, ConnectionRefusedError | socket.gaierror | httpx.InvalidURL | ValueError | ImportError
+    )
+    return failure if permanent or getattr(cause, "errno", None) in _NO_ROUTE else _Transient(failure)
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """Return what the operating system said, below httpx's, httpcore's (which drops causes) and anyio's errors."""
+    """Return the operating system's error below those of httpx, httpcore (which drops causes) and anyio."""
     below: BaseException | None = error
     while below:
         error = below
@@ -261,21 +263,21 @@ def first_cause(error: BaseException) -> BaseException:
     return error
 
 
-def _given_up(error: _Transient, tries: int) -> EmbeddingError:
-    """Return the failure, with how often it was tried, or how long the server wants to be left alone."""
+def _final_failure(error: _Transient, tries: int) -> EmbeddingError:
+    """Return the failure with the number of attempts and the server's ``Retry-After``."""
     times = "once" if tries == 1 else f"{tries} times"
-    asked = f"; it asks for {error.retry_after:.0f} s of rest" if error.retry_after else ""
-    return error.failure.reworded(f"{error.failure.message} (tried {times}{asked})")
+    retry_after = f"; the server accepts requests in {error.retry_after:.0f} s" if error.retry_after else ""
+    return error.failure.reworded(f"{error.failure.message} (tried {times}{retry_after})")
 
 
 def _wait(endpoint: Endpoint, attempt: int, retry_after: float) -> float:
-    """Return the seconds to wait before the next try; the jitter keeps clients from asking all at the same moment."""
-    grown: float = endpoint.backoff * 2**attempt * random.uniform(0.75, 1.25)  # noqa: S311 - no secret hangs on it
-    return max(grown, retry_after)
+    """Return the seconds before the next attempt; the jitter keeps clients from retrying at the same moment."""
+    backoff: float = endpoint.backoff * 2**attempt * random.uniform(0.75, 1.25)  # noqa: S311 - not for cryptography
+    return max(backoff, retry_after)
 
 
 def _seconds(retry_after: str) -> float:
-    """Parse ``Retry-After``: seconds, or an HTTP date; 0 where it is neither, a day where it is more."""
+    """Parse ``Retry-After``: seconds, or an HTTP date; 0 if it is neither, at most a day."""
     try:
         seconds = float(retry_after)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Name → provider: the one place that knows them all."""
+"""Creates the embedding provider that the settings name."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class ModelServer:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How servers are used; every one may be left out.
+    """Options of servers; all are optional.
 
-    ``fallbacks`` and ``fallback_keys`` are as in `parse_fallbacks`; ``identity`` is a name of one's own for the model
-    that all of them serve; ``batch_texts`` and ``batch_tokens`` are what one request may hold, 0 for the provider's
-    own; ``prices`` is as in `kiwi_rag.embedding.usage.parse_prices`.
+    ``fallbacks`` and ``fallback_keys`` are as in `parse_fallbacks`; ``identity`` is a declared name of the model that
+    all of them serve; ``batch_texts`` and ``batch_tokens`` are the limits of one request, 0 for the provider's
+    defaults; ``prices`` is as in `kiwi_rag.embedding.usage.parse_prices`.
     """
 
     fallbacks: str = ""
@@ -50,7 +50,7 @@ class ServerOptions:
     prices: str = ""
 
 
-def load_provider(  # noqa: PLR0913 - plain values, so that this room reads no settings
+def load_provider(  # noqa: PLR0913 - plain values, because this package reads no settings
     name: str = "onnx",
     *,
     cache_dir: Path,
@@ -76,17 +76,17 @@ def load_provider(  # noqa: PLR0913 - plain values, so that this room reads no s
         Kiwi's cache folder: ``models/``, ``embeddings.sqlite`` and ``usage.jsonl`` are kept there.
     model_dir, threads, hub, download_progress
         Of the local providers: a folder with the weights; threads (0: one a core); the address of the Hugging Face
-        hub, empty for never downloading; what hears of a download.
+        hub, empty for no download; a callback for the progress of a download.
     model, base_url, api_key, dimension, timeout, options
-        Of the remote providers: model and server, each with the provider's default where empty; length of the
-        vectors, 0 for the model's own; seconds a try may take; servers that stand in, limits, prices.
+        Of the remote providers: model and server, each with the provider's default if empty; dimension, 0 for the
+        model's own; seconds for one attempt; fallback servers, limits, prices.
     cached
         Whether the persistent cache is used.
 
     Raises
     ------
     UsageError
-        If there is no such provider, or the local ones are asked for a model that they do not have.
+        If there is no such provider, or a local one does not have the model.
     """
     if name not in PROVIDERS:
         raise UsageError(f"there is no embedding provider {name!r}", hint=f"one of: {', '.join(PROVIDERS)}")
@@ -111,7 +111,7 @@ def _local(name: str, model: str, source: ModelSource, threads: int) -> Embeddin
 def _servers(
     first: ModelServer, cache_dir: Path, dimension: int, timeout: float, options: ServerOptions
 ) -> EmbeddingProvider:
-    """Return the first server's provider; where there are fallbacks, or it goes by another name, a list of them."""
+    """Return the first server's provider, or one with failover if there are fallbacks or a declared identity."""
     from kiwi_rag.embedding.failover import FailoverEmbeddingProvider
     from kiwi_rag.embedding.remote import Limits
     from kiwi_rag.embedding.usage import UsageLog, parse_prices
@@ -119,10 +119,10 @@ def _servers(
     usage = UsageLog(cache_dir / "usage.jsonl", parse_prices(options.prices))
     limits = Limits(options.batch_texts, options.batch_tokens)
     servers = [first, *parse_fallbacks(options.fallbacks, first, options.fallback_keys)]
-    made = [_remote(server, dimension, timeout, usage, limits) for server in servers]
-    if len(made) == 1 and not options.identity:
-        return made[0]
-    return FailoverEmbeddingProvider(made, cache_dir / "probes.sqlite", options.identity)
+    providers = [_remote(server, dimension, timeout, usage, limits) for server in servers]
+    if len(providers) == 1 and not options.identity:
+        return providers[0]
+    return FailoverEmbeddingProvider(providers, cache_dir / "probes.sqlite", options.identity)
 
 
 def _remote(
@@ -143,11 +143,11 @@ def parse_fallbacks(text: str, first: ModelServer, keys: str = "") -> Sequence[M
     Parameters
     ----------
     text
-        ``[openai|ollama] URL [MODEL]``, several with commas between; what is left out is the first server's.
+        ``[openai|ollama] URL [MODEL]``, separated by commas; the default of each part is that of the first server.
     first
-        The server before them. Its key goes to no other one, but to another path of the same server.
+        The server before them. Its key is used for the same origin only.
     keys
-        A key a server, with commas between; empty where a server wants none.
+        One key for each server, separated by commas; empty if a server needs none.
 
     Raises
     ------
@@ -155,22 +155,22 @@ def parse_fallbacks(text: str, first: ModelServer, keys: str = "") -> Sequence[M
         If the list or the keys are not of that form.
     """
     entries = [entry.split() for entry in text.split(",") if entry.strip()]
-    secrets = [key.strip() for key in keys.split(",")] if keys.strip() else []
-    if len(secrets) > len(entries):
+    api_keys = [key.strip() for key in keys.split(",")] if keys.strip() else []
+    if len(api_keys) > len(entries):
         raise UsageError("embedding_fallback_keys has more keys than embedding_fallbacks has servers")
-    padded = secrets + [""] * (len(entries) - len(secrets))
+    padded = api_keys + [""] * (len(entries) - len(api_keys))
     return [_fallback(words, first, key) for words, key in zip(entries, padded, strict=True)]
 
 
 def _fallback(words: Sequence[str], first: ModelServer, key: str) -> ModelServer:
     from kiwi_rag.embedding.endpoint import Endpoint
 
-    provider, rest = (words[0], words[1:]) if words[0] in _BASE_URLS else (first.provider, words)
-    if not 1 <= len(rest) <= 2 or "://" not in rest[0]:
+    provider, arguments = (words[0], words[1:]) if words[0] in _BASE_URLS else (first.provider, words)
+    if not 1 <= len(arguments) <= 2 or "://" not in arguments[0]:
         raise UsageError(
-            "embedding_fallbacks lists servers as: [openai|ollama] URL [MODEL], with commas between",
+            "embedding_fallbacks lists servers as: [openai|ollama] URL [MODEL], separated by commas",
             hint="for example: KIWI_EMBEDDING_FALLBACKS='ollama http://127.0.0.1:11434 all-minilm'",
         )
-    if not key and Endpoint(rest[0]).origin == Endpoint(first.base_url).origin:
+    if not key and Endpoint(arguments[0]).origin == Endpoint(first.base_url).origin:
         key = first.api_key
-    return ModelServer(provider, rest[0], rest[1] if len(rest) == 2 else first.model, key)
+    return ModelServer(provider, arguments[0], arguments[1] if len(arguments) == 2 else first.model, key)

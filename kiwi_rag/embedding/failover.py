@@ -1,10 +1,10 @@
 """Several servers of one model as one provider: the first that answers embeds, and vectors of two models never mix.
 
-The fingerprint is the first server's, so that an index made before there were fallbacks stays good; or a declared
-identity's, so that servers may change and several machines may each have their own address for the same model. Either
-way a server is used once its vector of a fixed text agrees with the first server's, which is kept in a file: so a
-fallback can be judged while the first server is down. Agreement is checked again each day (UTC), for the weights behind
-a model's name may change.
+The fingerprint is the first server's, so that an index from before there were fallbacks stays valid, or that of a
+declared identity, so that servers may change and each machine may have its own address of the same model. In both cases
+a server is used after its vector of a fixed text agrees with the first server's. That vector is kept in a file, so that
+a fallback can be checked while the first server is down. The check is repeated each day (UTC), because the weights
+behind a model's name may change.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ _log = logging.getLogger(__name__)
 PROBE = "The night shift found the backup by its date, restored 42 tables & went home at 03:15; nobody had noticed."
 _PROBE_DIGEST = hashlib.sha256(PROBE.encode()).digest()
 _AGREEMENT = 0.999
-"""Cosine from which two vectors are of one model; another precision of the same weights stays above it."""
-_FILE_BYTES = 4 << 20  # a vector a server and day: the oldest are dropped after some years
-_HURRY_RETRIES, _HURRY_PATIENCE = 1, 5.0
+"""Minimum cosine of two vectors of one model; another precision of the same weights stays above it."""
+_FILE_BYTES = 4 << 20  # one vector for each server and day: the oldest are dropped after some years
+_QUICK_RETRIES, _QUICK_PATIENCE = 1, 5.0
 
 
 class FailoverEmbeddingProvider(EmbeddingProvider):
-    """Embeds with the first of several servers that answers, and goes back to the first when it is well again.
+    """Embeds with the first of several servers that answers, and returns to the first when it works again.
 
-    A server that failed rests for some seconds (its breaker), in which the next one is asked without waiting. What a
-    server refuses for the texts' sake, no other is asked.
+    While the breaker of a failed server is open, the next server is used at once. If a server refuses the texts, no
+    other server is tried.
 
     Parameters
     ----------
     servers
         In the order of preference, at least one.
     path
-        The file of the fixed text's vectors; trouble with it costs asking again, nothing else.
+        The file of the fixed text's vectors; if it cannot be used, servers are checked again.
     identity
-        A name that the servers' model goes by here; empty for the first server's own fingerprint.
+        The declared name of the model; empty for the first server's fingerprint.
     clock
         Seconds since the epoch.
     """
@@ -66,7 +66,7 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
         self.batch_size = min(server.batch_size for server in servers)
         self._identity = identity
         self._source = f"declared {identity}" if identity else servers[0].identity
-        # Of a model that shortens its vectors, each length has a vector of its own.
+        # A model that can shorten its vectors has one vector for each length.
         self._model = f"{self._source} {servers[0].dimension}"
         self._vectors = VectorFile(path, _FILE_BYTES)
         self._agreed: set[str] = set()
@@ -74,7 +74,7 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """The declared identity's, or the first server's; asks a server only where no length is configured or known."""
+        """The declared identity's, or the first server's; sends a request only if no dimension is known."""
         first, weights = self.servers[0], sha256_hex(self._source.encode())
         if self._identity:
             return Fingerprint(self._identity, weights, self._dimension(), "declared", 0)
@@ -93,15 +93,15 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
         FingerprintMismatch
             If a server that would have been used does not serve the model.
         TextsRefused
-            If a server does not take these texts.
+            If a server refuses these texts.
         EmbeddingError
-            If every server failed: the first one's failure, with the others' words.
+            If every server failed: the first one's failure, with the messages of the others.
         """
         runs = requests(texts, self.batch_size, 0)
         return [vector for run in runs for vector in self._first_that_answers(run)]
 
     def verify(self) -> Sequence[str]:
-        """Ask every server now whether it serves the model; return what is wrong, a line a server."""
+        """Check whether every server serves the model; return one line for each problem."""
         problems = []
         for server in self.servers:
             try:
@@ -117,70 +117,71 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
     def _first_that_answers(self, texts: Sequence[str]) -> Sequence[Vector]:
         failures: list[EmbeddingError] = []
         for server in self.servers:
-            rested = not server.breaker.resting
+            was_closed = not server.breaker.is_open
             try:
-                patience = self._patience(server)
+                endpoint = self._endpoint(server)
                 if not self._agrees_today(server):
-                    self._check(server, patience)
-                return server.encode_patiently(texts, patience)
+                    self._check(server, endpoint)
+                return server.encode_with(texts, endpoint)
             except (TextsRefused, FingerprintMismatch):
                 raise
             except EmbeddingError as error:
                 failures.append(error)
-                if rested:
-                    _log.warning("%s does not embed (%s): the next server is asked", server.endpoint.server, error.code)
+                if was_closed:
+                    _log.warning("%s does not embed (%s); the next server is used", server.endpoint.server, error.code)
         raise _all_failed(failures)
 
-    def _patience(self, server: RemoteEmbeddingProvider) -> Endpoint:
-        """Hurry where another server can do the work."""
-        if all(other.breaker.resting for other in self.servers if other is not server):
+    def _endpoint(self, server: RemoteEmbeddingProvider) -> Endpoint:
+        """Return the server's endpoint, with few retries if another server can be used instead."""
+        if all(other.breaker.is_open for other in self.servers if other is not server):
             return server.endpoint
-        return replace(server.endpoint, retries=_HURRY_RETRIES, patience=_HURRY_PATIENCE)
+        return replace(server.endpoint, retries=_QUICK_RETRIES, patience=_QUICK_PATIENCE)
 
-    def _check(self, server: RemoteEmbeddingProvider, patience: Endpoint) -> None:
-        """Return if the server serves the model that the fixed text's vector is of, and note that it does today."""
-        known = self._known(self._model)
-        if known is None and server is not self.servers[0]:
-            known = self._vector_of_the_first(server)
-        vector = server.encode_patiently([PROBE], patience)[0]
-        if known is not None:
-            self._compare(server, vector, known)
-        self._keep(server, vector if known is None else known)
+    def _check(self, server: RemoteEmbeddingProvider, endpoint: Endpoint) -> None:
+        """Return if the server serves the model of the stored vector, and store that it does today."""
+        stored = self._stored(self._model)
+        if stored is None and server is not self.servers[0]:
+            stored = self._first_vector(server)
+        vector = server.encode_with([PROBE], endpoint)[0]
+        if stored is not None:
+            self._compare(server, vector, stored)
+        self._store(server, vector if stored is None else stored)
 
-    def _vector_of_the_first(self, fallback: RemoteEmbeddingProvider) -> Vector:
+    def _first_vector(self, fallback: RemoteEmbeddingProvider) -> Vector:
         first = self.servers[0]
         try:
-            vector = first.encode_patiently([PROBE], replace(first.endpoint, retries=0))[0]
+            vector = first.encode_with([PROBE], replace(first.endpoint, retries=0))[0]
         except EmbeddingError as error:
             raise ModelUnavailable(
-                f"{fallback.place} cannot be used yet: {first.place} never answered, so nobody knows whether both "
-                f"serve the same model ({error.message})",
+                f"{fallback.place} cannot be used yet: {first.place} never answered, so it is unknown whether "
+                f"both serve the same model ({error.message})",
                 hint="embed something once while the first server is up",
             ) from error
-        self._keep(first, vector)
+        self._store(first, vector)
         return vector
 
-    def _compare(self, server: RemoteEmbeddingProvider, vector: Vector, known: Vector) -> None:
-        cosine = float(vector @ known) if vector.shape == known.shape else 0.0
+    def _compare(self, server: RemoteEmbeddingProvider, vector: Vector, stored: Vector) -> None:
+        cosine = float(vector @ stored) if vector.shape == stored.shape else 0.0
         if cosine >= _AGREEMENT:
             return
         raise FingerprintMismatch(
-            f"{server.place} does not serve the model that {self._identity or self.servers[0].place} stands for as "
-            f"{server.model}: of one text it makes another vector (cosine {cosine:.3f}, at least {_AGREEMENT})",
+            f"{server.place} serves another model as {server.model} than "
+            f"{self._identity or self.servers[0].place}: vectors of one text differ "
+            f"(cosine {cosine:.3f}, at least {_AGREEMENT})",
             hint="name the right model in KIWI_EMBEDDING_FALLBACKS; if the model was changed on purpose, "
             "KIWI_EMBEDDING_IDENTITY=NEW-NAME, and index again",
         )
 
-    def _known(self, name: str) -> Vector | None:
+    def _stored(self, name: str) -> Vector | None:
         return self._vectors.get(name, [_PROBE_DIGEST], 0).get(_PROBE_DIGEST)
 
-    def _keep(self, server: RemoteEmbeddingProvider, vector: Vector) -> None:
+    def _store(self, server: RemoteEmbeddingProvider, vector: Vector) -> None:
         for name in (self._model, self._today(server)):
             self._vectors.put(name, {_PROBE_DIGEST: vector})
         self._agreed.add(self._today(server))
 
     def _agrees_today(self, server: RemoteEmbeddingProvider) -> bool:
-        return self._today(server) in self._agreed or self._known(self._today(server)) is not None
+        return self._today(server) in self._agreed or self._stored(self._today(server)) is not None
 
     def _today(self, server: RemoteEmbeddingProvider) -> str:
         return f"{self._model}, served by {server.identity} on day {self._clock() // 86_400:.0f}"
@@ -189,13 +190,13 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
         for server in self.servers:
             if server.dimension:
                 return server.dimension
-        known = self._known(self._model)
-        return len(known) if known is not None else len(self.encode(["dimension"])[0])
+        stored = self._stored(self._model)
+        return len(stored) if stored is not None else len(self.encode(["dimension"])[0])
 
 
 def _all_failed(failures: Sequence[EmbeddingError]) -> EmbeddingError:
     first, others = failures[0], failures[1:]
     if not others:
         return first
-    told = "; ".join(error.own_words for error in others)
-    return first.reworded(f"{first.message}; and the fallbacks: {told}")
+    messages = "; ".join(error.own_words for error in others)
+    return first.reworded(f"{first.message}; and the fallbacks: {messages}")

@@ -40,7 +40,7 @@ def download(name: str, expected: str, target: Path, base: str, progress: Downlo
     Raises
     ------
     ModelUnavailable
-        If the hub cannot be reached, does not have the file, or sends other bytes; nothing is left behind.
+        If the hub cannot be reached, does not have the file, or sends other bytes. No partial file is left.
     """
     url = f"{base.rstrip('/')}/{REPOSITORY}/resolve/{REVISION}/{name}"
     if not url.startswith(("https://", "http://")):
@@ -52,7 +52,7 @@ def download(name: str, expected: str, target: Path, base: str, progress: Downlo
 
 
 def _fetch(url: str, name: str, stream: IO[bytes], progress: DownloadProgress | None) -> str:
-    """Copy `url` into `stream` and return the hex SHA-256 of what came."""
+    """Copy `url` into `stream` and return the hex SHA-256 of the bytes."""
     import httpx  # a tenth of a second that only a download should cost
 
     from kiwi_rag.embedding.endpoint import first_cause, trusted_certificates
@@ -73,7 +73,7 @@ def _fetch(url: str, name: str, stream: IO[bytes], progress: DownloadProgress | 
                     progress(name, done, total)
     except httpx.HTTPStatusError as error:
         answer = error.response
-        raise ModelUnavailable(f"{url} answered {answer.status_code} {answer.reason_phrase}") from error
+        raise ModelUnavailable(f"{url} returned {answer.status_code} {answer.reason_phrase}") from error
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, ImportError) as error:
         raise ModelUnavailable(f"{url} could not be fetched: {first_cause(error)}") from error
     return digest.hexdigest()

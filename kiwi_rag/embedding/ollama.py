@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kiwi_rag.embedding.endpoint import Endpoint, post_json
-from kiwi_rag.embedding.remote import RemoteEmbeddingProvider, Reply, counted, room_for
+from kiwi_rag.embedding.remote import RemoteEmbeddingProvider, Reply, max_reply_bytes, token_count
 from kiwi_rag.errors import AnswerMalformed, ModelUnavailable
 
 
 class OllamaEmbeddingProvider(RemoteEmbeddingProvider):
     """Embeds through Ollama; parameters as in the base class.
 
-    Long texts are cut by the server. Name a model with its tag and keep it: Ollama may serve other weights under the
-    same name after a ``pull``, and nothing in its answer tells them apart.
+    The server truncates long texts. Name a model with its tag and do not change it: after a ``pull``, Ollama may serve
+    other weights under the same name, and its reply does not show that.
     """
 
     provider = "ollama"
@@ -24,15 +24,15 @@ class OllamaEmbeddingProvider(RemoteEmbeddingProvider):
     batch_size = 16
 
     def ask(self, texts: Sequence[str], endpoint: Endpoint) -> Reply:
-        """Send one request. A blank text goes out as one full stop, as an empty one gets no vector."""
+        """Send one request. A blank text is sent as a full stop, because an empty one gets no vector."""
         inputs = [text if text.strip() else "." for text in texts]
         body = {"model": self.model, "input": inputs, "truncate": True}
         try:
-            answer = post_json(endpoint, "/api/embed", body, room_for(texts))
+            answer = post_json(endpoint, "/api/embed", body, max_reply_bytes(texts))
         except ModelUnavailable as error:
-            error.hint = f"ollama serve, and: ollama pull {self.model}"
+            error.hint = f"start it with: ollama serve; get the model with: ollama pull {self.model}"
             raise
         try:
-            return Reply(list(answer["embeddings"]), counted(answer.get("prompt_eval_count")))
+            return Reply(list(answer["embeddings"]), token_count(answer.get("prompt_eval_count")))
         except (KeyError, TypeError, AttributeError) as error:
-            raise AnswerMalformed(f"{endpoint.base_url} did not answer in Ollama's format") from error
+            raise AnswerMalformed(f"{endpoint.base_url} returned no reply in Ollama's format") from error

@@ -1,7 +1,7 @@
 """The default provider: all-MiniLM-L6-v2 on ONNX Runtime, without torch.
 
-Threads share the work by batches: each runs the whole model on a small batch of its own. Splitting every operator
-over the threads instead leaves them waiting for one another dozens of times a run; measured on two cores, it took 5–10%
+Each thread runs the whole model on a small batch. If every operator were split over the threads instead, they would
+wait for one another dozens of times a run; measured on two cores, it took 5–10%
 more processor time a passage, and half as long again where other processes kept the cores busy.
 """
 
@@ -34,7 +34,7 @@ BATCH_TOKENS = 256
 takes 2.8 times as long as one among 16), above it the activations leave the cache of a core (32 texts of 160 tokens
 take 1.4 times as long each)."""
 _BATCH_TEXTS = 16
-_ALIKE = 0.75
+_MIN_LENGTH_RATIO = 0.75
 FINGERPRINT = Fingerprint(MODEL, WEIGHTS_SHA256, DIMENSION, "mean", MAX_TOKENS)
 """Shared with the ``sentence-transformers`` provider: same weights, and vectors equal up to rounding."""
 
@@ -59,14 +59,16 @@ class OnnxEmbeddingProvider(EmbeddingProvider):
     """
 
     batch_size = 32
-    """Texts that are shared out among the threads at once."""
+    """Texts that are distributed over the threads at once."""
 
     def __init__(self, source: ModelSource, threads: int = 0) -> None:
         self._source = source
         self._threads = threads or usable_cores()
         self._lock = threading.Lock()
         self._model: _Model | None = None
-        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="kiwi-encode")  # starts none before its use
+        self._pool = ThreadPoolExecutor(
+            self._threads, thread_name_prefix="kiwi-encode"
+        )  # starts threads when they are first used
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -75,7 +77,7 @@ class OnnxEmbeddingProvider(EmbeddingProvider):
 
     @property
     def place(self) -> str:
-        """The folder with the weights; empty where they would be downloaded."""
+        """The folder with the weights; empty if they would be downloaded."""
         return str(found_folder(self._source, as_onnx=True) or "")
 
     def encode(self, texts: Sequence[str]) -> Sequence[Vector]:
@@ -84,34 +86,34 @@ class OnnxEmbeddingProvider(EmbeddingProvider):
         Raises
         ------
         ModelUnavailable
-            If the weights are not to be had.
+            If the weights cannot be found or downloaded.
         EmbeddingError
             If ONNX Runtime fails.
         """
         model = self._loaded()
         tokens = [row.ids for row in model.tokenizer.encode_batch_fast([well_formed(text) for text in texts])]
-        batches = alike([len(row) for row in tokens])
+        batches = batches_by_length([len(row) for row in tokens])
         run = partial(_run, model.session, tokens)
-        done = self._shared_out(run, batches) if len(batches) > 1 else map(run, batches)
+        done = self._run_in_threads(run, batches) if len(batches) > 1 else map(run, batches)
         vectors = {
-            place: vector
+            position: vector
             for batch, rows in zip(batches, done, strict=True)
-            for place, vector in zip(batch, rows, strict=True)
+            for position, vector in zip(batch, rows, strict=True)
         }
-        return [vectors[place] for place in range(len(texts))]
+        return [vectors[position] for position in range(len(texts))]
 
-    def _shared_out(self, run: Callable[[Sequence[int]], _Rows], batches: Sequence[Sequence[int]]) -> list[_Rows]:
-        """Return what `run` makes of each batch, in order.
+    def _run_in_threads(self, run: Callable[[Sequence[int]], _Rows], batches: Sequence[Sequence[int]]) -> list[_Rows]:
+        """Return the result of `run` for each batch, in order.
 
-        Waits once for all of them: to be woken for each one took half a millisecond of a busy core.
+        It waits once for all of them: a wake-up for each took half a millisecond on a busy core.
         """
-        under_way = [self._pool.submit(run, batch) for batch in batches]
+        futures = [self._pool.submit(run, batch) for batch in batches]
         try:
-            wait(under_way, return_when=FIRST_EXCEPTION)
-            return [one.result() for one in under_way]
+            wait(futures, return_when=FIRST_EXCEPTION)
+            return [future.result() for future in futures]
         finally:
-            for one in under_way:
-                one.cancel()
+            for future in futures:
+                future.cancel()
 
     def _loaded(self) -> _Model:
         with self._lock:
@@ -121,20 +123,25 @@ class OnnxEmbeddingProvider(EmbeddingProvider):
             return self._model
 
 
-def alike(lengths: Sequence[int]) -> list[list[int]]:
+def batches_by_length(lengths: Sequence[int]) -> list[list[int]]:
     """Return batches of positions of texts with about the same number of tokens, the longest first.
 
-    A text is padded to the longest of its batch and then costs as much: an item's summary beside its body took
-    longer than both apart. The longest first, so that no thread is left alone with a long one at the end.
+    A text is padded to the longest of its batch and then costs as much: an item's summary in one batch with its body
+    took longer than both apart. The longest first, so that no thread ends with a long batch alone.
     """
     found: list[list[int]] = []
     longest = 0
-    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+    for position in sorted(range(len(lengths)), key=lambda position: -lengths[position]):
         size = len(found[-1]) + 1 if found else 0
-        if not found or size > _BATCH_TEXTS or size * longest > BATCH_TOKENS or lengths[place] < _ALIKE * longest:
+        if (
+            not found
+            or size > _BATCH_TEXTS
+            or size * longest > BATCH_TOKENS
+            or lengths[position] < _MIN_LENGTH_RATIO * longest
+        ):
             found.append([])
-            longest = lengths[place]
-        found[-1].append(place)
+            longest = lengths[position]
+        found[-1].append(position)
     return found
 
 
@@ -148,7 +155,7 @@ def _tokenizer(files: ModelFiles) -> Any:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(files.tokenizer))
-    # The file bakes in 128 tokens and padding to 128; the model was trained for 256, and padding is made a batch here.
+    # The file sets 128 tokens and padding to 128; the model was trained for 256, and each batch is padded here.
     tokenizer.enable_truncation(MAX_TOKENS)
     tokenizer.no_padding()
     return tokenizer
@@ -158,7 +165,7 @@ def _session(files: ModelFiles) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # a run stays on the thread that asked for it
+    options.intra_op_num_threads = 1  # a run stays on its thread
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     try:
@@ -168,9 +175,9 @@ def _session(files: ModelFiles) -> Any:
 
 
 def _run(session: Any, tokens: Sequence[Sequence[int]], batch: Sequence[int]) -> Sequence[Vector]:
-    """Return the vectors of the texts at the places that `batch` names; `tokens` are the ids of all."""
+    """Return the vectors of the texts at the positions in `batch`; `tokens` are the token ids of all texts."""
     try:
-        rows = session.run(["embedding"], _inputs([tokens[place] for place in batch]))[0]
+        rows = session.run(["embedding"], _inputs([tokens[position] for position in batch]))[0]
     except Exception as error:  # ONNX Runtime's exceptions have no common base
         raise EmbeddingError(f"ONNX Runtime failed: {error}") from error
     return unit_vectors(rows, DIMENSION)

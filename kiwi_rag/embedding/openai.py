@@ -1,4 +1,4 @@
-"""Any server that speaks OpenAI's embeddings API: OpenAI, Kong, LiteLLM, vLLM and others.
+"""Any server with OpenAI's embeddings API: OpenAI, Kong, LiteLLM, vLLM and others.
 
 Format: ``POST {base}/embeddings``, https://platform.openai.com/docs/api-reference/embeddings.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kiwi_rag.embedding.endpoint import Endpoint, post_json
-from kiwi_rag.embedding.remote import Limits, RemoteEmbeddingProvider, Reply, counted, room_for
+from kiwi_rag.embedding.remote import Limits, RemoteEmbeddingProvider, Reply, max_reply_bytes, token_count
 from kiwi_rag.embedding.usage import UsageLog
 from kiwi_rag.errors import AnswerMalformed
 
@@ -19,8 +19,7 @@ _NATIVE_DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 
 class OpenAIEmbeddingProvider(RemoteEmbeddingProvider):
     """Embeds through an OpenAI-compatible server; parameters as in the base class.
 
-    Models named ``text-embedding-3-*`` can shorten their vectors: they are asked for `dimension` where it is not
-    their own. Other models are expected to answer in `dimension` as it is.
+    Models named ``text-embedding-3-*`` can shorten their vectors to `dimension`. Other models must have that dimension.
     """
 
     provider = "openai"
@@ -43,24 +42,24 @@ class OpenAIEmbeddingProvider(RemoteEmbeddingProvider):
         self._parameters = {"dimensions": dimension} if shortened else {}
 
     def ask(self, texts: Sequence[str], endpoint: Endpoint) -> Reply:
-        """Send one request. A blank text goes out as one full stop, as the API refuses empty input."""
+        """Send one request. A blank text is sent as a full stop, because the API refuses empty input."""
         body = {
             "model": self.model,
             "input": [text if text.strip() else "." for text in texts],
             "encoding_format": "float",
             **self._parameters,
         }
-        answer = post_json(endpoint, "/embeddings", body, room_for(texts))
+        answer = post_json(endpoint, "/embeddings", body, max_reply_bytes(texts))
         try:
             rows = {int(entry["index"]): entry["embedding"] for entry in answer["data"]}
-            told = len(answer["data"])
+            count = len(answer["data"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise AnswerMalformed(f"{endpoint.base_url} did not answer in OpenAI's format") from error
-        if sorted(rows) != list(range(told)):
-            raise AnswerMalformed(f"{endpoint.base_url} does not say which vector is of which text")
-        return Reply([rows[index] for index in range(told)], _tokens(answer))
+            raise AnswerMalformed(f"{endpoint.base_url} returned no reply in OpenAI's format") from error
+        if sorted(rows) != list(range(count)):
+            raise AnswerMalformed(f"{endpoint.base_url} returned vectors without a unique index for each text")
+        return Reply([rows[index] for index in range(count)], _tokens(answer))
 
 
 def _tokens(answer: Mapping[str, Any]) -> int | None:
     usage = answer.get("usage")
-    return counted(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+    return token_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None

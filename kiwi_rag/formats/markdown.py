@@ -1,9 +1,9 @@
 r"""Markdown, read by markdown-it-py: fences, HTML blocks, headings, and sections with true line ranges.
 
 Items, documents and the check for hidden text all read Markdown here. The blocks are those of CommonMark 0.31.2, found
-by the library's rules one block after the other, so that nothing of a paragraph is kept. Quotes and lists are
-not parsed, however deep they nest: what stands in them is part of what quotes or lists it. Lines are split at ``\n``
-alone, counted from 1; ranges are inclusive. Every scan here is linear in the length of the file.
+by the library's rules one block after the other, so that no paragraph is kept in memory. Quotes and lists are not
+parsed, however deep they nest: a heading in them belongs to the section around them. Lines are split at ``\n`` alone,
+counted from 1; ranges are inclusive. Every scan here is linear in the length of the file.
 """
 
 from __future__ import annotations
@@ -20,16 +20,24 @@ from kiwi_rag.model import Section
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.parser_block import RuleFuncBlockType
+    from markdown_it.rules_block import StateBlock
     from markdown_it.token import Token
 
 # Other tools sign in a comment on the first lines, often one that never closes; some put it behind a "#".
 SIGNATURE_LINE = re.compile(
     r" {0,3}(?:(?:#{1,6}[ \t]+)?<!--[ \t]*[\w.-]{1,40}:(?:un)?signed\b|#{1,6}[ \t]+[\w.-]{1,40}:signed:\d)"
 )
-SIGNATURE_LINES_AT_MOST = 8
+MAX_SIGNATURE_LINES = 8
+
+MAX_LINES = 50_000
+"""Lines of a document that is read as Markdown. The time to read one grows with its lines, not with its characters."""
 
 _WINDOW = 4_096
 """Lines that are read at once: markdown-it-py keeps five numbers a line."""
+# The characters that begin what ends a paragraph (a fence, raw HTML, a heading, a rule) or underlines it as a heading.
+_INTERRUPTING = frozenset("`~<#*_-=")
+_UNDERLINE = re.compile(r"(?:-+|=+)[ \t]*$")
 _LISTED = re.compile(r"^[ \t]*(?:[-+*]|\d{1,9}[.)]|>)(?:[ \t]|$)", re.MULTILINE)
 
 
@@ -69,10 +77,15 @@ def split_lines(content: str) -> list[str]:
     return content.removeprefix("\ufeff").split("\n")
 
 
+def is_large(content: str) -> bool:
+    """Return whether a document has too many lines to be read as Markdown."""
+    return content.count("\n") >= MAX_LINES
+
+
 def signature_lines(lines: Sequence[str]) -> int:
     """Return how many leading lines are other tools' signature comments or blank lines between them."""
     count = 0
-    for number, line in enumerate(lines[:SIGNATURE_LINES_AT_MOST], start=1):
+    for number, line in enumerate(lines[:MAX_SIGNATURE_LINES], start=1):
         if SIGNATURE_LINE.match(line):
             count = number
         elif line.strip():
@@ -85,7 +98,7 @@ def outline(content: str, skipped: int | None = None) -> Outline:
     return _outline(content, skipped)
 
 
-# The last two are kept: a file is read by its format and by the gate's checks, one after the other.
+# The last two are cached, because the parser of a format and the gate read the same text one after the other.
 @lru_cache(maxsize=2)
 def _outline(content: str, skipped: int | None) -> Outline:
     lines = split_lines(content)
@@ -116,26 +129,55 @@ def _found(lines: Sequence[str], begin: int) -> Iterator[Block | Heading]:
 
 
 def _blocks(window: Sequence[str]) -> Iterator[tuple[int, int, list[Token]]]:
-    """Yield where each block starts and ends, in lines from 0, with its tokens."""
+    """Yield where each block starts and ends, in lines from 0, with its tokens; paragraphs have none."""
     from markdown_it.rules_block import StateBlock
 
-    reader = _reader()
-    rules = reader.block.ruler.getRules("")
+    parser = _parser()
+    rules = parser.block.ruler.getRules("")
+    interrupting = parser.block.ruler.getRules("paragraph")
     # Only line feeds end lines; the library takes a carriage return for one.
-    state = StateBlock("\n".join([*window, ""]).replace("\r", " "), reader, {}, [])
+    state = StateBlock("\n".join([*window, ""]).replace("\r", " "), parser, {}, [])
     start = state.skipEmptyLines(0)
     while start < state.lineMax:
         state.line, state.tokens = start, []
-        next(rule for rule in rules if rule(state, start, state.lineMax, False))
+        if not any(rule(state, start, state.lineMax, False) for rule in rules):
+            _read_paragraph(state, start, interrupting)
         yield start, state.line, state.tokens
         start = state.skipEmptyLines(state.line)
 
 
+def _read_paragraph(state: StateBlock, start: int, interrupting: Sequence[RuleFuncBlockType]) -> None:
+    """Read the paragraph at line `start`, or the heading that it is if its last line underlines it.
+
+    The library's own rules try every line for every kind of block, first for a heading and again for a paragraph. Here
+    a line is tried once, and only if its first character can begin such a block.
+    """
+    line = start + 1
+    while line < state.lineMax and not state.isEmpty(line):
+        first = state.bMarks[line] + state.tShift[line]
+        # A line that is indented by four columns or more goes on with the paragraph, whatever it begins with.
+        if state.sCount[line] <= 3 and state.src[first] in _INTERRUPTING:
+            if _UNDERLINE.match(state.src, first, state.eMarks[line]):
+                _push_heading(state, start, line, state.src[first])
+                return
+            if any(rule(state, line, state.lineMax, True) for rule in interrupting):
+                break
+        line += 1
+    state.line = line
+
+
+def _push_heading(state: StateBlock, start: int, underline: int, markup: str) -> None:
+    state.line = underline + 1
+    token = state.push("heading_open", "h1" if markup == "=" else "h2", 0)
+    token.markup, token.map = markup, [start, state.line]
+    state.push("inline", "", 0).content = state.getLines(start, underline, 0, False).strip()
+
+
 @lru_cache(maxsize=1)
-def _reader() -> MarkdownIt:
+def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark").disable(["list", "blockquote"])
+    return MarkdownIt("commonmark").disable(["list", "blockquote", "lheading", "paragraph"])
 
 
 def _kept(tokens: Sequence[Token], lines: Sequence[str], begin: int) -> Iterator[Block | Heading]:
@@ -160,22 +202,22 @@ def _closes(line: str, marker: str) -> bool:
 
 
 def _is_list(markup: str, content: str) -> bool:
-    """Say whether what looks like an underlined heading is a list or a quote above a rule."""
+    """Return whether what looks like an underlined heading is a list or a quote above a rule."""
     return markup in {"-", "="} and bool(_LISTED.search(content))
 
 
-def block_lines(known: Iterable[Block]) -> set[int]:
+def block_lines(blocks: Iterable[Block]) -> set[int]:
     """Return the numbers of all lines inside the blocks."""
-    return {n for block in known for n in range(block.start_line, block.end_line + 1)}
+    return {n for block in blocks for n in range(block.start_line, block.end_line + 1)}
 
 
-def sections(lines: Sequence[str], start: int, end: int, known: Sequence[Heading]) -> list[Section]:
-    """Return the prose of lines `start` to `end`, one section a heading, each under its path of `known` headings."""
+def sections(lines: Sequence[str], start: int, end: int, headings: Sequence[Heading]) -> list[Section]:
+    """Return the prose of lines `start` to `end`, one section a heading, each under its path of `headings`."""
     found: list[Section | None] = []
     path: list[Heading] = []
     begin = start
-    first, last = bisect_left(known, start, key=_line_of), bisect_right(known, end, key=_line_of)
-    for heading in known[first:last]:
+    first, last = bisect_left(headings, start, key=_line_of), bisect_right(headings, end, key=_line_of)
+    for heading in headings[first:last]:
         found.append(section(lines, begin, heading.line - 1, heading_path(path)))
         path = [*(h for h in path if h.level < heading.level), heading]
         begin = heading.line
@@ -188,13 +230,13 @@ def heading_path(path: Sequence[Heading]) -> tuple[str, ...]:
     return tuple(heading.text for heading in path if heading.text)
 
 
-def first_paragraph(lines: Sequence[str], start: int, known: Iterable[Block]) -> str:
-    """Return the first paragraph of prose at or after line `start`: no heading, list, table, quote or `known` block."""
-    hidden = block_lines(known)
+def first_paragraph(lines: Sequence[str], start: int, blocks: Iterable[Block]) -> str:
+    """Return the first paragraph of prose at or after line `start`: no heading, list, table, quote or `blocks`."""
+    excluded = block_lines(blocks)
     words: list[str] = []
     for number in range(start, len(lines) + 1):
         line = lines[number - 1].strip()
-        prose = bool(line) and number not in hidden and not line.startswith(("#", "|", "<", "- ", "* ", ">", "---"))
+        prose = bool(line) and number not in excluded and not line.startswith(("#", "|", "<", "- ", "* ", ">", "---"))
         if words and not prose:
             break
         if prose:

@@ -1,4 +1,4 @@
-"""What parsing hands back, and how a parser gives up."""
+"""The results of parsing, and the exception of a parser."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from kiwi_rag.model import Finding, Item, Section, Severity
 
 @dataclass(frozen=True, slots=True)
 class ParseOutcome:
-    """The parsed item with everything that was noticed on the way.
+    """The parsed item with all findings.
 
-    ``item`` is ``None`` only where the form is so broken that no item can be built; ``findings`` then holds at
+    ``item`` is None only if no item can be built; ``findings`` then holds at
     least one error. Otherwise ``item.findings`` is the same tuple.
     """
 
@@ -57,11 +57,11 @@ class FindingList:
 
 @dataclass(frozen=True, slots=True)
 class ParsedDocument:
-    """What a format makes of a text.
+    """A parsed document.
 
     ``sections`` stand in the order of the file and do not overlap; every line that is not blank is in one of them. The
     text of a section is that of its lines, joined by line feeds, unless several sections share one long line.
-    ``service`` and ``domain`` are what the content says of itself; `parse` takes a service that the content does not
+    ``service`` and ``domain`` are those that the content names; `parse` takes a service that the content does not
     name from the path (`kiwi_rag.formats.documents.detect.service_of`), and a title from the file's name.
     """
 

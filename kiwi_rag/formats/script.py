@@ -21,7 +21,7 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 
 DUNDERS = ("version", "description", "category", "author", "tags", "permissions")
 MAX_COMMENTS = 400
-# CPython up to 3.11 takes time in the square of a line's length for f-strings; nobody writes such lines by hand.
+# CPython up to 3.11 takes time in the square of a line's length for f-strings.
 MAX_LINE = 8_192
 _LISTS = frozenset({"tags", "permissions"})
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -51,7 +51,7 @@ def parse_module(content: str) -> ast.Module:
     hint = "run python -m py_compile on it"
     _check_lines(content)
     try:
-        # A stranger's odd escape sequence is no reason to write a SyntaxWarning to our stderr.
+        # An invalid escape sequence in a file must not write a SyntaxWarning to stderr.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return ast.parse(content.removeprefix("\ufeff"))
@@ -120,7 +120,9 @@ def _declared(tree: ast.Module, found: FindingList) -> dict[str, Any]:
         if value is None:
             wanted = "a list of strings" if name in _LISTS else "a string"
             message = f"__{name}__ is not a literal: {wanted} is wanted"
-            found.add("metadata.type", message, node.lineno, "write the value out; a script is never run to find it")
+            found.add(
+                "metadata.type", message, node.lineno, "write the value as a literal, because scripts are never run"
+            )
         elif name in declared:
             found.add("metadata.duplicate-key", f"__{name}__ is assigned twice", node.lineno, "keep one")
         else:

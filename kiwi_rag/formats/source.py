@@ -1,4 +1,4 @@
-"""Item files on disk: which there are, what each one's id is, and reading one without leaving its root."""
+"""Item files on disk: listing them, their ids, and reading one without following a link out of its root."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SKIPPED_FOLDERS = frozenset({"vectors", "__pycache__"})
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file below one of the three item folders. With a ``problem`` it is to be reported, not read."""
+    """A file below one of the three item folders. A file with a ``problem`` is reported and not read."""
 
     path: Path
     item_type: ItemType
@@ -36,12 +36,12 @@ def item_id_of(relative: str | Path) -> str:
     """
     path = Path(relative)
     if path.is_absolute() or ".." in path.parts or not path.name:
-        raise InvalidItemId(f"{str(relative)!r} leaves the folder that items live in", hint="name an item below .ai/")
+        raise InvalidItemId(f"{str(relative)!r} is not below the folder of its items", hint="name an item below .ai/")
     return check_item_id(path.with_suffix("").as_posix())
 
 
 def path_of(ai_dir: Path, ref: ItemRef) -> Path:
-    """Return where the item's file stands below `ai_dir`: the other way round than `item_id_of`.
+    """Return where the item's file stands below `ai_dir`: the inverse of `item_id_of`.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def locate(ai_dir: Path, file: Path) -> tuple[ItemType, str]:
 
 
 def walk(ai_dir: Path) -> Iterator[SourceFile]:
-    """Yield every item file below `ai_dir`, sorted by type and path; never stopped by a bad one.
+    """Yield every item file below `ai_dir`, sorted by type and path; a bad one does not end the iteration.
 
     Left out: hidden files and folders, ``.sig`` files and other suffixes, ``vectors``, ``__init__.py``. A link that
     leaves `ai_dir`, a linked folder, an illegal id and an id that equals another's once folded come with a problem.
@@ -145,19 +145,21 @@ def _link_problem(path: Path, ai_dir: Path) -> Finding | None:
     try:
         inside = path.resolve(strict=True).is_relative_to(ai_dir.resolve())
     except (OSError, RuntimeError) as error:
-        return Finding("source.unreadable", f"a link that leads nowhere: {error}", 0, str(path), "remove the link")
-    hint = "copy the file to where the link stands"
-    return None if inside else Finding("source.link-leaves-root", f"a link that leaves {ai_dir}", 0, str(path), hint)
+        return Finding(
+            "source.unreadable", f"the target of the link cannot be read: {error}", 0, str(path), "remove the link"
+        )
+    hint = "replace the link with a copy of the file"
+    return None if inside else Finding("source.link-leaves-root", f"the link leads out of {ai_dir}", 0, str(path), hint)
 
 
 def _collision(path: Path, item_id: str, seen: dict[str, str]) -> Finding | None:
     first = seen.setdefault(fold_item_id(item_id), item_id)
     if first == item_id:
         return None
-    message = f"{item_id!r} and {first!r} are the same id: '-' and '_' are not told apart"
+    message = f"{item_id!r} and {first!r} are the same id, because '-' and '_' are equal in ids"
     return Finding("source.same-id", message, 0, str(path), "rename one of the two files")
 
 
 def _absolute(path: Path) -> Path:
-    # Not resolve(): an item's id is where its file stands, not where a link of its name leads.
+    # Not resolve(): the path of the link gives the id, not its target.
     return Path(os.path.normpath(path.absolute()))

@@ -1,7 +1,7 @@
 """A YAML metadata block: capped, without anchors, aliases, tags or repeated keys, every scalar as it is written.
 
-No scalar is interpreted: ``version: 1.10`` stays ``"1.10"``, a date stays as written, ``no`` is not false. That
-is what keeps metadata the same text for everyone who signs it or verifies it.
+No scalar is interpreted: ``version: 1.10`` stays ``"1.10"``, a date stays as written, ``no`` is not false. So
+metadata is the same text for signers and verifiers.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ from kiwi_rag.sources.workspace.report import BEGUN, COMPLETE, PARTLY, RUN, Work
 from kiwi_rag.sources.workspace.walk import FoundFile, NotWalked, leaves_out_on_the_way, look, walk, walk_below
 from kiwi_rag.stores.base import FileStore, SourceStamp
 from kiwi_rag.stores.shared import RULES
-from kiwi_rag.validation.audit import AuditSink, gathered
-from kiwi_rag.validation.document_gate import DocumentFile, cleaned
+from kiwi_rag.validation.audit import AuditSink, append_together
+from kiwi_rag.validation.document_gate import DocumentFile, clean_labels
 from kiwi_rag.validation.manager import ValidationManager
 
 FORMATS_VERSION = 2
@@ -248,7 +248,7 @@ class _Run:
 
     def _judged(self, files: Sequence[FoundFile], commit: str) -> list[tuple[str, AdmittedFile | None]]:
         """Return files that are read together, admitted and split; their records in the audit log are durable then."""
-        with gathered(self.to.audit) as audit:
+        with append_together(self.to.audit) as audit:
             return [(file.path, self._work(file.path, commit, audit)) for file in files]
 
     def _work(self, path: str, commit: str, audit: AuditSink) -> AdmittedFile | None:
@@ -299,7 +299,7 @@ class _Run:
         domain = self.place.domains.get(str(document.metadata["service"]), "")
         if document.metadata["domain"] or not domain:
             return document
-        return replace(document, metadata={**document.metadata, "domain": cleaned([domain])[domain]})
+        return replace(document, metadata={**document.metadata, "domain": clean_labels([domain])[domain]})
 
     def _refused(self, path: str, error: Rejected) -> None:
         """Note a file that the gate keeps nothing of: it is no document, or it is refused."""

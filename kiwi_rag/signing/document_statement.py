@@ -1,8 +1,8 @@
-"""What is signed of a document: where it stands, what its file was, and each passage that was made of it.
+"""The statement that the indexing key signs about a document: its path, its content's digest, and its passages.
 
-One envelope a document. Its payload is RFC 8785 canonical JSON of ``registry`` (the audience), ``workspace``,
-``path``, ``content_sha256`` (hex, of the file's bytes), ``metadata`` (name → text), ``passages`` (a hex digest each, in
-order) and ``signed_at``. Each passage can be verified by itself, so that no store has to keep whole files.
+There is one envelope for each document. Its payload is RFC 8785 canonical JSON of ``registry`` (the audience),
+``workspace``, ``path``, ``content_sha256`` (hex), ``metadata`` (name → text), ``passages`` (a hex digest each, in
+order) and ``signed_at``. Each passage can be verified by itself, so no store has to keep whole files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PAYLOAD_TYPE = "application/vnd.kiwi.document.v1+json"
 MAX_PAYLOAD_BYTES = 4 << 20
-"""Room for the digests of 60,000 passages."""
+"""Enough for the digests of 60,000 passages."""
 MAX_PATH_CHARACTERS = 1024
 
 _MEMBERS = {"registry", "workspace", "path", "content_sha256", "metadata", "passages", "signed_at"}
@@ -37,7 +37,7 @@ _WORKSPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class DocumentStatement:
-    """A document's payload, read strictly: what a signer says of a file."""
+    """The parsed payload of a document's envelope."""
 
     registry: str
     workspace: str
@@ -49,13 +49,13 @@ class DocumentStatement:
 
     @property
     def ref(self) -> ItemRef:
-        """What a signer's patterns are held against: the path below the workspace's name."""
+        """The reference that a signer's patterns are matched against: workspace and path."""
         return ItemRef(ItemType.DOCUMENT, f"{self.workspace}/{self.path}")
 
 
-@lru_cache(maxsize=1024)  # it is asked for by who signs, by the gate and by the store
+@lru_cache(maxsize=1024)  # signing, the gate and the store need the same digests
 def passage_digest(passage: Passage) -> str:
-    """Return the hex SHA-256 of a passage's canonical JSON: its place, its text and what stands in front of it."""
+    """Return the hex SHA-256 of a passage's canonical JSON: its lines, its text and its context."""
     members = {
         "context": passage.context,
         "end_line": passage.end_line,
@@ -64,15 +64,15 @@ def passage_digest(passage: Passage) -> str:
         "start_line": passage.start_line,
         "text": passage.text,
     }
-    # The same bytes as RFC 8785 for these members, and thirty times as fast as its library.
+    # For these members the same bytes as RFC 8785, and thirty times as fast as its library.
     return sha256_hex(json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True)
 class Indexer:
-    """Who answers for what an index says of a workspace's files: a key, and what it signs them for.
+    """Signs the documents of a workspace.
 
-    ``registry`` is the audience, ``workspace`` the name below which their paths stand.
+    ``registry`` is the audience, ``workspace`` the name of the workspace that the paths are relative to.
     """
 
     key: SigningKey
@@ -85,7 +85,7 @@ class Indexer:
         Raises
         ------
         MalformedEnvelope
-            When it holds what canonical JSON cannot, or has too many passages.
+            When canonical JSON cannot represent it, or it has too many passages.
         """
         members = {
             "registry": self.registry,
@@ -99,13 +99,15 @@ class Indexer:
         check_storable(members)
         data = canonical(members)
         if len(data) > MAX_PAYLOAD_BYTES:
-            hint = "name it in .kiwiignore, or split it"
-            raise MalformedEnvelope(f"{document.path} makes {len(passages):,} passages, too many to sign", hint=hint)
+            hint = "split it, or leave it out with a line in .kiwiignore"
+            raise MalformedEnvelope(
+                f"{document.path} has {len(passages):,} passages, too many for one statement", hint=hint
+            )
         return self.key.sign_payload(PAYLOAD_TYPE, data)
 
 
 def parse(envelope: Envelope) -> DocumentStatement:
-    """Read a document's payload; accept it only if its bytes are the canonical form of what they mean.
+    """Parse a document's payload, strictly: its bytes must be the canonical form of what they parse to.
 
     Raises
     ------
@@ -113,7 +115,7 @@ def parse(envelope: Envelope) -> DocumentStatement:
         When it is of another type, too large, not strict JSON, not canonical, or not a document's statement.
     """
     if envelope.payload_type != PAYLOAD_TYPE:
-        raise MalformedEnvelope("the envelope is not a document's")
+        raise MalformedEnvelope(f"the payload type is not {PAYLOAD_TYPE}")
     if len(envelope.payload) > MAX_PAYLOAD_BYTES:
         raise MalformedEnvelope(f"the payload is over {MAX_PAYLOAD_BYTES} bytes")
     members = dsse.strict_json(envelope.payload, "the payload")
@@ -137,15 +139,15 @@ def parse(envelope: Envelope) -> DocumentStatement:
 def verify(
     envelope: Envelope, trust: TrustPolicy, received_at: datetime | None = None
 ) -> tuple[DocumentStatement, Signer]:
-    """Verify a document's envelope: canonical payload, strict signature, and a signer who may say this.
+    """Verify a document's envelope: canonical payload, strict signature, and the authority of the signer.
 
     Raises
     ------
     SignatureRefused
-        One of its subclasses, which tell what is wrong.
+        One of its subclasses, which say what is wrong.
     """
-    read = parse(envelope)
-    return read, authorised(trust.who_signed(envelope), read, trust.threshold, received_at)
+    signed = parse(envelope)
+    return signed, authorised(trust.signers_of(envelope), signed, trust.threshold, received_at)
 
 
 def check_workspace(name: str) -> str:
@@ -163,7 +165,7 @@ def check_workspace(name: str) -> str:
 
 
 def check_path(path: str) -> str:
-    """Return `path` if it can name a document: relative, with slashes, without steps upwards.
+    """Return `path` if it can name a document: relative, with slashes, without ``..``.
 
     Raises
     ------
@@ -176,7 +178,7 @@ def check_path(path: str) -> str:
 
 
 def is_nameable(path: str) -> bool:
-    """Say whether `path` can name a document: a person can read it, and it leads nowhere else."""
+    """Return whether `path` can name a document: it is printable and stays below the workspace's root."""
     steps = path.split("/")
     plain = path.isprintable() and "\\" not in path and len(path) <= MAX_PATH_CHARACTERS
     return plain and not any(step in ("", ".", "..") for step in steps)
@@ -185,10 +187,10 @@ def is_nameable(path: str) -> bool:
 def _check_types(members: Mapping[str, object]) -> None:
     texts = ("registry", "workspace", "path", "content_sha256", "signed_at")
     metadata, passages = members["metadata"], members["passages"]
-    good = all(isinstance(members[name], str) for name in texts)
-    good = good and isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
-    good = good and isinstance(passages, list) and all(isinstance(p, str) and _DIGEST.fullmatch(p) for p in passages)
-    good = good and bool(_WORKSPACE.fullmatch(str(members["workspace"])))
-    if not good or not _DIGEST.fullmatch(str(members["content_sha256"])):
+    valid = all(isinstance(members[name], str) for name in texts)
+    valid = valid and isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
+    valid = valid and isinstance(passages, list) and all(isinstance(p, str) and _DIGEST.fullmatch(p) for p in passages)
+    valid = valid and bool(_WORKSPACE.fullmatch(str(members["workspace"])))
+    if not valid or not _DIGEST.fullmatch(str(members["content_sha256"])):
         raise MalformedEnvelope("a member of the payload has the wrong type")
     check_path(str(members["path"]))

@@ -1,4 +1,4 @@
-"""DSSE v1.0.2 envelopes, strictly read (https://github.com/secure-systems-lab/dsse, protocol.md and envelope.md)."""
+"""DSSE v1.0.2 envelopes, parsed strictly (https://github.com/secure-systems-lab/dsse, protocol.md and envelope.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIGNATURE_FIELDS = {"keyid", "sig"}
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """Return DSSE's pre-authentication encoding: what is really signed."""
+    """Return DSSE's pre-authentication encoding, the bytes that are signed."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
@@ -40,14 +40,14 @@ def strict_json(data: bytes | str, what: str) -> Any:
 
 
 def decode(document: object, payload_type: str = PAYLOAD_TYPE) -> Envelope:
-    """Read an envelope of a payload type from its JSON object.
+    """Parse an envelope of a payload type from its JSON object.
 
     Raises
     ------
     MalformedEnvelope
         On an unknown or missing field, another payload type, or base64 that does not decode.
     Unsigned
-        When it carries no signature.
+        When it has no signature.
     """
     fields = _object(document, _FIELDS, "the envelope")
     if fields["payloadType"] != payload_type:
@@ -56,11 +56,11 @@ def decode(document: object, payload_type: str = PAYLOAD_TYPE) -> Envelope:
 
 
 def decode_signatures(document: object) -> tuple[tuple[str, bytes], ...]:
-    """Read the ``signatures`` member: ``(keyid, signature bytes)`` pairs, at least one."""
+    """Parse the ``signatures`` member: ``(keyid, signature bytes)`` pairs, at least one."""
     if not isinstance(document, list) or len(document) > MAX_SIGNATURES:
         raise MalformedEnvelope(f"'signatures' is not a list of at most {MAX_SIGNATURES}")
     if not document:
-        raise Unsigned("the envelope carries no signature")
+        raise Unsigned("the envelope has no signature")
     entries = [_object(entry, _SIGNATURE_FIELDS, "a signature") for entry in document]
     if not all(isinstance(entry["keyid"], str) for entry in entries):
         raise MalformedEnvelope("'keyid' is not text")
@@ -92,14 +92,14 @@ def verify(envelope: Envelope, keys: Mapping[str, bytes], threshold: int = 1) ->
         When fewer than `threshold` distinct keys signed.
     """
     message = pae(envelope.payload_type, envelope.payload)
-    signers = {who for key_id, sig in envelope.signatures if (who := _who_signed(message, key_id, sig, keys))}
+    signers = {signer for key_id, sig in envelope.signatures if (signer := _signer_of(message, key_id, sig, keys))}
     if len(signers) < max(threshold, 1):
         raise BadSignature()
     return tuple(sorted(signers))
 
 
 def from_base64(text: object, what: str) -> bytes:
-    """Decode standard or URL-safe base64, both of which DSSE allows, padded as RFC 4648 says."""
+    """Decode standard or URL-safe base64, both of which DSSE allows, with padding (RFC 4648)."""
     if not isinstance(text, str):
         raise MalformedEnvelope(f"'{what}' is not text")
     if len(text) % 4 or not _BASE64.fullmatch(text):
@@ -107,8 +107,8 @@ def from_base64(text: object, what: str) -> bytes:
     return base64.b64decode(text.replace("-", "+").replace("_", "/"))
 
 
-def _who_signed(message: bytes, key_id: str, signature: bytes, keys: Mapping[str, bytes]) -> str | None:
-    for candidate in sorted(keys, key=lambda known: known != key_id):
+def _signer_of(message: bytes, key_id: str, signature: bytes, keys: Mapping[str, bytes]) -> str | None:
+    for candidate in sorted(keys, key=lambda candidate: candidate != key_id):
         try:
             ed25519.verify(keys[candidate], message, signature)
         except SignatureRefused:

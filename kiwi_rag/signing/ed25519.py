@@ -1,7 +1,7 @@
-"""Strict Ed25519: the accept set of libsodium, the same as the registry's.
+"""Strict Ed25519: accepts exactly what libsodium and the registry accept.
 
-OpenSSL alone is laxer: it takes small-order points and non-canonical encodings of ``A``. So every public key and
-signature passes the checks below before OpenSSL sees it (RFC 8032 §5.1.7; the criteria are those of
+OpenSSL alone is laxer: it accepts small-order points and non-canonical encodings of ``A``. So every public key and
+signature passes the checks below before OpenSSL verifies it (RFC 8032 §5.1.7; the criteria are those of
 Chalkias, Garillot, Nikolaenko, "Taming the many EdDSAs", 2020).
 """
 
@@ -20,6 +20,7 @@ _D = -121665 * pow(121666, -1, _FIELD_PRIME) % _FIELD_PRIME
 
 
 def _order_eight_y() -> int:
+    """Return the y coordinate of a point of order 8."""
     # A point of order 8 doubles to (±sqrt(-1), 0); on y² - x² = 1 + d·x²·y² that means y² = -x², so d·y⁴ + 2·y² = 1.
     one_plus_d = (1 + _D) % _FIELD_PRIME
     root = pow(one_plus_d, (_FIELD_PRIME + 3) // 8, _FIELD_PRIME)
@@ -54,9 +55,9 @@ def check_public_key(key: bytes) -> bytes:
 
 
 def is_on_curve(key: bytes) -> bool:
-    """Say whether 32 bytes encode a point of the curve: of those that do not, no signature verifies (RFC 8032, 5.1.3).
+    """Return whether 32 bytes encode a point of the curve; a key that does not verifies no signature (RFC 8032, 5.1.3).
 
-    About half of all values do, so this tells a mistake from a key, and no more.
+    About half of all values do, so this finds many mistakes, and does not prove that a value is a key.
     """
     y = int.from_bytes(key, "little") & ~_SIGN_BIT
     numerator, denominator = y * y - 1, _D * y * y + 1
@@ -65,12 +66,12 @@ def is_on_curve(key: bytes) -> bool:
 
 
 def verify(key: bytes, message: bytes, signature: bytes) -> None:
-    """Return if `signature` is `key`'s over `message`; never a boolean.
+    """Return if `signature` is a signature of `key` over `message`; raise otherwise.
 
     Raises
     ------
     MalformedEnvelope
-        When the key is not acceptable at all.
+        When the key is not a strict public key.
     BadSignature
         When the signature is not canonical or does not match.
     """
@@ -89,5 +90,6 @@ def verify(key: bytes, message: bytes, signature: bytes) -> None:
 
 
 def _is_strict_point(encoded: bytes) -> bool:
+    # The sign bit is masked: a small-order point has a small-order y with either sign of x.
     y = int.from_bytes(encoded, "little") & ~_SIGN_BIT
     return y < _FIELD_PRIME and y not in _SMALL_ORDER_Y

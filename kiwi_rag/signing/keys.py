@@ -1,4 +1,4 @@
-"""Private keys: made, kept encrypted (PKCS8, mode 0600), and used to sign."""
+"""Private keys: generated, stored encrypted (PKCS8, mode 0600), and used to sign."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class SigningKey:
         return key_id_of(self.public_key)
 
     def sign(self, item: Item, registry: str, signed_at: datetime | None = None) -> Envelope:
-        """Return the signed envelope of `item` for the audience `registry`; `signed_at` is now when left out."""
+        """Return the signed envelope of `item` for the audience `registry`; `signed_at` is the present by default."""
         data = statement.payload(item, registry, signed_at or datetime.now(UTC))
         return self.sign_payload(dsse.PAYLOAD_TYPE, data)
 
     def sign_payload(self, payload_type: str, payload: bytes) -> Envelope:
-        """Return the signed envelope of a payload that is in canonical form already."""
+        """Return the signed envelope of a payload in canonical form."""
         signature = self._private.sign(dsse.pae(payload_type, payload))
         return Envelope(payload_type, payload, ((self.key_id, signature),))
 
@@ -58,22 +58,24 @@ class SigningKey:
         from cryptography.hazmat.primitives import serialization as s
 
         if not passphrase:
-            raise UsageError("a private key needs a passphrase", hint="set KIWI_KEY_PASSPHRASE, or answer the prompt")
+            raise UsageError(
+                "a private key needs a passphrase", hint="set KIWI_KEY_PASSPHRASE, or type one at the prompt"
+            )
         encryption = s.BestAvailableEncryption(passphrase.encode())
         return self._private.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, encryption)
 
 
 def generate(name: str) -> SigningKey:
-    """Make a new key."""
+    """Generate a key."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return _signing_key(check_name(name), Ed25519PrivateKey.generate())
 
 
 def derived(name: str, secret: bytes, purpose: bytes) -> SigningKey:
-    """Return the key that a secret gives for a purpose, always the same: HKDF-SHA256 (RFC 5869), 32 bytes as the seed.
+    """Derive a key from a secret and a purpose, always the same one: HKDF-SHA256 (RFC 5869), 32 bytes as the seed.
 
-    For signatures that must be made with nobody there to type a passphrase; the secret guards them.
+    For signatures that are made without a user who could type a passphrase. The key is as safe as the secret.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.hashes import SHA256
@@ -111,13 +113,15 @@ def save(key: SigningKey, folder: Path, passphrase: str) -> Path:
     Raises
     ------
     KeyUnavailable
-        When a key of that name exists, or the folder cannot be written.
+        When a key of that name exists, or its file cannot be written.
     """
     path = folder / f"{check_name(key.name)}.pem"
     data = key.pem(passphrase)
     try:
         if not create_file(path, data):
-            raise KeyUnavailable(f"a key named {key.name!r} exists already", hint="choose another: kiwi keys new NAME")
+            raise KeyUnavailable(
+                f"a key named {key.name!r} exists already", hint="choose another name: kiwi keys new NAME"
+            )
         atomic_write(path.with_suffix(".pub"), f"{key.public_key.hex()}\n".encode(), mode=0o644)
     except OSError as error:
         raise KeyUnavailable(f"cannot write {path}: {error.strerror}") from error
@@ -132,7 +136,7 @@ def load(name: str, folder: Path, passphrase: str | None) -> SigningKey:
     NotFound
         When there is no such key.
     KeyUnavailable
-        When it cannot be read or unlocked, or others may read it.
+        When it cannot be read or unlocked, or its mode lets other users read it.
     """
     path = folder / f"{check_name(name)}.pem"
     try:
@@ -143,7 +147,7 @@ def load(name: str, folder: Path, passphrase: str | None) -> SigningKey:
     except OSError as error:
         raise KeyUnavailable(f"cannot read {path}: {error.strerror}") from error
     if mode & 0o077:
-        raise KeyUnavailable(f"{path} can be read by others", hint=f"chmod 600 {path}")
+        raise KeyUnavailable(f"other users can read the private key {path}", hint=f"chmod 600 {path}")
     return from_pem(name, pem, passphrase)
 
 
@@ -162,16 +166,16 @@ def only_name(folder: Path) -> str:
     UsageError
         When there are several.
     """
-    there = names(folder)
-    if not there:
+    existing = names(folder)
+    if not existing:
         raise NotFound("there is no key to sign with", hint="kiwi keys new")
-    if len(there) > 1:
-        raise UsageError(f"there are several keys: {', '.join(there)}", hint="choose one with --key NAME")
-    return there[0]
+    if len(existing) > 1:
+        raise UsageError(f"there are several keys: {', '.join(existing)}", hint="choose one with --key NAME")
+    return existing[0]
 
 
 def public_key(name: str, folder: Path) -> bytes:
-    """Return the raw public half of a kept key; needs no passphrase.
+    """Return the 32 raw bytes of the public half of a stored key; needs no passphrase.
 
     Raises
     ------
@@ -185,7 +189,7 @@ def public_key(name: str, folder: Path) -> bytes:
 
 
 def parse_public(text: str) -> bytes:
-    """Read a public key from its 64 hex digits, strictly.
+    """Parse a public key from its 64 hex digits, strictly.
 
     Raises
     ------
@@ -210,7 +214,7 @@ def check_name(name: str) -> str:
         When it cannot.
     """
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} cannot name a key", hint="use letters, digits, '.', '-' and '_'")
+        raise UsageError(f"{name!r} is no valid name for a key", hint="use letters, digits, '.', '-' and '_'")
     return name
 
 

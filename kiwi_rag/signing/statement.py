@@ -1,8 +1,8 @@
-"""What is signed: the item's canonical payload, and the ``<file>.sig`` that stands beside a local file.
+"""The statement that an author signs about an item, and its signature file ``<file>.sig``.
 
 The payload is RFC 8785 canonical JSON of ``registry`` (the audience), ``item_type``, ``item_id``, ``version``,
-``content``, ``metadata`` and ``signed_at``. The side file holds the same less ``content``, which is rebuilt from the
-file itself: one byte changed there and the signature no longer matches.
+``content``, ``metadata`` and ``signed_at``. The signature file has the same members except ``content``, which is read
+from the file itself: if one byte of it changes, the signature no longer matches.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kiwi_rag.signing import dsse
 _MEMBERS = {"registry", "item_type", "item_id", "version", "content", "metadata", "signed_at"}
 _SIDE_FIELDS = {"payloadType", "statement", "signatures"}
 MAX_PAYLOAD_BYTES = 1 << 20
-MAX_NESTING = 64  # the registry's kiwi.canonical_json has the same
+MAX_NESTING = 64  # the limit of kiwi.canonical_json in the registry, too
 MAX_SIDE_FILE_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A payload, read strictly: what a signer says about an item."""
+    """The parsed payload of an item's envelope."""
 
     registry: str
     ref: ItemRef
@@ -42,7 +42,7 @@ def canonical(value: Mapping[str, Any]) -> bytes:
     Raises
     ------
     MalformedEnvelope
-        When it holds something that JSON, or a double, cannot.
+        When JSON, or a double, cannot represent a value in it.
     """
     import rfc8785
 
@@ -60,7 +60,7 @@ def payload(item: Item, registry: str, signed_at: datetime) -> bytes:
 
 
 def parse(data: bytes) -> Statement:
-    """Read a payload; accept it only if its bytes are the canonical form of what they mean.
+    """Parse a payload, strictly: its bytes must be the canonical form of what they parse to.
 
     Raises
     ------
@@ -79,15 +79,15 @@ def parse(data: bytes) -> Statement:
 
 
 def check_storable(value: object, levels: int = MAX_NESTING) -> None:
-    """Return if a registry can hold `value`: Postgres' text has no U+0000, and both sides walk it recursively.
+    """Return if a registry can store `value`: Postgres' text has no U+0000, and SQL and Python recurse into it.
 
     Raises
     ------
     MalformedEnvelope
-        When U+0000 stands in a text, or lists and objects are nested more than `levels` deep.
+        When a text contains U+0000, or lists and objects are nested more than `levels` deep.
     """
     if isinstance(value, str) and "\0" in value:
-        raise MalformedEnvelope("U+0000 cannot stand in a payload")
+        raise MalformedEnvelope("the payload contains U+0000")
     if not isinstance(value, Mapping | list | tuple):
         return
     if not levels:
@@ -97,7 +97,7 @@ def check_storable(value: object, levels: int = MAX_NESTING) -> None:
 
 
 def side_file(envelope: Envelope) -> bytes:
-    """Return the bytes of ``<file>.sig`` for a signed item: its envelope less the content."""
+    """Return the bytes of ``<file>.sig`` for a signed item: its envelope without the content."""
     members = json.loads(envelope.payload)
     del members["content"]
     document = {
@@ -109,14 +109,14 @@ def side_file(envelope: Envelope) -> bytes:
 
 
 def envelope_of(content: str, side: bytes) -> Envelope:
-    """Rebuild the full envelope from a file's content and its ``.sig``; nothing is verified yet.
+    """Return the full envelope, made from a file's content and its ``.sig``; nothing is verified yet.
 
     Raises
     ------
     MalformedEnvelope
-        When the side file is malformed.
+        When the signature file is malformed.
     Unsigned
-        When it carries no signature.
+        When it has no signature.
     """
     if len(side) > MAX_SIDE_FILE_BYTES:
         raise MalformedEnvelope(f"the signature file is over {MAX_SIDE_FILE_BYTES} bytes")
@@ -130,17 +130,17 @@ def envelope_of(content: str, side: bytes) -> Envelope:
 
 
 def digest_of(envelope: Envelope) -> str:
-    """Return the digest that names a signed statement: hex SHA-256 of its payload."""
+    """Return the digest by which a signed statement is identified: hex SHA-256 of its payload."""
     return sha256_hex(envelope.payload)
 
 
 def format_time(moment: datetime) -> str:
-    """Return `moment` as RFC 3339 in UTC with whole seconds, the only form that ``signed_at`` takes."""
+    """Return `moment` as RFC 3339 in UTC with whole seconds, the only form of ``signed_at``."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_time(text: object) -> datetime:
-    """Read ``signed_at``.
+    """Parse ``signed_at``.
 
     Raises
     ------
@@ -149,8 +149,8 @@ def parse_time(text: object) -> datetime:
     """
     try:
         moment = datetime.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-        if format_time(moment) != text:  # strptime also takes one digit for two, and digits of other scripts
-            raise ValueError("not in the one form")
+        if format_time(moment) != text:  # strptime also accepts single digits, and digits of other scripts
+            raise ValueError("not in this form")
     except ValueError as error:
         raise MalformedEnvelope(f"'signed_at' is not of the form YYYY-MM-DDThh:mm:ssZ: {str(text)[:40]!r}") from error
     return moment
@@ -173,7 +173,7 @@ def _statement(members: Mapping[str, Any]) -> Statement:
     try:
         ref = ItemRef(_item_type(members["item_type"]), check_item_id(members["item_id"]), members["version"])
     except (ValueError, InvalidItemId) as error:
-        raise MalformedEnvelope(f"the payload names no legal item: {error}") from error
+        raise MalformedEnvelope(f"the payload names no valid item: {error}") from error
     return Statement(
         members["registry"], ref, members["content"], members["metadata"], parse_time(members["signed_at"])
     )
@@ -181,7 +181,7 @@ def _statement(members: Mapping[str, Any]) -> Statement:
 
 def _item_type(name: str) -> ItemType:
     if name not in ITEM_TYPES:
-        raise ValueError(f"{name[:40]!r} is no type of item")
+        raise ValueError(f"{name[:40]!r} is not an item type")
     return ItemType(name)
 
 

@@ -1,7 +1,7 @@
-"""Who may sign what, and when: signers and the policy they make together. Pure; `trust_file` reads and writes it.
+"""Who may sign what, and when: signers, the trust policy, and revocations. No I/O; `trust_file` has that.
 
-The semantics are those of OpenSSH's ``allowed_signers``: a principal, a key, and the window in which signatures of
-that key count. An empty policy trusts nobody.
+The semantics are those of OpenSSH's ``allowed_signers``: a principal, a key, and the time window in which signatures of
+that key count. An empty policy trusts no key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PATTERN = re.compile(r"[a-z0-9*][a-z0-9_*/-]*")
 
 
 class SignerStatus(StrEnum):
-    """``retired`` keeps what was received before; ``compromised`` voids everything, at once."""
+    """Of a ``retired`` key, what was received before stays valid; of a ``compromised`` one, nothing does."""
 
     ACTIVE = "active"
     RETIRED = "retired"
@@ -34,11 +34,11 @@ class SignerStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """A public key (32 raw bytes), whose it is, and what it may sign.
+    """A public key (32 raw bytes), its principal, and what it may sign.
 
-    In ``patterns`` ``*`` stands for any run of characters, slashes too: ``acme/*`` is all below ``acme``. Signatures
-    count when ``valid_after <= signed_at < valid_before``; for a retired key ``valid_before`` is the retirement.
-    ``origin`` says who took trust away, where it was not the trust file itself (`kiwi_rag.signing.trust`).
+    In ``patterns``, ``*`` matches any characters, slashes too: ``acme/*`` is everything below ``acme``. A signature
+    counts if ``valid_after <= signed_at < valid_before``. For a retired key, ``valid_before`` is the retirement.
+    ``origin`` says which registry retired or revoked the key, empty if the trust file says so itself.
     """
 
     principal: str
@@ -55,15 +55,15 @@ class Signer:
         """Hex SHA-256 of the public key."""
         return key_id_of(self.public_key)
 
-    def united(self, patterns: tuple[str, ...], types: tuple[ItemType, ...]) -> Signer:
-        """Return this signer with the right to sign these as well; what it has already is not named twice."""
-        more = [p for p in patterns if not any(matches(own, p) for own in self.patterns)]
+    def extended(self, patterns: tuple[str, ...], types: tuple[ItemType, ...]) -> Signer:
+        """Return this signer with the right to sign these patterns and types as well, without duplicates."""
+        more = [p for p in patterns if not any(matches(granted, p) for granted in self.patterns)]
         return replace(
             self, patterns=(*self.patterns, *more), types=(*self.types, *(t for t in types if t not in self.types))
         )
 
-    def lost(self, after: Signer) -> list[str]:
-        """Return what this entry says in a key's favour and the entry `after` it would not, in words."""
+    def rights_not_in(self, after: Signer) -> list[str]:
+        """Return, in words, the rights of this entry that the entry `after` does not give."""
         patterns = [p for p in self.patterns if not any(matches(other, p) for other in after.patterns)]
         found = [f"to sign {pattern}" for pattern in patterns]
         found += [f"to sign items of type {kind}" for kind in self.types if kind not in after.types]
@@ -76,12 +76,12 @@ class Signer:
     def authorise(self, ref: ItemRef, signed_at: datetime, received_at: datetime | None = None) -> None:
         """Return if this signer's statement about `ref` counts.
 
-        `received_at` is when the statement reached us; a retired key's counts only if that was before it retired.
+        `received_at` is when the statement was received. That of a retired key must have been before its retirement.
 
         Raises
         ------
         WrongKey
-            Saying which rule stands against it, and what mends it.
+            With the rule that forbids it, and what to do.
         """
         self._authorise_key()
         self._authorise_item(ref)
@@ -90,22 +90,22 @@ class Signer:
     def authorise_signing(self) -> None:
         """Return if this key may sign anything new.
 
-        What it signs now would count if this machine's clock were behind the one that dated its retirement.
+        A retired key is refused by its status, not by its dates, because this machine's clock may be slow.
 
         Raises
         ------
         WrongKey
-            When the key was retired or is compromised.
+            When the key is retired or compromised.
         """
         self._authorise_key()
         if self.status is SignerStatus.RETIRED:
-            raise self._ended()
+            raise self._expired()
 
     def _authorise_key(self) -> None:
         if self.status is SignerStatus.COMPROMISED:
             raise WrongKey(
                 f"the key of {self.principal} is {self.origin or 'marked compromised'}: "
-                "nothing it signed counts any more",
+                "nothing that it signed is valid any more",
                 hint=f"do not use it; if it is yours, check it and sign it with another key: {self._another_key()}",
             )
 
@@ -113,20 +113,20 @@ class Signer:
         if ref.item_type not in self.types:
             raise WrongKey(
                 f"{self.principal} may not sign a {ref.item_type} ({', '.join(self.types)} only)",
-                hint=self._widened(self.patterns, (*self.types, ref.item_type)),
+                hint=self._command_with(self.patterns, (*self.types, ref.item_type)),
             )
         if not any(matches(pattern, ref.item_id) for pattern in self.patterns):
             raise WrongKey(
                 f"{self.principal} may not sign {ref.item_id} ({', '.join(self.patterns)} only)",
-                hint=self._widened((*self.patterns, f"{ref.namespace}/*"), self.types),
+                hint=self._command_with((*self.patterns, f"{ref.namespace}/*"), self.types),
             )
 
-    def _widened(self, patterns: tuple[str, ...], types: tuple[ItemType, ...]) -> str:
-        """Return the command that lets this key sign these as well."""
-        return replace(self, patterns=patterns, types=types, valid_after=None, valid_before=None).trusting()
+    def _command_with(self, patterns: tuple[str, ...], types: tuple[ItemType, ...]) -> str:
+        """Return the command that gives this key these rights."""
+        return replace(self, patterns=patterns, types=types, valid_after=None, valid_before=None).trust_command()
 
-    def trusting(self) -> str:
-        """Return the command by which anybody trusts this key with what it may sign here."""
+    def trust_command(self) -> str:
+        """Return the command that trusts this key with the rights of this entry."""
         words = ["kiwi trust add", self.public_key.hex(), "--principal", shlex.quote(self.principal)]
         words += [f"--items '{pattern}'" for pattern in self.patterns if "*" not in self.patterns]
         words += [f"--type {kind}" for kind in self.types if self.types != ITEM_TYPES]
@@ -136,116 +136,116 @@ class Signer:
 
     def _authorise_time(self, signed_at: datetime, received_at: datetime | None) -> None:
         if self.valid_after and signed_at < self.valid_after:
-            raise WrongKey(f"{self.principal}'s key counts only from {format_time(self.valid_after)}")
+            raise WrongKey(f"the key of {self.principal} is valid from {format_time(self.valid_after)} on")
         retired = self.status is SignerStatus.RETIRED
         if self.valid_before is None and retired:
             raise WrongKey(
-                f"{self.principal}'s key is retired, and nothing says since when",
-                hint="set valid_before of its entry in trust.toml to the time it was retired",
+                f"the key of {self.principal} is retired, without the time of its retirement",
+                hint="set valid_before of its entry in trust.toml to that time",
             )
         if self.valid_before is None:
             return
-        # A signature tells whole seconds: without a time of arrival, one of the second of the retirement may be later.
+        # signed_at has whole seconds. Without a time of receipt, one of the second of the retirement may be later.
         end = self.valid_before.replace(microsecond=0) if retired and not received_at else self.valid_before
         if signed_at >= end or (retired and received_at and received_at >= end):
-            raise self._ended()
+            raise self._expired()
 
-    def _ended(self) -> WrongKey:
-        word = "was retired" if self.status is SignerStatus.RETIRED else "ran out"
+    def _expired(self) -> WrongKey:
+        verb = "was retired" if self.status is SignerStatus.RETIRED else "expired"
         since = f" at {format_time(self.valid_before)}" if self.valid_before else ""
         return WrongKey(
-            f"{self.principal}'s key {word}{since}{f', {self.origin}' if self.origin else ''}",
+            f"the key of {self.principal} {verb}{since}{f', {self.origin}' if self.origin else ''}",
             hint=f"sign the item again with a current key: {self._another_key()}",
         )
 
     def _another_key(self) -> str:
-        """Return the commands that sign with another key; PATH and NAME are the reader's."""
+        """Return the commands that sign with another key; the user fills in PATH and NAME."""
         return f"kiwi keys new NAME --principal {shlex.quote(self.principal)}; kiwi sign PATH --key NAME"
 
 
 @dataclass(frozen=True, slots=True)
 class TrustPolicy:
-    """The signers that count here. ``threshold`` distinct keys must have signed."""
+    """The trusted signers. ``threshold`` distinct keys must have signed."""
 
     signers: tuple[Signer, ...] = ()
     threshold: int = 1
 
     @property
     def by_key(self) -> Mapping[str, Signer]:
-        """Signers by key id; of two entries for one key the first counts, unless any says compromised."""
-        chosen: dict[str, Signer] = {}
+        """Signers by key id. Of several entries for a key the first counts, unless one of them says compromised."""
+        by_key_id: dict[str, Signer] = {}
         for signer in self.signers:
-            if signer.key_id not in chosen or signer.status is SignerStatus.COMPROMISED:
-                chosen[signer.key_id] = signer
-        return chosen
+            if signer.key_id not in by_key_id or signer.status is SignerStatus.COMPROMISED:
+                by_key_id[signer.key_id] = signer
+        return by_key_id
 
-    def who_signed(self, envelope: Envelope) -> tuple[Signer, ...]:
-        """Return the known signers whose keys signed the envelope.
+    def signers_of(self, envelope: Envelope) -> tuple[Signer, ...]:
+        """Return the trusted signers whose keys signed the envelope.
 
         Raises
         ------
         Unsigned
-            When nobody signed.
+            When the envelope has no signature.
         UnknownSigner
-            When no known key signed, and the envelope does not claim that one did.
+            When no trusted key signed, and the envelope does not claim that one did.
         BadSignature
-            When it claims a known key, but the bytes are not what that key signed.
+            When it claims a trusted key, but the bytes are not what that key signed.
         """
         if not envelope.signatures:
-            raise Unsigned("the envelope carries no signature", hint="kiwi sign PATH")
-        known = self.by_key
+            raise Unsigned("the envelope has no signature", hint="kiwi sign PATH")
+        trusted = self.by_key
         claimed = [key_id for key_id, _ in envelope.signatures]
         try:
-            signed = dsse.verify(envelope, {key_id: s.public_key for key_id, s in known.items()}, self.threshold)
+            signed = dsse.verify(envelope, {key_id: s.public_key for key_id, s in trusted.items()}, self.threshold)
         except BadSignature as error:
-            if not any(key_id in known for key_id in claimed):
+            if not any(key_id in trusted for key_id in claimed):
                 raise UnknownSigner(
-                    f"signed by the key with id {claimed[0][:16] or '(unnamed)'}…, which nobody here trusts",
-                    hint="if you know whose it is, ask its owner for the public key (kiwi keys show), then: "
+                    f"signed by the key with id {claimed[0][:16] or '(unnamed)'}…, which is not trusted here",
+                    hint="if you know its owner, get the public key (the owner runs kiwi keys show), then: "
                     "kiwi trust add PUBLIC_KEY --principal NAME --items 'NAMESPACE/*'",
                 ) from error
             raise BadSignature(hint="if you edited it: kiwi sign PATH --bump patch") from error
-        return tuple(known[key_id] for key_id in signed)
+        return tuple(trusted[key_id] for key_id in signed)
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPayload:
-    """A statement that verified, and the signer it counts for."""
+    """A verified statement and its signer."""
 
     statement: Statement
     signer: Signer
 
 
 def verify(envelope: Envelope, trust: TrustPolicy, received_at: datetime | None = None) -> VerifiedPayload:
-    """Verify an envelope: canonical payload, strict signature, and a signer who may say this.
+    """Verify an envelope: canonical payload, strict signature, and the authority of the signer.
 
     Raises
     ------
     SignatureRefused
-        One of its subclasses, which tell what is wrong.
+        One of its subclasses, which say what is wrong.
     """
-    read = statement.parse(envelope.payload)
-    return VerifiedPayload(read, authorised(trust.who_signed(envelope), read, trust.threshold, received_at))
+    signed = statement.parse(envelope.payload)
+    return VerifiedPayload(signed, authorised(trust.signers_of(envelope), signed, trust.threshold, received_at))
 
 
 class AuthorityRequest(Protocol):
-    """What somebody signed: about which item or document, and when."""
+    """The part of a statement that authority depends on: the item or document, and the time."""
 
     @property
     def ref(self) -> ItemRef:
-        """What it is about."""
+        """The item or document."""
         ...
 
     @property
     def signed_at(self) -> datetime:
-        """When it was signed, as the signer says."""
+        """When it was signed, according to the signer."""
         ...
 
 
 def authorised(
-    signers: tuple[Signer, ...], read: AuthorityRequest, threshold: int = 1, received_at: datetime | None = None
+    signers: tuple[Signer, ...], signed: AuthorityRequest, threshold: int = 1, received_at: datetime | None = None
 ) -> Signer:
-    """Return the first of `signers` that may have signed `read`, if at least `threshold` of them may.
+    """Return the first of `signers` that may have made the statement `signed`, if at least `threshold` of them may.
 
     Raises
     ------
@@ -255,7 +255,7 @@ def authorised(
     allowed, refusals = [], []
     for signer in signers:
         try:
-            signer.authorise(read.ref, read.signed_at, received_at)
+            signer.authorise(signed.ref, signed.signed_at, received_at)
             allowed.append(signer)
         except SignatureRefused as refusal:
             refusals.append(refusal)
@@ -265,30 +265,30 @@ def authorised(
 
 
 def matches(pattern: str, item_id: str) -> bool:
-    """Whether `pattern` covers `item_id`; only ``*`` is special, and it crosses slashes."""
+    """Return whether `pattern` matches `item_id`; only ``*`` is special, and it matches slashes too."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), item_id) is not None
 
 
 def check_principal(principal: str) -> str:
-    """Return `principal` if it can name somebody.
+    """Return `principal` if it is valid.
 
     Raises
     ------
     UsageError
-        When it is empty, or holds what a terminal would obey or not show: it is what a person decides by.
+        When it is empty, or has a control or invisible character: people decide by what they see of it.
     """
     if not principal.strip() or not principal.isprintable():
-        raise UsageError(f"{principal!r} cannot name a signer", hint="for example ada@acme.example")
+        raise UsageError(f"{principal!r} is no valid principal", hint="write a name such as ada@acme.example")
     return principal
 
 
 def check_pattern(pattern: str) -> str:
-    """Return `pattern` if it is one.
+    """Return `pattern` if it is valid.
 
     Raises
     ------
     UsageError
-        When it holds anything but id characters and ``*``, or over four stars.
+        When it has other characters than those of ids and ``*``, or more than four stars.
     """
     if not _PATTERN.fullmatch(pattern) or pattern.count("*") > 4:
         raise UsageError(f"{pattern!r} is not an item pattern", hint="for example 'acme/*', 'acme/deploy/*' or '*'")
@@ -297,10 +297,9 @@ def check_pattern(pattern: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RevocationNotice:
-    """A registry's word that a key is retired or compromised, and since when.
+    """A registry's notice that a key is retired or compromised since some time.
 
-    ``registry`` names who said so; ``reason`` is its admin's. ``overruled`` tells that this user decided not to
-    follow it.
+    ``reason`` is what the registry's admin wrote. ``overruled`` says that this user decided to ignore the notice.
     """
 
     key_id: str
@@ -312,19 +311,19 @@ class RevocationNotice:
     overruled: bool = False
 
     def __str__(self) -> str:
-        word = "revoked" if self.status is SignerStatus.COMPROMISED else "retired"
-        told = f"{word} by registry {self.registry} on {self.since:%Y-%m-%d}"
-        return f"{told} ({self.reason})" if self.reason else told
+        verb = "revoked" if self.status is SignerStatus.COMPROMISED else "retired"
+        message = f"{verb} by registry {self.registry} on {self.since:%Y-%m-%d}"
+        return f"{message} ({self.reason})" if self.reason else message
 
 
 def apply_revocations(policy: TrustPolicy, notices: Iterable[RevocationNotice]) -> TrustPolicy:
-    """Return `policy` with the trust taken away that `notices` take away; never with more than it had."""
-    counting = [notice for notice in notices if not notice.overruled]
-    retired = _earliest(counting, SignerStatus.RETIRED)
-    compromised = _earliest(counting, SignerStatus.COMPROMISED)
-    if not counting:
+    """Return `policy` with the revocations in `notices` applied. The result never trusts more than `policy`."""
+    effective = [notice for notice in notices if not notice.overruled]
+    retired = _earliest(effective, SignerStatus.RETIRED)
+    compromised = _earliest(effective, SignerStatus.COMPROMISED)
+    if not effective:
         return policy
-    return replace(policy, signers=tuple(_narrowed(signer, retired, compromised) for signer in policy.signers))
+    return replace(policy, signers=tuple(_apply_notice(signer, retired, compromised) for signer in policy.signers))
 
 
 def _earliest(notices: Iterable[RevocationNotice], status: SignerStatus) -> dict[str, RevocationNotice]:
@@ -332,7 +331,9 @@ def _earliest(notices: Iterable[RevocationNotice], status: SignerStatus) -> dict
     return {notice.key_id: notice for notice in found}
 
 
-def _narrowed(signer: Signer, retired: dict[str, RevocationNotice], compromised: dict[str, RevocationNotice]) -> Signer:
+def _apply_notice(
+    signer: Signer, retired: dict[str, RevocationNotice], compromised: dict[str, RevocationNotice]
+) -> Signer:
     if signer.status is SignerStatus.COMPROMISED:
         return signer
     if notice := compromised.get(signer.key_id):

@@ -1,7 +1,7 @@
-"""Trust on disk: ``trust.toml`` of the user and of a project, read strictly and written atomically.
+"""The trust files ``trust.toml`` of the user and of a project, parsed strictly and written atomically.
 
-A project's file arrives with its repository, so it counts only after this user pinned its digest
-(``kiwi trust project``); a pin is an entry in the user's own file.
+A project's file comes with its repository, so it counts only after this user pinned its digest
+(``kiwi trust project``). A pin is an entry in the user's file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class TrustFile:
-    """A trust file's content: signers, and the pinned project files (absolute path → hex SHA-256)."""
+    """The content of a trust file: signers, and the pinned files of projects (absolute path → hex SHA-256)."""
 
     signers: tuple[Signer, ...] = ()
     pins: Mapping[str, str] | None = None
@@ -56,7 +56,7 @@ def load(path: Path) -> TrustFile:
     Raises
     ------
     ConfigError
-        When it is not TOML, or says something that Kiwi does not know.
+        When it is not TOML, or has an unknown or invalid entry.
     SourceUnreadable
         When it cannot be read.
     """
@@ -72,7 +72,7 @@ def load(path: Path) -> TrustFile:
 
 
 def save(path: Path, content: TrustFile) -> None:
-    """Write a trust file, wholly or not at all."""
+    """Write a trust file atomically."""
     import tomlkit
 
     document: dict[str, Any] = {"signer": [_signer_table(s) for s in content.signers]}
@@ -83,19 +83,19 @@ def save(path: Path, content: TrustFile) -> None:
 
 def policy(user: Path, project: Path | None) -> TrustPolicy:
     """Return the policy in force: the user's signers, then those of the project's file if its digest is pinned."""
-    own = load(user)
-    if project is None or not is_pinned(own, project):
-        return TrustPolicy(own.signers)
-    return TrustPolicy((*own.signers, *load(project).signers))
+    user_file = load(user)
+    if project is None or not is_pinned(user_file, project):
+        return TrustPolicy(user_file.signers)
+    return TrustPolicy((*user_file.signers, *load(project).signers))
 
 
-def is_pinned(own: TrustFile, project: Path) -> bool:
-    """Whether the user pinned exactly the bytes that the project's trust file has now."""
+def is_pinned(user_file: TrustFile, project: Path) -> bool:
+    """Return whether the user pinned exactly the bytes that the project's trust file has now."""
     try:
         digest = file_digest(project)
     except SourceUnreadable:
         return False
-    return (own.pins or {}).get(str(project.resolve())) == digest
+    return (user_file.pins or {}).get(str(project.resolve())) == digest
 
 
 def file_digest(path: Path) -> str:
@@ -107,13 +107,13 @@ def file_digest(path: Path) -> str:
 
 
 def _bytes_of(path: Path) -> bytes:
-    """Return a file's bytes; a device, a pipe or a huge file, which a clone may hold a link to, is not read."""
+    """Return a file's bytes. A clone may link it to a device, a pipe or a huge file, which are not read."""
     try:
         data, _ = read_regular(path, MAX_BYTES, follow_links=True)
     except NotRegularFile as error:
         raise SourceUnreadable(error.message, hint=error.hint) from error
     if len(data) > MAX_BYTES:
-        raise SourceUnreadable(f"{path} is over {MAX_BYTES} bytes")
+        raise SourceUnreadable(f"{path} is larger than {MAX_BYTES} bytes")
     return data
 
 

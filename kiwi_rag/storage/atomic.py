@@ -1,7 +1,7 @@
 """Writing whole files: a reader, or a machine that crashes, sees the old content or the new, never a part of it.
 
-The new content is written to a temporary file in the same folder, which is private until it has the rights that it
-shall have, and is put in place by one system call. A link that stands at the path is replaced and not followed. After
+The new content is written to a temporary file in the same folder, which has mode 0600 until its
+rights are set, and replaces the file by one system call. A link at the path is replaced and not followed. After
 any failure the temporary file is removed. All functions raise `OSError`, unless they say otherwise.
 """
 
@@ -30,12 +30,12 @@ def atomic_write(
 def atomic_file(
     path: Path, *, mode: int = 0o600, keep_rights: bool = False, durable: bool = True
 ) -> Iterator[IO[bytes]]:
-    """Give a file to write to, which replaces the one at `path` when the block ends, unless it raises.
+    """Yield a file to write to, which replaces the one at `path` when the block ends, unless it raises.
 
     Parameters
     ----------
     path
-        The file; its folder is made where it is missing.
+        The file; its folder is created if it is missing.
     mode
         The new file's mode.
     keep_rights
@@ -54,10 +54,9 @@ def atomic_file(
 
 
 def create_file(path: Path, data: bytes = b"", *, mode: int = 0o600) -> bool:
-    """Make the file at `path` with `data` in it, unless something stands there; return whether it was made.
+    """Create the file at `path` with `data` in it, unless the path exists; return whether it was created.
 
-    Of several processes that do so at once one is first, and its content stays. A folder that is missing is made for
-    this user alone.
+    If several processes do so at once, one of them succeeds. A missing folder is created with mode 0700.
     """
     if os.path.lexists(path):
         return False
@@ -71,7 +70,7 @@ def create_file(path: Path, data: bytes = b"", *, mode: int = 0o600) -> bool:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Give the path of an empty file of mode 0600 beside `path`, for `link_new`; it is removed when the block ends."""
+    """Yield the path of an empty file of mode 0600 beside `path`, for `link_new`; it is removed when the block ends."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _temporary(path) as file:
         # Closed before it has its name: for a database, closing it later would drop the locks that SQLite holds on it
@@ -81,12 +80,12 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 def link_new(draft: Path, path: Path) -> bool:
-    """Give the file at `draft` the name `path` too, unless something stands there; return whether it was given."""
+    """Give the file at `draft` the name `path` too, unless that exists; return whether it did not."""
     try:
         path.hardlink_to(draft)
     except FileExistsError:
         return False
-    except OSError:  # the file system has no hard links; whatever else is wrong, the renaming says
+    except OSError:  # the file system has no hard links; any other fault makes rename() raise
         if os.path.lexists(path):
             return False
         draft.rename(path)
@@ -118,11 +117,11 @@ def _temporary(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _set_rights(descriptor: int, mode: int, model: Path | None = None) -> None:
-    """Set the rights of an open file that is still empty, so that nobody reads what only others may."""
+    """Set the rights of an open file that is still empty, so that its content is never readable with other rights."""
     if model and model.exists():
         before = model.stat()
         mode = stat.S_IMODE(before.st_mode)
-        with suppress(PermissionError):  # root must not take a user's file away by editing it
+        with suppress(PermissionError):  # a file that root edits stays its user's
             os.chown(descriptor, before.st_uid, before.st_gid)
     os.fchmod(descriptor, mode)
 
@@ -133,7 +132,7 @@ def _flush(file: IO[bytes]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Bring the folder's own change, the new name, to the disk."""
+    """Flush the folder, which holds the new name, to the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

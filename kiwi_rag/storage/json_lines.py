@@ -1,8 +1,8 @@
 """Rotating files of JSON lines, which any number of processes append to.
 
-Each line is one write to a file opened for appending, so lines of several processes never mix. Who finds the file full
-moves it aside under a lock, as ``<name>.1``, ``<name>.2`` and on; the oldest is dropped. No link is followed, and what
-is no regular file is neither written nor read.
+Each line is one write to a file opened for appending, so lines of several processes never mix. The process that finds
+the file full moves it aside under a lock, as ``<name>.1``, ``<name>.2`` and on; the oldest is dropped. No link is
+followed, and only regular files are written and read.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class RotatingLines:
             When it cannot be written; half a line that a full disk took is removed again.
         """
         with self._folder() as folder:
-            self._make_room(folder, len(line))
+            self._rotate_if_full(folder, len(line))
             file = os.open(self.path.name, _APPEND, 0o600, dir_fd=folder)
             try:
                 if stat.S_ISREG(os.fstat(file).st_mode) and (written := os.write(file, line)) < len(line):
-                    _take_back(file, written)
+                    _remove_partial_line(file, written)
             finally:
                 os.close(file)
 
@@ -91,11 +91,11 @@ class RotatingLines:
         finally:
             os.close(folder)
 
-    def _make_room(self, folder: int, needed: int) -> None:
-        """Move a full file aside; who comes second under the lock finds the new one, and leaves it."""
+    def _rotate_if_full(self, folder: int, needed: int) -> None:
+        """Move a full file aside; its size is checked again under the lock, as another process may have done so."""
         if self._size(folder) + needed <= self.max_bytes:
             return
-        with suppress(OSError):  # another process is at it: the line goes into the full file
+        with suppress(OSError):  # another process is moving it: the line goes into the full file
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed when the folder is closed
             if self._size(folder) + needed > self.max_bytes:
                 self._rotate(folder)
@@ -116,7 +116,7 @@ class RotatingLines:
         return f"{self.path.name}.{number}" if number else self.path.name
 
 
-def _take_back(file: int, written: int) -> None:
+def _remove_partial_line(file: int, written: int) -> None:
     """Remove the half of a line that a full disk took, if it is still the end: the next one would go on in it."""
     end = os.lseek(file, 0, os.SEEK_CUR)
     if os.fstat(file).st_size == end:

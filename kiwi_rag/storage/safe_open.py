@@ -1,4 +1,4 @@
-"""Reading files that others may have put there: never through a link, never a pipe or a device, never without a limit.
+"""Reads files that other users may have written: not through links, no pipes or devices, and with a limit of size.
 
 A link in a repository may lead anywhere, and the opening of a pipe waits until somebody writes to it. All reads return
 up to one byte more than the limit, so that a file that is too large is noticed without holding it.
@@ -83,7 +83,7 @@ def read_linked(path: Path, root: Path, max_bytes: int) -> bytes:
     try:
         real, base = path.resolve(strict=True), root.resolve(strict=True)
         if not real.is_relative_to(base):
-            raise SourceUnreadable(f"{path} leaves {root} by a link", hint="copy the file to where the link stands")
+            raise SourceUnreadable(f"{path} leaves {root} by a link", hint="replace the link with a copy of the file")
         return _read(_open_below(base, real.relative_to(base).as_posix()), str(path), max_bytes)[0]
     except NotRegularFile as error:
         raise SourceUnreadable(error.message, hint=error.hint) from error
@@ -93,24 +93,26 @@ def read_linked(path: Path, root: Path, max_bytes: int) -> bytes:
 
 
 def unreadable(path: str, error: OSError) -> SourceUnreadable:
-    """Return what is said of a file or folder that the operating system does not let us read."""
+    """Return the error for a file or folder that the operating system refuses to open."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return SourceUnreadable(f"a link stands on the way to {path}", hint="it is not followed")
+        return SourceUnreadable(
+            f"{path} is not read, because a part of its path is a link", hint="replace the link with a folder or file"
+        )
     return SourceUnreadable(f"cannot read {path}: {error.strerror or error}", hint="check the owner and the mode")
 
 
 def _open_below(root: Path, path: str) -> int:
     """Open each step from the one before, so that no folder can be exchanged for a link on the way."""
     *folders, name = path.split("/")
-    held = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for folder in folders:
-            inner = os.open(folder, _FOLDER, dir_fd=held)
-            os.close(held)
-            held = inner
-        return os.open(name, _FILE | os.O_NOFOLLOW, dir_fd=held)
+            inner = os.open(folder, _FOLDER, dir_fd=folder_fd)
+            os.close(folder_fd)
+            folder_fd = inner
+        return os.open(name, _FILE | os.O_NOFOLLOW, dir_fd=folder_fd)
     finally:
-        os.close(held)
+        os.close(folder_fd)
 
 
 def _read(descriptor: int, path: str, max_bytes: int) -> tuple[bytes, os.stat_result]:

@@ -174,13 +174,13 @@ class Author:
         item = self.gate.inspect_or_raise(raised, self.tier.policy, self.tier.audit)
         wrote = "" if raised is candidate else _declaration(item, candidate.path)
         if not (wrote or force) and _is_signed(candidate, item, self.gate):
-            self._check_others(candidate, item, await self.known.of(item.ref, fully=False))
+            self._check_other_tiers(candidate, item, await self.known.of(item.ref, fully=False))
             return Draft(source, candidate, item, fresh=False)
         self._check_key(candidate)
         known = await self.known.of(item.ref, fully=True)
         signed = replace(raised, side=statement.side_file(self.key.sign(item, self.gate.audience)))
         self.gate.check(signed, self.tier.policy, known.get(self.tier.name, {}), self.tier.audit)
-        self._check_others(candidate, item, known)
+        self._check_other_tiers(candidate, item, known)
         return Draft(source, signed, item, fresh=True, wrote=wrote)
 
     async def _raised(self, candidate: ItemCandidate, part: str) -> ItemCandidate:
@@ -205,8 +205,8 @@ class Author:
             raise UsageError(f"{candidate.path}: {error.message}; nothing was changed", hint=error.hint) from error
         return replace(candidate, data=data)
 
-    def _check_others(self, candidate: ItemCandidate, item: Item, known: Mapping[str, Mapping[str, str]]) -> None:
-        found = versions.check_others(item, known, candidate.path, self.tier.name)
+    def _check_other_tiers(self, candidate: ItemCandidate, item: Item, known: Mapping[str, Mapping[str, str]]) -> None:
+        found = versions.check_other_tiers(item, known, candidate.path, self.tier.name)
         if found:
             raise self.gate.reject(candidate.name, found, self.tier.policy, self.tier.audit)
 
@@ -305,7 +305,7 @@ async def judge_copy(
     candidate = read(source, of, gate)
     histories = await known.of(ItemRef(candidate.item_type, candidate.item_id), fully=True)
     item = gate.check(candidate, to.policy, histories.get(to.name, {}), to.audit)
-    if found := versions.check_others(item, histories, candidate.path, of.name):
+    if found := versions.check_other_tiers(item, histories, candidate.path, of.name):
         raise gate.reject(candidate.name, found, to.policy, to.audit)
     return envelope_of(candidate)
 

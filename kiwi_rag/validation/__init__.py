@@ -1,4 +1,4 @@
-"""The gate: nothing enters an index that it did not admit.
+"""The gate: only what it admitted is indexed.
 
-`manager` holds the numbered procedure; beside it stands one module a check.
+`manager` holds the numbered procedure, the other modules its checks, the policies and the audit log's hash chain.
 """

@@ -1,7 +1,7 @@
-"""The audit log's chain: what a record is, how it is hashed, how a sequence is verified. Pure.
+"""The audit log's hash chain: what a record is, how it is hashed, how a sequence is verified. No I/O.
 
-Each record's hash covers the hash before it, so no record can be altered, dropped from the middle or moved
-without every later hash being wrong. Who holds the head (sequence and hash) can prove what came before it.
+Each record's hash covers the hash before it. A record that is altered, moved or removed from the middle makes every
+later hash wrong. The head (number and hash of the last record) therefore proves all records before it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Protocol
 from kiwi_rag.errors import AuditBroken
 
 GENESIS = "0" * 64
-"""Hash that stands before the first record."""
+"""The previous hash of the first record."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One thing that happened: what, to which item, by which key, when.
+    """A record of one event: what happened, to which item, by which key, when.
 
-    ``seq`` counts from 1 without a hole; ``at`` is RFC 3339 in UTC; ``previous`` and ``hash`` are hex SHA-256.
+    ``seq`` counts from 1 without gaps; ``at`` is RFC 3339 in UTC; ``previous`` and ``hash`` are hex SHA-256.
     """
 
     seq: int
@@ -38,7 +38,7 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True)
 class AuditHead:
-    """Where a chain ends: the last record's number and hash (0 and `GENESIS` when it is empty)."""
+    """The end of a chain: number and hash of the last record; 0 and `GENESIS` if it is empty."""
 
     seq: int = 0
     hash: str = GENESIS
@@ -46,7 +46,7 @@ class AuditHead:
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """What a record tells, before it has a place in a log."""
+    """The content of a record before it is appended to a log."""
 
     event: str
     ref: str
@@ -56,10 +56,10 @@ class AuditEvent:
 
 
 class AuditSink(Protocol):
-    """What the gate writes to."""
+    """Takes the records of the gate."""
 
     def append(self, event: str, ref: str, digest: str, key_id: str, details: Mapping[str, Any]) -> None:
-        """Add one record at the end. Blocking, short, and durable once it returns, unless it is `gathered`."""
+        """Add one record at the end. Blocking and short; durable once it returns, except in `append_together`."""
         ...
 
 
@@ -84,22 +84,22 @@ class AuditLog(AuditSink, Protocol):
         Raises
         ------
         AuditBroken
-            Naming the first record that does not hold.
+            Naming the first record that is missing or was altered.
         """
         ...
 
 
 @contextmanager
-def gathered(log: AuditLog) -> Iterator[AuditSink]:
-    """Lend a sink whose records reach `log` together once the block ends, however it ends; they are durable then."""
-    sink = _Gathered()
+def append_together(log: AuditLog) -> Iterator[AuditSink]:
+    """Return a sink whose records are appended to `log` in one transaction when the block ends, also if it raises."""
+    sink = _EventList()
     try:
         yield sink
     finally:
         log.append_all(sink.events)
 
 
-class _Gathered:
+class _EventList:
     def __init__(self) -> None:
         self.events: list[AuditEvent] = []
 
@@ -107,10 +107,10 @@ class _Gathered:
         self.events.append(AuditEvent(event, ref, digest, key_id, details))
 
 
-def seal_record(head: AuditHead, at: str, told: AuditEvent) -> AuditRecord:
+def seal_record(head: AuditHead, at: str, event: AuditEvent) -> AuditRecord:
     """Return the record that follows `head`."""
-    what = (told.event, told.ref, told.digest, told.key_id, dict(told.details))
-    draft = AuditRecord(head.seq + 1, at, *what, head.hash, "")
+    content = (event.event, event.ref, event.digest, event.key_id, dict(event.details))
+    draft = AuditRecord(head.seq + 1, at, *content, head.hash, "")
     return replace(draft, hash=record_hash(draft))
 
 
@@ -125,12 +125,12 @@ def record_hash(record: AuditRecord) -> str:
 
 
 def verify_records(records: Iterable[AuditRecord], head: AuditHead | None = None) -> AuditHead:
-    """Verify that `records` follow `head` (the beginning when left out) and return the new head.
+    """Verify that `records` follow `head` (an empty chain when None) and return the new head.
 
     Raises
     ------
     AuditBroken
-        Naming the first record that does not hold.
+        Naming the first record that is missing or was altered.
     """
     current = head or AuditHead()
     for record in records:

@@ -1,7 +1,7 @@
-"""Step 0: size, encoding, and no character that a reader cannot see or that changes the direction of others.
+"""Steps 0, 2 and 3: bounds (size, encoding, invisible and reordering characters), structure, metadata.
 
-Which characters may stand where follows Unicode: joiners in UTS #51 (emoji) and UAX #31 §2.3 (scripts that need
-them), variation selectors in the Unicode Standard §23.4, direction in UAX #9.
+Where an invisible character is legitimate follows Unicode: joiners in UTS #51 (emoji) and UAX #31 §2.3 (scripts that
+need them), variation selectors in the Unicode Standard §23.4, direction in UAX #9.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kiwi_rag.formats.lines import line_starts
 from kiwi_rag.model import Finding, Item, Severity
 from kiwi_rag.model.refs import ItemType
 
-MAX_PLACES = 20
+MAX_FINDINGS = 20
 
 _ZWNJ, _ZWJ = "\u200c", "\u200d"
 _BIDI = "\u202a-\u202e\u2066-\u2069"
@@ -37,13 +37,14 @@ _CONTROL = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
 _SUSPECT = re.compile(
     f"[{_CONTROL}{_BIDI}{_MARKS}{_TAGS}{_SELECTORS}{_INVISIBLE}{_SCRIPT_CONTROLS}{_BLANK}{_ZWNJ}{_ZWJ}]|\r(?!\n)"
 )
+# Pattern, code of the finding, name of the character, hint. The first pattern that matches counts.
 _KINDS = (
     (re.compile(f"[{_CONTROL}\r]"), "bounds.control", "control character", "remove it"),
     (
         re.compile(f"[{_BIDI}]"),
         "bounds.bidi",
         "direction-changing character",
-        "remove it; text of one direction needs none",
+        "remove it; text in one direction needs none",
     ),
     (re.compile(f"[{_TAGS}]"), "bounds.tag", "invisible tag character", "remove it"),
     (
@@ -52,14 +53,20 @@ _KINDS = (
         "variation selector without a character that takes it",
         "remove it",
     ),
-    (re.compile("\u00ad"), "bounds.soft-hyphen", "soft hyphen", "remove it: searches do not find words that hold one"),
+    (
+        re.compile("\u00ad"),
+        "bounds.soft-hyphen",
+        "soft hyphen",
+        "remove it: a search does not find a word that contains one",
+    ),
 )
 _OTHER = ("bounds.invisible", "invisible character", "remove it")
 _WARNED = frozenset({"bounds.soft-hyphen"})
-# What Python takes for a declared encoding (PEP 263), and the names that its parser reads as UTF-8.
+# A declared encoding as PEP 263 defines it, and the names that Python reads as UTF-8.
 _PYTHON_ENCODING = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.ASCII)
 _PYTHON_BLANK = re.compile(r"[ \t\f]*(?:#|\r?$)")
 _UTF8_NAME = re.compile(r"utf[-_]?8(?:[-_]sig)?", re.IGNORECASE)
+# Blocks of scripts that are written from right to left.
 _RTL = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
 # Scripts whose spelling uses joiners: Arabic to Samaritan, Indic to Tibetan, Myanmar, Khmer, Mongolian, and extensions.
 _JOINING_SCRIPT = re.compile(
@@ -67,7 +74,7 @@ _JOINING_SCRIPT = re.compile(
     "\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U00010aff\U00011000-\U00011fff\U0001e900-\U0001e95f]"
 )
 _CONTROLLED_SCRIPT = re.compile("[\U0001bc00-\U0001bca3\U00013000-\U0001345f]")
-_BLANKS_AT_MOST = 16
+_MAX_BLANKS = 16
 _EMOJI = re.compile("[\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff]")
 _MODIFIER = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
 _KEYCAP_OR_SIGN = re.compile("[0-9#*\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff]")
@@ -80,12 +87,12 @@ _SELECTED_SCRIPT = re.compile(
 
 
 def check_bounds(data: bytes, path: str = "") -> tuple[str | None, list[Finding]]:
-    """Return the text of `data`, and what breaks the bounds.
+    """Return the text of `data` and the findings of step 0.
 
-    The text is ``None`` where nothing further can be looked at: over 256 KiB, or not UTF-8.
+    The text is None if no later step can run: the file is larger than 256 KiB, or is not UTF-8.
     """
     if len(data) > MAX_BYTES:
-        message = f"the file has over {MAX_BYTES // 1024} KiB"
+        message = f"the file is larger than {MAX_BYTES // 1024} KiB"
         return None, [Finding("bounds.size", message, 0, path, "split it into several items")]
     try:
         text = data.decode("utf-8")
@@ -97,30 +104,32 @@ def check_bounds(data: bytes, path: str = "") -> tuple[str | None, list[Finding]
 
 
 def check_python_encoding(text: str, path: str = "") -> list[Finding]:
-    """Return a finding if Python would read a file by another encoding than UTF-8, which is what is judged here.
+    """Return a finding if Python would decode the file differently from the gate, which decodes it as UTF-8.
 
-    As PEP 263 has it: a comment in the first line, or in the second below a blank or a comment, names the encoding.
-    A byte order mark is UTF-8's here, and Python refuses one beside another name.
+    By PEP 263 a comment declares the encoding: in the first line, or in the second if the first is blank or a comment.
+    With a UTF-8 byte order mark, Python refuses any other declared encoding.
     """
     lines = text.removeprefix("\ufeff").split("\n", 2)[:2]
     for number, line in enumerate(lines, start=1):
         declared = _PYTHON_ENCODING.match(line)
         if declared and not _UTF8_NAME.fullmatch(declared[1]):
-            message = f"the script declares the encoding {declared[1][:40]!r}, and only UTF-8 is read"
-            return [Finding("bounds.declared-encoding", message, number, path, "save it as UTF-8, remove the comment")]
+            message = f"the script declares the encoding {declared[1][:40]!r}; only UTF-8 is accepted"
+            return [
+                Finding("bounds.declared-encoding", message, number, path, "save it as UTF-8 and remove the comment")
+            ]
         if declared or not _PYTHON_BLANK.match(line):
             break
     return []
 
 
 def is_clean(text: str) -> bool:
-    """Say whether a short text (a name, a tag) holds no control, invisible or direction-changing character."""
+    """Return whether a text (a name, a tag) has no control, invisible or direction-changing character."""
     return not any(True for _ in violations(text))
 
 
 def _not_utf8(data: bytes, error: UnicodeDecodeError, path: str) -> Finding:
     line = data.count(b"\n", 0, error.start) + 1
-    message = f"not UTF-8: {error.reason} at byte {error.start} (0x{data[error.start]:02x})"
+    message = f"the file is not UTF-8: {error.reason} at byte {error.start} (0x{data[error.start]:02x})"
     return Finding("bounds.encoding", message, line, path, "save the file as UTF-8")
 
 
@@ -130,13 +139,13 @@ def _character_findings(text: str, path: str) -> Iterator[Finding]:
     for position in violations(text):
         code, name, hint = _kind(text[position])
         counts[code] += 1
-        if counts[code] <= MAX_PLACES:
+        if counts[code] <= MAX_FINDINGS:
             line = bisect_right(starts, position)
             message = f"{name} {_label(text[position])} in column {position - starts[line - 1] + 1}"
             yield Finding(code, message, line, path, hint, _severity(code))
     for code, count in counts.items():
-        if count > MAX_PLACES:
-            message = f"{count - MAX_PLACES} more places like the {MAX_PLACES} listed"
+        if count > MAX_FINDINGS:
+            message = f"{count - MAX_FINDINGS} more such characters after the {MAX_FINDINGS} that are listed"
             yield Finding(code, message, 0, path, "remove them all", _severity(code))
 
 
@@ -145,7 +154,7 @@ def _severity(code: str) -> Severity:
 
 
 def code_of(char: str) -> str:
-    """Return the code of the finding that a character makes where it has no business."""
+    """Return the code of the finding for a character that is not legitimate at its position."""
     return _kind(char)[0]
 
 
@@ -158,13 +167,13 @@ def _label(char: str) -> str:
 
 
 def violations(text: str) -> Iterator[int]:
-    """Yield the positions of characters that are unseen, or reorder others, and have no business where they stand."""
+    """Yield the positions of invisible or reordering characters that are not legitimate there."""
     for match in _SUSPECT.finditer(text):
-        if not _is_at_home(text, match.start()):
+        if not _is_legitimate(text, match.start()):
             yield match.start()
 
 
-def _is_at_home(text: str, position: int) -> bool:
+def _is_legitimate(text: str, position: int) -> bool:
     char = text[position]
     if char == "\ufeff":
         return position == 0
@@ -182,7 +191,7 @@ def _before(text: str, position: int) -> str:
 
 
 def _is_in_its_script(text: str, position: int) -> bool:
-    """Say whether a control of Mongolian, hieroglyphs or shorthand follows its letters, and a blank parts no word."""
+    """Return whether a control follows a letter of its script, or a braille blank is not between two letters."""
     char, before = text[position], _before(text, position)
     if char == _BLANK:
         return not (_letter_near(text, position, -1) and _letter_near(text, position, 1))
@@ -190,9 +199,9 @@ def _is_in_its_script(text: str, position: int) -> bool:
 
 
 def _letter_near(text: str, position: int, step: int) -> bool:
-    """Say whether a letter or digit stands next to a run of blanks; very long runs part no word."""
+    """Return whether a letter or digit is next to a run of blanks; a very long run separates words visibly."""
     at = position + step
-    while 0 <= at < len(text) and text[at] == _BLANK and abs(at - position) < _BLANKS_AT_MOST:
+    while 0 <= at < len(text) and text[at] == _BLANK and abs(at - position) < _MAX_BLANKS:
         at += step
     return 0 <= at < len(text) and text[at].isalnum()
 
@@ -209,7 +218,7 @@ def _joins_emoji(text: str, position: int) -> bool:
 
 
 def _near_rtl(text: str, position: int) -> bool:
-    """Say whether the mark's own line holds right-to-left letters close by; runs of marks have no use."""
+    """Return whether right-to-left letters are within 40 characters of the mark; a repeated mark has no use."""
     around = text[max(0, position - 40) : position + 41]
     return _before(text, position) != text[position] and bool(_RTL.search(around))
 
@@ -227,7 +236,7 @@ def _takes_selector(base: str, selector: str) -> bool:
 
 
 def check_structure(item: Item, path: str = "") -> list[Finding]:
-    """Return what is wrong with the structure of a parsed item."""
+    """Return the findings of step 2."""
     found = [*_name(item, path), *_category(item, path)]
     if item.ref.item_type is ItemType.DIRECTIVE:
         found += [*_steps(item, path), *_inputs(item, path)]
@@ -247,7 +256,7 @@ def _name(item: Item, path: str) -> Iterator[Finding]:
         hint = f'write <directive name="{stem}" ...>'
         yield Finding("structure.name-missing", "the directive has no name", line, path, hint)
     elif name != stem:
-        message = f"the name {name[:80]!r} is not the file's name {stem!r}"
+        message = f"the name {name[:80]!r} differs from the file name {stem!r}"
         yield Finding("structure.name", message, line, path, f"write name {stem!r}, or rename the file")
 
 
@@ -255,7 +264,7 @@ def _category(item: Item, path: str) -> Iterator[Finding]:
     category, folder = str(item.metadata.get("category", "")), item.ref.item_id.rpartition("/")[0]
     if category and category.strip("/") != folder:
         line = line_of(item, r"<category\b|^category[ \t]*:|^__category__")
-        message = f"the category {category[:80]!r} is not the folder {folder!r}"
+        message = f"the category {category[:80]!r} differs from the folder {folder!r}"
         yield Finding("structure.category", message, line, path, f"write category {folder!r}", "warning")
 
 
@@ -268,19 +277,19 @@ def _steps(item: Item, path: str) -> Iterator[Finding]:
         if not step.name:
             yield Finding("structure.step-name", "a <step> has no name", step.line, path, "give it a name attribute")
         elif step.name in seen:
-            message = f"a second step is named {step.name[:80]!r}"
-            yield Finding("structure.step-duplicate", message, step.line, path, "give each step its own name")
+            message = f"two steps have the name {step.name[:80]!r}"
+            yield Finding("structure.step-duplicate", message, step.line, path, "give each step another name")
         seen.add(step.name)
 
 
 def _inputs(item: Item, path: str) -> Iterator[Finding]:
     line = line_of(item, r"<inputs\b")
-    names = [given["name"] for given in item.metadata.get("inputs", [])]
+    names = [element["name"] for element in item.metadata.get("inputs", [])]
     if "" in names:
         yield Finding("structure.input-name", "an <input> has no name", line, path, "give it a name attribute")
     for name in sorted({n for n in names if n and names.count(n) > 1}):
-        message = f"two inputs are named {name[:80]!r}"
-        yield Finding("structure.input-duplicate", message, line, path, "give each input its own name")
+        message = f"two inputs have the name {name[:80]!r}"
+        yield Finding("structure.input-duplicate", message, line, path, "give each input another name")
 
 
 MAX_LENGTHS = {"name": 128, "title": 300, "description": 2_000, "category": 200, "author": 200}
@@ -297,7 +306,7 @@ _VERSION_LINES = {
 
 
 def check_metadata(item: Item, path: str = "") -> list[Finding]:
-    """Return what is wrong with the metadata of a parsed item."""
+    """Return the findings of step 3."""
     return [
         *_version(item, path),
         *_required(item, path),
@@ -320,9 +329,9 @@ def _version(item: Item, path: str) -> Iterator[Finding]:
 
 def _required(item: Item, path: str) -> Iterator[Finding]:
     if not item.metadata.get("description"):
-        soft = item.ref.item_type is ItemType.KNOWLEDGE and item.metadata.get("title")
-        hint = "say in a sentence what it is for: it is what a search is matched against"
-        severity: Severity = "warning" if soft else "error"
+        has_title = item.ref.item_type is ItemType.KNOWLEDGE and item.metadata.get("title")
+        hint = "describe in a sentence what it is for; a search is matched against the description"
+        severity: Severity = "warning" if has_title else "error"
         yield Finding("metadata.description-missing", "there is no description", 0, path, hint, severity)
     for key in ("category", "author"):
         if not item.metadata.get(key):
@@ -333,31 +342,35 @@ def _lengths(item: Item, path: str) -> Iterator[Finding]:
     for key, limit in MAX_LENGTHS.items():
         length = len(str(item.metadata.get(key, "")))
         if length > limit:
-            message = f"the {key} has {length} characters, over {limit}"
+            message = f"the {key} has {length} characters; at most {limit} are allowed"
             yield Finding("metadata.length", message, line_of(item, rf"\b{key}\b"), path, f"shorten the {key}")
 
 
 def _tags(item: Item, path: str) -> Iterator[Finding]:
     tags = item.metadata.get("tags", [])
     if len(tags) > MAX_TAGS or any(len(tag) > MAX_TAG_LENGTH for tag in tags):
-        message = f"over {MAX_TAGS} tags, or one of over {MAX_TAG_LENGTH} characters"
+        message = f"there are over {MAX_TAGS} tags, or one has over {MAX_TAG_LENGTH} characters"
         yield Finding("metadata.tags", message, line_of(item, r"\btags\b"), path, "use fewer and shorter tags")
 
 
 def _clean(item: Item, path: str) -> Iterator[Finding]:
-    r"""Look at decoded values: XML writes any character as ``&#x...;``, YAML as ``\u....``."""
+    r"""Check the decoded values, because XML can write any character as ``&#x...;`` and YAML as ``\u....``."""
     for key in _PLAIN:
         value = str((item.ref.version or "") if key == "version" else item.metadata.get(key, ""))
         if not is_clean(value):
-            message = f"the {key} holds a control, invisible or direction-changing character"
-            yield Finding("metadata.character", message, line_of(item, rf"\b{key}\b"), path, f"retype the {key}")
+            message = f"the {key} has a control, invisible or direction-changing character"
+            yield Finding(
+                "metadata.character", message, line_of(item, rf"\b{key}\b"), path, f"type the {key} again without it"
+            )
     if not all(is_clean(tag) for tag in item.metadata.get("tags", [])):
-        message = "a tag holds a control, invisible or direction-changing character"
-        yield Finding("metadata.character", message, line_of(item, r"\btags\b"), path, "retype the tags")
+        message = "a tag has a control, invisible or direction-changing character"
+        yield Finding("metadata.character", message, line_of(item, r"\btags\b"), path, "type the tags again without it")
     for key in sorted(item.metadata.keys() - _CHECKED):
         if not all(is_clean(" ".join(text.split())) for text in _texts(item.metadata[key])):
-            message = f"{key} holds a control, invisible or direction-changing character"
-            yield Finding("metadata.character", message, line_of(item, rf"\b{key}\b"), path, f"retype the {key}")
+            message = f"the value of {key} has a control, invisible or direction-changing character"
+            yield Finding(
+                "metadata.character", message, line_of(item, rf"\b{key}\b"), path, f"type the {key} again without it"
+            )
 
 
 def _texts(value: Any) -> Iterator[str]:

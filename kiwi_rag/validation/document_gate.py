@@ -1,36 +1,37 @@
-"""The gate for documents: steps 0 to 6 from a file's bytes alone, and what its signature must say.
+"""The gate for documents: steps 0 to 6 over the bytes of a file, and the comparison with its signed statement.
 
-What cannot be read at all is refused here; what may not be shown is taken out (`kiwi_rag.validation.redaction`).
+A file that cannot be read as text is refused. Credentials and hidden instructions are redacted
+(`kiwi_rag.validation.redaction`), and the rest of the file is indexed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kiwi_rag.errors import MalformedEnvelope
-from kiwi_rag.formats import parse_item
 from kiwi_rag.formats.documents import parse
 from kiwi_rag.formats.outcome import ParsedDocument
-from kiwi_rag.model import Document, Finding, Item, Passage, Severity, sha256_hex
+from kiwi_rag.model import Document, Finding, Passage, sha256_hex
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing.document_statement import DocumentStatement, check_path, passage_digest
-from kiwi_rag.validation import checks, injection, permissions, redaction, secrets
+from kiwi_rag.validation import redaction, secrets
 from kiwi_rag.validation.policy import Policy
 
 MAX_LABEL_CHARACTERS = 200
 """Characters of a heading, a title or a label."""
-_VISIBLE_AS_MARKDOWN = ("markdown", "adr")
-_VISIBLE_AS_THEY_ARE = ("java", "python")
+# What a reader of Markdown does not see depends on its markup. A reader of source code sees all of it.
+_MARKDOWN = ("markdown", "adr")
+_SOURCE_CODE = ("java", "python")
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentFile:
     """A file of a workspace as it was read.
 
-    ``path`` stands below the workspace's root. ``labels`` are what is known of it from outside: ``last_modified``,
-    ``git_commit``, the ``rules`` of the run, and ``service`` where the workspace's settings name one, which goes before
-    the file's own words.
+    ``path`` is relative to the workspace's root. ``labels`` is metadata that is not from the file's content:
+    ``last_modified``, ``git_commit``, the ``rules`` of the run, and ``service`` if the workspace's settings name one,
+    which takes precedence over a service that the content names.
     """
 
     path: str
@@ -39,55 +40,64 @@ class DocumentFile:
 
 
 def inspect_document(file: DocumentFile, policy: Policy) -> tuple[Document | None, tuple[Finding, ...]]:
-    """Run steps 0 to 6 over a file; return what was kept of it, and every finding.
+    """Run steps 0 to 6 over a file; return the document that is left after redaction, and every finding.
 
-    The document is None where nothing can be kept: it is too large, no text, empty, or has no path that can name it.
+    The document is None if the file is too large, is no text, is empty, or has a path that cannot name a document.
     """
+    # 0. Bounds
     refusal = _refusal(file, policy)
     if refusal:
         return None, (refusal,)
-    text, found = redaction.decode(file.data, file.path)  # 0
-    for step in (redaction.without_unseen, redaction.without_secrets):  # 0, 5
-        text, more = step(text, file.path)
-        found += more
+    text, findings = redaction.decode(file.data, file.path)
+    text, removed = redaction.without_unseen(text, file.path)
+    findings += removed
+    # 5. Secrets, before anything is parsed: titles, headings and labels are made from what is left.
+    text, removed = redaction.without_secrets(text, file.path)
+    findings += removed
     if not text.strip():
-        return None, (*found, Finding("bounds.empty", "the file is empty", 0, file.path, "", "warning"))
-    parsed = parse(file.path, text)  # 1, 2
-    if parsed.file_type not in _VISIBLE_AS_THEY_ARE:
-        is_markdown = parsed.file_type in _VISIBLE_AS_MARKDOWN
-        without = redaction.without_hidden if is_markdown else redaction.without_comments
-        text, more = without(text, file.path, policy.hidden)  # 6
-        parsed = parse(file.path, text) if more else parsed
-        found += more
-    findings = (*found, *parsed.findings)
-    return _document(file, text, parsed, findings), findings
+        return None, (*findings, Finding("bounds.empty", "the file is empty", 0, file.path, "", "warning"))
+    # 1. Form, 2. Structure and 3. Metadata; 4. Permissions are for items only
+    parsed = parse(file.path, text)
+    # 6. Hidden instructions
+    if parsed.file_type not in _SOURCE_CODE:
+        redact = redaction.without_hidden if parsed.file_type in _MARKDOWN else redaction.without_comments
+        text, removed = redact(text, file.path, policy.hidden)
+        findings += removed
+        parsed = parse(file.path, text) if removed else parsed
+    all_findings = (*findings, *parsed.findings)
+    return _document(file, text, parsed, all_findings), all_findings
 
 
-def statement_findings(
-    read: DocumentStatement, document: Document, passages: Sequence[Passage], audience: str
-) -> list[Finding]:
-    """Return what a verified statement says that is not so of the document at hand."""
-    wanted = {
-        "signature.audience": (read.registry, audience),
-        "signature.other-item": (read.path, document.path),
-        "signature.content": (read.content_sha256, document.content_sha256),
-        "signature.metadata": (dict(read.metadata), dict(document.metadata)),
-        "signature.passages": (read.passages, tuple(map(passage_digest, passages))),
-    }
-    return [
-        Finding(code, f"what was signed is of another {_SAID[code]}", path=document.path, hint="kiwi workspace index")
-        for code, (said, found) in wanted.items()
-        if said != found
-    ]
-
-
-_SAID = {
+_SIGNED_PARTS = {
     "signature.audience": "registry",
     "signature.other-item": "path",
     "signature.content": "content",
-    "signature.metadata": "title, type, service or time",
-    "signature.passages": "splitting into passages",
+    "signature.metadata": "metadata",
+    "signature.passages": "passages",
 }
+
+
+def statement_findings(
+    signed: DocumentStatement, document: Document, passages: Sequence[Passage], audience: str
+) -> list[Finding]:
+    """Return a finding for each part of a verified statement that differs from the document."""
+    pairs = {
+        "signature.audience": (signed.registry, audience),
+        "signature.other-item": (signed.path, document.path),
+        "signature.content": (signed.content_sha256, document.content_sha256),
+        "signature.metadata": (dict(signed.metadata), dict(document.metadata)),
+        "signature.passages": (signed.passages, tuple(map(passage_digest, passages))),
+    }
+    return [
+        Finding(
+            code,
+            f"the signed {_SIGNED_PARTS[code]} differs from that of the document",
+            path=document.path,
+            hint="index it again: kiwi workspace index",
+        )
+        for code, (signed_value, value) in pairs.items()
+        if signed_value != value
+    ]
 
 
 def _refusal(file: DocumentFile, policy: Policy) -> Finding | None:
@@ -95,68 +105,51 @@ def _refusal(file: DocumentFile, policy: Policy) -> Finding | None:
         check_path(file.path)
     except MalformedEnvelope as error:
         return Finding("bounds.path", error.message, path=file.path, hint="rename the file")
+    exclude = "leave it out with a line in .kiwiignore"
     if len(file.data) > policy.max_bytes:
         limit = f"{policy.max_bytes / (1 << 20):g} MiB"
-        return Finding("bounds.size", f"the file has over {limit}", path=file.path, hint="name it in .kiwiignore")
+        return Finding("bounds.size", f"the file has over {limit}", path=file.path, hint=exclude)
     if redaction.is_binary(file.data):
-        return Finding("bounds.binary", "the file is no text", path=file.path, hint="name it in .kiwiignore")
+        return Finding("bounds.binary", "the file is binary, not text", path=file.path, hint=exclude)
     return None
 
 
 def _document(file: DocumentFile, text: str, parsed: ParsedDocument, findings: tuple[Finding, ...]) -> Document:
-    own = {"file_type": parsed.file_type, "title": parsed.title, "service": parsed.service, "domain": parsed.domain}
-    metadata = {"last_modified": "", "git_commit": "", **own, **{n: value for n, value in file.labels.items() if value}}
-    words = cleaned([*metadata.values(), *(word for section in parsed.sections for word in section.heading)])
+    from_content = {
+        "file_type": parsed.file_type,
+        "title": parsed.title,
+        "service": parsed.service,
+        "domain": parsed.domain,
+    }
+    metadata = {"last_modified": "", "git_commit": "", **from_content}
+    metadata |= {name: value for name, value in file.labels.items() if value}
+    headings = (heading for section in parsed.sections for heading in section.heading)
+    labels = clean_labels([*metadata.values(), *headings])
     return Document(
         ref=ItemRef(ItemType.DOCUMENT, file.path),
         content=text,
-        metadata={name: words[value] for name, value in metadata.items()},
-        sections=tuple(replace(s, heading=tuple(words[word] for word in s.heading)) for s in parsed.sections),
+        metadata={name: labels[value] for name, value in metadata.items()},
+        sections=tuple(replace(s, heading=tuple(labels[text] for text in s.heading)) for s in parsed.sections),
         findings=findings,
         source_sha256=sha256_hex(file.data),
     )
 
 
-def cleaned(words: Iterable[str]) -> Mapping[str, str]:
-    """Return word → what may be shown of it, for headings, titles and labels.
+def clean_labels(texts: Iterable[str]) -> Mapping[str, str]:
+    """Return, for each heading, title or label, the text of it that may be shown.
 
-    They are made from what was decoded (escapes of YAML and JSON) or put together (Markdown without its marks), so
-    they are looked at once more: unseen characters, credentials and line ends go, and so does what is too long.
+    They are decoded from YAML and JSON, or are Markdown without its markup, so they may hold what the file's text does
+    not: unseen characters, credentials and line ends are removed from them too, and long ones are truncated.
     """
-    known = dict.fromkeys(words)
-    suspect = secrets.spans("\n\n".join(known)) != []
-    return {word: _cleaned(word, suspect) for word in known}
+    distinct = dict.fromkeys(texts)
+    # One search over all of them: almost none holds a credential, and a search for each would be slow.
+    has_secrets = secrets.spans("\n\n".join(distinct)) != []
+    return {text: _clean_label(text, has_secrets) for text in distinct}
 
 
-def _cleaned(word: str, suspect: bool) -> str:
-    if word.isascii() and word.isprintable() and len(word) <= MAX_LABEL_CHARACTERS and not suspect:
-        return word
-    clean, _ = redaction.without_unseen(word.encode("utf-8", "replace").decode(), "")
-    clean, _ = redaction.without_secrets(clean, "") if suspect else (clean, [])
+def _clean_label(text: str, has_secrets: bool) -> str:
+    if text.isascii() and text.isprintable() and len(text) <= MAX_LABEL_CHARACTERS and not has_secrets:
+        return text
+    clean, _ = redaction.without_unseen(text.encode("utf-8", "replace").decode(), "")
+    clean, _ = redaction.without_secrets(clean, "") if has_secrets else (clean, [])
     return " ".join(clean.split())[:MAX_LABEL_CHARACTERS]
-
-
-def inspect(
-    item_type: ItemType, item_id: str, data: bytes, path: str = "", hidden_severity: Severity = "error"
-) -> tuple[Item | None, tuple[Finding, ...]]:
-    """Run steps 0 to 6 over a candidate and return the item with every finding, in the order of the steps.
-
-    The item is ``None`` where it cannot be built; the findings then hold at least one error. `hidden_severity` is
-    what the tier's policy makes of hidden instructions.
-    """
-    text, found = checks.check_bounds(data, path)
-    if text is None:
-        return None, tuple(found)
-    found += checks.check_python_encoding(text, path) if item_type is ItemType.SCRIPT else ()
-    outcome = parse_item(item_type, item_id, text, path)
-    found += outcome.findings
-    found += _of_item(outcome.item, path) if outcome.item else ()
-    found += secrets.check_secrets(text, outcome.item.metadata if outcome.item else None, path)
-    found += injection.check_injection(item_type, text, path, hidden_severity)
-    return outcome.item, tuple(found)
-
-
-def _of_item(item: Item, path: str) -> Iterator[Finding]:
-    yield from checks.check_structure(item, path)
-    yield from checks.check_metadata(item, path)
-    yield from permissions.check_permissions(item, path)

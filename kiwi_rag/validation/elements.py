@@ -1,7 +1,7 @@
-"""Step 6: HTML elements that a reader does not see, each from its opening tag to the closing tag that is its own.
+"""Step 6: HTML elements that a reader does not see, each from its opening tag to its closing tag.
 
-All tags are read once, whatever they nest in. The standard library's ``html.parser`` is not used: in Python 3.11 it
-takes time in the square of its input (40 KB of ``<a`` took 14 seconds), and a file under check may be hostile.
+Every tag is scanned once, whatever the nesting. The standard library's ``html.parser`` is not used: in Python 3.11 it
+takes quadratic time (14 seconds for 40 KB of ``<a``), and a file under check may be hostile.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-# Values in quotation marks may hold ">"; a mark without its partner nearby is a character like others.
+# A quoted value may contain ">". A quotation mark without a partner within 1,000 characters is plain text, which keeps
+# the scan linear.
 _QUOTED = r"\"[^\"]{0,1000}+\"|'[^']{0,1000}+'"
 _OPENING = re.compile(rf"<([A-Za-z][\w:-]*+)((?:[^<>\"']++|{_QUOTED}|[\"'])*+)")
 _VALUE = re.compile(_QUOTED)
@@ -30,7 +31,7 @@ _VOID = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """Where an element stands that is not shown; ``is_styled`` if its own attributes say so, not its name."""
+    """The offsets of an element that is not shown; ``is_styled`` if its attributes hide it, not its name."""
 
     start: int
     end: int
@@ -46,7 +47,7 @@ class _Opening:
 
 
 def unseen(visible: str, at_most: int) -> Iterator[Element]:
-    """Yield the first `at_most` elements in order that a reader does not see; those within another are part of it."""
+    """Yield the first `at_most` elements that a reader does not see; nested ones are part of the outer one."""
     openings = list(_openings(visible, at_most))
     ends = _ends(visible, {opening.name for opening in openings}, {opening.start for opening in openings})
     last = 0
@@ -63,8 +64,8 @@ def unseen(visible: str, at_most: int) -> Iterator[Element]:
 def _openings(visible: str, at_most: int) -> Iterator[_Opening]:
     count = 0
     for match in _OPENING.finditer(visible):
-        name, given = match[1].lower(), match[2]
-        is_styled = len(given) > 6 and _is_styled_away(given)
+        name, attributes = match[1].lower(), match[2]
+        is_styled = len(attributes) > 6 and _is_styled_away(attributes)
         if is_styled or name in _NEVER_SHOWN:
             yield _Opening(match.start(), min(match.end() + 1, len(visible)), name, is_styled)
             count += 1
@@ -72,17 +73,17 @@ def _openings(visible: str, at_most: int) -> Iterator[_Opening]:
             break
 
 
-def _is_styled_away(given: str) -> bool:
-    bare = _VALUE.sub('""', given)
-    if _HIDDEN.search(bare) or re.search(r"\btype\s*=\s*[\"']hidden\b", given, re.IGNORECASE):
+def _is_styled_away(attributes: str) -> bool:
+    without_values = _VALUE.sub('""', attributes)
+    if _HIDDEN.search(without_values) or re.search(r"\btype\s*=\s*[\"']hidden\b", attributes, re.IGNORECASE):
         return True
-    return (":" in given or "&" in given) and bool(_STYLED_AWAY.search(html.unescape(given)))
+    return (":" in attributes or "&" in attributes) and bool(_STYLED_AWAY.search(html.unescape(attributes)))
 
 
 def _ends(visible: str, names: Collection[str], wanted: Collection[int]) -> dict[int, int]:
-    """Return where each wanted element ends, by where it starts: after its closing tag, those of inner ones counted.
+    """Return the end offset of each wanted element by its start offset: after the closing tag that matches it.
 
-    One whose inner elements took all closing tags ends after the last of them.
+    Nested elements of the same name are counted. If they use up all closing tags, the element ends after the last one.
     """
     ends: dict[int, int] = {}
     open_now: dict[str, list[int]] = {name: [] for name in names}

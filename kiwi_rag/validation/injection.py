@@ -1,8 +1,9 @@
-"""Step 6: text that an agent reads and a person does not see.
+"""Step 6: hidden instructions, which are text that an agent reads and a person does not see.
 
-In Markdown that is comments, elements styled away, the alternative text of remote images, and link targets that
-are programs or data. Whatever stands in a code block or a code span is shown to the reader, so it passes; so does
-visible prose, whatever it quotes.
+In Markdown these are comments, elements that are styled away, alternative texts of remote images, and link targets that
+are programs or data. Code blocks, code spans and prose are visible, so they pass, even if they quote an attack.
+
+Every scan here is linear in the length of the text, because the text may be hostile.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from kiwi_rag.model import Finding, Severity
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation import elements
 
-MAX_PLACES = 20
+MAX_FINDINGS = 20
 MAX_SPANS = 2_000
-"""Hidden places a text; from there on all of what is left of it counts as one."""
+"""Hidden places in a text that are listed one by one; all text after them is one more."""
 _LONG_ALT = 25
 
 _INSTRUCTION = re.compile(
@@ -33,15 +34,15 @@ _INSTRUCTION = re.compile(
     r"|user|secret|secrets|password|passwords|token|tokens|credentials?|api keys?|private keys?)\b",
     re.IGNORECASE,
 )
-# Marks for tools, which say nothing to a reader: linters, tables of contents, licences, generated regions.
+# Comments that control a tool: linters, tables of contents, licences, generated regions.
 _TOOL_MARK = re.compile(
     r"(?:/?(?:toc|tocstop|more|truncate|markdownlint|prettier|textlint|vale|cspell|spell-?checker|lint|eslint|remark"
     r"|doctoc|omit in toc|no-toc|dprint|mdformat|mdx|embedme|vim:|-\*-|SPDX-|Copyright|SECTION|REGION|endregion"
     r"|BEGIN|END|START|all-contributors|AUTO-GENERATED|readme|badges?))\b[^\n]{0,80}$",
     re.IGNORECASE,
 )
-# What such marks say beside their name: what the tool is to do, and what the region holds.
-_OF_MARKS = re.compile(
+# Words in such comments that look like instructions: what the tool is to do, and what the region contains.
+_TOOL_WORDS = re.compile(
     r"\b(?:do not|don't|must not|never) (?:edit|remove|modify|change|delete|touch)\b|\b(?:please )?keep comment here\b"
     r"|[-:.](?:ignore|delete|remove)\b|\b(?:users?|secrets?|passwords?|tokens?|credentials?|api keys?|private keys?"
     r"|tools?|rules?|output|ai|agents?)\b",
@@ -53,7 +54,7 @@ _OPENER = re.compile(r"`+|<!--|<\?|<!\[CDATA\[|<![A-Za-z]", re.IGNORECASE)
 _OPENER_MDX = re.compile(rf"{_OPENER.pattern}|\{{[ \t]*/\*", re.IGNORECASE)
 _CLOSING = {"<!--": "-->", "<?": "?>", "<![CDATA[": "]]>"}
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml", ".xml", ".svg", ".vue")
-# In JSON, the brackets may be escaped.
+# JSON may escape the brackets.
 _BEGIN_COMMENT = re.compile(r"(?:<|\\u003[cC])!--")
 _END_COMMENT = re.compile(r"--(?:>|\\u003[eE])")
 _LINE_END = re.compile(r"[\n\"]")
@@ -71,10 +72,11 @@ _TARGET = re.compile(
 )
 _TARGET_END = re.compile(r"[\s)>\"']")
 _SCHEME = re.compile(r"(javascript|vbscript|data):", re.IGNORECASE)
-# How a target may start that is one of these: with its letters, an entity, or what renderers drop.
+# The first characters of such a target: its letters, an entity, or white space that renderers drop. A cheap test, as
+# almost no link passes it.
 _SCHEME_START = re.compile(r"[\s\x00-\x20&]|[jvd][\s\x00-\x20&ab]", re.IGNORECASE)
 _RASTER = re.compile(r"data:image/(?:png|jpe?g|gif|webp|avif)[;,]", re.IGNORECASE)
-# No part of an image reaches into the next one: each is looked at once.
+# No part of an image reaches into the next one, so each character is scanned once.
 _IMAGE = re.compile(
     r"!\[((?:[^\]!]|!(?!\[)){0,2000}+)\]\([ \t]*+<?((?:https?:)?//(?:[^\s)>!]++|!(?!\[))++)>?"
     r"(?:[ \t]++[\"'(]((?:[^\n!]|!(?!\[)){0,1000}?)[\"')])?[ \t]*\)",
@@ -85,7 +87,7 @@ _PLACEHOLDER = re.compile(r"\{[^}]{1,80}\}|%7B|\$\(|<[a-z_ ]{1,40}", re.IGNORECA
 
 @dataclass(frozen=True, slots=True)
 class _Comment:
-    """A comment, or a note that renders as nothing; ``end`` is where it ends in the file, its mark included."""
+    """A comment, or a link definition that renders as nothing; ``end`` is the offset after its closing mark."""
 
     start: int
     text: str
@@ -94,7 +96,7 @@ class _Comment:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where something hidden stands, as offsets into the text, and what is to be said of it."""
+    """The offsets of something hidden, and the finding about it."""
 
     start: int
     end: int
@@ -109,11 +111,11 @@ def check_injection(item_type: ItemType, text: str, path: str = "", severity: Se
     """
     if item_type is ItemType.SCRIPT:
         return []
-    return [span.finding for span in spans(text, path, severity)[:MAX_PLACES]]
+    return [span.finding for span in spans(text, path, severity)[:MAX_FINDINGS]]
 
 
 def spans(text: str, path: str = "", severity: Severity = "error") -> list[Span]:
-    """Return everything in a Markdown text that is hidden from its reader, with where it stands."""
+    """Return everything in a Markdown text that is hidden from its reader."""
     visible, comments = _reader_view(text, path)
     return _listed(
         text,
@@ -128,9 +130,10 @@ def spans(text: str, path: str = "", severity: Severity = "error") -> list[Span]
 
 
 def comment_spans(text: str, path: str = "", severity: Severity = "error") -> list[Span]:
-    """Return the HTML comments in a text of any kind that may instruct, with where they stand.
+    """Return the HTML comments in a text of any format that may instruct an agent.
 
-    One without an end reaches, in HTML, to the end of the text; elsewhere, where it would show, to the end of its line.
+    An unclosed comment reaches to the end of the text in HTML. In other formats it is visible, so it is taken to reach
+    to the end of its line.
     """
     comments: list[_Comment] = []
     closed, last = True, 0
@@ -152,58 +155,58 @@ def _end_of_open(text: str, position: int, path: str) -> int:
 
 
 def _listed(text: str, path: str, severity: Severity, *kinds: Iterator[Span]) -> list[Span]:
-    """Return the spans of every kind with their lines: of errors `MAX_SPANS` at most, of warnings `MAX_PLACES` a kind.
+    """Return the spans of every kind with their lines: at most `MAX_SPANS` errors and `MAX_FINDINGS` warnings a kind.
 
-    Beyond that many errors, the rest of the text is one more.
+    If there are more errors, one more span covers all text after them.
     """
     found: list[Span] = []
-    cut = len(text)
+    end = len(text)
     for kind in kinds:
         errors = warnings = 0
         for span in kind:
             errors, warnings = errors + (span.finding.severity == severity), warnings + 1
             if errors > MAX_SPANS:
-                cut = min(cut, span.start)
+                end = min(end, span.start)
                 break
-            if span.finding.severity == severity or warnings <= MAX_PLACES:
+            if span.finding.severity == severity or warnings <= MAX_FINDINGS:
                 found.append(span)
-    found = [span for span in found if span.start < cut]
-    if cut < len(text):
-        message = f"more than {MAX_SPANS:,} hidden places; the rest of the file counts as one"
-        found.append(Span(cut, len(text), Finding("hidden.rest", message, 0, "", "show what is hidden", severity)))
-    starts = line_starts(text)
-    return [_placed(span, bisect_right(starts, span.start), path) for span in found]
+    found = [span for span in found if span.start < end]
+    if end < len(text):
+        message = f"the file has more than {MAX_SPANS:,} hidden places; all text after them counts as one"
+        found.append(Span(end, len(text), Finding("hidden.rest", message, 0, "", "make the text visible", severity)))
+    starts = line_starts(text) if found else []
+    return [_with_line(span, bisect_right(starts, span.start), path) for span in found]
 
 
-def _placed(span: Span, line: int, path: str) -> Span:
+def _with_line(span: Span, line: int, path: str) -> Span:
     found = span.finding
     return Span(span.start, span.end, Finding(found.code, found.message, line, path, found.hint, found.severity))
 
 
 def _comment_spans(comments: list[_Comment], severity: Severity) -> Iterator[Span]:
     for comment in comments:
-        if found := _judged(comment, severity):
+        if found := _comment_finding(comment, severity):
             yield Span(comment.start, comment.end, found)
 
 
-def _judged(comment: _Comment, severity: Severity) -> Finding | None:
+def _comment_finding(comment: _Comment, severity: Severity) -> Finding | None:
     text = " ".join(comment.text.split())
     words = _WORD.findall(text)
     if not words or _is_tool_mark(text):
         return None
     if _INSTRUCTION.search(text):
         message = f"an HTML comment that may instruct an agent: {text[:60]!r}"
-        hint = "say it in visible text, or remove it"
+        hint = "write it as visible text, or remove it"
         return Finding("hidden.comment-instruction", message, 0, "", hint, severity)
     if len(words) < 4:
         return None
     message = f"an HTML comment that a reader does not see: {text[:60]!r}"
-    return Finding("hidden.comment", message, 0, "", "say it in visible text, or remove it", "warning")
+    return Finding("hidden.comment", message, 0, "", "write it as visible text, or remove it", "warning")
 
 
 def _is_tool_mark(text: str) -> bool:
-    """Say whether a comment is a mark for a tool, and nothing that follows the mark is an instruction."""
-    return bool(_TOOL_MARK.match(text)) and not _INSTRUCTION.search(_OF_MARKS.sub(" ", text))
+    """Return whether a comment controls a tool and contains no other instruction."""
+    return bool(_TOOL_MARK.match(text)) and not _INSTRUCTION.search(_TOOL_WORDS.sub(" ", text))
 
 
 def _note_spans(visible: str, severity: Severity) -> Iterator[Span]:
@@ -212,12 +215,14 @@ def _note_spans(visible: str, severity: Severity) -> Iterator[Span]:
         if match.start() < last:
             continue
         last = _end_of_note(visible, match)
-        if found := _judged(_Comment(match.start(), visible[match.start(1) : last].rstrip("\"') \t"), last), severity):
+        if found := _comment_finding(
+            _Comment(match.start(), visible[match.start(1) : last].rstrip("\"') \t"), last), severity
+        ):
             yield Span(match.start(), last, found)
 
 
 def _end_of_note(visible: str, match: re.Match[str]) -> int:
-    """Return where a note ends: its title may go on over lines, up to a blank one."""
+    """Return the end of a link definition: its title may continue on further lines, up to a blank one."""
     if _NOTE_END.search(match[1]):
         return match.end()
     blank = visible.find("\n\n", match.end(), match.end() + _LONGEST_NOTE)
@@ -232,7 +237,7 @@ def _element_spans(visible: str, severity: Severity) -> Iterator[Span]:
             message = f"an element that is styled away: {body[:60]!r}"
             if not element.is_styled:
                 message = f"an element that a reader does not see, and that may instruct an agent: {body[:60]!r}"
-            found = Finding("hidden.element", message, 0, "", "show it, or remove it", severity)
+            found = Finding("hidden.element", message, 0, "", "make it visible, or remove it", severity)
             yield Span(element.start, element.end, found)
 
 
@@ -241,7 +246,7 @@ def _target_spans(visible: str, severity: Severity) -> Iterator[Span]:
     for match in _TARGET.finditer(visible):
         if match.start() < last or not _SCHEME_START.match(visible, match.end()):
             continue
-        # Renderers decode entities and drop white space before they look at a scheme.
+        # Renderers decode entities and drop white space before they read the scheme.
         target = re.sub(r"[\s\x00-\x20]+", "", html.unescape(visible[match.end() : match.end() + 120]))
         scheme = _SCHEME.match(target)
         if scheme:
@@ -258,25 +263,35 @@ def _image_spans(visible: str, severity: Severity) -> Iterator[Span]:
     for match in _IMAGE.finditer(visible):
         words = f"{match[1]} {match[3] or ''}"
         if len(_WORD.findall(words)) > _LONG_ALT or (_INSTRUCTION.search(words) and len(_WORD.findall(words)) > 6):
-            message, hint = "a remote image whose alternative text may instruct an agent", "shorten it to what is shown"
+            message, hint = (
+                "a remote image whose alternative text may instruct an agent",
+                "shorten it to what the image shows",
+            )
         elif _PLACEHOLDER.search(match[2]):
-            message, hint = "a remote image whose address takes in text, and sends it away", "use a fixed address"
+            message, hint = (
+                "a remote image whose address has a placeholder, which sends text away",
+                "use a fixed address",
+            )
         else:
             continue
         yield Span(match.start(), match.end(), Finding("hidden.image", message, 0, "", hint, severity))
 
 
 def _reader_view(text: str, path: str) -> tuple[str, list[_Comment]]:
-    """Return `text` with fences, code spans, comments and signature lines blanked (offsets stay), and the comments."""
+    """Return `text` with fences, code spans, comments and signature lines blanked (offsets stay), and the comments.
+
+    A text that is too large to be read as Markdown has no fences and no code spans here, so nothing in it is exempt.
+    """
     offsets = [*line_starts(text), len(text)]
     position = offsets[markdown.signature_lines(markdown.split_lines(text))]
     pieces = [_blank(text[:position])]
     opener = _OPENER_MDX if path.lower().endswith(".mdx") else _OPENER
     comments: list[_Comment] = []
-    for block in (*markdown.outline(text).blocks, None):
+    is_large = markdown.is_large(text)
+    for block in (*(() if is_large else markdown.outline(text).blocks), None):
         start, end = (offsets[block.start_line - 1], offsets[block.end_line]) if block else (len(text), len(text))
         prose = text[position:start]
-        pieces.append(_inline_view(prose, position, comments, opener, _closing_runs(prose)))
+        pieces.append(_inline_view(prose, position, comments, opener, {} if is_large else _closing_runs(prose)))
         if block and block.kind == "html":
             pieces.append(_inline_view(text[start:end], start, comments, opener, {}))
         else:
@@ -288,9 +303,9 @@ def _reader_view(text: str, path: str) -> tuple[str, list[_Comment]]:
 def _inline_view(
     text: str, start: int, comments: list[_Comment], opener: re.Pattern[str], closers: dict[int, int]
 ) -> str:
-    """Blank code spans, comments and other raw HTML that shows nothing, whichever opens first.
+    """Blank code spans, comments and other raw HTML that is not shown, whichever opens first.
 
-    `closers` is where each code span ends, by where it opens: raw HTML has none, whatever backticks are in it.
+    `closers` maps the start of each code span to its end. Raw HTML has no code spans, even if it has backticks.
     """
     pieces: list[str] = []
     position = 0
@@ -307,13 +322,13 @@ def _inline_view(
 
 
 def _comment_end(text: str, match: re.Match[str], start: int, comments: list[_Comment], unclosed: set[str]) -> int:
-    """Return where raw HTML ends that shows nothing, and note it down; 0 if it has no end, so that it shows."""
+    """Add a comment to `comments` and return its end; 0 if it is never closed, and therefore shown."""
     opening = match[0].upper()
     closing = "*/" if opening.startswith("{") else _CLOSING.get(opening, ">")
     found = -1 if closing in unclosed else text.find(closing, match.end())
     if found < 0:
         unclosed.add(closing)
-        # Up to the end of the file: an open comment; and what opens a line (CommonMark §4.6, kinds 2 to 5).
+        # Unclosed: a comment, and what begins a line (CommonMark §4.6, kinds 2 to 5), reach to the end of the file.
         if opening != "<!--" and text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip(" "):
             return 0
     end = found + len(closing) if found >= 0 else len(text)
@@ -324,7 +339,7 @@ def _comment_end(text: str, match: re.Match[str], start: int, comments: list[_Co
 
 
 def _closing_runs(text: str) -> dict[int, int]:
-    """Return, for each run of backticks that opens a code span, where the span ends; spans end with the paragraph."""
+    """Return the end of each code span by its start. A span is closed by an equal run of backticks in its paragraph."""
     closers: dict[int, int] = {}
     base = 0
     for paragraph in re.split(r"(\n[ \t]*\n)", text) if "`" in text else ():

@@ -1,4 +1,4 @@
-"""Issuing an admission: what only the gate does."""
+"""Seals an admission. An import contract lets only the gate import this module."""
 
 from __future__ import annotations
 

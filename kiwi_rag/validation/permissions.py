@@ -1,11 +1,10 @@
-"""What a script can do to the world around it, read from its syntax tree.
+"""Step 4: the permissions of a directive, and the capabilities that a script uses by its syntax tree.
 
-Every *mention* counts, not only calls: ``run = os.system`` is as good as calling it. Names are followed through
+Every *mention* of a name counts, not only a call: ``run = os.system`` leads to a call. Names are resolved through
 imports, ``as``, plain assignments, ``getattr``, ``vars``, ``__dict__``, ``sys.modules`` and ``__import__`` with
-literal names. What is put together only at run time counts as ``eval``.
+literal names. A name that is computed at run time counts as ``eval``.
 
-This reads what a script says. A determined author can hide a call from any reader of syntax; the signature on
-the script is what answers for its author.
+This is static analysis, which an author can evade. The signature of the script makes its author accountable.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ _NAMES = {
     "write": [*(f"os.{n}" for n in _OS_WRITE.split()), "os.fdopen"],
     "native": [],
 }
-# Attributes that mean the same on whatever object they are read from: pathlib's writers, and the ways out of a sandbox.
+# Attributes that mean the same on every object: the methods of pathlib that write, and known sandbox escapes.
 _ATTRIBUTES = {
     "write": "write_text write_bytes unlink rmdir mkdir touch symlink_to hardlink_to",
     "eval": "__subclasses__ __globals__ __builtins__ __code__ __loader__ exec_module load_module",
 }
 _IMPORTERS = frozenset({"__import__", "importlib.import_module", "importlib.__import__", "builtins.__import__"})
-# Names that a file cannot give another meaning here: a script that shadows one is read as if it had not.
+# Builtins keep their meaning here even if the script rebinds the name.
 _BUILTINS = frozenset({"eval", "exec", "open", "__import__", "getattr", "vars", "globals", "locals", "__builtins__"})
 _SENSITIVE = frozenset({"os", "posix", "nt", "builtins", "sys", "importlib", "asyncio", "types"})
 _OPENERS = frozenset({"open", "io.open", "codecs.open", "builtins.open", "gzip.open", "bz2.open", "lzma.open"})
@@ -72,7 +71,7 @@ _WRITE_MODES = frozenset("wax+")
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A capability that a script uses, by which name, and on which line."""
+    """A capability that a script uses, the name by which it uses it, and the line."""
 
     capability: str
     name: str
@@ -81,25 +80,25 @@ class Use:
 
 def uses(tree: ast.Module) -> list[Use]:
     """Return every use of a capability in `tree`, in line order, each name once a line."""
-    reader = _Reader(tree)
+    finder = _UseFinder(tree)
     return sorted(
-        {use for node in reader.nodes for use in reader.read(node)}, key=lambda u: (u.line, u.capability, u.name)
+        {use for node in finder.nodes for use in finder.find(node)}, key=lambda u: (u.line, u.capability, u.name)
     )
 
 
-class _Reader:
+class _UseFinder:
     def __init__(self, tree: ast.Module) -> None:
         self.nodes = list(ast.walk(tree))
         self.aliases: dict[str, str] = {}
         for node in self.nodes:
-            self._note_import(node)
+            self._bind_import(node)
         # Twice, so that an alias of an alias is followed where the two stand in any order.
         for _ in range(2):
             for node in self.nodes:
-                self._note_assignment(node)
+                self._bind_assignment(node)
 
-    def read(self, node: ast.AST) -> Iterator[Use]:
-        """Yield the uses that this node alone shows."""
+    def find(self, node: ast.AST) -> Iterator[Use]:
+        """Yield the uses in this node, without those in its children."""
         line = getattr(node, "lineno", 0)
         for name in self._mentions(node):
             capability = _capability(name)
@@ -123,16 +122,16 @@ class _Reader:
         name = self._resolve(node.func) or ""
         first = node.args[0] if node.args else None
         if name in _IMPORTERS and _text(first) is None:
-            yield Use("eval", f"{name} of a name made at run time", node.lineno)
-        if name in ("getattr", "builtins.getattr") and self._reads_at_run_time(node):
-            yield Use("eval", "getattr of a name made at run time", node.lineno)
+            yield Use("eval", f"{name} of a name that is computed at run time", node.lineno)
+        if name in ("getattr", "builtins.getattr") and self._gets_computed_name(node):
+            yield Use("eval", "getattr of a name that is computed at run time", node.lineno)
         if name in _OPENERS and _writes(_mode(node, 1)):
             yield Use("write", name, node.lineno)
         is_method = isinstance(node.func, ast.Attribute) and node.func.attr == "open" and name not in _OPENERS
         if is_method and _writes(_mode(node, 0), unknown=False):
             yield Use("write", "open", node.lineno)
 
-    def _reads_at_run_time(self, node: ast.Call) -> bool:
+    def _gets_computed_name(self, node: ast.Call) -> bool:
         owner = self._resolve(node.args[0]) if node.args else None
         return (
             bool(owner in _SENSITIVE or (owner and _capability(owner)))
@@ -140,7 +139,7 @@ class _Reader:
             and _text(node.args[1]) is None
         )
 
-    def _note_import(self, node: ast.AST) -> None:
+    def _bind_import(self, node: ast.AST) -> None:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 head = alias.name.partition(".")[0]
@@ -152,12 +151,12 @@ class _Reader:
                     self._bind(alias.asname or name.rpartition(".")[2], name)
 
     def _bind(self, name: str, target: str) -> None:
-        """Note what a name stands for; where a file gives it two meanings, the one that matters counts."""
-        known = self.aliases.get(name, "")
-        if name not in _BUILTINS and not _capability(known) and known.partition(".")[0] not in _SENSITIVE:
+        """Bind a name to what it refers to. Of two meanings in one file, the one with a capability counts."""
+        bound = self.aliases.get(name, "")
+        if name not in _BUILTINS and not _capability(bound) and bound.partition(".")[0] not in _SENSITIVE:
             self.aliases[name] = target
 
-    def _note_assignment(self, node: ast.AST) -> None:
+    def _bind_assignment(self, node: ast.AST) -> None:
         if isinstance(node, ast.Assign):
             targets, value = node.targets, node.value
         elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
@@ -170,7 +169,7 @@ class _Reader:
                 self._bind(target.id, resolved)
 
     def _resolve(self, node: ast.expr | None) -> str | None:
-        """Return the dotted name that an expression stands for, as far as its syntax tells."""
+        """Return the dotted name that an expression refers to, None if its syntax does not show it."""
         parts: list[str] = []
         while node is not None:
             if isinstance(node, ast.Name):
@@ -186,7 +185,7 @@ class _Reader:
         return None
 
     def _step(self, node: ast.expr) -> tuple[ast.expr | None, str] | None:
-        """Return what `node` reads from and the name it reads; no expression where the name is a whole module."""
+        """Return the expression that `node` reads from and the name it reads; no expression if the name is a module."""
         if isinstance(node, ast.Attribute):
             return node.value, "" if node.attr == "__dict__" else node.attr
         if isinstance(node, ast.Subscript) and (key := _text(node.slice)) is not None:
@@ -243,12 +242,12 @@ def _attribute_capability(name: str) -> str:
 
 
 def _star(module: str) -> list[str]:
-    """Return what ``from module import *`` brings that matters."""
+    """Return the names with a capability that ``from module import *`` imports."""
     return [name for name in _BY_NAME if name.startswith(f"{module}.")] or [module]
 
 
 def _text(node: ast.expr | None) -> str | None:
-    """Return the string that a literal, or a sum of literals, is."""
+    """Return the value of a string literal or a sum of literals, None for anything else."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.JoinedStr):
@@ -276,7 +275,7 @@ def _mode(node: ast.Call, position: int) -> ast.expr | None:
 
 
 def _writes(mode: ast.expr | None, unknown: bool = True) -> bool:
-    """Say whether an open mode writes; `unknown` is the answer where it is made at run time."""
+    """Return whether an open mode writes; `unknown` if it is computed at run time."""
     if mode is None:
         return False
     text = _text(mode)
@@ -299,7 +298,7 @@ RESOURCES = _words(
     "* tool directive script knowledge item registry filesystem file directory folder process shell subprocess command "
     "network http url web git database env environment secret mcp server thread agent model kiwi kiwi-mcp"
 )
-# Other words for what `capabilities` tells apart, and grants that need no capability.
+# The capabilities that each declared permission grants. Reading and the environment need none.
 GRANTS: Mapping[str, frozenset[str]] = {
     "subprocess": frozenset({"subprocess"}),
     "shell": frozenset({"subprocess"}),
@@ -317,19 +316,21 @@ GRANTS: Mapping[str, frozenset[str]] = {
     "env": frozenset(),
     "*": frozenset(CAPABILITIES),
 }
-MAX_PLACES = 20
+MAX_FINDINGS = 20
 
 
 def check_permissions(item: Item, path: str = "") -> list[Finding]:
     """Return permissions that are unknown, too wide, or missing."""
     if item.ref.item_type is ItemType.DIRECTIVE:
-        return [f for p in item.metadata.get("permissions", []) for f in _directive(item, p, path)][:MAX_PLACES]
+        return [f for p in item.metadata.get("permissions", []) for f in _check_permission(item, p, path)][
+            :MAX_FINDINGS
+        ]
     if item.ref.item_type is ItemType.SCRIPT:
         return [*_script_grants(item, path), *_undeclared(item, path)]
     return []
 
 
-def _directive(item: Item, permission: Mapping[str, str], path: str) -> Iterator[Finding]:
+def _check_permission(item: Item, permission: Mapping[str, str], path: str) -> Iterator[Finding]:
     verb, resource, pattern = permission["verb"], permission["resource"], permission["pattern"]
     line = line_of(item, r"<permissions?\b")
     if verb not in VERBS:
@@ -339,8 +340,8 @@ def _directive(item: Item, permission: Mapping[str, str], path: str) -> Iterator
         hint = f"use one of {', '.join(sorted(RESOURCES - {'*'}))}"
         yield Finding("permissions.resource", f"unknown permission resource {resource[:80]!r}", line, path, hint)
     if not pattern or " " in pattern:
-        message = f"the permission pattern {pattern[:80]!r} names nothing"
-        yield Finding("permissions.pattern", message, line, path, "write one id or glob an element", "warning")
+        message = f"the permission pattern {pattern[:80]!r} is empty or has a space"
+        yield Finding("permissions.pattern", message, line, path, "write one id or glob in each element", "warning")
     if verb == resource == "*" or (resource, pattern) == ("*", "*"):
         message = "the directive may do anything" if verb == "*" else f"the directive may {verb} anything"
         yield Finding("permissions.wildcard", message, line, path, "name the tools it needs", "warning")
@@ -350,7 +351,7 @@ def _script_grants(item: Item, path: str) -> Iterator[Finding]:
     line = line_of(item, r"^__permissions__")
     for name in item.metadata.get("permissions", []):
         if name not in GRANTS:
-            hint = f"use of {', '.join(sorted(GRANTS))} what applies"
+            hint = f"use those that apply of: {', '.join(sorted(GRANTS))}"
             yield Finding("permissions.unknown", f"unknown permission {name[:80]!r}", line, path, hint)
         elif name == "*":
             message = "the script declares that it may do anything"
@@ -362,12 +363,12 @@ def _undeclared(item: Item, path: str) -> Iterator[Finding]:
     try:
         found = uses(parse_module(item.content))
     except (MalformedSource, RecursionError, MemoryError) as error:
-        yield Finding("permissions.unreadable", f"the script cannot be read: {error}", 0, path, "simplify it")
+        yield Finding("permissions.unreadable", f"the script cannot be analysed: {error}", 0, path, "simplify it")
         return
     missing = [use for use in found if use.capability not in granted]
-    for use in missing[:MAX_PLACES]:
+    for use in missing[:MAX_FINDINGS]:
         message = f"{use.name[:80]} needs the permission {use.capability!r}, which is not declared"
-        hint = f'add "{use.capability}" to __permissions__, or do without'
+        hint = f'add "{use.capability}" to __permissions__, or do not use {use.name[:40]}'
         yield Finding("permissions.undeclared", message, use.line, path, hint)
 
 

@@ -1,4 +1,4 @@
-"""What each tier asks of a candidate: data in a table, not flags in code. No policy, no entry."""
+"""The admission policy of each tier, as a table. A tier without a policy admits nothing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kiwi_rag.model import Severity
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One tier's rules.
+    """The rules of one tier.
 
-    ``hidden`` is how heavily hidden instructions weigh; ``max_age`` how old a signature may be when it arrives;
-    ``received_now`` whether a retired key is judged by the time of arrival instead of what the statement claims;
-    ``max_bytes`` how long a document may be (an item's length is what its format allows).
+    ``hidden`` is the severity of hidden instructions. ``max_age`` is how old a signature may be on arrival.
+    ``received_now`` says whether a retired key is judged by the time of arrival instead of the time that the statement
+    claims. ``max_bytes`` is the limit for documents; the limit for items is the same in every tier.
     """
 
     name: str
@@ -51,4 +51,5 @@ def policy_of(tier: str) -> Policy:
     try:
         return POLICIES[tier]
     except KeyError as error:
-        raise UsageError(f"there is no admission policy for tier {tier!r}: nothing can enter it") from error
+        hint = f"tiers with a policy: {', '.join(POLICIES)}"
+        raise UsageError(f"tier {tier!r} has no admission policy, so nothing can be added to it", hint=hint) from error

@@ -1,8 +1,7 @@
-"""Steps 0, 5 and 6 for documents: what may not be shown is taken out and reported, and the rest of the file stays.
+"""Steps 0, 5 and 6 for documents: credentials, hidden and invisible text are removed and reported.
 
-An item with a credential or a hidden instruction is refused; its author is there to mend it. A workspace's files are
-as they are, and one that vanished from the index would be missed. Lines stay where they are: only what stands in them
-is replaced.
+An item with a credential or a hidden instruction is refused, because its author can correct it. A workspace's file is
+indexed without them, because a file that is missing from the index would be missed. The number of lines stays the same.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from kiwi_rag.model import Finding, Severity
 from kiwi_rag.validation import checks, injection, secrets
 
 REDACTED = "(redacted)"
-"""In round brackets, which mean nothing to YAML, JSON or Markdown: what is left is still of its format."""
+"""Round brackets have no meaning in YAML, JSON and Markdown, so the rest of the file still parses."""
 HIDDEN = "(hidden text)"
-MAX_PLACES = 20
+MAX_FINDINGS = 20
 
 _BINARY_SAMPLE = 8192
-# Source code of which nothing is read but the text: "<!--" in it is a string, and its reader sees it.
+# Source code: "<!--" in it is part of a string, which its reader sees.
 _CODE = frozenset({
     *(".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".go", ".rs", ".c", ".h", ".cc", ".cpp", ".hpp", ".cs", ".kt"),
     *(".kts", ".scala", ".rb", ".php", ".pl", ".sh", ".bash", ".zsh", ".ps1", ".sql", ".swift", ".lua", ".r", ".dart"),
@@ -32,15 +31,15 @@ _CODE = frozenset({
 
 
 def is_binary(data: bytes) -> bool:
-    """Say whether bytes are no text: git's rule, a NUL near the beginning, unless a byte-order mark explains it."""
+    """Return whether bytes are not text, by git's rule: a NUL near the beginning, except after a mark of UTF-16."""
     return b"\0" in data[:_BINARY_SAMPLE] and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
 
 def decode(data: bytes, path: str) -> tuple[str, list[Finding]]:
     """Return bytes as text with line feeds alone between lines, without a byte-order mark.
 
-    What is neither UTF-8 nor marked as UTF-16 is read as Windows-1252, of which Latin-1's letters are a part; a warning
-    says so.
+    Bytes that are neither UTF-8 nor marked as UTF-16 are read as Windows-1252, which has all letters of Latin-1, with a
+    warning.
     """
     found = []
     try:
@@ -49,21 +48,22 @@ def decode(data: bytes, path: str) -> tuple[str, list[Finding]]:
         text = data.decode("cp1252", "replace")
         line = data.count(b"\n", 0, error.start) + 1
         hint = "save the file as UTF-8"
-        found.append(Finding("document.encoding", "not UTF-8, read as Windows-1252", line, path, hint, "warning"))
+        message = "the file is not UTF-8, so it is read as Windows-1252"
+        found.append(Finding("document.encoding", message, line, path, hint, "warning"))
     return text.removeprefix("\ufeff").replace("\r\n", "\n"), found
 
 
 def without_unseen(text: str, path: str) -> tuple[str, list[Finding]]:
-    """Return `text` without characters that a reader cannot see or that reorder others, and a warning a kind of them.
+    """Return `text` without invisible and reordering characters, and one warning for each kind of them.
 
-    A control character becomes a space, so that words stay apart; the others leave nothing.
+    A control character becomes a space, because it may separate words. The others are removed.
     """
-    violations = list(checks.violations(text))
-    if not violations:
+    positions = list(checks.violations(text))
+    if not positions:
         return text, []
     pieces, last = [], 0
     kinds: dict[str, tuple[int, int]] = {}
-    for position in violations:
+    for position in positions:
         code = checks.code_of(text[position])
         count, line = kinds.get(code, (0, 0))
         kinds[code] = count + 1, line or text.count("\n", 0, position) + 1
@@ -76,14 +76,14 @@ def without_secrets(text: str, path: str) -> tuple[str, list[Finding]]:
     """Return `text` with every live-format credential replaced by `REDACTED`, and a warning for each."""
     spans = secrets.spans(text)
     starts = line_starts(text) if spans else []
-    listed = [*spans[: MAX_PLACES - 1], *spans[MAX_PLACES - 1 :][-1:]]
+    listed = [*spans[: MAX_FINDINGS - 1], *spans[MAX_FINDINGS - 1 :][-1:]]
     found = [
         Finding(
             "secrets.redacted",
-            f"a live-format credential ({kind}) was taken out",
+            f"a credential ({kind}) was redacted",
             bisect_right(starts, start),
             path,
-            "revoke it where it was issued; name where it is kept instead",
+            "revoke it at its issuer, and keep its successor outside of the workspace",
             "warning",
         )
         for start, _, kind in listed
@@ -92,14 +92,14 @@ def without_secrets(text: str, path: str) -> tuple[str, list[Finding]]:
 
 
 def without_hidden(text: str, path: str, severity: Severity) -> tuple[str, list[Finding]]:
-    """Return a Markdown text without what is hidden from its reader and may speak to an agent; warnings for each."""
+    """Return a Markdown text without hidden text that may instruct an agent, and a warning for each place."""
     spans = [span for span in injection.spans(text, path, severity) if span.finding.is_error]
     clean = _replaced(text, [(span.start, span.end) for span in spans], HIDDEN)
     return clean, _warnings(spans)
 
 
 def without_comments(text: str, path: str, severity: Severity) -> tuple[str, list[Finding]]:
-    """Return a text of any format without the HTML comments in it that may speak to an agent; warnings for each."""
+    """Return a text without the HTML comments that may instruct an agent, and a warning for each."""
     if PurePosixPath(path).suffix.lower() in _CODE:
         return text, []
     spans = [span for span in injection.comment_spans(text, path, severity) if span.finding.is_error]
@@ -113,38 +113,38 @@ def _unicode_of(data: bytes) -> str:
 
 def _unseen(code: str, count: int, line: int, path: str) -> Finding:
     places = "1 place" if count == 1 else f"{count} places"
-    message = f"characters that a reader cannot see, or that reorder others, were taken out in {places}"
+    message = f"invisible or reordering characters were removed in {places}"
     return Finding(code, message, line, path, "remove them", "warning")
 
 
 def _warnings(spans: list[injection.Span]) -> list[Finding]:
-    """Return the first of the findings as warnings, and the last, which says where the rest of a file was left out."""
-    return [_as_warning(span.finding) for span in [*spans[: MAX_PLACES - 1], *spans[MAX_PLACES - 1 :][-1:]]]
+    """Return the first findings and the last one as warnings; the last one may say that the rest was left out."""
+    return [_as_warning(span.finding) for span in [*spans[: MAX_FINDINGS - 1], *spans[MAX_FINDINGS - 1 :][-1:]]]
 
 
 def _as_warning(found: Finding) -> Finding:
-    return Finding(found.code, f"taken out: {found.message}", found.line, found.path, found.hint, "warning")
+    return Finding(found.code, f"redacted: {found.message}", found.line, found.path, found.hint, "warning")
 
 
-def _replaced(text: str, spans: Iterable[tuple[int, int]], mark: str) -> str:
+def _replaced(text: str, spans: Iterable[tuple[int, int]], replacement: str) -> str:
     pieces, last = [], 0
-    for start, end in _joined(spans):
+    for start, end in _merged(spans):
         breaks = text.count("\n", start, end)
-        pieces += [text[last:start], mark, "\n" * breaks, _indent(text, end) if breaks else ""]
+        pieces += [text[last:start], replacement, "\n" * breaks, _indent(text, end) if breaks else ""]
         last = end
     return "".join([*pieces, text[last:]])
 
 
 def _indent(text: str, position: int) -> str:
-    """Return the indent of the line that goes on at `position`: what is left of it stays in its block."""
+    """Return the indent of the line that `position` is in, so that the rest of the line stays in its block."""
     if text[position : position + 1] in {"", "\n"}:
         return ""
     line = text[text.rfind("\n", 0, position) + 1 : position]
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _joined(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the spans in order, those that overlap as one."""
+def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the spans in order; overlapping ones are merged."""
     current: tuple[int, int] | None = None
     for start, end in sorted(spans):
         if current and start <= current[1]:

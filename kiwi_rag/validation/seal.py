@@ -1,8 +1,8 @@
-"""The seal that makes an `Admission` the gate's own, and the check for it.
+"""The seal of an `Admission`, by which stores check that the gate of this process issued it.
 
-It is a MAC under a key that this process made and nobody is given. Python cannot keep a determined caller in the same
-process from forging one; it can keep an honest one from writing, by mistake, what was never admitted. Sealing stands in
-`issuing`, which an import contract keeps to this room.
+It is a MAC under a random key of this process. Python code in the same process can read the key, so a seal does not
+stop an attacker there. It prevents that a caller stores, by mistake, what was never admitted. Only `issuing` makes
+seals, and an import contract lets only this package import that module.
 """
 
 from __future__ import annotations
@@ -31,33 +31,34 @@ def require_sealed(admission: Admission) -> Admission:
     """
     try:
         genuine = hmac.compare_digest(admission.seal, seal_of(admission))
-    except (MalformedEnvelope, UnicodeEncodeError):  # holds what the gate lets nobody sign
+    except (MalformedEnvelope, UnicodeEncodeError):  # it holds what no statement can: U+0000, or half a surrogate pair
         genuine = False
     if not genuine:
-        raise NotAdmitted(f"{admission.ref} was never admitted by the gate", hint="kiwi add PATH")
+        raise NotAdmitted(f"{admission.ref} was never admitted by the gate", hint="add it first: kiwi add PATH")
     return admission
 
 
 def require_passages(admission: Admission, passages: Sequence[Passage]) -> None:
-    """Return if these are a sealed document's passages as its statement names them, all of them and in order.
+    """Return if `passages` are exactly those that a sealed document's statement names.
 
-    An item's content is signed itself, so its passages can be made again from it; of a document only they are kept.
-    The gate read the statement strictly before it sealed the admission, so that need not be done again.
+    The content of an item is signed, so its passages can be derived from it. Of a document only passages are stored.
+    The gate parsed the statement strictly before it sealed the admission, so a plain JSON parser is enough here.
 
     Raises
     ------
     NotAdmitted
-        When they are not.
+        When a passage is missing, added or changed.
     """
     if admission.ref.item_type is not ItemType.DOCUMENT:
         return
     in_order = sorted(passages, key=lambda passage: passage.ordinal)
     if list(map(passage_digest, in_order)) != json.loads(admission.envelope.payload)["passages"]:
-        raise NotAdmitted(f"{admission.ref}: these are not the passages that were signed", hint="kiwi workspace index")
+        hint = "index it again: kiwi workspace index"
+        raise NotAdmitted(f"{admission.ref}: the passages are not those that were signed", hint=hint)
 
 
 def seal_of(admission: Admission) -> bytes:
-    """Return the seal that `admission` would carry if the gate of this process had issued it."""
+    """Return the seal of `admission` under the key of this process."""
     fields = (
         str(admission.ref),
         admission.item.content_sha256,

@@ -1,4 +1,4 @@
-"""Steps 7 and 8: the signature, and the authority of whoever made it, as findings."""
+"""Steps 7 to 10: signature, authority of the signer, time of signing, and version, as findings."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kiwi_rag.validation.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class ItemCandidate:
-    """Something that wants in: an item's bytes, and its signature as a side file or as a whole envelope.
+    """An item that was not admitted yet: its bytes, and its signature as a side file or as an envelope.
 
-    ``path`` and ``tier``, which say where a file is, are only for messages.
+    ``path`` and ``tier`` are used in messages only.
     """
 
     item_type: ItemType
@@ -45,9 +45,9 @@ def envelope_of(candidate: ItemCandidate) -> Envelope:
     Raises
     ------
     Unsigned
-        When there is none.
+        When there is no signature.
     MalformedEnvelope
-        When the bytes or the side file cannot make one.
+        When the content is not UTF-8, or the side file is malformed.
     """
     if candidate.envelope is not None:
         return candidate.envelope
@@ -61,7 +61,7 @@ def envelope_of(candidate: ItemCandidate) -> Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """What steps 7 and 8 established."""
+    """A verified signature: the result of steps 7 and 8."""
 
     envelope: Envelope
     signed_at: datetime
@@ -75,45 +75,49 @@ def check_signature(
 
     Returns
     -------
-    What was established, or None with the findings that say why not.
+    The verified signature, or None with the findings that say why it does not count.
     """
     try:
         envelope = envelope_of(candidate)
-        read = statement.parse(envelope.payload)
-        signers = trust.who_signed(envelope)
-        mismatches = _mismatches(candidate, item, read, audience)
-        signer = authorised(signers, read, trust.threshold, received_at)
+        signed = statement.parse(envelope.payload)
+        signers = trust.signers_of(envelope)
+        mismatches = _mismatches(candidate, item, signed, audience)
+        signer = authorised(signers, signed, trust.threshold, received_at)
     except SignatureRefused as error:
         return None, [finding_of(error, candidate.path)]
-    return (None, mismatches) if mismatches else (Signed(envelope, read.signed_at, signer), [])
+    return (None, mismatches) if mismatches else (Signed(envelope, signed.signed_at, signer), [])
 
 
 def finding_of(error: SignatureRefused, path: str) -> Finding:
-    """Return a refusal as a finding; its hint names `path` where it says PATH."""
+    """Return an exception as a finding, with `path` in its hint in the place of PATH."""
     hint = error.hint.replace("PATH", path) if path else error.hint
     return Finding(f"signature.{error.code}", error.message, path=path, hint=hint)
 
 
-def _mismatches(candidate: ItemCandidate, item: Item | None, read: statement.Statement, audience: str) -> list[Finding]:
+def _mismatches(
+    candidate: ItemCandidate, item: Item | None, signed: statement.Statement, audience: str
+) -> list[Finding]:
     found: list[tuple[str, str]] = []
-    if (read.ref.item_type, read.ref.item_id) != (candidate.item_type, candidate.item_id):
-        found.append(("signature.other-item", f"the signature is for {read.ref}, not for {candidate.name}"))
-    if read.registry != audience:
+    if (signed.ref.item_type, signed.ref.item_id) != (candidate.item_type, candidate.item_id):
+        found.append(("signature.other-item", f"the signature is for {signed.ref}, not for {candidate.name}"))
+    if signed.registry != audience:
         found.append(
-            ("signature.audience", f"signed for registry {read.registry!r}, and registry_name is {audience!r} here")
+            ("signature.audience", f"signed for registry {signed.registry!r}; here registry_name is {audience!r}")
         )
-    if read.content.encode() != candidate.data:
-        found.append(("signature.content", "the signed content is not the content at hand"))
-    if item is not None and read.ref.version != item.ref.version:
-        found.append(("signature.version", f"signed as version {read.ref.version}, the file says {item.ref.version}"))
-    if item is not None and statement.canonical(read.metadata) != statement.canonical(item.metadata):
-        found.append(("signature.metadata", "the signed metadata is not what the content says"))
+    if signed.content.encode() != candidate.data:
+        found.append(("signature.content", "the content differs from what was signed"))
+    if item is not None and signed.ref.version != item.ref.version:
+        found.append(
+            ("signature.version", f"signed as version {signed.ref.version}; the file declares {item.ref.version}")
+        )
+    if item is not None and statement.canonical(signed.metadata) != statement.canonical(item.metadata):
+        found.append(("signature.metadata", "the metadata of the file differs from what was signed"))
     hint = f"sign it again: kiwi sign {candidate.path} --force"
     return [Finding(code, message, path=candidate.path, hint=hint) for code, message in found]
 
 
 def check_time(signed_at: datetime, now: datetime, policy: Policy, path: str) -> list[Finding]:
-    """Return what is wrong with `signed_at`: in the future beyond the allowed skew, or too old for this policy."""
+    """Return a finding if `signed_at` is further in the future than the allowed skew, or too old for the policy."""
     if signed_at - now > policy.max_skew:
         return [
             Finding(
@@ -136,44 +140,44 @@ def check_time(signed_at: datetime, now: datetime, policy: Policy, path: str) ->
 
 
 def check_versions(item: Item, history: Mapping[str, str], path: str, tier: str = "") -> list[Finding]:
-    """Return what is wrong with the item's version against what was admitted before (version → content sha256).
+    """Return a finding if the item's version conflicts with the admitted ones (`history`: version → content sha256).
 
-    `path` and `tier` say where its file is, for the command that raises the version.
+    `path` and `tier` locate the file for the command in the hint.
     """
     version = item.ref.version or ""
     if conflicts(item, history):
         message = f"version {version} of {item.ref.item_id} was admitted with other content"
-        return [Finding("version.immutable", message, path=path, hint=_way_out(path, tier))]
+        return [Finding("version.immutable", message, path=path, hint=_bump_hint(path, tier))]
     highest = max(history, key=semver.Version.parse, default=None)
     if highest and semver.Version.parse(version) < semver.Version.parse(highest):
-        message = f"version {version} is below {highest}, the highest seen of {item.ref.item_id}"
-        hint = f"choose a version above {highest}; {_way_out(path, tier)}"
+        message = f"version {version} is below {highest}, the highest admitted version of {item.ref.item_id}"
+        hint = f"choose a version above {highest}; {_bump_hint(path, tier)}"
         return [Finding("version.rollback", message, path=path, hint=hint)]
     return []
 
 
-def check_others(item: Item, histories: Mapping[str, Mapping[str, str]], path: str, tier: str) -> list[Finding]:
+def check_other_tiers(item: Item, histories: Mapping[str, Mapping[str, str]], path: str, tier: str) -> list[Finding]:
     """Return a finding for each other tier (by name) that has the item's version with other content."""
     return [
-        Finding("version.immutable", _elsewhere(item, other), path=path, hint=_way_out(path, tier))
+        Finding("version.immutable", _conflict_message(item, other), path=path, hint=_bump_hint(path, tier))
         for other, history in histories.items()
         if conflicts(item, history)
     ]
 
 
-def _way_out(path: str, tier: str) -> str:
-    """Return the command that raises the version of the file at `path` in `tier`, or who else has to."""
+def _bump_hint(path: str, tier: str) -> str:
+    """Return the command that raises the version of the file at `path` in `tier`; without a tier there is no file."""
     if not tier:
-        return "whoever signs it has to raise its version"
+        return "its signer has to raise its version"
     where = " --tier user" if tier == "user" else ""
     return f"raise the version: kiwi sign {shlex.quote(path)}{where} --bump patch"
 
 
 def conflicts(item: Item, history: Mapping[str, str]) -> bool:
-    """Say whether other content was admitted under the item's version."""
+    """Return whether other content was admitted under the item's version."""
     return history.get(item.ref.version or "") not in (None, item.content_sha256)
 
 
-def _elsewhere(item: Item, tier: str) -> str:
-    done = "published to the registry" if tier == "registry" else f"admitted to the {tier} tier"
-    return f"version {item.ref.version} of {item.ref.item_id} was {done} with other content"
+def _conflict_message(item: Item, tier: str) -> str:
+    where = "published to the registry" if tier == "registry" else f"admitted to the {tier} tier"
+    return f"version {item.ref.version} of {item.ref.item_id} was {where} with other content"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from unittest.mock import patch
 
 from hypothesis import given
@@ -38,3 +39,15 @@ def test_blocks_are_those_of_the_library(lines: list[str]) -> None:
     kinds = {"fence": "fence", "html_block": "html"}
     found = markdown.outline(text).blocks
     assert [(b.kind, b.start_line, b.end_line) for b in found] == [(kinds[k], *lines) for k, *lines in wanted]
+
+
+@given(LINES)
+def test_headings_are_those_of_the_library(lines: list[str]) -> None:
+    text = "x\n" + "\n".join(lines)
+    tokens = MarkdownIt("commonmark").disable(["list", "blockquote"]).parse(text.replace("\r", " ") + "\n")
+    wanted = [
+        (opening.map[0] + 1, opening.tag, inline.content)
+        for opening, inline in pairwise(tokens)
+        if opening.type == "heading_open" and opening.map and not markdown._is_list(opening.markup, inline.content)
+    ]
+    assert [(h.line, f"h{h.level}", h.text) for h in markdown.outline(text).headings] == wanted

@@ -113,7 +113,7 @@ async def test_a_refused_item_is_set_back_ever_longer_and_seen_in_the_status(
         queue = (await registry.store.index_status())["queue"]
         assert (queue["waiting"], queue["refused"]) == (1, 1)
         assert queue["problems"][0]["ref"] == "knowledge:acme/x@1.0.0"
-        assert "nobody here trusts" in queue["problems"][0]["problem"]
+        assert "is not trusted here" in queue["problems"][0]["problem"]
         await index(registry)  # a person who asks is not put off
         wait = "select attempts, extract(epoch from not_before - now()) > 90 from kiwi.index_queue where attempts > 0"
         assert connection.execute(wait).fetchall() == [(2, True)]

@@ -199,7 +199,7 @@ def test_a_principal_is_what_it_looks_like(tmp_path: Path, principal: str):
         check_principal(principal)
     escaped = "".join(f"\\u{ord(c):04x}" for c in principal)
     (tmp_path / "trust.toml").write_text(f'[[signer]]\nprincipal = "{escaped}"\npublic_key = "{"0" * 64}"\n')
-    with pytest.raises(ConfigError, match="cannot name a signer"):
+    with pytest.raises(ConfigError, match="is no valid principal"):
         trust_file.load(tmp_path / "trust.toml")
 
 

@@ -6,7 +6,9 @@ from time import process_time
 
 import pytest
 
+from kiwi_rag.formats.documents import parse as read
 from kiwi_rag.formats.documents.markdown import parse
+from kiwi_rag.formats.markdown import MAX_LINES
 from tests.document_lines import assert_sections_are_the_lines
 
 GUIDE = """\
@@ -131,13 +133,27 @@ def test_deep_nesting_neither_crashes_nor_takes_long(text: str) -> None:
     assert process_time() - started < 15
 
 
-def test_of_a_very_large_file_all_headings_are_told_apart() -> None:
-    unit = "# A *part*\n\n```\n# none\n```\n\nwords\n\nBelow\n-----\n\nmore\n\n"
+def test_a_file_of_as_many_lines_as_allowed_has_all_its_headings() -> None:
+    unit = "# A *part*\n\n```\n# none\n```\n\nwords\n\nBelow\n-----\n\nmore" + " and more" * 60 + "\n\n"
+    text = unit * ((MAX_LINES - 1) // unit.count("\n"))
+    assert len(text) > 2 << 20
     started = process_time()
-    document = parse("a.md", unit * ((2 << 20) // len(unit) + 1))
+    document = parse("a.md", text)
     assert {section.heading for section in document.sections} == {("A *part*",), ("A *part*", "Below")}
     assert document.findings == ()
-    assert process_time() - started < 60
+    assert process_time() - started < 15
+
+
+@pytest.mark.parametrize("path", ["docs/a.md", "docs/adr/0001-a.md"])
+def test_a_file_of_more_lines_is_plain_text_and_says_so(path: str) -> None:
+    text = "# A part\n\n## Status\n\nAccepted\n" + "\n## Decision\n" * (MAX_LINES // 2)
+    document = read(path, text)
+    assert_sections_are_the_lines(text, document)
+    (section,) = document.sections
+    assert (document.file_type, section.heading) == ("markdown", ())
+    (warning,) = document.findings
+    assert (warning.code, warning.severity, warning.path) == ("document.large", "warning", path)
+    assert "over 50,000 lines of Markdown" in warning.message and ".kiwiignore" in warning.hint
 
 
 def test_other_tools_signatures_hide_no_heading() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, batches, unit_vectors, well_formed
-from kiwi_rag.embedding.onnx import BATCH_TOKENS, alike
+from kiwi_rag.embedding.onnx import BATCH_TOKENS, batches_by_length
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch
 
 Vector = NDArray[np.float32]
@@ -94,7 +94,7 @@ def test_unit_vectors_are_float32_of_length_one() -> None:
 
 @given(st.lists(st.integers(1, 256), max_size=60))
 def test_batches_hold_every_text_once_and_stay_small_and_alike(lengths: list[int]) -> None:
-    found = alike(lengths)
+    found = batches_by_length(lengths)
     assert sorted(place for batch in found for place in batch) == list(range(len(lengths)))
     for batch in found:
         sizes = [lengths[place] for place in batch]
@@ -104,8 +104,8 @@ def test_batches_hold_every_text_once_and_stay_small_and_alike(lengths: list[int
 
 
 def test_the_longest_texts_go_first_and_a_short_one_does_not_wait_in_a_long_ones_batch() -> None:
-    assert alike([39, 100, 250, 90, 40]) == [[2], [1, 3], [4, 0]]
+    assert batches_by_length([39, 100, 250, 90, 40]) == [[2], [1, 3], [4, 0]]
 
 
 def test_many_short_texts_share_a_batch() -> None:
-    assert [len(batch) for batch in alike([12] * 40)] == [16, 16, 8]
+    assert [len(batch) for batch in batches_by_length([12] * 40)] == [16, 16, 8]

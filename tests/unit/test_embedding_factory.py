@@ -51,7 +51,7 @@ def test_the_missing_extra_is_named_with_the_command(tmp_path: Path, monkeypatch
 
 
 def test_every_public_name_is_there() -> None:
-    assert set(room.__all__) == set(room._HOMES)
+    assert set(room.__all__) == set(room._MODULES)
     assert all(getattr(room, name) is not None for name in room.__all__)
     with pytest.raises(AttributeError):
         _ = room.nothing_of_that_name

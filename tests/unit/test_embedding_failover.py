@@ -122,7 +122,7 @@ def test_another_model_behind_the_list_is_refused(first: EmbeddingServer, tmp_pa
         provider = listed(tmp_path, openai(first.url), ollama(stranger.url))
         provider.encode(["a"])
         first.always = Failure(500)
-        with pytest.raises(FingerprintMismatch, match=r"does not serve the model .*\(cosine 0\.") as caught:
+        with pytest.raises(FingerprintMismatch, match=r"serves another model as .*\(cosine 0\.") as caught:
             provider.encode(["a"])
         assert texts_of(stranger) == []
         assert "KIWI_EMBEDDING_FALLBACKS" in caught.value.hint
@@ -139,7 +139,7 @@ def test_another_length_behind_the_list_is_refused(first: EmbeddingServer, tmp_p
 
 
 def test_while_the_first_never_answered_no_stand_in_is_trusted(second: EmbeddingServer, tmp_path: Path) -> None:
-    with pytest.raises(ModelUnavailable, match="nobody knows whether both serve the same model"):
+    with pytest.raises(ModelUnavailable, match="it is unknown whether both serve the same model"):
         listed(tmp_path, openai(GONE), ollama(second.url)).encode(["a"])
     assert second.seen == []
 
@@ -168,9 +168,9 @@ def test_other_weights_behind_a_known_name_are_noticed_by_verify_and_the_next_da
     provider.encode(["a"])
     first.encode = other
     assert provider.verify()[0].startswith(f"{first.url}/v1: ")
-    assert "does not serve the model that ours stands for" in provider.verify()[0]
+    assert "serves another model as m than ours" in provider.verify()[0]
     listed(tmp_path, openai(first.url), identity="ours").encode(["b"])
-    with pytest.raises(FingerprintMismatch, match="does not serve the model that ours stands for"):
+    with pytest.raises(FingerprintMismatch, match="serves another model as m than ours"):
         listed(tmp_path, openai(first.url), identity="ours", days=1).encode(["c"])
     assert texts_of(first) == ["a", "b"]
 

@@ -231,7 +231,7 @@ def test_a_stored_envelope_passes_the_gate_again(audit: SqliteAuditLog) -> None:
 
 @pytest.mark.parametrize("tier", ["", "Project", "global", "PROJECT "])
 def test_a_tier_without_a_policy_admits_nothing(tier: str) -> None:
-    with pytest.raises(UsageError, match="nothing can enter"):
+    with pytest.raises(UsageError, match="so nothing can be added to it"):
         policy_of(tier)
 
 

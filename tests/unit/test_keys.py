@@ -64,7 +64,7 @@ def test_a_wrong_passphrase_unlocks_nothing(tmp_path: Path, key: keys.SigningKey
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
 def test_a_key_that_others_may_read_is_refused(tmp_path: Path, key: keys.SigningKey, mode: int) -> None:
     keys.save(key, tmp_path, PASSPHRASE).chmod(mode)
-    with pytest.raises(KeyUnavailable, match="can be read by others") as caught:
+    with pytest.raises(KeyUnavailable, match="other users can read") as caught:
         keys.load("ada", tmp_path, PASSPHRASE)
     assert caught.value.hint.startswith("chmod 600 ")
 

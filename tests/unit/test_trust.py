@@ -116,7 +116,7 @@ def test_a_signer_without_patterns_or_types_may_sign_nothing() -> None:
 def test_the_window_includes_its_start_and_excludes_its_end() -> None:
     verify(signed(), TrustPolicy((signer(valid_after=SIGNED, valid_before=SIGNED + SECOND),)))
     assert "from 2026-03-01T12:00:01Z" in refusal(signed(), signer(valid_after=SIGNED + SECOND)).message
-    assert "ran out at 2026-03-01T12:00:00Z" in refusal(signed(), signer(valid_before=SIGNED)).message
+    assert "expired at 2026-03-01T12:00:00Z" in refusal(signed(), signer(valid_before=SIGNED)).message
 
 
 def test_a_retired_key_keeps_what_was_received_before() -> None:

@@ -1,4 +1,4 @@
-"""A workspace's files → sections with true line ranges. One module a format; what a file is, its content decides.
+"""A workspace's files → sections with true line ranges. One module a format; the content decides which.
 
 Parsing never raises for bad content: what cannot be read as its format becomes plain text, with a warning.
 
@@ -28,7 +28,7 @@ FILE_TYPES = ("markdown", "adr", "openapi", "asyncapi", "yaml", "json", "java", 
 
 
 def parse(path: str, text: str) -> ParsedDocument:
-    """Return the sections of `text`, the file at `path` below its root; what kind of file it is, the text decides.
+    """Return the sections of `text`, the file at `path` below its root; the text decides its format.
 
     Bad content never raises: a file that cannot be read as what it is becomes ``text``, with one finding of severity
     ``warning`` and code ``document.malformed`` that names the line.
@@ -53,6 +53,6 @@ def _structured(path: str, text: str, language: str) -> ParsedDocument:
 
 
 def _parser(form: str) -> Callable[[str, str], ParsedDocument]:
-    """Return the function that reads a form; imported late, for tree-sitter and the others are only for some files."""
+    """Return the function that reads a form; imported here, as few files need tree-sitter."""
     parser: Callable[[str, str], ParsedDocument] = import_module(f"{__name__}.{form}").parse
     return parser

@@ -41,7 +41,7 @@ def parse(path: str, text: str) -> ParsedDocument:
     The path of headings is the type with its package, types nested in it, and the method's signature.
     """
     if len(text) > LARGEST:
-        return large(path, text, "Java", LARGEST)
+        return large(path, text, "Java", f"{LARGEST >> 20} MiB")
     from tree_sitter import Parser
 
     root = Parser(_language()).parse(text.encode("utf-8", "replace")).root_node

@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import dropwhile, islice
 
 from kiwi_rag.formats.documents.nodes import Node, read_yaml
-from kiwi_rag.formats.documents.text import file_name
+from kiwi_rag.formats.documents.text import file_name, large
 from kiwi_rag.formats.lines import Stretch, flat, one_line
-from kiwi_rag.formats.markdown import Heading, heading_path, outline
+from kiwi_rag.formats.markdown import MAX_LINES, Heading, heading_path, is_large, outline
 from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument
 from kiwi_rag.model import Finding
 
@@ -28,8 +29,11 @@ _HTML_TITLE = re.compile(r"<h1\b[^<>]*>(.{1,500}?)</h1>", re.DOTALL | re.IGNOREC
 def parse(path: str, text: str) -> ParsedDocument:
     """Return Markdown as sections of the kind ``section``, with title, service and domain of its front matter.
 
-    Without a title there, it is the first heading of level 1, else the file's name.
+    Without a title there, it is the first heading of level 1, else the file's name. A text of more than `MAX_LINES`
+    lines is Markdown too, but one section without a heading.
     """
+    if is_large(text):
+        return replace(large(path, text, "Markdown", f"{MAX_LINES:,} lines"), file_type="markdown")
     lines = text.split("\n")
     front = front_matter_lines(lines)
     values, findings = _front_matter(path, lines, front)
@@ -48,9 +52,11 @@ def front_matter_lines(lines: Sequence[str]) -> int:
     return next(ends, 0)
 
 
-def headings(text: str, front: int) -> list[Heading]:
-    """Return the headings below the first `front` lines, their inline markup taken off."""
-    return [replace(found, text=plain(found.text)) for found in outline(text, front or None).headings]
+@lru_cache(maxsize=1)  # detection and the parser read the headings of a file one after the other
+def headings(text: str, front: int) -> tuple[Heading, ...]:
+    """Return the headings below the first `front` lines without inline markup; none of a text that is too large."""
+    found = () if is_large(text) else outline(text, front or None).headings
+    return tuple(Heading(each.line, each.level, plain(each.text)) for each in found)
 
 
 def stretches(found: Sequence[Heading], front: int, lines: Sequence[str]) -> Iterator[Stretch]:

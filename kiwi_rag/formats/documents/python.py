@@ -33,7 +33,7 @@ def parse(path: str, text: str) -> ParsedDocument:
     The title is the first sentence of the module's docstring where that is short, else the file's name.
     """
     if len(text) > LARGEST:
-        return large(path, text, "Python", LARGEST)
+        return large(path, text, "Python", f"{LARGEST >> 20} MiB")
     try:
         tree = _tree(text)
     except SyntaxError as error:

@@ -1,4 +1,4 @@
-"""Plain text, and whatever cannot be read as its own format: one section, which passages cut where it is long."""
+"""Plain text, and files that cannot be read as their own format: one section, which chunking splits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TITLE_AT_MOST = 80
 
 
 def parse(path: str, text: str) -> ParsedDocument:
-    """Return the text as one section. Its title is the first line if that reads like one, else the file's name."""
+    """Return the text as one section. Its title is the first line if that looks like a title, else the file's name."""
     lines = text.split("\n")
     found = flat(lines, [Stretch("text", 1, len(lines))])
     title = _title(found[0].text.split("\n", 1)) if found else ""
@@ -21,31 +21,22 @@ def parse(path: str, text: str) -> ParsedDocument:
 
 
 def malformed(path: str, text: str, format_name: str, why: str, line: int = 0) -> ParsedDocument:
-    """Return a text that is no `format_name` as plain text, with the one warning that says so."""
+    """Return a text that is not `format_name` as plain text, with a warning."""
     return replace(parse(path, text), title=file_name(path), findings=(warning(path, format_name, why, line),))
 
 
-def large(path: str, text: str, format_name: str, limit: int) -> ParsedDocument:
-    """Return a text that is too large to be read as `format_name` as plain text, with the one warning that says so."""
-    message = "so it is indexed as plain text"
-    return replace(
-        parse(path, text),
-        title=file_name(path),
-        findings=(size_warning(path, format_name, f"{limit >> 20} MiB", message),),
-    )
-
-
-def size_warning(path: str, format_name: str, limit: str, so: str) -> Finding:
-    """Return the warning that a file is larger than `limit`, and what is made of it for that reason."""
-    message = f"this is over {limit} of {format_name}, {so}"
+def large(path: str, text: str, format_name: str, limit: str) -> ParsedDocument:
+    """Return a text that is too large to be read as `format_name` as plain text, with a warning."""
+    message = f"the file has over {limit} of {format_name}, so it is indexed as plain text"
     hint = f"split it, or leave it out with a line in .kiwiignore: {path}"
-    return Finding("document.large", message, 0, path, hint, severity="warning")
+    found = Finding("document.large", message, 0, path, hint, severity="warning")
+    return replace(parse(path, text), title=file_name(path), findings=(found,))
 
 
 def warning(path: str, format_name: str, why: str, line: int = 0) -> Finding:
-    """Return the warning that a file is indexed as text, for it is no `format_name`."""
-    message = f"this is not {format_name}, so it is indexed as plain text: {why}"
-    hint = f"mend the file, or leave it out with a line in .kiwiignore: {path}"
+    """Return the warning that a file is indexed as plain text because it is not `format_name`."""
+    message = f"the file is not {format_name}, so it is indexed as plain text: {why}"
+    hint = f"correct the file, or leave it out with a line in .kiwiignore: {path}"
     return Finding("document.malformed", message, line, path, hint, severity="warning")
 
 
