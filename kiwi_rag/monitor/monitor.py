@@ -23,7 +23,7 @@ from kiwi_rag.monitor.pinned_state import Identity, SeenVersion, VersionState
 from kiwi_rag.monitor.pinned_state_file import PinnedState, path_of
 from kiwi_rag.registry import client
 from kiwi_rag.registry.calls import Caller, Transport, with_retries
-from kiwi_rag.registry.checkpoint import Checkpoint, head_of
+from kiwi_rag.registry.checkpoint import Checkpoint, parse_head
 from kiwi_rag.retry import READING
 from kiwi_rag.signing.trust import RevocationNotice, SignerStatus, TrustPolicy, apply_revocations
 from kiwi_rag.validation.audit import AuditHead
@@ -77,7 +77,7 @@ class RegistryMonitor:
     def note(self, ref: ItemRef, digest: str, key_id: str, head: str) -> None:
         """Take down what a receipt says; `settle` holds it against the log and writes it."""
         self._noted.append((ref, SeenVersion(ref.version or "", digest, key_id)))
-        self._head = max(self._head, head_of(head), key=lambda one: one.seq)
+        self._head = max(self._head, parse_head(head), key=lambda one: one.seq)
 
     async def settle(self) -> None:
         """Remember what receipts said, if the log holds the head that was known before and the one that they name.

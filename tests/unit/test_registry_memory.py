@@ -24,7 +24,7 @@ from kiwi_rag.monitor import pinned_state
 from kiwi_rag.monitor import pinned_state_file as memory_file
 from kiwi_rag.monitor.pinned_state import Identity, SeenVersion, VersionState, follow, newer, place_of
 from kiwi_rag.monitor.pinned_state_file import PinnedState, path_of, remembered
-from kiwi_rag.registry.checkpoint import Checkpoint, head_of
+from kiwi_rag.registry.checkpoint import Checkpoint, parse_head
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus, TrustPolicy, apply_revocations
 from kiwi_rag.validation.audit import AuditHead
@@ -275,7 +275,7 @@ def test_what_excuses_an_older_version(told: VersionState | None, found_before: 
 @pytest.mark.parametrize("text", ["", "0", "0:x", "1:", f"0:{digest(1)}", f"-1:{digest(1)}", f"x:{digest(1)}", None, 7])
 def test_a_head_that_is_none(text: object) -> None:
     with pytest.raises(RegistryError):
-        head_of(text)
+        parse_head(text)
 
 
 def test_a_place_names_no_user_and_no_password() -> None:

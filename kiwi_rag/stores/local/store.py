@@ -147,11 +147,11 @@ class LocalVectorStore:
         """Remove all items and source stamps, for a change of model; versions and audit stay."""
         await asyncio.to_thread(self._write, catalog.clear)
 
-    async def note(self, name: str, text: str) -> None:
+    async def put_note(self, name: str, text: str) -> None:
         """Keep a short text under a name."""
         await asyncio.to_thread(self._write, lambda c: catalog.set_meta(c, f"note:{name}", text))
 
-    async def noted(self, name: str) -> str:
+    async def get_note(self, name: str) -> str:
         """Return the text that was kept under a name, an empty one where none was."""
         return str(await asyncio.to_thread(self._read, catalog.meta, f"note:{name}") or "")
 
