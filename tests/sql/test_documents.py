@@ -281,7 +281,7 @@ async def test_only_admitted_documents_are_handed_in(store: DocumentRegistryStor
         await store.upsert([*found, *records("b.md")])
     with pytest.raises(UsageError):
         await store.upsert([])
-    with pytest.raises(UsageError, match="no document"):
+    with pytest.raises(UsageError, match="is not a document"):
         await store.upsert(item_records(admission("acme/x")))
     assert (await store.status()).items == 0
 

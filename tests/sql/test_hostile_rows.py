@@ -263,7 +263,7 @@ async def test_a_status_that_is_none_is_an_error_of_the_registry(
         "create or replace function public.registry_status() returns jsonb language sql "
         """as $$ select '{"items": "many", "collections": [], "audience": 3}'::jsonb $$"""
     )
-    with pytest.raises(RegistryError, match="no status of a registry"):
+    with pytest.raises(RegistryError, match="invalid status of a registry"):
         await store.status()
 
 
