@@ -249,7 +249,7 @@ async def test_what_is_missing_is_explained_or_held_against_the_registry(
         "delete from kiwi.index_queue",
         "delete from kiwi.item_versions",
     )
-    with pytest.raises(RolledBack, match="does not know it now"):
+    with pytest.raises(RolledBack, match="does not have it now"):
         await (await watch.look()).check_missing(X)
 
 

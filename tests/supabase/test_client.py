@@ -127,7 +127,7 @@ async def test_a_private_item_is_its_owners_alone(hosted: PostgRest, connection:
 async def test_a_token_as_the_key_serves_where_there_is_no_gateway(url: str) -> None:
     with project(url, gateway=False) as bare:
         async with store_at(bare.url, key=token(sub=ALICE)) as store:
-            assert not (await store.publish(admission("acme/deploy"))).known
+            assert not (await store.publish(admission("acme/deploy"))).already_published
     with project(url) as behind_gateway:
         async with store_at(behind_gateway.url, key=token(sub=ALICE)) as store:
             with pytest.raises(RegistryRefused, match="Invalid API key") as refused:

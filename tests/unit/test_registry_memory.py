@@ -266,10 +266,10 @@ def test_only_a_live_higher_version_by_a_good_key_speaks_against_an_older_one() 
 def test_what_excuses_an_older_version(told: VersionState | None, found_before: str, verdict: str | None) -> None:
     above = SeenVersion("2.0.0", digest(2), "k", found_by=found_before)
     if verdict:
-        assert pinned_state.excuse(X, above, told, "model") == verdict
+        assert pinned_state.check_rollback(X, above, told, "model") == verdict
     else:
         with pytest.raises(RolledBack):
-            pinned_state.excuse(X, above, told, "model")
+            pinned_state.check_rollback(X, above, told, "model")
 
 
 @pytest.mark.parametrize("text", ["", "0", "0:x", "1:", f"0:{digest(1)}", f"-1:{digest(1)}", f"x:{digest(1)}", None, 7])
