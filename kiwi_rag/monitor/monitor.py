@@ -19,8 +19,8 @@ from kiwi_rag.errors import AuditBroken, Refused, RegistryUnreachable
 from kiwi_rag.model import StoredItem
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.monitor import pinned_state
-from kiwi_rag.monitor.pinned_state import Identity, SeenVersion, VersionState
-from kiwi_rag.monitor.pinned_state_file import PinnedState, path_of
+from kiwi_rag.monitor.pinned_state import RegistryIdentity, SeenVersion, VersionState
+from kiwi_rag.monitor.pinned_state_file import PinnedState, pinned_state_path
 from kiwi_rag.registry import client
 from kiwi_rag.registry.calls import Caller, Transport, call
 from kiwi_rag.registry.checkpoint import Checkpoint, parse_head
@@ -47,13 +47,13 @@ class RegistryMonitor:
     def __init__(
         self, transport: Transport, pinned: PinnedState, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        self.memory = pinned
+        self.pinned = pinned
         self._transport = transport
         self._now = now
         self._published: list[tuple[ItemRef, SeenVersion]] = []
         self._receipt_head = AuditHead()  # the highest that a receipt named
 
-    async def look(self, *, fully: bool = False) -> ConsistencyCheck:
+    async def check(self, *, fully: bool = False) -> ConsistencyCheck:
         """Check the registry's audit log; with `fully`, read the status of all keys that lost trust, not of new ones.
 
         Raises
@@ -63,24 +63,24 @@ class RegistryMonitor:
         RegistryError
             When the registry cannot be reached, or its answer is invalid.
         """
-        pinned, number = self.memory.head(), self.memory.newest_number()
-        since = 0 if fully else self.memory.signers_seq()
+        pinned, number = self.pinned.head(), self.pinned.last_number()
+        since = 0 if fully else self.pinned.signers_seq()
         # The registry lists what was yanked after this record. For 0 it lists nothing, and before record 1 nothing can
         # have been yanked, so 1 lists all of it for a client that pinned no head yet.
         checkpoint = await self._checkpoint(pinned.seq or 1, since)
         head = pinned_state.follow(pinned, checkpoint)
-        if pinned.seq and not self.memory.knows_yanks():
+        if pinned.seq and not self.pinned.has_all_yanks():
             checkpoint = replace(checkpoint, yanked=(await self._checkpoint(1, head.seq)).yanked)
         if self._is_worth_writing(pinned, checkpoint, fully):
-            await asyncio.to_thread(self.memory.remember_news, head, checkpoint, self._now())
-        return ConsistencyCheck(self, number, tuple(self.memory.notices()))
+            await asyncio.to_thread(self.pinned.pin_checkpoint, head, checkpoint, self._now())
+        return ConsistencyCheck(self, number, tuple(self.pinned.notices()))
 
-    def note(self, ref: ItemRef, digest: str, key_id: str, head: str) -> None:
-        """Collect what a receipt says; `settle` verifies that against the log and writes it."""
+    def add_receipt(self, ref: ItemRef, digest: str, key_id: str, head: str) -> None:
+        """Collect what a receipt says; `verify_receipts` verifies that against the log and writes it."""
         self._published.append((ref, SeenVersion(ref.version or "", digest, key_id)))
         self._receipt_head = max(self._receipt_head, parse_head(head), key=lambda one: one.seq)
 
-    async def settle(self) -> None:
+    async def verify_receipts(self) -> None:
         """Write what the receipts say, and verify that the log contains the pinned head and the receipts' head.
 
         Raises
@@ -91,41 +91,41 @@ class RegistryMonitor:
         if not self._published:
             return
         published, self._published = self._published, []
-        await asyncio.to_thread(self.memory.remember_versions, published)
+        await asyncio.to_thread(self.pinned.pin_versions, published)
         with suppress(RegistryUnreachable):  # the next check will verify its log
-            await self.look()
+            await self.check()
             head = self._receipt_head
             pinned_state.follow(head, await self._checkpoint(head.seq, head.seq))
 
     async def close(self) -> None:
         """Verify the receipts, and close the pinned state."""
         try:
-            await self.settle()
+            await self.verify_receipts()
         finally:
-            self.memory.close()
+            self.pinned.close()
 
-    async def states(self, ref: ItemRef) -> Mapping[str, VersionState]:
+    async def version_states(self, ref: ItemRef) -> Mapping[str, VersionState]:
         """Return the registry's present state of each version of an item."""
         rows = await self._call(lambda caller: client.item_status(caller, replace(ref, version=None)))
         return {str(row["version"]): _state(row) for row in rows if row["visibility"] == "public"}
 
-    async def yanked(self, ref: ItemRef) -> StoredItem | None:
+    async def get_yanked(self, ref: ItemRef) -> StoredItem | None:
         """Return the version that `ref` names if it was yanked, otherwise None."""
         stored = await self._call(lambda caller: client.get_item(caller, ref, yanked_too=True))
         return stored if stored and stored.yanked_at else None
 
     async def _checkpoint(self, known_seq: int, signers_since: int) -> Checkpoint:
-        name = self.memory.identity.name
+        name = self.pinned.identity.name
         return await self._call(lambda caller: client.registry_news(caller, known_seq, signers_since, name))
 
     async def _call(self, function: Callable[[Caller], Awaitable[_T]]) -> _T:
         return await call(self._transport, function, READING)
 
     def _is_worth_writing(self, pinned: AuditHead, checkpoint: Checkpoint, fully: bool) -> bool:
-        pinned_notices = {(n.key_id, n.status) for n in self.memory.notices()}
+        pinned_notices = {(n.key_id, n.status) for n in self.pinned.notices()}
         has_notices = any((n.key_id, n.status) not in pinned_notices for n in checkpoint.notices)
-        checked_at = self.memory.asked_at()
-        is_due = checked_at is None or self._now() - checked_at > WRITE_AFTER or not self.memory.knows_yanks()
+        checked_at = self.pinned.checked_at()
+        is_due = checked_at is None or self._now() - checked_at > WRITE_AFTER or not self.pinned.has_all_yanks()
         return checkpoint.head != pinned or has_notices or fully or is_due
 
 
@@ -163,7 +163,7 @@ class ConsistencyCheck:
         VersionChanged, YankUndone, RolledBack
             When it contradicts the pinned state.
         """
-        ref, seen = stored.ref, self.monitor.memory.seen(stored.ref)
+        ref, seen = stored.ref, self.monitor.pinned.seen(stored.ref)
         if stored.private and not any(one.digest == stored.digest for one in seen.values()):
             # A private item has its own versions, which are not pinned. But a registry must not hide a rollback of a
             # public item by calling it private, so the versions that were seen still count.
@@ -178,9 +178,9 @@ class ConsistencyCheck:
         if before is None or (yanked, found_by or before.found_by) != (before.yanked, before.found_by):
             self.fresh.append((ref, now))
 
-    def remembered(self) -> Sequence[ItemRef]:
+    def pinned_items(self) -> Sequence[ItemRef]:
         """Return every pinned item, without versions, under its folded id."""
-        return [ItemRef(item_type, folded_id) for item_type, folded_id in self.monitor.memory.items()]
+        return [ItemRef(item_type, folded_id) for item_type, folded_id in self.monitor.pinned.items()]
 
     async def check_missing(self, ref: ItemRef) -> None:
         """Check an item, or the version that `ref` names, that the registry does not serve.
@@ -192,23 +192,23 @@ class ConsistencyCheck:
         RolledBack
             When it is pinned, and was neither yanked nor its key revoked.
         """
-        states, revoked = await self.monitor.states(ref), self._revoked()
-        seen = [one for one in self.monitor.memory.seen(ref).values() if ref.version in (None, one.version)]
+        states, revoked = await self.monitor.version_states(ref), self._revoked()
+        seen = [one for one in self.monitor.pinned.seen(ref).values() if ref.version in (None, one.version)]
         for one in seen:
             if one.number <= self.number and not one.yanked and one.key_id not in revoked and one.version not in states:
                 raise pinned_state.missing_version(ref, one)
         if states and not ref.version and all(state.yanked or state.revoked for state in states.values()):
             raise pinned_state.no_version_left(ref, states)
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Write what is new, if anything is. Blocks for a short time."""
         if self.fresh:
-            self.monitor.memory.remember_versions(self.fresh)
+            self.monitor.pinned.pin_versions(self.fresh)
             self.fresh.clear()
 
     async def _check_not_just_yanked(self, ref: ItemRef) -> None:
         """Raise `Refused` if it was yanked after this answer, as another process pinned: no contradiction."""
-        state = (await self.monitor.states(ref)).get(ref.version or "")
+        state = (await self.monitor.version_states(ref)).get(ref.version or "")
         if state and state.yanked:
             raise Refused(f"{ref} was yanked a moment ago")
 
@@ -217,8 +217,8 @@ class ConsistencyCheck:
         if not pinned_state.newer(ref.version or "", earlier, self._revoked()):
             return
         # A key may have been revoked since this check began, so that its versions no longer count.
-        self.notices = (await self.monitor.look(fully=True)).notices
-        states = await self.monitor.states(ref)
+        self.notices = (await self.monitor.check(fully=True)).notices
+        states = await self.monitor.version_states(ref)
         for one in pinned_state.newer(ref.version or "", earlier, self._revoked()):
             if pinned_state.check_rollback(ref, one, states.get(one.version), found_by) == "yanked":
                 self.fresh.append((replace(ref, version=one.version), replace(one, yanked=True)))
@@ -227,9 +227,9 @@ class ConsistencyCheck:
         return {notice.key_id for notice in self.notices if notice.status is SignerStatus.COMPROMISED}
 
 
-def watch(transport: Transport, folder: Path, identity: Identity) -> RegistryMonitor:
+def open_monitor(transport: Transport, folder: Path, identity: RegistryIdentity) -> RegistryMonitor:
     """Return a monitor of a registry, with its pinned state below `folder`."""
-    return RegistryMonitor(transport, PinnedState(path_of(folder, identity), identity))
+    return RegistryMonitor(transport, PinnedState(pinned_state_path(folder, identity), identity))
 
 
 def _state(row: Mapping[str, Any]) -> VersionState:

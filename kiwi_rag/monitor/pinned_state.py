@@ -34,14 +34,14 @@ ACCEPT = "ask its operator why; if it was restored or replaced on purpose: kiwi 
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class RegistryIdentity:
     """The identity of a registry: its name and its address, without user and password."""
 
     name: str
-    place: str
+    address: str
 
     def __str__(self) -> str:
-        return f"{self.name} at {self.place}"
+        return f"{self.name} at {self.address}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class VersionState:
     passages: int
 
 
-def place_of(url: str) -> str:
+def database_address(url: str) -> str:
     """Return the address of a database from its URL: host, port and name, without user, password and options.
 
     Raises

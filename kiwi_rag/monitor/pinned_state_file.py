@@ -18,7 +18,7 @@ from typing import Any
 from kiwi_rag.errors import ChainForked, PinnedStateDamaged, StoreError
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.monitor.pinned_state import ACCEPT, Identity, SeenVersion
+from kiwi_rag.monitor.pinned_state import ACCEPT, RegistryIdentity, SeenVersion
 from kiwi_rag.registry.checkpoint import Checkpoint, is_hash
 from kiwi_rag.signing.trust import RevocationNotice, SignerStatus
 from kiwi_rag.storage.atomic import link_new, new_file
@@ -63,9 +63,9 @@ _COLUMNS = {
 _SEEN = "version, digest, key_id, yanked, found_by, id"
 
 
-def path_of(folder: Path, identity: Identity) -> Path:
+def pinned_state_path(folder: Path, identity: RegistryIdentity) -> Path:
     """Return the path of a registry's pinned state below `folder`."""
-    return folder / f"{sha256_hex(str((identity.name, identity.place)).encode())[:16]}{SUFFIX}"
+    return folder / f"{sha256_hex(str((identity.name, identity.address)).encode())[:16]}{SUFFIX}"
 
 
 class PinnedState:
@@ -81,14 +81,14 @@ class PinnedState:
         The registry; None for the one that the file names.
     """
 
-    def __init__(self, path: Path, identity: Identity | None = None) -> None:
+    def __init__(self, path: Path, identity: RegistryIdentity | None = None) -> None:
         self.path = path
         self._expected = identity
         self._connection: sqlite3.Connection | None = None
         self._lock = threading.RLock()
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> RegistryIdentity:
         """The registry."""
         return self._expected or self._row()[0]
 
@@ -100,7 +100,7 @@ class PinnedState:
         """Return the audit record up to which changes of signers were read; 0 when none were."""
         return self._row()[2] if self.path.exists() else 0
 
-    def asked_at(self) -> datetime | None:
+    def checked_at(self) -> datetime | None:
         """Return when the registry was last checked; None when it never was."""
         return self._row()[3] if self.path.exists() else None
 
@@ -112,7 +112,7 @@ class PinnedState:
         with self._connected() as connection:
             return {row[0]: _seen(row) for row in connection.execute(sql, ref.key)}
 
-    def newest_number(self) -> int:
+    def last_number(self) -> int:
         """Return the number of the version that was pinned last; 0 when there is none."""
         if not self.path.exists():
             return 0
@@ -143,7 +143,7 @@ class PinnedState:
                 for k, p, s, at, r, o in found
             ]
 
-    def knows_yanks(self) -> bool:
+    def has_all_yanks(self) -> bool:
         """Whether all versions that were yanked up to the head are pinned, not only those that this user had seen."""
         if not self.path.exists():
             return False
@@ -159,7 +159,7 @@ class PinnedState:
         with self._connected() as connection:
             return frozenset(row[0] for row in connection.execute(sql, [json.dumps(list(digests))]))
 
-    def remember_news(self, head: AuditHead, checkpoint: Checkpoint, at: datetime) -> None:
+    def pin_checkpoint(self, head: AuditHead, checkpoint: Checkpoint, at: datetime) -> None:
         """Pin a head that was followed, with what was yanked and the keys that lost trust up to it.
 
         The head only moves forward. Yanked digests have their own table with its own limit, so that a registry cannot
@@ -189,7 +189,7 @@ class PinnedState:
                 "UPDATE registry SET signers_seq = max(signers_seq, ?), asked_at = ?", [head.seq, at.isoformat()]
             )
 
-    def remember_versions(self, versions: Iterable[tuple[ItemRef, SeenVersion]]) -> None:
+    def pin_versions(self, versions: Iterable[tuple[ItemRef, SeenVersion]]) -> None:
         """Pin versions that verified. Of one that is pinned already only ``yanked`` and ``found_by`` change."""
         with self._writing() as connection:
             for ref, seen in versions:
@@ -220,7 +220,7 @@ class PinnedState:
             sql = "DELETE FROM versions WHERE item_type = ? AND folded_id = ?"
             return connection.execute(sql, ref.key).rowcount
 
-    def set_aside(self) -> Path:
+    def move_aside(self) -> Path:
         """Rename a damaged file; return its new path."""
         self.close()
         try:
@@ -235,14 +235,14 @@ class PinnedState:
                 self._connection.close()
                 self._connection = None
 
-    def _row(self) -> tuple[Identity, AuditHead, int, datetime | None]:
+    def _row(self) -> tuple[RegistryIdentity, AuditHead, int, datetime | None]:
         with self._connected() as connection:
             found = connection.execute(
                 "SELECT name, place, head_seq, head_hash, signers_seq, asked_at FROM registry"
             ).fetchone()
             if found is None or not is_hash(found[3]) or (found[2] == 0) != (found[3] == GENESIS) or found[2] < 0:
                 raise ValueError("it has no valid registry or head")
-            identity = Identity(found[0], found[1])
+            identity = RegistryIdentity(found[0], found[1])
             if self._expected not in (None, identity):
                 raise ValueError(f"it belongs to {identity}")
             checked_at = datetime.fromisoformat(found[5]) if found[5] else None
@@ -268,7 +268,7 @@ class PinnedState:
                 connection.execute(_YANKS)
                 connection.execute(
                     "INSERT INTO registry VALUES (?, ?, 0, ?, 0, '', 1)",
-                    [self._expected.name, self._expected.place, GENESIS],
+                    [self._expected.name, self._expected.address, GENESIS],
                 )
             link_new(draft, self.path)  # if another process was first, its file stays
 
@@ -293,24 +293,24 @@ class PinnedState:
             raise _damaged(self.path, error) from error
 
 
-def remembered(folder: Path) -> Sequence[PinnedState]:
+def pinned_states(folder: Path) -> Sequence[PinnedState]:
     """Return the pinned states of all registries that this user has used."""
     return [PinnedState(path) for path in sorted(folder.glob(f"[0-9a-f]*{SUFFIX}"))]
 
 
-def notices_below(folder: Path) -> Sequence[RevocationNotice]:
+def read_notices(folder: Path) -> Sequence[RevocationNotice]:
     """Return the notices of all registries below `folder` about keys that they retired or revoked."""
     found: list[RevocationNotice] = []
-    for pinned in remembered(folder):
+    for pinned in pinned_states(folder):
         with closing(pinned):
             found += pinned.notices()
     return found
 
 
-def yanked_below(folder: Path, digests: Sequence[str]) -> frozenset[str]:
+def find_yanked(folder: Path, digests: Sequence[str]) -> frozenset[str]:
     """Return those of some digests whose versions were yanked by any registry below `folder`."""
     found: frozenset[str] = frozenset()
-    for pinned in remembered(folder) if digests else ():
+    for pinned in pinned_states(folder) if digests else ():
         with closing(pinned):
             found |= pinned.yanked(digests)
     return found
