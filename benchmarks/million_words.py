@@ -50,8 +50,9 @@ def _hybrid(connection: psycopg.Connection[Any], text: str, vector: np.ndarray) 
     """As a federation asks: first the statistics, then the candidates."""
     asked = query_terms(text)
     (told,) = connection.execute("select public.collection_statistics(%s::text[])", [list(asked)]).fetchone() or ({},)
-    statistics = rows.statistics(told)
-    terms, weights = rows.bm25_inputs(bm25_weights(statistics, asked))
+    statistics = rows.parse_statistics(told)
+    weighted = bm25_weights(statistics, asked)
+    terms, weights = list(weighted), list(weighted.values())
     connection.execute(
         "select * from public.search_hybrid(%s::extensions.vector, %s::text[], %s::float8[], %s, 100, '{}', null, %s)",
         [rows.vector_text(vector), terms, weights, statistics.average_length, statistics.average_item_length],

@@ -23,9 +23,9 @@ from benchmarks.data import vocabulary
 from benchmarks.timing import percentiles, timed
 from kiwi_rag.lexical import bm25_weights
 from kiwi_rag.model import CollectionStatistics
-from kiwi_rag.stores.local.postings import add_scores, posting
+from kiwi_rag.stores.local.planner import add_bm25
 from kiwi_rag.stores.local.schema import CREATE_POSTINGS
-from kiwi_rag.stores.local.vectors import best
+from kiwi_rag.stores.local.snapshot import best, read_posting
 from tests.sql.databases import database, template
 from tests.sql.shelves_of_words import fill
 
@@ -70,11 +70,11 @@ def local(connection: sqlite3.Connection, texts: Sequence[Sequence[str]]) -> Cal
     lengths = np.array([len(words) for words in texts], dtype=np.float64)
 
     def ask(terms: Sequence[str]) -> object:
-        found = {term: posting(connection, term) for term in terms}
+        found = {term: read_posting(connection, term) for term in terms}
         own = CollectionStatistics(len(texts), int(lengths.sum()), {t: len(p[0]) for t, p in found.items()})
         weights = bm25_weights(own, terms)
         scores = np.zeros(len(texts))
-        add_scores(
+        add_bm25(
             scores, lengths, {t: (w, (found[t][0] - 1, found[t][1])) for t, w in weights.items()}, own.average_length
         )
         rows = np.flatnonzero(scores)

@@ -42,7 +42,7 @@ class Look(Protocol):
         """
         ...
 
-    def remembered(self) -> Sequence[ItemRef]:
+    def pinned_items(self) -> Sequence[ItemRef]:
         """Return every item that was seen, without versions."""
         ...
 
@@ -58,7 +58,7 @@ class Look(Protocol):
         """
         ...
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Write what is new, if anything is."""
         ...
 
@@ -66,7 +66,7 @@ class Look(Protocol):
 class Witness(Protocol):
     """What notices when a registry says other than it said before; `kiwi_rag.monitor.monitor` has the real one."""
 
-    async def look(self, *, fully: bool = False) -> Look:
+    async def check(self, *, fully: bool = False) -> Look:
         """Ask the registry what it says of itself; `fully` asks for every key that lost trust.
 
         Raises
@@ -78,11 +78,11 @@ class Witness(Protocol):
         """
         ...
 
-    def note(self, ref: ItemRef, digest: str, key_id: str, head: str) -> None:
+    def add_receipt(self, ref: ItemRef, digest: str, key_id: str, head: str) -> None:
         """Take down what a receipt says."""
         ...
 
-    async def yanked(self, ref: ItemRef) -> StoredItem | None:
+    async def get_yanked(self, ref: ItemRef) -> StoredItem | None:
         """Return the version that `ref` names, if it is there and was yanked."""
         ...
 

@@ -110,7 +110,7 @@ async def learn_who_lost_trust(session: Session, app: Services) -> None:
         return
     try:
         async with asyncio.timeout(min(WAIT_SECONDS, app.settings.deadline)):
-            await app.monitor.look(fully=True)
+            await app.monitor.check(fully=True)
     except TimeoutError:
         session.say(f"the registry did not answer in time; {_age(app)}")
     except (RegistryError, RegistryContradicted) as error:
@@ -119,7 +119,7 @@ async def learn_who_lost_trust(session: Session, app: Services) -> None:
 
 
 def _age(app: Services) -> str:
-    asked = app.monitor.memory.asked_at()
+    asked = app.monitor.pinned.checked_at()
     if asked is None:
         return "it never told who was revoked"
     minutes = int((datetime.now(UTC) - asked).total_seconds() // 60)

@@ -144,7 +144,7 @@ async def _list(session: Session, app: Services, source: str, filters: Filters) 
         try:
             tier = app.tier(name)
             if tier.witness:
-                await tier.witness.look()
+                await tier.witness.check()
             stored = await tier.store.list(filters)
         except KiwiError as error:
             failed = True
@@ -177,7 +177,7 @@ async def _verify(session: Session, app: Services, refs: tuple[str, ...], source
     compared = []
     for name in app.source_names(source):
         tier = app.tier(name)
-        look = await tier.witness.look() if tier.witness else None
+        look = await tier.witness.check() if tier.witness else None
         held = await tier.store.list(Filters())
         yanked = await asyncio.to_thread(tier.yanked, [stored.digest for stored in held])
         chosen = [s for s in held if not wanted or any(s.ref.key in [r.key for r in a.refs()] for a in wanted)]
@@ -185,7 +185,7 @@ async def _verify(session: Session, app: Services, refs: tuple[str, ...], source
         compared += [(tier, chosen)] if tier.root else []
         if look:
             rows += [] if wanted else await _withheld(tier, held, look)
-            await asyncio.to_thread(look.keep)
+            await asyncio.to_thread(look.save)
     registry = app.registry() if "registry" in app.source_names(source) else None
     _mark(rows, await version_conflicts(compared, registry))
     if wanted and not rows:
@@ -215,7 +215,7 @@ async def _withheld(tier: Tier[VectorStore], held: Sequence[StoredItem], look: L
     """Return a row for each item that the registry had when it was last seen, and does not own up to now."""
     there = {stored.ref.key for stored in held}
     rows = []
-    for ref in look.remembered():
+    for ref in look.pinned_items():
         try:
             if ref.key not in there:
                 await look.check_missing(ref)

@@ -61,7 +61,7 @@ async def _publish(
     rows, failures = await _run(session, run, sources)
     if session.as_json:
         session.data({"published": rows, "refused": [f.error.as_dict() for f in failures]})
-    new = sum(not row["known"] for row in rows)
+    new = sum(not row["already_published"] for row in rows)
     refused = [f.error for f in failures if not isinstance(f.error, RegistryUnreachable)]
     session.say(f"{new} published, {len(rows) - new} were there already, {len(refused)} refused")
     if run.not_indexed:
@@ -100,9 +100,9 @@ def _row(outcome: Published) -> dict[str, Any]:
     return {
         "ref": str(outcome.ref),
         "sequence": receipt.sequence,
-        "known": receipt.known,
+        "already_published": receipt.already_published,
         "private": receipt.private,
-        "opened": receipt.opened,
+        "made_public": receipt.made_public,
         "yanked": receipt.yanked,
         "waits": outcome.waits,
     }
@@ -110,6 +110,6 @@ def _row(outcome: Published) -> dict[str, Any]:
 
 def _line(outcome: Published) -> str:
     receipt = outcome.receipt
-    word = "opened   " if receipt.opened else "known    " if receipt.known else "published"
+    change = "made public" if receipt.made_public else "unchanged" if receipt.already_published else "published"
     state = "  private" if receipt.private else "  yanked" if receipt.yanked else ""
-    return f"{word}  {outcome.ref}  #{receipt.sequence}  {receipt.digest[:16]}{state}"
+    return f"{change:11}  {outcome.ref}  #{receipt.sequence}  {receipt.digest[:16]}{state}"

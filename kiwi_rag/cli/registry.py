@@ -49,9 +49,9 @@ async def verify_log(session: Session, app: Services) -> int:
     AuditBroken, ChainShortened, ChainForked
         When it does not hold.
     """
-    seen = app.monitor.memory.head()
-    await app.monitor.look(fully=True)
-    head = app.monitor.memory.head()
+    seen = app.monitor.pinned.head()
+    await app.monitor.check(fully=True)
+    head = app.monitor.pinned.head()
     try:
         await _verify_records(app, seen, head)
         how = "every record verified here"

@@ -94,7 +94,7 @@ async def _yank(session: Session, app: Services, text: str, reason: str, yes: bo
     confirm(f"Yank {what}, for good?", f"kiwi yank {text}", yes=yes)
     async with app.calling() as caller:
         count = await client.yank_item(caller, ref, reason)
-    await app.monitor.look()
+    await app.monitor.check()
     if session.as_json:
         session.data({"ref": str(ref), "yanked": count})
     elif count:
@@ -152,7 +152,7 @@ async def _revoke(session: Session, app: Services, who: str, reason: str, yes: b
 
 
 async def _tell(session: Session, app: Services, chosen: EnrolledSigner, word: str, changed: bool, lost: int) -> None:
-    await app.monitor.look(fully=True)  # this user's own tiers follow at once
+    await app.monitor.check(fully=True)  # this user's own tiers follow at once
     signer = chosen.signer
     if session.as_json:
         session.data({"key_id": signer.key_id, "principal": signer.principal, "changed": changed, "items_lost": lost})
@@ -186,7 +186,7 @@ async def _accept_item(session: Session, app: Services, text: str, yes: bool) ->
 
     refs = parse_address(text).refs()
     confirm(f"Forget which versions of {text} you saw?", f"kiwi registry accept {text}", yes=yes)
-    count = sum(app.monitor.memory.forget(ref) for ref in refs)
+    count = sum(app.monitor.pinned.forget(ref) for ref in refs)
     session.say(f"{count} version{'' if count == 1 else 's'} of {text} forgotten")
     return DONE
 
@@ -199,8 +199,8 @@ async def _accept(session: Session, app: Services, yes: bool) -> int:
     session.say(f"you saw    {_shown(known)}")
     session.say(f"it says    {_shown(now)}")
     confirm("Accept it, and forget the versions you saw?", "kiwi registry accept", yes=yes)
-    app.monitor.memory.accept(now)
-    await app.monitor.look(fully=True)
+    app.monitor.pinned.accept(now)
+    await app.monitor.check(fully=True)
     session.say("accepted")
     return DONE
 
@@ -210,22 +210,22 @@ async def _heads(session: Session, app: Services, yes: bool) -> tuple[AuditHead,
     from kiwi_rag.registry import client
 
     _set_aside_damaged(session, app, yes)
-    memory = app.monitor.memory
+    memory = app.monitor.pinned
     async with app.calling() as caller:
         return memory.head(), (await client.registry_news(caller, 0, 0, memory.identity.name)).head
 
 
 def _set_aside_damaged(session: Session, app: Services, yes: bool) -> None:
     """Move every registry's memory out of the way that cannot be read any more."""
-    from kiwi_rag.monitor.pinned_state_file import remembered
+    from kiwi_rag.monitor.pinned_state_file import pinned_states
 
-    for memory in remembered(app.memory_dir):
+    for memory in pinned_states(app.memory_dir):
         try:
             memory.notices()
         except PinnedStateDamaged as error:
             session.say(error.message)
             confirm("Set it aside and begin anew?", "kiwi registry accept", yes=yes)
-            session.say(f"set aside as {memory.set_aside()}")
+            session.say(f"set aside as {memory.move_aside()}")
         finally:
             memory.close()
 

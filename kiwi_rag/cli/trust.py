@@ -198,13 +198,13 @@ def _check_no_key_id(app: Services, digits: str) -> None:
 
 def _key_ids_seen(app: Services) -> Iterator[str]:
     """Yield the ids that signatures beside files name, and those that registries gave."""
-    from kiwi_rag.monitor.pinned_state_file import remembered
+    from kiwi_rag.monitor.pinned_state_file import pinned_states
 
     for root in filter(None, (app.project_dir, app.user_dir)):
         for side in root.rglob("*.sig"):
             if side.is_file() and side.stat().st_size <= trust_file.MAX_BYTES:
                 yield from re.findall(r'"keyid"\s*:\s*"([0-9a-f]{64})"', side.read_text(errors="replace"))
-    for memory in remembered(app.memory_dir):
+    for memory in pinned_states(app.memory_dir):
         yield from (seen.key_id for versions in memory.items().values() for seen in versions)
 
 
@@ -253,7 +253,7 @@ def overrule(session: Session, who: str, undo: bool, yes: bool) -> None:
 
     Only what registries took away is given back, and only for you: what your trust file says stays.
     """
-    from kiwi_rag.monitor.pinned_state_file import remembered
+    from kiwi_rag.monitor.pinned_state_file import pinned_states
 
     app = session.app()
     told = [n for n in app.notices() if who == n.principal or (len(who) >= 8 and n.key_id.startswith(who))]
@@ -264,7 +264,7 @@ def overrule(session: Session, who: str, undo: bool, yes: bool) -> None:
     if not (yes or undo) and not _confirm("Trust these keys all the same?"):
         raise UsageError("not confirmed; nothing was changed", hint=f"kiwi trust overrule {who} --yes")
     keys = {notice.key_id for notice in told}
-    count = sum(memory.overrule(key, overruled=not undo) for memory in remembered(app.memory_dir) for key in keys)
+    count = sum(memory.overrule(key, overruled=not undo) for memory in pinned_states(app.memory_dir) for key in keys)
     session.say(f"{count} notice{'' if count == 1 else 's'} {'followed again' if undo else 'overruled'}")
 
 

@@ -53,18 +53,18 @@ async def audit_index(
         writer = IngestContext(writer.gate, writer.embed.inner)
     fingerprint = str(writer.embed.fingerprint)
     async for indexed in _chosen(to.store, fingerprint, sample):
-        stored = await to.store.passages(indexed.digest, fingerprint)
+        stored = await to.store.stored_passages(indexed.digest, fingerprint)
         yield await _item(indexed, stored, to, writer)
 
 
 async def _chosen(store: PublishingStore, fingerprint: str, sample: int | None) -> AsyncIterator[IndexedItem]:
     """Yield a sample, or all in pages: the items of a whole registry need not fit into memory."""
     if sample is not None:
-        for one in await store.indexed(fingerprint, sample):
+        for one in await store.indexed_items(fingerprint, sample):
             yield one
         return
     after = ""
-    while page := await store.indexed(fingerprint, PAGE, after):
+    while page := await store.indexed_items(fingerprint, PAGE, after):
         for one in page:
             yield one
         after = page[-1].digest

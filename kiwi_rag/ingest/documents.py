@@ -108,7 +108,7 @@ async def index(  # noqa: PLR0913  # what a run depends on
         changed = await asyncio.to_thread(run.survey, paths)
         whole = paths is None
         if whole and (changed or run.gone):
-            await to.store.note(RUN, BEGUN)
+            await to.store.put_note(RUN, BEGUN)
         run.progress = listener.planned(len(changed))
         await run.store(changed)
         await run.finish(whole=whole, prune=prune)
@@ -323,8 +323,8 @@ class _Run:
         self.report.complete = not self.report.failed
         if whole:
             state = COMPLETE if self.report.complete else PARTLY
-            if await self.to.store.noted(RUN) != state:
-                await self.to.store.note(RUN, state)
+            if await self.to.store.get_note(RUN) != state:
+                await self.to.store.put_note(RUN, state)
 
     async def _remove(self, path: str, stamp: SourceStamp) -> None:
         await self.to.store.delete(ItemRef(ItemType.DOCUMENT, path))

@@ -77,7 +77,7 @@ async def publish(
     with span("kiwi.store", tier=to.name, step="publish"):
         receipt = await to.store.publish(admission, visibility)
     if to.witness and not receipt.private:
-        to.witness.note(admission.ref, admission.digest, admission.key_id, receipt.audit_head)
+        to.witness.add_receipt(admission.ref, admission.digest, admission.key_id, receipt.audit_head)
     return admission, receipt
 
 

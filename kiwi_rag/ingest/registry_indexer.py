@@ -111,7 +111,7 @@ async def watch(
     pause = 1.0
     while not stop.is_set():
         try:
-            async with to.store.listening() as heard:
+            async with to.store.listen() as heard:
                 while not stop.is_set():
                     async with aclosing(_until(stop, index_pending(to, writer(), patient=True))) as outcomes:
                         async for outcome in outcomes:

@@ -1,3 +1,3 @@
-"""What a user remembers of the registries that they met, and what contradicts it; above `kiwi_rag.registry`."""
+"""The state that a client pinned of each registry it used, and the checks of the registry's answers against it."""
 
 from __future__ import annotations

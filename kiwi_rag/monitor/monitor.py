@@ -1,7 +1,7 @@
-"""A client's eyes on a registry: asks it what it says of itself, and holds that against what is remembered.
+"""The monitor of a registry: reads its checkpoint, and checks it and its items against the pinned state.
 
-One `Look` belongs to one request (a search, a `get`): it begins with the audit log, then judges each item that the
-request wants to show, once the item has verified, and ends with one small write if anything is new.
+One `ConsistencyCheck` belongs to one request (a search, a `get`). It begins with the audit log, checks each item that
+the request will show after its signature was verified, and ends with one small write if anything is new.
 """
 
 from __future__ import annotations
@@ -19,160 +19,158 @@ from kiwi_rag.errors import AuditBroken, Refused, RegistryUnreachable
 from kiwi_rag.model import StoredItem
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.monitor import pinned_state
-from kiwi_rag.monitor.pinned_state import Identity, SeenVersion, VersionState
-from kiwi_rag.monitor.pinned_state_file import PinnedState, path_of
+from kiwi_rag.monitor.pinned_state import RegistryIdentity, SeenVersion, VersionState
+from kiwi_rag.monitor.pinned_state_file import PinnedState, pinned_state_path
 from kiwi_rag.registry import client
-from kiwi_rag.registry.calls import Caller, Transport, with_retries
-from kiwi_rag.registry.checkpoint import Checkpoint, head_of
+from kiwi_rag.registry.calls import Caller, Transport, call
+from kiwi_rag.registry.checkpoint import Checkpoint, parse_head
 from kiwi_rag.retry import READING
 from kiwi_rag.signing.trust import RevocationNotice, SignerStatus, TrustPolicy, apply_revocations
 from kiwi_rag.validation.audit import AuditHead
 
 _T = TypeVar("_T")
-NOTE_AFTER = timedelta(minutes=10)
-"""How much older the time of the last look may be on disk than it is: else every search would write."""
+WRITE_AFTER = timedelta(minutes=10)
+"""How old the time of the last check may be on disk: otherwise every search would write it."""
 
 
 class RegistryMonitor:
-    """Watches one registry for one user.
+    """Monitors one registry for one user.
 
     Parameters
     ----------
     transport
-        The way to the registry.
-    remembered
-        What this user remembers of it.
+        The connection to the registry.
+    pinned
+        What this user pinned of it.
     """
 
     def __init__(
-        self, transport: Transport, remembered: PinnedState, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self, transport: Transport, pinned: PinnedState, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        self.memory = remembered
+        self.pinned = pinned
         self._transport = transport
         self._now = now
-        self._noted: list[tuple[ItemRef, SeenVersion]] = []
-        self._head = AuditHead()
+        self._published: list[tuple[ItemRef, SeenVersion]] = []
+        self._receipt_head = AuditHead()  # the highest that a receipt named
 
-    async def look(self, *, fully: bool = False) -> ConsistencyCheck:
-        """Ask the registry what it says of itself; `fully` asks for every key that lost trust, not for what is new.
+    async def check(self, *, fully: bool = False) -> ConsistencyCheck:
+        """Check the registry's audit log; with `fully`, read the status of all keys that lost trust, not of new ones.
 
         Raises
         ------
         ChainShortened, ChainForked
-            When its audit log is not the one that was seen before.
+            When the log does not contain the pinned head.
         RegistryError
-            When it cannot be reached, or gives no proper answer.
+            When the registry cannot be reached, or its answer is invalid.
         """
-        known, number = self.memory.head(), self.memory.newest_number()
-        since = 0 if fully else self.memory.signers_seq()
-        # Without a known head, too, the registry is to say what was yanked; nothing can be by its first record.
-        checkpoint = await self._news(known.seq or 1, since)
-        head = pinned_state.follow(known, checkpoint)
-        if known.seq and not self.memory.knows_yanks():
-            checkpoint = replace(checkpoint, yanked=(await self._news(1, head.seq)).yanked)
-        if self._is_worth_writing(known, checkpoint, fully):
-            await asyncio.to_thread(self.memory.remember_news, head, checkpoint, self._now())
-        return ConsistencyCheck(self, number, tuple(self.memory.notices()))
+        pinned, number = self.pinned.head(), self.pinned.last_number()
+        since = 0 if fully else self.pinned.signers_seq()
+        # The registry lists what was yanked after this record. For 0 it lists nothing, and before record 1 nothing can
+        # have been yanked, so 1 lists all of it for a client that pinned no head yet.
+        checkpoint = await self._checkpoint(pinned.seq or 1, since)
+        head = pinned_state.follow(pinned, checkpoint)
+        if pinned.seq and not self.pinned.has_all_yanks():
+            checkpoint = replace(checkpoint, yanked=(await self._checkpoint(1, head.seq)).yanked)
+        if self._is_worth_writing(pinned, checkpoint, fully):
+            await asyncio.to_thread(self.pinned.pin_checkpoint, head, checkpoint, self._now())
+        return ConsistencyCheck(self, number, tuple(self.pinned.notices()))
 
-    def note(self, ref: ItemRef, digest: str, key_id: str, head: str) -> None:
-        """Take down what a receipt says; `settle` holds it against the log and writes it."""
-        self._noted.append((ref, SeenVersion(ref.version or "", digest, key_id)))
-        self._head = max(self._head, head_of(head), key=lambda one: one.seq)
+    def add_receipt(self, ref: ItemRef, digest: str, key_id: str, head: str) -> None:
+        """Collect what a receipt says; `verify_receipts` verifies that against the log and writes it."""
+        self._published.append((ref, SeenVersion(ref.version or "", digest, key_id)))
+        self._receipt_head = max(self._receipt_head, parse_head(head), key=lambda one: one.seq)
 
-    async def settle(self) -> None:
-        """Remember what receipts said, if the log holds the head that was known before and the one that they name.
+    async def verify_receipts(self) -> None:
+        """Write what the receipts say, and verify that the log contains the pinned head and the receipts' head.
 
         Raises
         ------
         ChainShortened, ChainForked
-            When it does not.
+            When the log does not contain one of them.
         """
-        if not self._noted:
+        if not self._published:
             return
-        noted, self._noted = self._noted, []
-        await asyncio.to_thread(self.memory.remember_versions, noted)
-        with suppress(RegistryUnreachable):  # it went away after its receipts; the next look will see its log
-            await self.look()
-            pinned_state.follow(self._head, await self._news(self._head.seq, self._head.seq))
+        published, self._published = self._published, []
+        await asyncio.to_thread(self.pinned.pin_versions, published)
+        with suppress(RegistryUnreachable):  # the next check will verify its log
+            await self.check()
+            head = self._receipt_head
+            pinned_state.follow(head, await self._checkpoint(head.seq, head.seq))
 
     async def close(self) -> None:
-        """Settle, and close the memory."""
+        """Verify the receipts, and close the pinned state."""
         try:
-            await self.settle()
+            await self.verify_receipts()
         finally:
-            self.memory.close()
+            self.pinned.close()
 
-    async def states(self, ref: ItemRef) -> Mapping[str, VersionState]:
-        """Return what the registry says now of each version of an item."""
-        rows = await self._ask(lambda caller: client.item_status(caller, replace(ref, version=None)))
+    async def version_states(self, ref: ItemRef) -> Mapping[str, VersionState]:
+        """Return the registry's present state of each version of an item."""
+        rows = await self._call(lambda caller: client.item_status(caller, replace(ref, version=None)))
         return {str(row["version"]): _state(row) for row in rows if row["visibility"] == "public"}
 
-    async def yanked(self, ref: ItemRef) -> StoredItem | None:
-        """Return the version that `ref` names, if it is there and was yanked."""
-        stored = await self._ask(lambda caller: client.get_item(caller, ref, yanked_too=True))
+    async def get_yanked(self, ref: ItemRef) -> StoredItem | None:
+        """Return the version that `ref` names if it was yanked, otherwise None."""
+        stored = await self._call(lambda caller: client.get_item(caller, ref, yanked_too=True))
         return stored if stored and stored.yanked_at else None
 
-    async def _news(self, known_seq: int, signers_since: int) -> Checkpoint:
-        name = self.memory.identity.name
-        return await self._ask(lambda caller: client.registry_news(caller, known_seq, signers_since, name))
+    async def _checkpoint(self, known_seq: int, signers_since: int) -> Checkpoint:
+        name = self.pinned.identity.name
+        return await self._call(lambda caller: client.registry_news(caller, known_seq, signers_since, name))
 
-    async def _ask(self, call: Callable[[Caller], Awaitable[_T]]) -> _T:
-        async def ask() -> _T:
-            async with self._transport.session() as caller:
-                return await call(caller)
+    async def _call(self, function: Callable[[Caller], Awaitable[_T]]) -> _T:
+        return await call(self._transport, function, READING)
 
-        return await with_retries(ask, READING)
-
-    def _is_worth_writing(self, known: AuditHead, checkpoint: Checkpoint, fully: bool) -> bool:
-        told = {(n.key_id, n.status) for n in checkpoint.notices} - {
-            (n.key_id, n.status) for n in self.memory.notices()
-        }
-        asked = self.memory.asked_at()
-        due = asked is None or self._now() - asked > NOTE_AFTER or not self.memory.knows_yanks()
-        return checkpoint.head != known or bool(told) or fully or due
+    def _is_worth_writing(self, pinned: AuditHead, checkpoint: Checkpoint, fully: bool) -> bool:
+        pinned_notices = {(n.key_id, n.status) for n in self.pinned.notices()}
+        has_notices = any((n.key_id, n.status) not in pinned_notices for n in checkpoint.notices)
+        checked_at = self.pinned.checked_at()
+        is_due = checked_at is None or self._now() - checked_at > WRITE_AFTER or not self.pinned.has_all_yanks()
+        return checkpoint.head != pinned or has_notices or fully or is_due
 
 
 @dataclass(slots=True)
 class ConsistencyCheck:
-    """One look at a registry whose audit log holds.
+    """The checks of one request, for a registry whose audit log contains the pinned head.
 
-    ``number`` is that of the version met last when the look began: what another process met since then says nothing
-    about answers that were asked for before.
+    ``number`` is that of the version pinned last when the check began. What another process has pinned since then may
+    be newer than the answers of this request, and says nothing about them.
     """
 
-    watch: RegistryMonitor
+    monitor: RegistryMonitor
     number: int
     notices: Sequence[RevocationNotice]
     fresh: list[tuple[ItemRef, SeenVersion]] = field(default_factory=list)
 
     def apply_revocations(self, trust: TrustPolicy) -> TrustPolicy:
-        """Return `trust` less what this registry took away."""
+        """Return `trust` without the keys that this registry retired or revoked."""
         return apply_revocations(trust, self.notices)
 
     async def check_consistency(self, stored: StoredItem, key_id: str, *, newest: bool, found_by: str = "") -> None:
-        """Return if nothing that was seen before speaks against an item that has just verified.
+        """Check an item that has just verified against the pinned state.
 
         Parameters
         ----------
         key_id
             The key that signed it.
         newest
-            Whether it is served as the item's newest version, and not because that very version was asked for.
+            Whether it is served as the item's newest version, and not because the request names this version.
         found_by
-            For what a search found: the fingerprint of its model.
+            The fingerprint of the model, for an item that a search found.
 
         Raises
         ------
         VersionChanged, YankUndone, RolledBack
-            When something does.
+            When it contradicts the pinned state.
         """
-        ref, seen = stored.ref, self.watch.memory.seen(stored.ref)
+        ref, seen = stored.ref, self.monitor.pinned.seen(stored.ref)
         if stored.private and not any(one.digest == stored.digest for one in seen.values()):
-            # Its owner's own line of versions, which is not remembered; nor may the word hide an older public one.
+            # A private item has its own versions, which are not pinned. But a registry must not hide a rollback of a
+            # public item by calling it private, so the versions that were seen still count.
             return await self._check_newest(ref, seen, found_by) if newest else None
         before, yanked = seen.get(ref.version or ""), stored.yanked_at is not None
         if before and before.yanked and not yanked:
-            await self._check_not_late(ref)
+            await self._check_not_just_yanked(ref)
         pinned_state.check_seen(ref, stored.digest, before, yanked=yanked)
         if newest:
             await self._check_newest(ref, seen, found_by)
@@ -180,58 +178,58 @@ class ConsistencyCheck:
         if before is None or (yanked, found_by or before.found_by) != (before.yanked, before.found_by):
             self.fresh.append((ref, now))
 
-    def remembered(self) -> Sequence[ItemRef]:
-        """Return every item that was seen, without versions; by its folded id, which names it as well."""
-        return [ItemRef(item_type, folded_id) for item_type, folded_id in self.watch.memory.items()]
+    def pinned_items(self) -> Sequence[ItemRef]:
+        """Return every pinned item, without versions, under its folded id."""
+        return [ItemRef(item_type, folded_id) for item_type, folded_id in self.monitor.pinned.items()]
 
     async def check_missing(self, ref: ItemRef) -> None:
-        """Return if an item, or the version that `ref` names, may be missing though it was asked for.
+        """Check an item, or the version that `ref` names, that the registry does not serve.
 
         Raises
         ------
         Yanked, WrongKey
-            When it is there, and every version of it was yanked, or signed by a key that was revoked.
+            When every version of it was yanked, or signed by a revoked key.
         RolledBack
-            When it was seen before and was not taken back.
+            When it is pinned, and was neither yanked nor its key revoked.
         """
-        states, revoked = await self.watch.states(ref), self._revoked()
-        seen = [one for one in self.watch.memory.seen(ref).values() if ref.version in (None, one.version)]
+        states, revoked = await self.monitor.version_states(ref), self._revoked()
+        seen = [one for one in self.monitor.pinned.seen(ref).values() if ref.version in (None, one.version)]
         for one in seen:
             if one.number <= self.number and not one.yanked and one.key_id not in revoked and one.version not in states:
-                raise pinned_state.withheld(ref, one)
+                raise pinned_state.missing_version(ref, one)
         if states and not ref.version and all(state.yanked or state.revoked for state in states.values()):
-            raise pinned_state.nothing_left(ref, states)
+            raise pinned_state.no_version_left(ref, states)
 
-    def keep(self) -> None:
-        """Write what is new, if anything is. Blocking, short."""
+    def save(self) -> None:
+        """Write what is new, if anything is. Blocks for a short time."""
         if self.fresh:
-            self.watch.memory.remember_versions(self.fresh)
+            self.monitor.pinned.pin_versions(self.fresh)
             self.fresh.clear()
 
-    async def _check_not_late(self, ref: ItemRef) -> None:
-        """Raise `Refused` when another process saw the yank that came after this answer: the registry did not lie."""
-        state = (await self.watch.states(ref)).get(ref.version or "")
+    async def _check_not_just_yanked(self, ref: ItemRef) -> None:
+        """Raise `Refused` if it was yanked after this answer, as another process pinned: no contradiction."""
+        state = (await self.monitor.version_states(ref)).get(ref.version or "")
         if state and state.yanked:
             raise Refused(f"{ref} was yanked a moment ago")
 
     async def _check_newest(self, ref: ItemRef, seen: Mapping[str, SeenVersion], found_by: str) -> None:
         earlier = [one for one in seen.values() if one.number <= self.number]
-        above = pinned_state.newer(ref.version or "", earlier, self._revoked())
-        if not above:
+        if not pinned_state.newer(ref.version or "", earlier, self._revoked()):
             return
-        self.notices = (await self.watch.look(fully=True)).notices  # a key may have been revoked since this look began
-        states = await self.watch.states(ref)
+        # A key may have been revoked since this check began, so that its versions no longer count.
+        self.notices = (await self.monitor.check(fully=True)).notices
+        states = await self.monitor.version_states(ref)
         for one in pinned_state.newer(ref.version or "", earlier, self._revoked()):
-            if pinned_state.excuse(ref, one, states.get(one.version), found_by) == "yanked":
+            if pinned_state.check_rollback(ref, one, states.get(one.version), found_by) == "yanked":
                 self.fresh.append((replace(ref, version=one.version), replace(one, yanked=True)))
 
     def _revoked(self) -> set[str]:
         return {notice.key_id for notice in self.notices if notice.status is SignerStatus.COMPROMISED}
 
 
-def watch(transport: Transport, folder: Path, identity: Identity) -> RegistryMonitor:
-    """Return a watch over a registry, whose memory is kept below `folder`."""
-    return RegistryMonitor(transport, PinnedState(path_of(folder, identity), identity))
+def open_monitor(transport: Transport, folder: Path, identity: RegistryIdentity) -> RegistryMonitor:
+    """Return a monitor of a registry, with its pinned state below `folder`."""
+    return RegistryMonitor(transport, PinnedState(pinned_state_path(folder, identity), identity))
 
 
 def _state(row: Mapping[str, Any]) -> VersionState:
@@ -248,7 +246,7 @@ def verify_rows(rows: Iterable[Mapping[str, Any]], head: AuditHead) -> AuditHead
     Raises
     ------
     AuditBroken
-        Naming the first record that does not hold.
+        Naming the first record that is wrong or missing.
     """
     for row in rows:
         seq = head.seq + 1

@@ -1,9 +1,9 @@
-"""What a client remembers of a registry, and what contradicts it. Pure: what was said goes in, a verdict comes out.
+"""The state that a client pins of a registry, and the checks of the registry's answers against it, without I/O.
 
-The registry's owner can drop every wall that stands in the database. What the owner cannot do is unsay what a client
-has seen: the head of the audit log, which bytes stood under a version, how high the versions of an item had come, and
-that one was yanked. A key's revocation stays known likewise. The idea is that of The Update Framework's clients
-(theupdateframework.github.io/specification, §1.5.2: rollback, freeze and mix-and-match attacks).
+The owner of a database can remove every protection in it, but cannot change what a client has pinned: the head of the
+audit log, the digest of each version, the highest version of each item, which versions were yanked and which keys were
+revoked. The Update Framework's clients do the same (theupdateframework.github.io/specification, §1.5.2: rollback,
+freeze and mix-and-match attacks).
 """
 
 from __future__ import annotations
@@ -31,26 +31,25 @@ from kiwi_rag.registry.checkpoint import Checkpoint
 from kiwi_rag.validation.audit import AuditHead
 
 ACCEPT = "ask its operator why; if it was restored or replaced on purpose: kiwi registry accept"
-Excuse = Literal["yanked", "unindexed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Which registry: its name, and where it is, without user and password."""
+class RegistryIdentity:
+    """The identity of a registry: its name and its address, without user and password."""
 
     name: str
-    place: str
+    address: str
 
     def __str__(self) -> str:
-        return f"{self.name} at {self.place}"
+        return f"{self.name} at {self.address}"
 
 
 @dataclass(frozen=True, slots=True)
 class SeenVersion:
     """One version of an item, as it was when it last verified.
 
-    ``found_by`` is the fingerprint of the embedding model under which a search found it, empty when none did;
-    ``number`` counts what this client met, in order, 0 for what it is meeting now.
+    ``found_by`` is the fingerprint of the embedding model with which a search found it, empty when none did. ``number``
+    counts the pinned versions in their order; it is 0 for one that is not pinned yet.
     """
 
     version: str
@@ -63,7 +62,7 @@ class SeenVersion:
 
 @dataclass(frozen=True, slots=True)
 class VersionState:
-    """What the registry says now of one version."""
+    """The registry's present state of one version."""
 
     digest: str
     yanked: bool
@@ -71,13 +70,13 @@ class VersionState:
     passages: int
 
 
-def place_of(url: str) -> str:
-    """Return where a database is, from its URL: host, port and name; no user, no password, no options.
+def database_address(url: str) -> str:
+    """Return the address of a database from its URL: host, port and name, without user, password and options.
 
     Raises
     ------
     RegistryUnreachable
-        When it is no URL of one.
+        When the URL is not a valid one.
     """
     from psycopg.conninfo import conninfo_to_dict
 
@@ -86,98 +85,99 @@ def place_of(url: str) -> str:
     return f"{host}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
 
 
-def follow(known: AuditHead, checkpoint: Checkpoint) -> AuditHead:
-    """Return the registry's head, if the log that leads to it holds the one that was known.
+def follow(pinned: AuditHead, checkpoint: Checkpoint) -> AuditHead:
+    """Return the registry's head, if its log contains the pinned one.
 
     Raises
     ------
     ChainShortened
-        When it ends before the known head.
+        When the log ends before the pinned head.
     ChainForked
-        When another record stands where the known head stood.
+        When its record with the number of the pinned head is another one.
     """
-    if checkpoint.head.seq < known.seq:
+    if checkpoint.head.seq < pinned.seq:
         raise ChainShortened(
-            f"the registry's audit log ends at record {checkpoint.head.seq}, but record {known.seq} was seen",
+            f"the registry's audit log ends at record {checkpoint.head.seq}, but record {pinned.seq} was seen",
             hint=ACCEPT,
         )
-    at_known = checkpoint.head.hash if checkpoint.head.seq == known.seq else checkpoint.known_hash
-    if known.seq and at_known != known.hash:
+    hash_at_pinned = checkpoint.head.hash if checkpoint.head.seq == pinned.seq else checkpoint.known_hash
+    if pinned.seq and hash_at_pinned != pinned.hash:
         raise ChainForked(
-            f"the registry's audit log was rewritten: record {known.seq} is another one than was seen", hint=ACCEPT
+            f"the registry's audit log was rewritten: record {pinned.seq} is another one than was seen", hint=ACCEPT
         )
     return checkpoint.head
 
 
 def check_seen(ref: ItemRef, digest: str, before: SeenVersion | None, *, yanked: bool) -> None:
-    """Return if what was seen of this very version `before`, if anything, does not speak against it.
+    """Check a version against its pinned state `before`, if there is one.
 
     Raises
     ------
     VersionChanged, YankUndone
-        When it does.
+        When it contradicts that.
     """
     if before and before.digest != digest:
         raise VersionChanged(
             f"{ref} was seen with other bytes (digest {before.digest[:16]}…, now {digest[:16]}…)",
-            hint=accept_item(ref),
+            hint=_accept_hint(ref),
         )
     if before and before.yanked and not yanked:
-        raise YankUndone(f"{ref} was yanked, and is served again as if it had not been", hint=accept_item(ref))
+        raise YankUndone(f"{ref} was yanked, and the registry serves it again as not yanked", hint=_accept_hint(ref))
 
 
 def newer(version: str, seen: Iterable[SeenVersion], revoked: Iterable[str]) -> Sequence[SeenVersion]:
-    """Return what was seen above `version` and speaks against serving that as the newest, highest first.
+    """Return the versions in `seen` that contradict serving `version` as the newest, highest first.
 
-    A yanked version does not, nor does one whose key is in `revoked`.
+    Those are the higher ones that were not yanked, and whose key is not in `revoked`.
     """
-    gone = set(revoked)
-    own = _order(version)
-    above = [s for s in seen if not s.yanked and s.key_id not in gone and _order(s.version) > own]
+    revoked, served = set(revoked), _order(version)
+    above = [s for s in seen if not s.yanked and s.key_id not in revoked and _order(s.version) > served]
     return sorted(above, key=lambda s: _order(s.version), reverse=True)
 
 
-def excuse(ref: ItemRef, above: SeenVersion, told: VersionState | None, found_by: str) -> Excuse:
-    """Say why the registry may serve `ref` though `above` was seen, by what it says of `above` now.
+def check_rollback(
+    ref: ItemRef, above: SeenVersion, state: VersionState | None, found_by: str
+) -> Literal["yanked", "unindexed"]:
+    """Return why the registry may serve `ref` as the newest though `above` was seen, by the present `state` of that.
 
-    It was yanked; or, for a search with the model `found_by`, it is published but not indexed yet. That cannot be for
-    one that a search with this model found before.
+    It was yanked, or a search with the model `found_by` cannot find it because it is not indexed yet. The latter does
+    not hold for a version that a search with this model has found before.
 
     Raises
     ------
     RolledBack
-        When nothing excuses it.
+        When there is no such reason.
     """
-    if told and told.digest == above.digest:
-        if told.yanked:
+    if state and state.digest == above.digest:
+        if state.yanked:
             return "yanked"
-        if found_by and told.passages == 0 and above.found_by != found_by:
+        if found_by and state.passages == 0 and above.found_by != found_by:
             return "unindexed"
     raise RolledBack(
-        f"{ref} is served as the newest, but {above.version} was seen and was not taken back", hint=accept_item(ref)
+        f"the registry serves {ref} as the newest, but {above.version} was seen and was not yanked",
+        hint=_accept_hint(ref),
     )
 
 
-def withheld(ref: ItemRef, seen: SeenVersion) -> RolledBack:
-    """Return the error for a version that was seen and that the registry does not know now."""
+def missing_version(ref: ItemRef, seen: SeenVersion) -> RolledBack:
+    """Return the error for a version that was seen, and that the registry does not have now."""
     return RolledBack(
-        f"{replace(ref, version=seen.version)} was seen, and the registry does not know it now", hint=accept_item(ref)
+        f"{replace(ref, version=seen.version)} was seen, and the registry does not have it now", hint=_accept_hint(ref)
     )
 
 
-def nothing_left(ref: ItemRef, states: Mapping[str, VersionState]) -> KiwiError:
-    """Return the error for an item of which all was taken back; `states` has its highest version first."""
+def no_version_left(ref: ItemRef, states: Mapping[str, VersionState]) -> KiwiError:
+    """Return the error for an item whose versions were all yanked or revoked; `states` begins with the highest."""
     if not all(state.yanked for state in states.values()):
         return WrongKey(
-            f"{ref}: the key that signed it was revoked, and no version by another key is left",
-            hint="its author signs it again with another key and publishes that",
+            f"{ref}: the key that signed it was revoked, and no other key signed a version",
+            hint="ask its author to sign it with another key and to publish it again",
         )
     versioned = replace(ref, version=next(iter(states)))
-    return Yanked(f"{ref} was yanked: no version of it is offered any more", hint=f"kiwi get {versioned}@registry")
+    return Yanked(f"{ref} was yanked, in all its versions", hint=f"kiwi get {versioned}@registry")
 
 
-def accept_item(ref: ItemRef) -> str:
-    """Return what mends a contradiction about one item."""
+def _accept_hint(ref: ItemRef) -> str:
     item = f"{ref.item_type}:{ref.item_id}"
     return f"ask the registry's operator why; to accept what it says now: kiwi registry accept {item}"
 
@@ -185,5 +185,5 @@ def accept_item(ref: ItemRef) -> str:
 def _order(version: str) -> semver.Version:
     try:
         return semver.Version.parse(version)
-    except ValueError as error:  # signed, but not by way of any gate
+    except ValueError as error:  # an item can be signed without Kiwi, and then its version is not checked
         raise MalformedEnvelope(f"{version[:40]!r} is not a SemVer version") from error

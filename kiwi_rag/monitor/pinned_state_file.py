@@ -1,8 +1,7 @@
-"""A registry's memory on disk: one SQLite file a registry, below the user's own folder, mode 0600.
+"""The pinned state on disk: one SQLite file for each registry, below the user's folder, mode 0600.
 
-SQLite locks it between processes and writes it wholly or not at all; a commit is on the disk when it returns. What is
-written only ever grows more suspicious: a head moves forward, a version stays yanked, a key stays revoked, until the
-user accepts what the registry says now.
+SQLite locks it between processes, and a commit is durable when it returns. Until the user accepts the present state of
+the registry, the head only moves forward, a version stays yanked, and a key stays revoked.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 from kiwi_rag.errors import ChainForked, PinnedStateDamaged, StoreError
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.monitor.pinned_state import ACCEPT, Identity, SeenVersion
+from kiwi_rag.monitor.pinned_state import ACCEPT, RegistryIdentity, SeenVersion
 from kiwi_rag.registry.checkpoint import Checkpoint, is_hash
 from kiwi_rag.signing.trust import RevocationNotice, SignerStatus
 from kiwi_rag.storage.atomic import link_new, new_file
@@ -51,8 +50,10 @@ CREATE TABLE IF NOT EXISTS notices (
 _YANKS = """
 CREATE TABLE IF NOT EXISTS yanks (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE) STRICT
 """
-"""Digests of every version that the registry says was yanked: a copy of one may be in a local tier, never seen at the
-registry. A file of before has no such table, and ``user_version`` 0: what was yanked before is asked for once."""
+"""The digests of all yanked versions: a local tier may have a copy of one that was never seen at the registry.
+
+Files of earlier versions lack this table and have ``user_version`` 0: the first check reads all that was yanked.
+"""
 
 _COLUMNS = {
     "registry": {"name", "place", "head_seq", "head_hash", "signers_seq", "asked_at"},
@@ -62,64 +63,64 @@ _COLUMNS = {
 _SEEN = "version, digest, key_id, yanked, found_by, id"
 
 
-def path_of(folder: Path, identity: Identity) -> Path:
-    """Return where a registry's memory stands below `folder`."""
-    return folder / f"{sha256_hex(str((identity.name, identity.place)).encode())[:16]}{SUFFIX}"
+def pinned_state_path(folder: Path, identity: RegistryIdentity) -> Path:
+    """Return the path of a registry's pinned state below `folder`."""
+    return folder / f"{sha256_hex(str((identity.name, identity.address)).encode())[:16]}{SUFFIX}"
 
 
 class PinnedState:
-    """What this user remembers of one registry; made when something is first to be remembered.
+    """What this user pinned of one registry; the file is made at the first write.
 
-    Threads may share one: each has the file to itself for as long as it reads or writes.
+    Threads may share one. A lock gives each the file while it reads or writes.
 
     Parameters
     ----------
     path
         The file.
     identity
-        The registry it is about; None for whichever the file names.
+        The registry; None for the one that the file names.
     """
 
-    def __init__(self, path: Path, identity: Identity | None = None) -> None:
+    def __init__(self, path: Path, identity: RegistryIdentity | None = None) -> None:
         self.path = path
         self._expected = identity
         self._connection: sqlite3.Connection | None = None
         self._lock = threading.RLock()
 
     @property
-    def identity(self) -> Identity:
-        """The registry that this is about."""
+    def identity(self) -> RegistryIdentity:
+        """The registry."""
         return self._expected or self._row()[0]
 
     def head(self) -> AuditHead:
-        """Return the highest head seen; number 0 when none was."""
+        """Return the pinned head; number 0 when there is none."""
         return self._row()[1] if self.path.exists() else AuditHead()
 
     def signers_seq(self) -> int:
-        """Return the audit record up to which lost trust is known; 0 when nothing is."""
+        """Return the audit record up to which changes of signers were read; 0 when none were."""
         return self._row()[2] if self.path.exists() else 0
 
-    def asked_at(self) -> datetime | None:
-        """Return when the registry was last asked who lost trust; None when it never was."""
+    def checked_at(self) -> datetime | None:
+        """Return when the registry was last checked; None when it never was."""
         return self._row()[3] if self.path.exists() else None
 
     def seen(self, ref: ItemRef) -> Mapping[str, SeenVersion]:
-        """Return every version remembered of an item."""
+        """Return the pinned versions of an item."""
         if not self.path.exists():
             return {}
         sql = f"SELECT {_SEEN} FROM versions WHERE item_type = ? AND folded_id = ?"  # noqa: S608  # a constant
         with self._connected() as connection:
             return {row[0]: _seen(row) for row in connection.execute(sql, ref.key)}
 
-    def newest_number(self) -> int:
-        """Return the number of the version that was met last; 0 when none was."""
+    def last_number(self) -> int:
+        """Return the number of the version that was pinned last; 0 when there is none."""
         if not self.path.exists():
             return 0
         with self._connected() as connection:
             return int(connection.execute("SELECT coalesce(max(id), 0) FROM versions").fetchone()[0])
 
     def items(self) -> Mapping[tuple[ItemType, str], Sequence[SeenVersion]]:
-        """Return every remembered version of every item, by type and folded id."""
+        """Return the pinned versions of all items, by type and folded id."""
         items: dict[tuple[ItemType, str], list[SeenVersion]] = {}
         if not self.path.exists():
             return items
@@ -129,7 +130,7 @@ class PinnedState:
         return items
 
     def notices(self) -> Sequence[RevocationNotice]:
-        """Return the keys that lost trust, as far as this registry said."""
+        """Return the notices of this registry about keys that it retired or revoked."""
         if not self.path.exists():
             return ()
         name = str(self.identity.name)
@@ -142,15 +143,15 @@ class PinnedState:
                 for k, p, s, at, r, o in found
             ]
 
-    def knows_yanks(self) -> bool:
-        """Whether all that was yanked up to the head is remembered, not only what this user had seen."""
+    def has_all_yanks(self) -> bool:
+        """Whether all versions that were yanked up to the head are pinned, not only those that this user had seen."""
         if not self.path.exists():
             return False
         with self._connected() as connection:
             return bool(connection.execute("PRAGMA user_version").fetchone()[0])
 
     def yanked(self, digests: Sequence[str]) -> frozenset[str]:
-        """Return which of some digests are of versions that were yanked."""
+        """Return those of some digests whose versions were yanked."""
         sql = (
             "SELECT value FROM json_each(?) WHERE value IN (SELECT digest FROM yanks) "
             "OR value IN (SELECT digest FROM versions WHERE yanked)"
@@ -158,23 +159,23 @@ class PinnedState:
         with self._connected() as connection:
             return frozenset(row[0] for row in connection.execute(sql, [json.dumps(list(digests))]))
 
-    def remember_news(self, head: AuditHead, checkpoint: Checkpoint, at: datetime) -> None:
-        """Remember a head that was followed, and what was yanked and who lost trust up to it.
+    def pin_checkpoint(self, head: AuditHead, checkpoint: Checkpoint, at: datetime) -> None:
+        """Pin a head that was followed, with what was yanked and the keys that lost trust up to it.
 
-        A head moves forward alone. What was yanked is kept apart from the versions that this user has seen: a registry
-        cannot push out what is remembered of those.
+        The head only moves forward. Yanked digests have their own table with its own limit, so that a registry cannot
+        displace the versions that this user has seen by listing very many.
 
         Raises
         ------
         ChainForked
-            When another process saw another record with this number.
+            When another process pinned another record with this number.
         """
         with self._writing() as connection:
             _move_head(connection, head)
             connection.executemany(
                 "UPDATE versions SET yanked = 1 WHERE digest = ?", [(digest,) for digest in checkpoint.yanked]
             )
-            _keep_yanks(connection, checkpoint.yanked)
+            _pin_yanks(connection, checkpoint.yanked)
             connection.executemany(
                 "INSERT INTO notices (key_id, status, principal, since, reason, overruled) VALUES (?, ?, ?, ?, ?, 0) "
                 "ON CONFLICT (key_id, status) DO NOTHING",
@@ -188,15 +189,15 @@ class PinnedState:
                 "UPDATE registry SET signers_seq = max(signers_seq, ?), asked_at = ?", [head.seq, at.isoformat()]
             )
 
-    def remember_versions(self, versions: Iterable[tuple[ItemRef, SeenVersion]]) -> None:
-        """Remember versions that verified. What is known of one already stays, but that it was yanked or found."""
+    def pin_versions(self, versions: Iterable[tuple[ItemRef, SeenVersion]]) -> None:
+        """Pin versions that verified. Of one that is pinned already only ``yanked`` and ``found_by`` change."""
         with self._writing() as connection:
             for ref, seen in versions:
-                _keep_version(connection, ref, seen)
+                _pin_version(connection, ref, seen)
             connection.execute("DELETE FROM versions WHERE id <= (SELECT max(id) FROM versions) - ?", [MAX_VERSIONS])
 
     def overrule(self, key_id: str, *, overruled: bool) -> int:
-        """Follow this registry's word on a key no longer, or again; return how many notices that concerns."""
+        """Ignore this registry's notices about a key, or follow them again; return how many changed."""
         if not self.path.exists():
             return 0
         with self._writing() as connection:
@@ -204,7 +205,7 @@ class PinnedState:
             return connection.execute(sql, [overruled, key_id, overruled]).rowcount
 
     def accept(self, head: AuditHead) -> None:
-        """Begin anew with what the registry says now: this head, and no versions. Keys that lost trust stay lost."""
+        """Replace the pinned head, and remove all pinned versions; notices about keys stay."""
         with self._writing() as connection:
             connection.execute("DELETE FROM versions")
             _forget_yanks(connection)
@@ -213,14 +214,14 @@ class PinnedState:
             )
 
     def forget(self, ref: ItemRef) -> int:
-        """Forget the versions of one item; return how many were remembered."""
+        """Remove the pinned versions of one item; return how many there were."""
         with self._writing() as connection:
             _forget_yanks(connection)
             sql = "DELETE FROM versions WHERE item_type = ? AND folded_id = ?"
             return connection.execute(sql, ref.key).rowcount
 
-    def set_aside(self) -> Path:
-        """Move a damaged file out of the way; return where it is now."""
+    def move_aside(self) -> Path:
+        """Rename a damaged file; return its new path."""
         self.close()
         try:
             return move_database_aside(self.path, "damaged") or self.path
@@ -234,54 +235,54 @@ class PinnedState:
                 self._connection.close()
                 self._connection = None
 
-    def _row(self) -> tuple[Identity, AuditHead, int, datetime | None]:
+    def _row(self) -> tuple[RegistryIdentity, AuditHead, int, datetime | None]:
         with self._connected() as connection:
             found = connection.execute(
                 "SELECT name, place, head_seq, head_hash, signers_seq, asked_at FROM registry"
             ).fetchone()
             if found is None or not is_hash(found[3]) or (found[2] == 0) != (found[3] == GENESIS) or found[2] < 0:
-                raise ValueError("it names no registry and no head")
-            identity = Identity(found[0], found[1])
+                raise ValueError("it has no valid registry or head")
+            identity = RegistryIdentity(found[0], found[1])
             if self._expected not in (None, identity):
-                raise ValueError(f"it is about {identity}")
-            asked = datetime.fromisoformat(found[5]) if found[5] else None
-            return identity, AuditHead(found[2], found[3]), found[4], asked
+                raise ValueError(f"it belongs to {identity}")
+            checked_at = datetime.fromisoformat(found[5]) if found[5] else None
+            return identity, AuditHead(found[2], found[3]), found[4], checked_at
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """Run one transaction that no other thread's or process's can come between."""
+        """Run a transaction, which excludes other threads by `_lock` and other processes by SQLite's lock."""
         with self._lock:
             if not self.path.exists():
-                self._make()
+                self._create()
             self._row()
             with self._connected() as connection, transaction(connection):
                 yield connection
 
-    def _make(self) -> None:
-        """Make the file whole under another name first: nobody ever sees one without a registry in it."""
+    def _create(self) -> None:
+        """Make the file under another name and link it, so that no process sees one without its registry."""
         if self._expected is None:
-            raise StoreError(f"{self.path} is gone")
+            raise StoreError(f"{self.path} was removed", hint="run the command again")
         with self._translated(), new_file(self.path) as draft:
             with closing(connect(draft, wal=False)) as connection:
                 connection.executescript(_SCHEMA)
                 connection.execute(_YANKS)
                 connection.execute(
                     "INSERT INTO registry VALUES (?, ?, 0, ?, 0, '', 1)",
-                    [self._expected.name, self._expected.place, GENESIS],
+                    [self._expected.name, self._expected.address, GENESIS],
                 )
-            link_new(draft, self.path)  # where another process was first, its file counts
+            link_new(draft, self.path)  # if another process was first, its file stays
 
     def _translated(self) -> AbstractContextManager[None]:
         return translate_sqlite_errors(self.path, lambda error: _damaged(self.path, error))
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection, and translate what SQLite says, or what the file's content means.
+        """Yield the connection, and translate SQLite's errors and those of parsing the file's content.
 
         Raises
         ------
         MemoryDamaged, StoreBusy, StoreFull, StoreError
-            By SQLite's result code, not by its words.
+            By SQLite's result code.
         """
         try:
             with self._lock, self._translated():
@@ -292,26 +293,26 @@ class PinnedState:
             raise _damaged(self.path, error) from error
 
 
-def remembered(folder: Path) -> Sequence[PinnedState]:
-    """Return the memories of all registries that this user met."""
+def pinned_states(folder: Path) -> Sequence[PinnedState]:
+    """Return the pinned states of all registries that this user has used."""
     return [PinnedState(path) for path in sorted(folder.glob(f"[0-9a-f]*{SUFFIX}"))]
 
 
-def notices_below(folder: Path) -> Sequence[RevocationNotice]:
-    """Return the keys that lost trust, as every registry said that is remembered below `folder`."""
+def read_notices(folder: Path) -> Sequence[RevocationNotice]:
+    """Return the notices of all registries below `folder` about keys that they retired or revoked."""
     found: list[RevocationNotice] = []
-    for memory in remembered(folder):
-        with closing(memory):
-            found += memory.notices()
+    for pinned in pinned_states(folder):
+        with closing(pinned):
+            found += pinned.notices()
     return found
 
 
-def yanked_below(folder: Path, digests: Sequence[str]) -> frozenset[str]:
-    """Return which of some digests are of versions that were yanked, as the registries below `folder` said."""
+def find_yanked(folder: Path, digests: Sequence[str]) -> frozenset[str]:
+    """Return those of some digests whose versions were yanked by any registry below `folder`."""
     found: frozenset[str] = frozenset()
-    for memory in remembered(folder) if digests else ():
-        with closing(memory):
-            found |= memory.yanked(digests)
+    for pinned in pinned_states(folder) if digests else ():
+        with closing(pinned):
+            found |= pinned.yanked(digests)
     return found
 
 
@@ -321,11 +322,12 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
-    """Raise `ValueError` when a table or a column is missing: SQLite has the same code for that as for a wrong call."""
+    """Raise `ValueError` when a table or a column is missing."""
+    # SQLite has one result code for a missing table and for wrong SQL, which would count as a fault in Kiwi.
     for table, columns in _COLUMNS.items():
-        there = {row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", [table])}
-        if not columns <= there:
-            raise ValueError(f"it has no table {table} as Kiwi makes it")
+        existing = {row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", [table])}
+        if not columns <= existing:
+            raise ValueError(f"its table {table} is missing or incomplete")
 
 
 def _seen(row: Sequence[Any]) -> SeenVersion:
@@ -334,14 +336,14 @@ def _seen(row: Sequence[Any]) -> SeenVersion:
 
 
 def _move_head(connection: sqlite3.Connection, head: AuditHead) -> None:
-    seq, known = connection.execute("SELECT head_seq, head_hash FROM registry").fetchone()
-    if seq == head.seq and known != head.hash:
+    seq, pinned_hash = connection.execute("SELECT head_seq, head_hash FROM registry").fetchone()
+    if seq == head.seq and pinned_hash != head.hash:
         raise ChainForked(f"the registry gave two records with the number {seq} for its audit log", hint=ACCEPT)
     if head.seq > seq:
         connection.execute("UPDATE registry SET head_seq = ?, head_hash = ?", [head.seq, head.hash])
 
 
-def _keep_version(connection: sqlite3.Connection, ref: ItemRef, seen: SeenVersion) -> None:
+def _pin_version(connection: sqlite3.Connection, ref: ItemRef, seen: SeenVersion) -> None:
     connection.execute(
         "INSERT INTO versions (item_type, folded_id, version, digest, key_id, yanked, found_by) "
         "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (item_type, folded_id, version) DO UPDATE SET "
@@ -350,7 +352,7 @@ def _keep_version(connection: sqlite3.Connection, ref: ItemRef, seen: SeenVersio
         "WHERE digest = excluded.digest",
         [*ref.key, seen.version, seen.digest, seen.key_id, seen.yanked, seen.found_by],
     )
-    # Versions only grow, so the ones met last are mostly the highest.
+    # The highest versions matter, and versions grow, so those pinned last stay.
     connection.execute(
         "DELETE FROM versions WHERE id IN (SELECT id FROM versions WHERE item_type = ? AND folded_id = ? "
         "ORDER BY id DESC LIMIT -1 OFFSET ?)",
@@ -358,20 +360,20 @@ def _keep_version(connection: sqlite3.Connection, ref: ItemRef, seen: SeenVersio
     )
 
 
-def _keep_yanks(connection: sqlite3.Connection, digests: Iterable[str]) -> None:
+def _pin_yanks(connection: sqlite3.Connection, digests: Iterable[str]) -> None:
     connection.executemany("INSERT OR IGNORE INTO yanks (digest) VALUES (?)", [(digest,) for digest in digests])
     connection.execute("DELETE FROM yanks WHERE id <= (SELECT max(id) FROM yanks) - ?", [MAX_YANKS])
     connection.execute("PRAGMA user_version = 1")
 
 
 def _forget_yanks(connection: sqlite3.Connection) -> None:
-    """Forget what was yanked; the registry is asked for all of it at the next contact."""
+    """Remove what was yanked; the next check reads all of it again."""
     connection.execute("DELETE FROM yanks")
     connection.execute("PRAGMA user_version = 0")
 
 
 def _damaged(path: Path, error: Exception) -> PinnedStateDamaged:
     return PinnedStateDamaged(
-        f"what was remembered of a registry in {path} is damaged: {error}",
-        hint="kiwi registry accept sets it aside; what was seen and who was revoked is then learned anew",
+        f"the pinned state of a registry, {path}, is damaged: {error}",
+        hint="kiwi registry accept moves it aside; versions and revocations are then pinned anew",
     )

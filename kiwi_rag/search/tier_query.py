@@ -280,7 +280,7 @@ async def _count(asked: TierQuery, terms: Sequence[str]) -> None:
         counting = asyncio.ensure_future(asked.tier.store.statistics(terms))
         try:
             if asked.tier.witness and asked.look is None:
-                asked.look = await asked.tier.witness.look()  # rides beside the count: no round trip more
+                asked.look = await asked.tier.witness.check()  # rides beside the count: no round trip more
             return check_statistics(await counting)
         finally:
             counting.cancel()

@@ -240,7 +240,7 @@ async def find(
     """
     for tier in tiers:
         # Fully, and before anything is taken: a registry that cannot be asked who was revoked gives nothing.
-        look = await tier.witness.look(fully=True) if tier.witness else None
+        look = await tier.witness.check(fully=True) if tier.witness else None
         found = [stored async for stored in _held(address, tier)]
         if len(found) > 1:
             names = ", ".join(f"{stored.ref.item_type}:{stored.ref.item_id}" for _, stored in found)
@@ -250,7 +250,7 @@ async def find(
             item = verify_stored(stored, ref, counting, audience, tier.policy)
             if look:
                 await look.check_consistency(stored, item.verified.signer.key_id, newest=address.version is None)
-                await asyncio.to_thread(look.keep)
+                await asyncio.to_thread(look.save)
             return tier, item
         if look:
             for ref in address.refs():
@@ -264,6 +264,6 @@ async def _held(address: Address, tier: Tier[VectorStore]) -> AsyncIterator[tupl
         with span("kiwi.store", tier=tier.name, step="get"):
             stored = await tier.store.get(ref)
         if stored is None and tier.witness:
-            stored = await tier.witness.yanked(ref)
+            stored = await tier.witness.get_yanked(ref)
         if stored is not None:
             yield ref, stored

@@ -144,26 +144,26 @@ class Services:
         """
         if not self.memory_dir.is_dir():
             return ()
-        from kiwi_rag.monitor.pinned_state_file import notices_below
+        from kiwi_rag.monitor.pinned_state_file import read_notices
 
-        return notices_below(self.memory_dir)
+        return read_notices(self.memory_dir)
 
     def yanked(self, digests: Sequence[str]) -> frozenset[str]:
         """Return which of some digests are of versions that a registry yanked, as far as this user knows."""
-        from kiwi_rag.monitor.pinned_state_file import yanked_below
+        from kiwi_rag.monitor.pinned_state_file import find_yanked
 
-        return yanked_below(self.memory_dir, digests)
+        return find_yanked(self.memory_dir, digests)
 
     @cached_property
     def monitor(self) -> RegistryMonitor:
         """The registry, watched: what it says is held against what this user remembers of it."""
-        from kiwi_rag.monitor.monitor import watch
-        from kiwi_rag.monitor.pinned_state import Identity, place_of
+        from kiwi_rag.monitor.monitor import open_monitor
+        from kiwi_rag.monitor.pinned_state import RegistryIdentity, database_address
 
         s = self.settings
         url = s.supabase_url if self.registry_is_api else str(self.registry_dir.resolve())
-        identity = Identity(s.registry_name, place_of(s.registry_url) if s.registry_url else url)
-        return watch(self._registry_store().transport, self.memory_dir, identity)
+        identity = RegistryIdentity(s.registry_name, database_address(s.registry_url) if s.registry_url else url)
+        return open_monitor(self._registry_store().transport, self.memory_dir, identity)
 
     def refresh_trust(self) -> None:
         """Decide afresh who is trusted, after a registry took trust away."""

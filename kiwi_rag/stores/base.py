@@ -1,7 +1,7 @@
-"""The protocol every store implements.
+"""The protocols of stores, and the check that each store makes before it writes.
 
-Writing takes admitted records only: the type says so, an import contract keeps others from making an
-`Admission`, and each store calls `kiwi_rag.stores.base.one_admission` before it writes.
+Stores write admitted records only. The parameter's type requires an `Admission`, an import contract lets only
+`kiwi_rag.validation` make one, and each store verifies its seal with `one_admission`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
     from kiwi_rag.registry.queue import ClaimState, IndexedItem, Progress, StoredPassage
 
-
+_UNIT_TOLERANCE = 1e-3
 NOT_FOUND_BY_VECTOR = -1.0
-"""The cosine of a passage that only the words leg of a store without comparable scores found."""
+"""The cosine of a passage that only the lexical leg of a store without comparable scores found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a store can do, declared: never discovered by an exception.
+    """What a store can do, declared so that callers need not try.
 
-    ``scores`` says that its scores are what the protocol says, and not just an order: cosines, and BM25 under the
-    statistics that it was given. A search that asks a store without them fuses by ranks. Such a store scores each
-    passage by the legs that found it, with `NOT_FOUND_BY_VECTOR` or 0 for the other, and an item by what was found.
+    ``scores``: its scores are cosines, and BM25 under the statistics of the query. Without it they only order the
+    passages, and a search fuses this store's results by rank. Such a store scores each passage by the legs that found
+    it, with `NOT_FOUND_BY_VECTOR` or 0 for the other, and an item by its passages that were found.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """A store's health: counts, fingerprint, and problems in plain words (empty when healthy)."""
+    """A store's health: counts, fingerprint, and a message for each problem."""
 
     items: int
     passages: int
@@ -64,11 +64,10 @@ class StoreStatus:
 
 @dataclass(frozen=True, slots=True)
 class SourceStamp:
-    """What a file was when it was last indexed; equal stamps mean that nothing has to be done.
+    """The state of a file when it was last indexed; with an equal stamp it need not be indexed again.
 
-    ``sha256`` is of the file, ``sig_sha256`` of its ``.sig`` (empty when it has none), both hex. ``gate_stamp``
-    names the rules it was judged by (policy, trust, gate version), as one text; when it differs, the file is judged
-    again.
+    ``sha256`` is of the file, ``sig_sha256`` of its ``.sig`` (empty when it has none), both hex. ``gate_stamp`` names
+    the rules that admitted it (policy, trust, gate version) as one text. A file whose rules changed is judged again.
     """
 
     path: str
@@ -84,18 +83,30 @@ class SourceStamp:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a registry answers to a publication: its sequence number, the digest, and the audit head after it.
+    """A registry's answer to a publication.
 
-    ``known`` tells that the very same statement was there already, ``private`` that its owner alone sees it, ``opened``
-    that it was private until now, ``yanked`` that it was taken back and is not found.
+    Attributes
+    ----------
+    sequence
+        The item's number in the order of publication.
+    audit_head
+        The head of the audit log after it.
+    already_published
+        The registry had this very statement before.
+    private
+        Only its owner can see it.
+    made_public
+        It was private until now.
+    yanked
+        This version was yanked, so it is not found.
     """
 
     sequence: int
     digest: str
     audit_head: str
-    known: bool
+    already_published: bool
     private: bool = False
-    opened: bool = False
+    made_public: bool = False
     yanked: bool = False
 
 
@@ -141,12 +152,11 @@ class VectorStore(Protocol):
         ...
 
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return what each term that can be a slip may be one for, the most frequent first.
+        """Return the indexed terms that each term may be a misspelling of, the most frequent first.
 
-        The first `kiwi_rag.lexical.MAX_TERMS` of those are looked up.
-
-        As `kiwi_rag.lexical.near` has it, over the terms of what everybody may see. The cost is bounded: of a very
-        large vocabulary rare terms may be left out.
+        `kiwi_rag.lexical.near` defines them, over the terms of public passages. The cost is bounded: only the first
+        `kiwi_rag.lexical.MAX_TERMS` terms that may be misspelt count, and rare terms of a very large vocabulary may be
+        missing.
         """
         ...
 
@@ -159,66 +169,66 @@ class VectorStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Release what is held."""
+        """Close files and connections."""
         ...
 
 
 class FileStore(VectorStore, Protocol):
-    """A store of a tier whose truth is files: it remembers what each file was when it was last indexed."""
+    """A store of what is indexed from files: it keeps the stamp of each file."""
 
     async def upsert(self, records: Sequence[EmbeddingRecord], source: SourceStamp | None = None) -> None:
         """As `VectorStore.upsert`, with the file's stamp in the same transaction."""
         ...
 
     async def upsert_all(self, items: Sequence[tuple[Sequence[EmbeddingRecord], SourceStamp | None]]) -> None:
-        """Store several items in their order, as `upsert` does each; where the store can, all of them or none."""
+        """Store several items in their order, as `upsert` does each; in one transaction if the store has them."""
         ...
 
     async def sources(self) -> Mapping[str, SourceStamp]:
-        """Return path → stamp of every indexed file."""
+        """Return the stamps of all indexed files by path."""
         ...
 
     async def put_source(self, stamp: SourceStamp) -> None:
-        """Remember a file whose item is stored already."""
+        """Store the stamp of a file whose item is stored already."""
         ...
 
     async def delete_source(self, path: str) -> bool:
-        """Forget a file; return whether it was known."""
+        """Remove a file's stamp; return whether there was one."""
         ...
 
     async def clear(self) -> None:
         """Remove all items and stamps, for a change of model; versions and audit stay."""
         ...
 
-    async def note(self, name: str, text: str) -> None:
-        """Keep a short text under a name, for who comes next: where a run stands, for instance."""
+    async def put_note(self, name: str, text: str) -> None:
+        """Store a short text under a name, such as the state of an index run, for later processes."""
         ...
 
-    async def noted(self, name: str) -> str:
-        """Return the text that was kept under a name, an empty one where none was."""
+    async def get_note(self, name: str) -> str:
+        """Return the text stored under a name; empty when there is none."""
         ...
 
     def writing(self) -> AbstractAsyncContextManager[None]:
-        """Hold the writer lock for a whole run."""
+        """Hold the writer's lock for a whole run; a store without one holds nothing."""
         ...
 
     async def check(self) -> tuple[str, ...]:
-        """Return every problem that a full check finds; empty when healthy."""
+        """Return a message for every problem that a full check finds."""
         ...
 
     async def repair(self) -> Sequence[str]:
-        """Mend what a full check finds, without embedding; return what was done."""
+        """Repair what a full check finds, without embedding; return what was done."""
         ...
 
 
 class Claim(Protocol):
-    """A published item that is the caller's to index until the block ends, or the reason why it is not.
+    """An indexer's hold on a published item until the block ends, or the reason why it has none.
 
     Attributes
     ----------
     state
-        ``claimed``; ``busy``: another indexer has it; ``later``: it failed and is not to be tried yet; ``done``: it
-        has its vectors, or none are wanted of it.
+        ``claimed``; ``busy``: another indexer holds it; ``later``: it failed and the pause before the next attempt has
+        not passed; ``done``: it has its vectors, or the model needs none of it.
     received_at
         When the item arrived in the registry; None unless claimed.
     """
@@ -227,38 +237,38 @@ class Claim(Protocol):
     received_at: datetime | None
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
-        """As `VectorStore.history`, over the claim's own connection: a second one could be waited for in vain."""
+        """As `VectorStore.history`, over the claim's connection: waiting for a second one could be a deadlock."""
         ...
 
     async def store(self, records: Sequence[EmbeddingRecord]) -> int:
-        """Store the item's passages, durable once the block ends; return how many.
+        """Store the item's passages, which become durable when the block ends; return how many.
 
         Raises
         ------
         NotAdmitted
-            When the gate did not admit them, or they are another item's.
+            When the gate did not admit them, or they belong to another item.
         RegistryRefused
-            When the registry cannot use them (``state`` KW017).
+            When the registry rejects them (``state`` KW017).
         """
         ...
 
     async def requeue(self, problem: str) -> None:
-        """Note why the item could not be indexed; patient indexers try it again after a while, ever longer."""
+        """Record why the item could not be indexed; patient indexers retry it later, after ever longer pauses."""
         ...
 
 
 class PublishingStore(VectorStore, Protocol):
-    """A registry: publishing and indexing are two steps, which two roles may run."""
+    """A registry, where publishing and indexing are two steps, which two roles may run."""
 
     async def publish(self, admission: Admission, visibility: Visibility | None = None) -> Receipt:
-        """Hand in an admitted item; idempotent.
+        """Publish an admitted item; idempotent.
 
-        Without a `visibility` a new item is public, and one that is there stays what it is.
+        Without a `visibility` a new item is public, and that of an existing one stays.
 
         Raises
         ------
         RegistryRefused
-            When the registry's own checks say no.
+            When the registry's own checks refuse the item.
         """
         ...
 
@@ -267,42 +277,39 @@ class PublishingStore(VectorStore, Protocol):
         ...
 
     def claim(self, digest: str, fingerprint: str, *, patient: bool = False) -> AbstractAsyncContextManager[Claim]:
-        """Claim a published item for the block, to make it searchable; `patient` leaves what failed a moment ago."""
+        """Claim a published item for the block, to make it searchable; `patient` waits before it retries a failure."""
         ...
 
-    def listening(self) -> AbstractAsyncContextManager[Callable[[float], Awaitable[bool]]]:
-        """Open a line on which publications are announced: call it with seconds to wait; it tells if any came."""
+    def listen(self) -> AbstractAsyncContextManager[Callable[[float], Awaitable[bool]]]:
+        """Return a function that waits up to so many seconds, and returns whether anything was published."""
         ...
 
     async def begin_model(self, fingerprint: str) -> str:
-        """Start a model's collection if it has none, beside the active one; return its state."""
+        """Create a model's collection beside the active one if it has none; return its state."""
         ...
 
     async def finish_model(self, fingerprint: str, *, insist: bool = False) -> Progress:
-        """Switch searches to a model if nothing waits for it; return its progress either way."""
+        """Switch searches to a model if no item waits for its vectors; return the model's progress."""
         ...
 
     async def drop_model(self, fingerprint: str) -> int:
-        """Remove the vectors of a model that is not the active one; return how many passages that were."""
+        """Remove the vectors of a model that is not the active one; return the number of passages."""
         ...
 
     async def index_status(self) -> Mapping[str, Any]:
-        """Return each model's progress and what waits, of public items; for indexers and admins."""
+        """Return each model's progress and the queue, of public items; for indexers and admins."""
         ...
 
-    async def indexed(self, fingerprint: str, limit: int, after: str | None = None) -> Sequence[IndexedItem]:
+    async def indexed_items(self, fingerprint: str, limit: int, after: str | None = None) -> Sequence[IndexedItem]:
         """Return up to `limit` items that have vectors of this model, in the order of their digests.
 
-        They are drawn at random, or the first after the digest `after` where one is given (empty: from the beginning).
+        They are a random sample; with `after`, the first ones after that digest (empty: from the beginning).
         """
         ...
 
-    async def passages(self, digest: str, fingerprint: str) -> Sequence[StoredPassage]:
-        """Return an item's passages of one model as they are stored, in order."""
+    async def stored_passages(self, digest: str, fingerprint: str) -> Sequence[StoredPassage]:
+        """Return an item's passages of one model as the registry has them, in order."""
         ...
-
-
-_UNIT_TOLERANCE = 1e-3
 
 
 def one_admission(records: Sequence[EmbeddingRecord]) -> Admission:
@@ -311,24 +318,24 @@ def one_admission(records: Sequence[EmbeddingRecord]) -> Admission:
     Raises
     ------
     UsageError
-        When there are no records, or two passages have one ordinal.
+        When there are no records, or two passages have the same ordinal.
     NotAdmitted
-        When a seal is missing, two items are mixed, or these are not the passages that were signed of a document.
+        When a seal is missing, two items are mixed, or a document's signed passages are others.
     FingerprintMismatch
-        When two models made the vectors.
+        When the vectors are of different models.
     EmbeddingError
         When a vector is not a finite unit vector.
     """
     if not records:
-        raise UsageError("an item is stored by its passages, and there are none")
+        raise UsageError("an item needs at least one passage to be stored")
     first = require_sealed(records[0].admission)
     for record in records:
         if record.admission is not first and require_sealed(record.admission) != first:
-            raise NotAdmitted(f"records of two admissions are mixed: {first.ref} and {record.admission.ref}")
+            raise NotAdmitted(f"one write has records of two items: {first.ref} and {record.admission.ref}")
     if len({(record.fingerprint, record.vector.shape) for record in records}) > 1:
-        raise FingerprintMismatch(f"{first.ref}: its passages were embedded by two models")
+        raise FingerprintMismatch(f"{first.ref}: its passages were embedded by different models")
     if len({record.passage.ordinal for record in records}) < len(records):
-        raise UsageError(f"{first.ref}: two passages have one ordinal")
+        raise UsageError(f"{first.ref}: two passages have the same ordinal")
     _check_vectors(records)
     require_passages(first, [record.passage for record in records])
     return first
@@ -340,5 +347,5 @@ def _check_vectors(records: Sequence[EmbeddingRecord]) -> None:
     rows = np.stack([record.vector for record in records]).astype(np.float64)
     unit = abs(np.linalg.norm(rows, axis=1) - 1.0) < _UNIT_TOLERANCE if rows.ndim == 2 else np.zeros(1, bool)
     if not unit.all():
-        bad = records[int(np.argmin(unit))]
+        bad = records[int(np.argmin(unit))]  # the first that is not
         raise EmbeddingError(f"{bad.admission.ref}: passage {bad.passage.ordinal} has no unit vector")

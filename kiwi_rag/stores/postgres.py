@@ -1,4 +1,4 @@
-"""The registry tier: `VectorStore` and `PublishingStore` over the registry's SQL functions."""
+"""The store of the registry tier: `PublishingStore` over the registry's SQL functions."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from kiwi_rag.model import (
 )
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.registry import client, queue
-from kiwi_rag.registry.calls import Caller, Listening, Transport, with_retries
+from kiwi_rag.registry.calls import Caller, NotificationSource, Transport, call
 from kiwi_rag.registry.queue import ClaimState, IndexedItem, Progress, StoredPassage
 from kiwi_rag.retry import READING, WRITING
 from kiwi_rag.stores.base import Capabilities, Claim, Receipt, StoreStatus, one_admission
 from kiwi_rag.validation.seal import require_sealed
 
 INDEXER = "kiwi_indexer"
-_DROPPED_AT_ONCE = 10_000  # passages; publishing and revoking wait for as long as one such step takes
+_DROP_BATCH = 10_000  # passages; publishing and revoking wait while one batch is removed
 _T = TypeVar("_T")
 
 
 class RegistryVectorStore:
     """A registry in Postgres.
 
-    Nothing is deleted there: `delete` yanks, after which an item is kept and gettable by version, but not found.
-    Publishing and indexing are two steps, which connections of two roles may run.
+    `delete` yanks: the item is kept, `get` returns it by its version, and no search finds it. Publishing and indexing
+    are two steps, which connections of two roles may run.
 
     Parameters
     ----------
     transport
-        The way to the registry: `kiwi_rag.registry.pool.Connections`, or Supabase's API.
+        `kiwi_rag.registry.pool.Connections`, or Supabase's API.
     fingerprint
-        The embedding model whose collection `statistics` and `status` are about; empty for the active one.
+        The embedding model whose collection `statistics` and `status` describe; empty for the active one.
     """
 
     def __init__(self, transport: Transport, *, fingerprint: str = "") -> None:
@@ -58,149 +58,147 @@ class RegistryVectorStore:
 
     @property
     def transport(self) -> Transport:
-        """The way to the registry, for the admins' functions in `kiwi_rag.registry.client`."""
+        """The transport, for the admins' functions in `kiwi_rag.registry.client`."""
         return self._transport
 
     async def publish(self, admission: Admission, visibility: Visibility | None = None) -> Receipt:
-        """Hand in an admitted item; handing it in again changes nothing, but that a private one may become public.
+        """Publish an admitted item. Publishing it again changes nothing, except that a private one may become public.
 
         Raises
         ------
         NotAdmitted
             When the gate did not admit it.
         RegistryRefused
-            When the registry's own checks say no.
+            When the registry's own checks refuse the item.
         """
         require_sealed(admission)
 
-        def ask(caller: Caller) -> Awaitable[Mapping[str, Any]]:
+        def publish(caller: Caller) -> Awaitable[Mapping[str, Any]]:
             return client.publish_item(caller, admission.envelope, visibility)
 
-        told = client.receipt(await self._ask(ask, WRITING))
+        receipt = client.parse_receipt(await self._call(publish, WRITING))
         return Receipt(
-            told["sequence"],
-            told["digest"],
-            told["audit_head"],
-            told["known"],
-            private=told["visibility"] == "private",
-            opened=told["opened"],
-            yanked=told.get("yanked_at") is not None,
+            receipt["sequence"],
+            receipt["digest"],
+            receipt["audit_head"],
+            already_published=receipt["known"],
+            private=receipt["visibility"] == "private",
+            made_public=receipt["opened"],
+            yanked=receipt.get("yanked_at") is not None,
         )
 
     async def upsert(self, records: Sequence[EmbeddingRecord]) -> None:
-        """Publish an admitted item if it is not there yet, and store its passages: both or neither.
+        """Publish an admitted item if the registry does not have it, and store its passages, in one transaction.
 
-        The connection's role must be able to do both; where two roles do it, use `publish`, then `claim`.
+        The connection's role must be allowed to do both. Otherwise use `publish`, then `claim`.
         """
         admission = one_admission(records)
         async with self._transport.session() as caller:
             answer = await client.publish_item(caller, admission.envelope)
             if "code" not in answer:
-                await caller.become(INDEXER)
+                await caller.set_role(INDEXER)
                 await queue.store_passages(caller, records)
-        client.receipt(answer)
+        client.parse_receipt(answer)
 
     async def pending(self, fingerprint: str, limit: int = 100, after: int = 0) -> Sequence[tuple[int, Envelope]]:
         """Return up to `limit` published items without vectors of this model, as ``(sequence, envelope)``."""
 
-        def ask(caller: Caller) -> Awaitable[Sequence[tuple[int, Envelope]]]:
+        def pending(caller: Caller) -> Awaitable[Sequence[tuple[int, Envelope]]]:
             return queue.pending_items(caller, fingerprint, limit, after)
 
-        return await self._ask(ask, WRITING, role=INDEXER)
+        return await self._call(pending, WRITING, INDEXER)
 
     @asynccontextmanager
     async def claim(self, digest: str, fingerprint: str, *, patient: bool = False) -> AsyncIterator[Claim]:
-        """Claim a published item for the block; what is stored or noted in it becomes durable at its end.
+        """Claim a published item for the block; what is stored in it becomes durable at its end.
 
         Raises
         ------
         FingerprintMismatch
-            When the registry wants no vectors of this model.
+            When the registry has no collection of this model.
         RegistryRefused
             When the connection's role may not act as ``kiwi_indexer``.
         """
-        async with self._transport.session(role=INDEXER) as caller:
+        async with self._transport.session(INDEXER) as caller:
             state, received_at = await queue.claim_item(caller, digest, fingerprint, patient=patient)
             yield RegistryClaim(caller, digest, state, received_at)
 
-    def listening(self) -> AbstractAsyncContextManager[Callable[[float], Awaitable[bool]]]:
-        """Open a line on which publications are announced; see `kiwi_rag.registry.pool.Connections.listening`.
+    def listen(self) -> AbstractAsyncContextManager[Callable[[float], Awaitable[bool]]]:
+        """Return a function that waits for a publication; see `kiwi_rag.registry.pool.Connections.listen`.
 
         Raises
         ------
         UsageError
-            When this way to the registry has no such line.
+            When this transport delivers no notifications.
         """
-        if not isinstance(self._transport, Listening):
+        if not isinstance(self._transport, NotificationSource):
             raise UsageError("only a direct connection can watch a registry", hint="set KIWI_REGISTRY_URL")
-        return self._transport.listening("kiwi_published")
+        return self._transport.listen("kiwi_published")
 
     async def begin_model(self, fingerprint: str) -> str:
-        """Start a model's collection if it has none, beside the active one; return its state."""
-        return await self._ask(lambda caller: queue.begin_collection(caller, fingerprint), WRITING, role=INDEXER)
+        """Create a model's collection beside the active one if it has none; return its state."""
+        return await self._call(lambda caller: queue.begin_collection(caller, fingerprint), WRITING, role=INDEXER)
 
     async def finish_model(self, fingerprint: str, *, insist: bool = False) -> Progress:
-        """Switch searches to a model if nothing waits for it; return its progress either way."""
+        """Switch searches to a model if no item waits for its vectors; return the model's progress."""
 
         def finish(caller: Caller) -> Awaitable[Progress]:
             return queue.finish_collection(caller, fingerprint, insist=insist)
 
-        return await self._ask(finish, WRITING, role=INDEXER)
+        return await self._call(finish, WRITING, role=INDEXER)
 
     async def drop_model(self, fingerprint: str) -> int:
-        """Remove the vectors of a model that is not the active one; return how many passages that were."""
-        removed, gone = 0, _DROPPED_AT_ONCE
-        while gone == _DROPPED_AT_ONCE:
-            async with self._transport.session(role=INDEXER) as caller:
-                gone = await queue.drop_collection(caller, fingerprint, _DROPPED_AT_ONCE)
-            removed += gone
+        """Remove the vectors of a model that is not the active one; return the number of passages."""
+        removed, batch = 0, _DROP_BATCH
+        while batch == _DROP_BATCH:
+            async with self._transport.session(INDEXER) as caller:
+                batch = await queue.drop_collection(caller, fingerprint, _DROP_BATCH)
+            removed += batch
         return removed
 
     async def index_status(self) -> Mapping[str, Any]:
-        """Return each model's progress and what waits, of public items; for indexers and admins."""
-        return await self._ask(queue.index_status)
+        """Return each model's progress and the queue, of public items; for indexers and admins."""
+        return await self._call(queue.index_status)
 
-    async def indexed(self, fingerprint: str, limit: int, after: str | None = None) -> Sequence[IndexedItem]:
-        """Return up to `limit` items that have vectors of this model: drawn at random, or the first after a digest."""
+    async def indexed_items(self, fingerprint: str, limit: int, after: str | None = None) -> Sequence[IndexedItem]:
+        """Return up to `limit` items that have vectors of this model: a random sample, or the first after a digest."""
 
-        def ask(caller: Caller) -> Awaitable[Sequence[IndexedItem]]:
+        def indexed(caller: Caller) -> Awaitable[Sequence[IndexedItem]]:
             return queue.indexed_items(caller, fingerprint, limit, after)
 
-        return await self._ask(ask, role=INDEXER)
+        return await self._call(indexed, READING, INDEXER)
 
-    async def passages(self, digest: str, fingerprint: str) -> Sequence[StoredPassage]:
-        """Return an item's passages of one model as they are stored, in order."""
-        return await self._ask(lambda caller: queue.read_passages(caller, digest, fingerprint), role=INDEXER)
+    async def stored_passages(self, digest: str, fingerprint: str) -> Sequence[StoredPassage]:
+        """Return an item's passages of one model as the registry has them, in order."""
+        return await self._call(lambda caller: queue.read_passages(caller, digest, fingerprint), READING, INDEXER)
 
     async def delete(self, ref: ItemRef) -> bool:
-        """Yank a version, or all when `ref` names none; return whether that changed anything. Needs ``kiwi_admin``."""
+        """Yank the version that `ref` names, or all; return whether that changed anything. Needs ``kiwi_admin``."""
         async with self._transport.session() as caller:
             return await client.yank_item(caller, ref) > 0
 
     async def get(self, ref: ItemRef) -> StoredItem | None:
-        """Return a version, the newest when `ref` names none; None for one that was yanked."""
-        return await self._ask(lambda caller: client.get_item(caller, ref))
+        """Return the version that `ref` names, or the newest; None when it was yanked."""
+        return await self._call(lambda caller: client.get_item(caller, ref))
 
     async def list(self, filters: Filters) -> Sequence[StoredItem]:
         """Return the newest version of each item that matches, ordered by type and id."""
-        return await self._ask(lambda caller: client.list_items(caller, filters))
+        return await self._call(lambda caller: client.list_items(caller, filters))
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
         """Return every version ever published, yanked ones too, as version → content sha256 (hex)."""
-        versions = await self._ask(
-            lambda caller: client.list_versions(caller, ref), WRITING
-        )  # what writing begins with
-        return {str(row.ref.version): row.content_sha256 for row in versions}
+        # As patient as writing: the indexer reads the history before it writes.
+        return await self._call(lambda caller: _history(caller, ref), WRITING)
 
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
-        """Return what BM25 needs to know of the searchable passages."""
-        return await self._ask(lambda caller: client.collection_statistics(caller, terms, self._fingerprint))
+        """Return the statistics for BM25 of the searchable passages."""
+        return await self._call(lambda caller: client.collection_statistics(caller, terms, self._fingerprint))
 
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return what each term may be a slip for, the most frequent first."""
-        slips = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
-        told = await self._ask(lambda caller: client.similar_terms(caller, slips, self._fingerprint))
-        return {term: tuple(near(term, told.get(term, ()))) for term in slips}
+        """Return the indexed terms that each term may be a misspelling of, the most frequent first."""
+        checked = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
+        similar = await self._call(lambda caller: client.similar_terms(caller, checked, self._fingerprint))
+        return {term: tuple(near(term, similar.get(term, ()))) for term in checked}
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best `query.depth` passages, each with both scores.
@@ -210,34 +208,28 @@ class RegistryVectorStore:
         FingerprintMismatch
             When the registry holds vectors, but none of the query's model.
         """
-        return await self._ask(lambda caller: client.search_hybrid(caller, query))
+        return await self._call(lambda caller: client.search_hybrid(caller, query))
 
     async def status(self) -> StoreStatus:
         """Return counts and health."""
-        told = await self._ask(client.registry_status)
-        collections: dict[str, int] = dict(told["collections"])
-        fingerprint = self._fingerprint or told["active_model"] or ""
-        problems = () if told["audience"] else ("the registry has no name yet: kiwi registry migrate",)
-        return StoreStatus(told["items"], collections.get(fingerprint, 0), fingerprint, problems, told)
+        status = await self._call(client.registry_status)
+        collections: dict[str, int] = dict(status["collections"])
+        fingerprint = self._fingerprint or status["active_model"] or ""
+        problems = () if status["audience"] else ("the registry has no name yet: kiwi registry migrate",)
+        return StoreStatus(status["items"], collections.get(fingerprint, 0), fingerprint, problems, status)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._transport.close()
 
-    async def _ask(
-        self, call: Callable[[Caller], Awaitable[_T]], pauses: Sequence[float] = READING, *, role: str = ""
+    async def _call(
+        self, function: Callable[[Caller], Awaitable[_T]], pauses: Sequence[float] = READING, role: str = ""
     ) -> _T:
-        """Make a call that may be made twice in a session of its own, again where the connection was lost."""
-
-        async def once() -> _T:
-            async with self._transport.session(role) as caller:
-                return await call(caller)
-
-        return await with_retries(once, pauses)
+        return await call(self._transport, function, pauses, role)
 
 
 class RegistryClaim:
-    """A published item that is the caller's to index until its session ends, or the reason why it is not."""
+    """A `Claim` that lasts until its session ends: the database releases it with the transaction."""
 
     def __init__(self, caller: Caller, digest: str, state: ClaimState, received_at: datetime | None) -> None:
         self._caller = caller
@@ -247,15 +239,18 @@ class RegistryClaim:
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
         """Return every version of an item ever published."""
-        versions = await client.list_versions(self._caller, ref)
-        return {str(row.ref.version): row.content_sha256 for row in versions}
+        return await _history(self._caller, ref)
 
     async def store(self, records: Sequence[EmbeddingRecord]) -> int:
         """Store the item's passages; return how many."""
         if one_admission(records).digest != self._digest:
-            raise NotAdmitted("these are the passages of another item than the claimed one")
+            raise NotAdmitted(f"the claim is on {self._digest[:16]}…, and these are the passages of another item")
         return await queue.store_passages(self._caller, records)
 
     async def requeue(self, problem: str) -> None:
-        """Note why the item could not be indexed."""
+        """Record why the item could not be indexed."""
         await queue.set_back_item(self._caller, self._digest, problem)
+
+
+async def _history(caller: Caller, ref: ItemRef) -> Mapping[str, str]:
+    return {str(row.ref.version): row.content_sha256 for row in await client.list_versions(caller, ref)}

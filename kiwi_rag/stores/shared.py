@@ -105,11 +105,11 @@ class SharedStore:
         hint = "index it under another workspace's name: KIWI_WORKSPACE_NAME"
         raise UsageError("a shared index is not emptied: others read it", hint=hint)
 
-    async def note(self, name: str, text: str) -> None:
+    async def put_note(self, name: str, text: str) -> None:
         """Keep a text for this process alone."""
         self._notes[name] = text
 
-    async def noted(self, name: str) -> str:
+    async def get_note(self, name: str) -> str:
         """Return the text that was kept under a name."""
         return self._notes.get(name, "")
 

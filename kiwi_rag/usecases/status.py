@@ -160,7 +160,7 @@ async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
                 return []
             async with asyncio.timeout(PROBE_SECONDS):
                 store = workspace.tier.store
-                state, run = await store.status(), await store.noted(RUN)
+                state, run = await store.status(), await store.get_note(RUN)
         except TimeoutError:
             return [{**row, "problems": f"the index gave no answer within {PROBE_SECONDS:g} s"}]
         except KiwiError as error:

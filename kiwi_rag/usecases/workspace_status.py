@@ -31,7 +31,7 @@ async def standing(place: WorkspaceConfig, tier: Tier[FileStore] | None) -> Mapp
     documents = await tier.store.list(Filters())
     types = Counter(map(_type_of, documents))
     kind = tier.store.capabilities.kind
-    return _standing(place, status, dict(sorted(types.items())), await tier.store.noted(RUN), kind)
+    return _standing(place, status, dict(sorted(types.items())), await tier.store.get_note(RUN), kind)
 
 
 def _standing(

@@ -148,7 +148,7 @@ def _own_end() -> Iterator[None]:
         registered.append(lambda: function(*given, **named))
         return function
 
-    with patch.object(atexit, "register", remember), patch.object(server, "_held", {}):
+    with patch.object(atexit, "register", remember), patch.object(server, "_user_locks", {}):
         try:
             yield
         finally:

@@ -52,7 +52,7 @@ def state() -> dict[str, object]:
         "logging": (root.handlers[:], root.level, logging.getLogger("kiwi_rag").level),
         "warnings": warnings.filters[:],
         "sockets": (socket.socket.connect, socket.socket.connect_ex, socket.getaddrinfo),
-        "end": (atexit.register, dict(server._held)),
+        "end": (atexit.register, dict(server._user_locks)),
     }
 
 

@@ -112,7 +112,7 @@ async def test_more_clients_at_once_than_there_are_connections(registry: Kiwi):
                 return await client.publish_item(caller, envelopes[number % 4])
 
         try:
-            return client.receipt(await with_retries(once, pauses=(0.5,) * 200))["digest"]
+            return client.parse_receipt(await with_retries(once, pauses=(0.5,) * 200))["digest"]
         finally:
             await lines.close()
 
@@ -155,7 +155,7 @@ def test_publishing_goes_on_where_it_was_killed(registry: Kiwi):
     there = listed(registry)
     assert before <= there < everything
     rows = registry.json("publish", "--all")["published"]
-    assert {row["ref"].split("@")[0] for row in rows if not row["known"]} == everything - there
+    assert {row["ref"].split("@")[0] for row in rows if not row["already_published"]} == everything - there
     assert listed(registry) == found(registry) == everything
 
 

@@ -261,7 +261,7 @@ def test_an_item_that_is_withheld_is_missed(published: Kiwi, owner: psycopg.Conn
         owner.execute(f"delete from kiwi.{table}")
     rows = published.json("verify", "--source", "registry", expect=4)
     assert sorted(row["ref"] for row in rows) == ["knowledge:acme/note", "knowledge:acme/other"]
-    assert "does not know it now" in published.run("get", "acme/note@registry", expect=4).stderr
+    assert "does not have it now" in published.run("get", "acme/note@registry", expect=4).stderr
 
 
 def test_the_state_of_a_registry_elsewhere_is_told_shortly(ready: Kiwi):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.lexical import MAX_TERM_LENGTH, MAX_TERMS, query_terms
 from kiwi_rag.model import Filters, SearchQuery
-from kiwi_rag.registry.calls import translated
+from kiwi_rag.registry.calls import translate_errors
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.search import corrections
 from kiwi_rag.search.searcher import check
@@ -152,7 +152,7 @@ def ask_sql(connection: psycopg.Connection, statement: str, *arguments: object) 
     """Ask plain SQL; what comes back is an answer or an error in Kiwi's words, and the connection still works."""
     started = time.monotonic()
     try:
-        with translated():
+        with translate_errors():
             connection.execute(statement, arguments).fetchall()  # type: ignore[call-overload]
     except KiwiError as error:
         assert "took too long" not in error.message

@@ -75,7 +75,7 @@ async def test_the_answer_to_a_commit_is_lost(url: str, connection: psycopg.Conn
         receipt = await store.publish(one)
         await store.close()
         assert proxy.connections == 2
-    assert receipt.known  # it was there already: the first attempt had succeeded
+    assert receipt.already_published  # it was there already: the first attempt had succeeded
     assert_kept(connection, [receipt], [one])
 
 

@@ -265,10 +265,10 @@ async def test_sources_tell_what_to_index(store: DocumentRegistryStore) -> None:
     assert (await store.sources())["a.md"].gate_stamp == "rules-2"
     await store.upsert(found, stamp)
     assert (await store.sources())["a.md"].gate_stamp == "rules-1"
-    assert await store.noted("run") == ""
-    await store.note("run", "half way")
-    await store.note("run", "complete")
-    assert await store.noted("run") == "complete"
+    assert await store.get_note("run") == ""
+    await store.put_note("run", "half way")
+    await store.put_note("run", "complete")
+    assert await store.get_note("run") == "complete"
 
 
 async def test_only_admitted_documents_are_handed_in(store: DocumentRegistryStore) -> None:
@@ -281,7 +281,7 @@ async def test_only_admitted_documents_are_handed_in(store: DocumentRegistryStor
         await store.upsert([*found, *records("b.md")])
     with pytest.raises(UsageError):
         await store.upsert([])
-    with pytest.raises(UsageError, match="no document"):
+    with pytest.raises(UsageError, match="is not a document"):
         await store.upsert(item_records(admission("acme/x")))
     assert (await store.status()).items == 0
 

@@ -14,7 +14,7 @@ from kiwi_rag.errors import UnknownFilter
 from kiwi_rag.lexical import bm25, bm25_weights, query_terms, term_frequencies
 from kiwi_rag.model import CollectionStatistics, EmbeddingRecord, Filters
 from kiwi_rag.model.refs import ItemType
-from kiwi_rag.registry.calls import translated
+from kiwi_rag.registry.calls import translate_errors
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
 from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
@@ -183,7 +183,7 @@ def test_a_filter_is_never_ignored(filled: str, filter: object) -> None:
             "select * from public.list_documents('acme-web', %s)",
             "select * from public.search_documents('acme-web', null, '{x}', '{1}', 1, filter => %s)",
         ):
-            with pytest.raises(UnknownFilter), translated():
+            with pytest.raises(UnknownFilter), translate_errors():
                 connection.execute(call, [Jsonb(filter)])
 
 

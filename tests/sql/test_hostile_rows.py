@@ -253,7 +253,7 @@ async def test_a_row_of_another_shape_is_an_error_of_the_registry(call: Callable
 @pytest.mark.parametrize("answer", [{}, {"sequence": "1"}, {"code": 4}, [1], None])
 async def test_a_receipt_that_is_none_is_an_error_of_the_registry(answer: object) -> None:
     with pytest.raises(RegistryError):
-        client.receipt(await client.publish_item(Answering(answer), admission("acme/x").envelope))
+        client.parse_receipt(await client.publish_item(Answering(answer), admission("acme/x").envelope))
 
 
 async def test_a_status_that_is_none_is_an_error_of_the_registry(
@@ -263,7 +263,7 @@ async def test_a_status_that_is_none_is_an_error_of_the_registry(
         "create or replace function public.registry_status() returns jsonb language sql "
         """as $$ select '{"items": "many", "collections": [], "audience": 3}'::jsonb $$"""
     )
-    with pytest.raises(RegistryError, match="no status of a registry"):
+    with pytest.raises(RegistryError, match="invalid status of a registry"):
         await store.status()
 
 

@@ -14,8 +14,8 @@ import pytest
 from kiwi_rag.errors import ChainForked, ChainShortened, RolledBack, VersionChanged, WrongKey, Yanked, YankUndone
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.monitor.monitor import RegistryMonitor
-from kiwi_rag.monitor.pinned_state import Identity
-from kiwi_rag.monitor.pinned_state_file import PinnedState, path_of
+from kiwi_rag.monitor.pinned_state import RegistryIdentity
+from kiwi_rag.monitor.pinned_state_file import PinnedState, pinned_state_path
 from kiwi_rag.registry import client
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
@@ -28,14 +28,14 @@ from tests.sql.databases import ADA
 BOB = keys.generate("bob")
 X = ItemRef(ItemType.DIRECTIVE, "acme/x")
 SECOND = "select digest from kiwi.item_versions where version = '2.0.0'"
-IDENTITY = Identity("test", "here")
+IDENTITY = RegistryIdentity("test", "here")
 
 
 @pytest.fixture
 async def watch(url: str, tmp_path: Path) -> AsyncIterator[RegistryMonitor]:
     """A user who has met nothing yet."""
     transport = Connections(url)
-    made = RegistryMonitor(transport, PinnedState(path_of(tmp_path / "registries", IDENTITY), IDENTITY))
+    made = RegistryMonitor(transport, PinnedState(pinned_state_path(tmp_path / "registries", IDENTITY), IDENTITY))
     yield made
     await made.close()
     await transport.close()
@@ -53,13 +53,13 @@ async def see(
     watch: RegistryMonitor, store: RegistryVectorStore, version: str | None = None, found: bool = True
 ) -> str:
     """Look, get, vet and keep, as a search (or a get) does; return the version that was accepted."""
-    look = await watch.look()
+    look = await watch.check()
     ref = ItemRef(X.item_type, X.item_id, version)
     stored = await store.get(ref) or await watch.yanked(ref)
     assert stored is not None
     key_id = stored.envelope.signatures[0][0]
     await look.check_consistency(stored, key_id, newest=version is None, found_by=FINGERPRINT if found else "")
-    look.keep()
+    look.save()
     return str(stored.ref.version)
 
 
@@ -73,23 +73,23 @@ def as_owner(connection: psycopg.Connection, *statements: str) -> None:
 
 
 async def test_the_head_is_remembered_and_followed(watch: RegistryMonitor, store: RegistryVectorStore) -> None:
-    await watch.look()
-    first = watch.memory.head()
+    await watch.check()
+    first = watch.pinned.head()
     assert first.seq == 2
     await publish(store, "1.0.0")
-    await watch.look()
-    assert watch.memory.head().seq == 3
+    await watch.check()
+    assert watch.pinned.head().seq == 3
 
 
 async def test_a_shortened_log_is_refused(
     watch: RegistryMonitor, store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
     await publish(store, "1.0.0")
-    await watch.look()
+    await watch.check()
     as_owner(connection, "delete from kiwi.audit where seq = 3")
     with pytest.raises(ChainShortened, match="ends at record 2, but record 3 was seen"):
-        await watch.look()
-    assert watch.memory.head().seq == 3
+        await watch.check()
+    assert watch.pinned.head().seq == 3
 
 
 @pytest.mark.parametrize("later", [0, 1], ids=["at the head", "below the head"])
@@ -97,7 +97,7 @@ async def test_a_rewritten_log_is_refused(
     watch: RegistryMonitor, store: RegistryVectorStore, connection: psycopg.Connection, later: int
 ) -> None:
     await publish(store, "1.0.0")
-    await watch.look()
+    await watch.check()
     rewrite = """
         update kiwi.audit as a set details = '{"by": "nobody"}' where seq = 3;
         update kiwi.audit as a set hash = kiwi.audit_hash(a) where seq = 3;
@@ -107,37 +107,37 @@ async def test_a_rewritten_log_is_refused(
     for n in range(later):
         await publish(store, f"2.0.{n}")
     with pytest.raises(ChainForked, match="record 3"):
-        await watch.look()
+        await watch.check()
 
 
 async def test_a_receipt_counts_only_in_the_log_that_was_known(
     watch: RegistryMonitor, store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
-    await watch.look()
+    await watch.check()
     receipt = await store.publish(admission("acme/x"))
-    watch.note(X, receipt.digest, KEY.key_id, receipt.audit_head)
-    await watch.settle()
-    assert f"{watch.memory.head().seq}:{watch.memory.head().hash}" == receipt.audit_head
-    known = watch.memory.head()
+    watch.add_receipt(X, receipt.digest, KEY.key_id, receipt.audit_head)
+    await watch.verify_receipts()
+    assert f"{watch.pinned.head().seq}:{watch.pinned.head().hash}" == receipt.audit_head
+    known = watch.pinned.head()
     as_owner(
         connection,
         "update kiwi.audit set details = '{}' where seq = 3",
         "update kiwi.audit as a set hash = kiwi.audit_hash(a) where seq = 3",
     )
     receipt = await store.publish(admission("acme/y"))
-    watch.note(ItemRef(X.item_type, "acme/y", "1.0.0"), receipt.digest, KEY.key_id, receipt.audit_head)
+    watch.add_receipt(ItemRef(X.item_type, "acme/y", "1.0.0"), receipt.digest, KEY.key_id, receipt.audit_head)
     with pytest.raises(ChainForked):
-        await watch.settle()
-    assert watch.memory.head() == known
+        await watch.verify_receipts()
+    assert watch.pinned.head() == known
 
 
 async def test_a_receipt_that_the_log_does_not_bear_out_is_told(
     watch: RegistryMonitor, store: RegistryVectorStore
 ) -> None:
     receipt = await store.publish(admission("acme/x"))
-    watch.note(X, receipt.digest, KEY.key_id, f"{receipt.audit_head.partition(':')[0]}:{'e' * 64}")
+    watch.add_receipt(X, receipt.digest, KEY.key_id, f"{receipt.audit_head.partition(':')[0]}:{'e' * 64}")
     with pytest.raises(ChainForked):
-        await watch.settle()
+        await watch.verify_receipts()
 
 
 async def test_an_older_version_than_was_seen_is_refused(
@@ -156,7 +156,7 @@ async def test_an_older_version_than_was_seen_is_refused(
         await see(watch, store)
     assert "kiwi registry accept directive:acme/x" in refused.value.hint
     assert await see(watch, store, "1.0.0") == "1.0.0"
-    watch.memory.forget(X)
+    watch.pinned.forget(X)
     assert await see(watch, store) == "1.0.0"
 
 
@@ -170,11 +170,11 @@ async def test_a_private_item_is_not_remembered_and_hides_no_rollback(
     for one, served in ((first, False), (third, True)):
         stored = await store.get(one.ref)
         assert stored is not None
-        look = await watch.look()
+        look = await watch.check()
         with nullcontext() if served else pytest.raises(RolledBack):
             await look.check_consistency(replace(stored, private=True), KEY.key_id, newest=True)
-        look.keep()
-    assert set(watch.memory.seen(X)) == {"2.0.0"}
+        look.save()
+    assert set(watch.pinned.seen(X)) == {"2.0.0"}
 
 
 async def test_a_yank_explains_an_older_version_and_cannot_be_undone(
@@ -197,7 +197,7 @@ async def test_a_yank_is_learned_by_looking_and_cannot_be_undone(
     await publish(store, "1.0.0")
     assert await see(watch, store) == "1.0.0"
     await store.delete(X)
-    await watch.look()
+    await watch.check()
     as_owner(connection, "update kiwi.item_versions set yanked_at = null")
     with pytest.raises(YankUndone):
         await see(watch, store)
@@ -210,16 +210,16 @@ async def test_every_yank_is_learned_at_the_first_contact_and_once_by_a_memory_t
     stored = await store.get(X)
     assert stored is not None
     await store.delete(X)
-    assert watch.memory.seen(X) == {}
-    await watch.look()
-    assert watch.memory.yanked([stored.digest, "0" * 64]) == {stored.digest}
-    watch.memory.close()
-    with closing(sqlite3.connect(watch.memory.path)) as before:  # as an earlier state of Kiwi made it
+    assert watch.pinned.seen(X) == {}
+    await watch.check()
+    assert watch.pinned.yanked([stored.digest, "0" * 64]) == {stored.digest}
+    watch.pinned.close()
+    with closing(sqlite3.connect(watch.pinned.path)) as before:  # as an earlier state of Kiwi made it
         before.executescript("DROP TABLE yanks; PRAGMA user_version = 0")
     await publish(store, "2.0.0")
-    await watch.look()
-    assert watch.memory.yanked([stored.digest]) == {stored.digest}
-    assert watch.memory.knows_yanks()
+    await watch.check()
+    assert watch.pinned.yanked([stored.digest]) == {stored.digest}
+    assert watch.pinned.has_all_yanks()
 
 
 async def test_a_revocation_explains_an_older_version(watch: RegistryMonitor, store: RegistryVectorStore) -> None:
@@ -235,11 +235,11 @@ async def test_a_revocation_explains_an_older_version(watch: RegistryMonitor, st
 async def test_what_is_missing_is_explained_or_held_against_the_registry(
     watch: RegistryMonitor, store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
-    await (await watch.look()).check_missing(X)
+    await (await watch.check()).check_missing(X)
     await publish(store, "1.0.0")
     await store.delete(X)
     with pytest.raises(Yanked, match="was yanked"):
-        await (await watch.look()).check_missing(X)
+        await (await watch.check()).check_missing(X)
     await publish(store, "1.0.1")
     await see(watch, store)
     as_owner(
@@ -249,8 +249,8 @@ async def test_what_is_missing_is_explained_or_held_against_the_registry(
         "delete from kiwi.index_queue",
         "delete from kiwi.item_versions",
     )
-    with pytest.raises(RolledBack, match="does not know it now"):
-        await (await watch.look()).check_missing(X)
+    with pytest.raises(RolledBack, match="does not have it now"):
+        await (await watch.check()).check_missing(X)
 
 
 async def test_an_item_whose_only_key_was_revoked_says_so(watch: RegistryMonitor, store: RegistryVectorStore) -> None:
@@ -259,7 +259,7 @@ async def test_an_item_whose_only_key_was_revoked_says_so(watch: RegistryMonitor
         await client.revoke_signer(caller, ADA.key_id, "")
     assert await store.get(X) is None
     with pytest.raises(WrongKey, match="revoked"):
-        await (await watch.look()).check_missing(X)
+        await (await watch.check()).check_missing(X)
 
 
 async def test_a_version_that_is_not_indexed_yet_excuses_once(
@@ -295,15 +295,15 @@ async def test_other_bytes_under_a_version_are_refused(
 async def test_lost_trust_is_learned_and_kept(watch: RegistryMonitor, store: RegistryVectorStore) -> None:
     await enrol(store, Signer("bob", BOB.public_key))
     policy = TrustPolicy((ADA, Signer("bob", BOB.public_key)))
-    assert (await watch.look()).apply_revocations(policy) == policy
+    assert (await watch.check()).apply_revocations(policy) == policy
     async with store.transport.session() as caller:
         await client.revoke_signer(caller, BOB.key_id, "laptop stolen")
         await client.retire_signer(caller, ADA.key_id, "new key")
-    ada, bob = (await watch.look()).apply_revocations(policy).signers
+    ada, bob = (await watch.check()).apply_revocations(policy).signers
     assert (ada.status, bob.status) == (SignerStatus.RETIRED, SignerStatus.COMPROMISED)
     assert bob.origin.startswith("revoked by registry test on 20")
     assert bob.origin.endswith(" (laptop stolen)")
-    assert [n.key_id for n in watch.memory.notices()] == [n.key_id for n in (await watch.look()).notices]
+    assert [n.key_id for n in watch.pinned.notices()] == [n.key_id for n in (await watch.check()).notices]
 
 
 async def test_a_registry_that_unsays_a_revocation_is_not_followed(
@@ -311,25 +311,25 @@ async def test_a_registry_that_unsays_a_revocation_is_not_followed(
 ) -> None:
     async with store.transport.session() as caller:
         await client.revoke_signer(caller, ADA.key_id, "")
-    await watch.look()
+    await watch.check()
     connection.execute("update kiwi.signers set status = 'active'")
-    (ada,) = (await watch.look(fully=True)).apply_revocations(TrustPolicy((ADA,))).signers
+    (ada,) = (await watch.check(fully=True)).apply_revocations(TrustPolicy((ADA,))).signers
     assert ada.status is SignerStatus.COMPROMISED
 
 
 async def test_nothing_is_written_when_nothing_is_new(watch: RegistryMonitor, store: RegistryVectorStore) -> None:
     await publish(store, "1.0.0")
     await see(watch, store)
-    before = watch.memory.path.read_bytes()
+    before = watch.pinned.path.read_bytes()
     await see(watch, store)
-    assert watch.memory.path.read_bytes() == before
+    assert watch.pinned.path.read_bytes() == before
 
 
 async def see_older(watch: RegistryMonitor, store: RegistryVectorStore) -> str:
     """As a search does that found version 1.0.0."""
-    look = await watch.look()
+    look = await watch.check()
     stored = await store.get(ItemRef(X.item_type, X.item_id, "1.0.0"))
     assert stored is not None
     await look.check_consistency(stored, KEY.key_id, newest=True, found_by=FINGERPRINT)
-    look.keep()
+    look.save()
     return str(stored.ref.version)

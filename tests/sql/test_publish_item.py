@@ -48,7 +48,7 @@ async def test_publishing_twice_gives_the_same_receipt(
 ) -> None:
     one = admission("acme/deploy")
     first, second = await store.publish(one), await store.publish(one)
-    assert (first.known, second.known) == (False, True)
+    assert (first.already_published, second.already_published) == (False, True)
     assert (first.sequence, first.digest, first.audit_head) == (second.sequence, one.digest, second.audit_head)
     assert connection.execute("select count(*) from kiwi.item_versions").fetchone() == (1,)
 
@@ -156,7 +156,7 @@ async def test_a_signer_signs_what_it_may_and_when(store: RegistryVectorStore) -
 async def test_many_publish_the_same_and_different_bytes_at_once(store: RegistryVectorStore) -> None:
     same = [store.publish(admission("acme/same")) for _ in range(8)]
     receipts = await asyncio.gather(*same)
-    assert sorted(r.known for r in receipts) == [False] + [True] * 7
+    assert sorted(r.already_published for r in receipts) == [False] + [True] * 7
     rivals = [store.publish(admission("acme/rival", f"text {n}")) for n in range(8)]
     answers = await asyncio.gather(*rivals, return_exceptions=True)
     assert sum(isinstance(a, RegistryRefused) for a in answers) == 7

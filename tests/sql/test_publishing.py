@@ -92,8 +92,8 @@ async def test_a_version_that_no_vectors_are_wanted_of_waits_for_none(url: str, 
     async with tier(url, tmp_path) as registry:
         one = candidate("acme/x")
         (first,) = await published(registry, tmp_path / ".ai", one)
-        assert (first.receipt.known, first.waits) == (False, False)
+        assert (first.receipt.already_published, first.waits) == (False, False)
         await registry.store.delete(first.ref)
         (again,) = await published(registry, tmp_path / ".ai", one)
-        assert (again.receipt.known, again.waits) == (True, False)
+        assert (again.receipt.already_published, again.waits) == (True, False)
         assert (await registry.store.status()).passages == 0

@@ -179,7 +179,7 @@ async def test_private_items_are_indexed_too_and_not_counted_before_others(
 
 
 async def test_many_announcements_are_one_call(url: str, tmp_path: Path) -> None:
-    async with tier(url, tmp_path) as registry, registry.store.listening() as heard:
+    async with tier(url, tmp_path) as registry, registry.store.listen() as heard:
         await publish(registry, *(candidate(f"acme/n{n}") for n in range(5)))
         assert await heard(60) is True
         assert await heard(0.2) is False
@@ -234,7 +234,7 @@ async def test_a_way_without_announcements_says_so(tmp_path: Path) -> None:
         async def close(self) -> None: ...
 
     with pytest.raises(UsageError, match="direct connection"):
-        RegistryVectorStore(Api()).listening()
+        RegistryVectorStore(Api()).listen()
 
 
 class Stalling(SmallModel):

@@ -43,7 +43,7 @@ async def publish(lines: Connections, one, delay: float) -> bool:
     try:
         async with lines.session() as caller:
             answer = await client.publish_item(caller, one.envelope)
-        client.receipt(answer)
+        client.parse_receipt(answer)
     except RegistryRefused as refused:
         assert "compromised" in refused.message
         return False

@@ -9,7 +9,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from kiwi_rag.registry import rows
-from kiwi_rag.registry.calls import translate
+from kiwi_rag.registry.calls import translate_error
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import dsse
 from kiwi_rag.stores.postgres import RegistryVectorStore
@@ -97,7 +97,7 @@ def test_each_function_has_its_callers(rolled_back: psycopg.Connection, role: st
         return
     with pytest.raises(psycopg.errors.InsufficientPrivilege) as error:
         rolled_back.execute(call, arguments)
-    told = translate(error.value)
+    told = translate_error(error.value)
     assert told.code == "registry-refused"
     assert "kiwi_publisher" in told.hint
 

@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 from kiwi_rag.errors import UnknownFilter
 from kiwi_rag.lexical import bm25, bm25_weights, query_terms, term_frequencies
 from kiwi_rag.registry import rows
-from kiwi_rag.registry.calls import translated
+from kiwi_rag.registry.calls import translate_errors
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission, query, records, unit_vector
 
@@ -85,5 +85,5 @@ def test_a_filter_is_never_ignored(connection: psycopg.Connection, filter: objec
         "select * from public.search_lexical('x', filter => %s)",
     ):
         arguments = [vector, Jsonb(filter)] if call.count("%s") == 2 else [Jsonb(filter)]
-        with pytest.raises(UnknownFilter), translated():
+        with pytest.raises(UnknownFilter), translate_errors():
             connection.execute(call, arguments)

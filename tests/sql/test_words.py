@@ -19,7 +19,7 @@ from kiwi_rag.errors import RegistryRefused
 from kiwi_rag.lexical import bm25, bm25_weights, query_terms
 from kiwi_rag.model import CollectionStatistics
 from kiwi_rag.registry import rows
-from kiwi_rag.registry.calls import translated
+from kiwi_rag.registry.calls import translate_errors
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, admission, records, unit_vector
 from tests.sql.databases import database, template
@@ -263,5 +263,5 @@ async def test_words_of_private_passages_alone_are_told_to_nobody(
 
 
 def test_no_more_than_eight_words_are_looked_up_at_once(shelf: Shelf) -> None:
-    with pytest.raises(RegistryRefused, match="up to 8"), translated():
+    with pytest.raises(RegistryRefused, match="up to 8"), translate_errors():
         shelf.connection.execute("select public.similar_terms(%s)", [[f"word{n}" for n in range(9)]])

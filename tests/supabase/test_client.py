@@ -82,7 +82,7 @@ async def test_a_signed_in_user_publishes_and_gets_the_receipt(
     one = admission("acme/deploy")
     async with store_at(hosted.url, bearer=token(sub=ALICE)) as store:
         receipt, again = await store.publish(one), await store.publish(one)
-    assert (receipt.digest, receipt.known, again.known) == (one.digest, False, True)
+    assert (receipt.digest, receipt.already_published, again.already_published) == (one.digest, False, True)
     assert again.sequence == receipt.sequence
     assert connection.execute("select visibility from kiwi.item_versions").fetchone() == ("public",)
     by = connection.execute("select details ->> 'by' from kiwi.audit where event = 'publish'").fetchone()
@@ -117,7 +117,7 @@ async def test_a_private_item_is_its_owners_alone(hosted: PostgRest, connection:
     connection.execute(bind, [ADA.public_key.hex(), ADA.principal, ALICE])
     mine = token(sub=ALICE)
     async with store_at(hosted.url, bearer=mine) as store, store.transport.session() as caller:
-        client.receipt(await client.publish_item(caller, one.envelope, visibility="private"))
+        client.parse_receipt(await client.publish_item(caller, one.envelope, visibility="private"))
     for bearer, sees in ((mine, True), (token(sub=BOB), False), ("", False)):
         async with store_at(hosted.url, bearer=bearer) as store:
             assert (await store.get(one.ref) is not None) is sees
@@ -127,7 +127,7 @@ async def test_a_private_item_is_its_owners_alone(hosted: PostgRest, connection:
 async def test_a_token_as_the_key_serves_where_there_is_no_gateway(url: str) -> None:
     with project(url, gateway=False) as bare:
         async with store_at(bare.url, key=token(sub=ALICE)) as store:
-            assert not (await store.publish(admission("acme/deploy"))).known
+            assert not (await store.publish(admission("acme/deploy"))).already_published
     with project(url) as behind_gateway:
         async with store_at(behind_gateway.url, key=token(sub=ALICE)) as store:
             with pytest.raises(RegistryRefused, match="Invalid API key") as refused:

@@ -49,7 +49,7 @@ def test_the_journey(anon: Kiwi, publisher: Kiwi, indexer: Kiwi, enrolled: None)
     published = publisher.run("publish", "--all")
     assert "knowledge:acme/note@1.0.0" in published.stdout
     assert "not searchable yet" in published.stderr
-    assert publisher.json("publish", "--all")["published"][0]["known"] is True
+    assert publisher.json("publish", "--all")["published"][0]["already_published"] is True
     assert anon.json("search", "night-time scale-down", "--source", "registry")["hits"] == []
     indexer.run("registry", "index")
     (hit,) = anon.json("search", "night-time scale-down", "--source", "registry")["hits"]

@@ -23,7 +23,7 @@ from kiwi_rag.errors import (
 )
 from kiwi_rag.model import Candidates, CollectionStatistics, Filters
 from kiwi_rag.registry.calls import checked_url
-from kiwi_rag.registry.rows import stored_item
+from kiwi_rag.registry.rows import parse_item
 from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.trust import check_principal
 from kiwi_rag.stores.local import LocalVectorStore
@@ -181,7 +181,7 @@ async def _write(folder: Path) -> None:
 def test_a_registry_row_without_type_or_arrival_is_an_error_in_words(lie: dict[str, Any]):
     row = {"item_type": "knowledge", "item_id": "acme/x", "version": "1.0.0", "received_at": datetime.now(UTC), **lie}
     with pytest.raises(RegistryError):
-        stored_item(row)
+        parse_item(row)
 
 
 @pytest.mark.parametrize("target", ["/dev/zero", "pipe"])

@@ -115,7 +115,7 @@ async def test_sql_cannot_change_the_log(tmp_path: Path, statement: str) -> None
     [
         ("UPDATE audit SET ref = 'other' WHERE seq = 2", "record 2: it was altered"),
         ("DELETE FROM audit WHERE seq = 2", "record 2: it is missing"),
-        ("DELETE FROM audit WHERE seq = 4", "record 4: records up to 4 were cut off"),
+        ("DELETE FROM audit WHERE seq = 4", "record 4: records up to 4 were removed"),
         ("UPDATE audit SET details = 'not json' WHERE seq = 2", "record 2"),
         ("UPDATE audit SET previous = 'zz' WHERE seq = 2", "record 2"),
     ],

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_rag.lexical import terms
-from kiwi_rag.stores.local.postings import posting
 from kiwi_rag.stores.local.schema import CREATE_POSTINGS
+from kiwi_rag.stores.local.snapshot import read_posting
 
 NASTY = [
     "deploy_staging getUserById svc-check-in __init__ HTTPServer2Go v1.2.3",
@@ -29,7 +29,7 @@ def index(text: str) -> dict[str, int]:
         connection.execute(statement)
     connection.execute("INSERT INTO postings (rowid, terms) VALUES (7, ?)", (" ".join(terms(text)),))
     held = [row[0] for row in connection.execute("SELECT term FROM posting_terms")]
-    found = {term: posting(connection, term) for term in held}
+    found = {term: read_posting(connection, term) for term in held}
     assert all(keys.tolist() == [7] for keys, _ in found.values())
     return {term: int(counts[0]) for term, (_, counts) in found.items()}
 

@@ -7,7 +7,7 @@ from postgrest.exceptions import APIError
 
 from kiwi_rag.errors import RegistryError, RegistryOutdated, RegistryRefused, RegistryUnreachable
 from kiwi_rag.registry.calls import DIRECT, from_state, with_retries
-from kiwi_rag.registry.supabase import _translate
+from kiwi_rag.registry.supabase import _translate_error
 
 PASSING = ("08006", "57P01", "57P03", "53300", "25P03", "40001", "40P01", "55P03", "PGRST003")
 LASTING = ("28P01", "28000", "3D000", "57014", "42501", "42883", "KW004", "XX000", "")
@@ -29,7 +29,7 @@ async def test_only_what_may_pass_is_tried_again(state: str) -> None:
 
 @pytest.mark.parametrize("state", ["40001", "40P01"])
 def test_a_conflict_passes_over_supabases_api_too(state: str) -> None:
-    error = _translate(APIError({"code": state, "message": "could not serialize access"}))
+    error = _translate_error(APIError({"code": state, "message": "could not serialize access"}))
     assert isinstance(error, RegistryError)
     assert error.passing
 

@@ -22,14 +22,14 @@ from kiwi_rag.errors import (
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.monitor import pinned_state
 from kiwi_rag.monitor import pinned_state_file as memory_file
-from kiwi_rag.monitor.pinned_state import Identity, SeenVersion, VersionState, follow, newer, place_of
-from kiwi_rag.monitor.pinned_state_file import PinnedState, path_of, remembered
-from kiwi_rag.registry.checkpoint import Checkpoint, head_of
+from kiwi_rag.monitor.pinned_state import RegistryIdentity, SeenVersion, VersionState, database_address, follow, newer
+from kiwi_rag.monitor.pinned_state_file import PinnedState, pinned_state_path, pinned_states
+from kiwi_rag.registry.checkpoint import Checkpoint, parse_head
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus, TrustPolicy, apply_revocations
 from kiwi_rag.validation.audit import AuditHead
 
-HERE = Identity("acme", "db.example:5432/kiwi")
+HERE = RegistryIdentity("acme", "db.example:5432/kiwi")
 X = ItemRef(ItemType.DIRECTIVE, "acme/x_y", "1.0.0")
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 KEY = keys.generate("ada")
@@ -55,21 +55,21 @@ def told(notices: list[RevocationNotice], *yanked: str) -> Checkpoint:
 
 @pytest.fixture
 def made(tmp_path: Path) -> PinnedState:
-    return PinnedState(path_of(tmp_path / "registries", HERE), HERE)
+    return PinnedState(pinned_state_path(tmp_path / "registries", HERE), HERE)
 
 
 def test_nothing_is_made_by_reading(made: PinnedState) -> None:
-    assert (made.head(), dict(made.seen(X)), made.notices(), made.asked_at()) == (AuditHead(), {}, (), None)
+    assert (made.head(), dict(made.seen(X)), made.notices(), made.checked_at()) == (AuditHead(), {}, (), None)
     assert not made.path.parent.exists()
 
 
 def test_what_is_remembered_is_there_for_the_next_process(made: PinnedState) -> None:
-    made.remember_news(head(3), told([notice()]), NOW)
-    made.remember_versions([(X, SeenVersion("1.0.0", digest(1), KEY.key_id, found_by="model"))])
+    made.pin_checkpoint(head(3), told([notice()]), NOW)
+    made.pin_versions([(X, SeenVersion("1.0.0", digest(1), KEY.key_id, found_by="model"))])
     made.close()
-    (again,) = remembered(made.path.parent)
+    (again,) = pinned_states(made.path.parent)
     assert again.identity == HERE
-    assert (again.head(), again.signers_seq(), again.asked_at()) == (head(3), 3, NOW)
+    assert (again.head(), again.signers_seq(), again.checked_at()) == (head(3), 3, NOW)
     assert list(again.notices()) == [notice()]
     folded = ItemRef(X.item_type, "acme/X-y".lower())
     assert again.seen(folded) == {"1.0.0": SeenVersion("1.0.0", digest(1), KEY.key_id, found_by="model", number=1)}
@@ -78,68 +78,68 @@ def test_what_is_remembered_is_there_for_the_next_process(made: PinnedState) -> 
 
 
 def test_a_memory_only_grows_more_suspicious(made: PinnedState) -> None:
-    made.remember_news(head(5), told([]), NOW)
-    made.remember_news(head(4), told([]), NOW)
+    made.pin_checkpoint(head(5), told([]), NOW)
+    made.pin_checkpoint(head(4), told([]), NOW)
     assert made.head() == head(5)
     with pytest.raises(ChainForked):
-        made.remember_news(AuditHead(5, digest(6)), told([]), NOW)
+        made.pin_checkpoint(AuditHead(5, digest(6)), told([]), NOW)
     yanked = SeenVersion("1.0.0", digest(1), "k", yanked=True, found_by="model")
-    made.remember_versions([(X, yanked), (X, SeenVersion("1.0.0", digest(1), "k"))])
-    made.remember_versions([(X, SeenVersion("1.0.0", digest(2), "other"))])
+    made.pin_versions([(X, yanked), (X, SeenVersion("1.0.0", digest(1), "k"))])
+    made.pin_versions([(X, SeenVersion("1.0.0", digest(2), "other"))])
     (kept,) = made.seen(X).values()
     assert (kept.digest, kept.yanked, kept.found_by) == (digest(1), True, "model")
 
 
 def test_only_what_was_seen_is_remembered_as_yanked(made: PinnedState) -> None:
-    made.remember_versions([(X, SeenVersion("1.0.0", digest(1), "k"))])
-    made.remember_news(head(1), told([], *map(digest, range(1000))), NOW)
+    made.pin_versions([(X, SeenVersion("1.0.0", digest(1), "k"))])
+    made.pin_checkpoint(head(1), told([], *map(digest, range(1000))), NOW)
     ((key, (kept,)),) = made.items().items()
     assert (key, kept.version, kept.yanked) == (X.key, "1.0.0", True)
 
 
 def test_every_yank_is_remembered_apart_from_the_versions_that_were_seen(made: PinnedState) -> None:
-    assert memory_file.yanked_below(made.path.parent, [digest(1)]) == frozenset()
-    assert not made.knows_yanks()
-    made.remember_news(head(1), told([], digest(1), digest(2)), NOW)
-    made.remember_versions([(X, SeenVersion("1.0.0", digest(3), "k", yanked=True))])
+    assert memory_file.find_yanked(made.path.parent, [digest(1)]) == frozenset()
+    assert not made.has_all_yanks()
+    made.pin_checkpoint(head(1), told([], digest(1), digest(2)), NOW)
+    made.pin_versions([(X, SeenVersion("1.0.0", digest(3), "k", yanked=True))])
     asked = [digest(number) for number in range(5)]
-    assert memory_file.yanked_below(made.path.parent, asked) == {digest(1), digest(2), digest(3)}
-    assert made.knows_yanks()
+    assert memory_file.find_yanked(made.path.parent, asked) == {digest(1), digest(2), digest(3)}
+    assert made.has_all_yanks()
     assert list(made.items()) == [X.key]
 
 
 @pytest.mark.parametrize("forget", [lambda made: made.accept(head(2)), lambda made: made.forget(X)])
 def test_what_was_yanked_is_asked_for_again_after_something_was_accepted(made: PinnedState, forget: object) -> None:
-    made.remember_news(head(1), told([], digest(1)), NOW)
+    made.pin_checkpoint(head(1), told([], digest(1)), NOW)
     forget(made)  # type: ignore[operator]
-    assert not made.knows_yanks()
+    assert not made.has_all_yanks()
     assert made.yanked([digest(1)]) == frozenset()
 
 
 def test_a_memory_made_before_yanks_were_kept_still_serves(made: PinnedState) -> None:
-    made.remember_news(head(3), told([notice()]), NOW)
+    made.pin_checkpoint(head(3), told([notice()]), NOW)
     made.close()
     with sqlite3.connect(made.path) as connection:
         connection.execute("DROP TABLE yanks")
         connection.execute("PRAGMA user_version = 0")
     connection.close()
-    assert (made.head(), list(made.notices()), made.knows_yanks()) == (head(3), [notice()], False)
-    made.remember_news(head(3), told([], digest(1)), NOW)
+    assert (made.head(), list(made.notices()), made.has_all_yanks()) == (head(3), [notice()], False)
+    made.pin_checkpoint(head(3), told([], digest(1)), NOW)
     assert made.yanked([digest(1)]) == {digest(1)}
 
 
 def test_accepting_forgets_versions_and_keeps_revocations(made: PinnedState) -> None:
-    made.remember_news(head(5), told([notice()]), NOW)
-    made.remember_versions([(X, SeenVersion("1.0.0", digest(1), "k"))])
+    made.pin_checkpoint(head(5), told([notice()]), NOW)
+    made.pin_versions([(X, SeenVersion("1.0.0", digest(1), "k"))])
     made.accept(head(2))
     assert (made.head(), dict(made.seen(X)), made.signers_seq()) == (head(2), {}, 0)
     assert list(made.notices()) == [notice()]
 
 
 def test_an_overruled_notice_stays_overruled(made: PinnedState) -> None:
-    made.remember_news(head(1), told([notice()]), NOW)
+    made.pin_checkpoint(head(1), told([notice()]), NOW)
     assert made.overrule(KEY.key_id, overruled=True) == 1
-    made.remember_news(head(2), told([notice(since=NOW + timedelta(days=1))]), NOW)
+    made.pin_checkpoint(head(2), told([notice(since=NOW + timedelta(days=1))]), NOW)
     (kept,) = made.notices()
     policy = TrustPolicy((Signer("ada", KEY.public_key),))
     assert kept.overruled
@@ -149,10 +149,10 @@ def test_an_overruled_notice_stays_overruled(made: PinnedState) -> None:
 
 
 def _write(folder: str, who: int) -> None:
-    mine = PinnedState(path_of(Path(folder), HERE), HERE)
+    mine = PinnedState(pinned_state_path(Path(folder), HERE), HERE)
     for n in range(1, 41):
-        mine.remember_news(head(n * 4 + who), told([notice(key_id=digest(who))]), NOW)
-        mine.remember_versions([(ItemRef(X.item_type, f"acme/p{who}-{n}"), SeenVersion("1.0.0", digest(n), "k"))])
+        mine.pin_checkpoint(head(n * 4 + who), told([notice(key_id=digest(who))]), NOW)
+        mine.pin_versions([(ItemRef(X.item_type, f"acme/p{who}-{n}"), SeenVersion("1.0.0", digest(n), "k"))])
     mine.close()
 
 
@@ -165,7 +165,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     for process in processes:
         process.join(60)
         assert process.exitcode == 0
-    after = PinnedState(path_of(tmp_path, HERE), HERE)
+    after = PinnedState(pinned_state_path(tmp_path, HERE), HERE)
     assert after.head() == head(163)
     assert len(after.items()) == 160
     assert {n.key_id for n in after.notices()} == {digest(who) for who in range(4)}
@@ -174,16 +174,16 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
 
 def test_its_size_is_bounded(made: PinnedState, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [(X, SeenVersion(f"1.0.{n}", digest(n), "k")) for n in range(100)]
-    made.remember_versions(many)
+    made.pin_versions(many)
     kept = made.seen(X)
     assert len(kept) == memory_file.MAX_VERSIONS_OF_AN_ITEM
     assert "1.0.99" in kept
     monkeypatch.setattr(memory_file, "MAX_VERSIONS", 10)
     monkeypatch.setattr(memory_file, "MAX_NOTICES", 5)
-    made.remember_versions([(ItemRef(X.item_type, "acme/z"), SeenVersion("1.0.0", digest(1), "k"))])
+    made.pin_versions([(ItemRef(X.item_type, "acme/z"), SeenVersion("1.0.0", digest(1), "k"))])
     assert sum(map(len, made.items().values())) == 10
     moments = [NOW + timedelta(days=n) for n in range(20)]
-    made.remember_news(head(1), told([notice(since=at, key_id=digest(n)) for n, at in enumerate(moments)]), NOW)
+    made.pin_checkpoint(head(1), told([notice(since=at, key_id=digest(n)) for n, at in enumerate(moments)]), NOW)
     assert [n.since for n in made.notices()] == moments[-5:]
 
 
@@ -209,18 +209,18 @@ def _edit(path: Path, statement: str) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_damage_is_told_and_set_aside(made: PinnedState, damage) -> None:
-    made.remember_news(head(3), told([notice()]), NOW)
+    made.pin_checkpoint(head(3), told([notice()]), NOW)
     made.close()
     damage(made.path)
     broken = PinnedState(made.path, HERE)
-    for ask in (broken.head, broken.signers_seq, lambda: broken.remember_news(head(9), told([]), NOW)):
+    for ask in (broken.head, broken.signers_seq, lambda: broken.pin_checkpoint(head(9), told([]), NOW)):
         with pytest.raises(PinnedStateDamaged) as error:
             ask()
         assert "kiwi registry accept" in error.value.hint
-    aside = broken.set_aside()
+    aside = broken.move_aside()
     assert aside.exists()
     assert broken.head() == AuditHead()
-    assert remembered(made.path.parent) == []
+    assert pinned_states(made.path.parent) == []
 
 
 def test_a_log_must_hold_the_head_that_was_seen() -> None:
@@ -266,23 +266,23 @@ def test_only_a_live_higher_version_by_a_good_key_speaks_against_an_older_one() 
 def test_what_excuses_an_older_version(told: VersionState | None, found_before: str, verdict: str | None) -> None:
     above = SeenVersion("2.0.0", digest(2), "k", found_by=found_before)
     if verdict:
-        assert pinned_state.excuse(X, above, told, "model") == verdict
+        assert pinned_state.check_rollback(X, above, told, "model") == verdict
     else:
         with pytest.raises(RolledBack):
-            pinned_state.excuse(X, above, told, "model")
+            pinned_state.check_rollback(X, above, told, "model")
 
 
 @pytest.mark.parametrize("text", ["", "0", "0:x", "1:", f"0:{digest(1)}", f"-1:{digest(1)}", f"x:{digest(1)}", None, 7])
 def test_a_head_that_is_none(text: object) -> None:
     with pytest.raises(RegistryError):
-        head_of(text)
+        parse_head(text)
 
 
 def test_a_place_names_no_user_and_no_password() -> None:
-    assert place_of("postgresql://ada:secret@DB.example:6543/kiwi?sslmode=require") == "db.example:6543/kiwi"
-    assert place_of("postgresql://bob@db.example:6543/kiwi") == "db.example:6543/kiwi"
+    assert database_address("postgresql://ada:secret@DB.example:6543/kiwi?sslmode=require") == "db.example:6543/kiwi"
+    assert database_address("postgresql://bob@db.example:6543/kiwi") == "db.example:6543/kiwi"
     with pytest.raises(RegistryUnreachable):
-        place_of("postgresql://ada:sec/ret@db.example/kiwi")
+        database_address("postgresql://ada:sec/ret@db.example/kiwi")
 
 
 def test_a_registry_takes_trust_and_gives_none() -> None:
@@ -307,8 +307,8 @@ def test_a_registry_takes_trust_and_gives_none() -> None:
 def test_threads_that_share_a_memory_do_not_come_between_each_other(made: PinnedState) -> None:
     def write(who: int) -> None:
         for n in range(1, 101):
-            made.remember_news(head(n * 4 + who), told([notice(key_id=digest(who))]), NOW)
-            made.remember_versions([(ItemRef(X.item_type, f"acme/p{who}-{n}"), SeenVersion("1.0.0", digest(n), "k"))])
+            made.pin_checkpoint(head(n * 4 + who), told([notice(key_id=digest(who))]), NOW)
+            made.pin_versions([(ItemRef(X.item_type, f"acme/p{who}-{n}"), SeenVersion("1.0.0", digest(n), "k"))])
             assert made.head().seq >= n * 4 + who
 
     with ThreadPoolExecutor(4) as pool:
@@ -319,7 +319,7 @@ def test_threads_that_share_a_memory_do_not_come_between_each_other(made: Pinned
 
 
 def test_a_wrong_call_is_not_taken_for_damage(made: PinnedState) -> None:
-    made.remember_news(head(3), told([notice()]), NOW)
+    made.pin_checkpoint(head(3), told([notice()]), NOW)
     with pytest.raises(StoreError) as error, made._writing() as connection:
         connection.execute("BEGIN")
     assert not isinstance(error.value, PinnedStateDamaged)

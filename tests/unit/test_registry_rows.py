@@ -23,24 +23,35 @@ def test_a_row_of_these_columns_is_read_without_others() -> None:
 
 @pytest.mark.parametrize("change", WRONG)
 def test_a_column_of_another_type_is_an_error_of_the_registry(change: dict[str, Any]) -> None:
-    with pytest.raises(RegistryError, match=r"^the registry gave what is no test"), rows.readable("test"):
+    with pytest.raises(RegistryError, match=r"^the registry gave an invalid test"), rows.parse_as("test"):
         READ(ROW | change)
 
 
 @pytest.mark.parametrize("column", ROW)
 def test_a_column_that_is_missing_is_an_error_of_the_registry(column: str) -> None:
-    with pytest.raises(RegistryError, match=r"^the registry gave what is no test"), rows.readable("test"):
+    with pytest.raises(RegistryError, match=r"^the registry gave an invalid test"), rows.parse_as("test"):
         READ({name: value for name, value in ROW.items() if name != column})
 
 
 @pytest.mark.parametrize("row", [None, 3, "line", [1], [("line", 3)]])
 def test_what_is_no_row_is_an_error_of_the_registry(row: object) -> None:
-    with pytest.raises(RegistryError, match=r"^the registry gave what is no test"), rows.readable("test"):
+    with pytest.raises(RegistryError, match=r"^the registry gave an invalid test"), rows.parse_as("test"):
         READ(row)
 
 
 def test_single_values_are_of_their_types() -> None:
-    assert (rows.number(3), rows.truth(True), rows.text("x"), rows.told({"a": 1})) == (3, True, "x", {"a": 1})
-    for read, wrong in ((rows.number, True), (rows.number, 1.0), (rows.truth, 1), (rows.text, 3), (rows.told, [1])):
-        with pytest.raises(RegistryError, match=r"^the registry gave what is no"):
+    assert (rows.parse_integer(3), rows.parse_boolean(True), rows.parse_text("x"), rows.parse_object({"a": 1})) == (
+        3,
+        True,
+        "x",
+        {"a": 1},
+    )
+    for read, wrong in (
+        (rows.parse_integer, True),
+        (rows.parse_integer, 1.0),
+        (rows.parse_boolean, 1),
+        (rows.parse_text, 3),
+        (rows.parse_object, [1]),
+    ):
+        with pytest.raises(RegistryError, match=r"^the registry gave an invalid "):
             read(wrong)

@@ -256,7 +256,7 @@ class Watching:
     def __init__(self, error: Exception | None = None, seconds: float = 0) -> None:
         self._error, self._seconds = error, seconds
 
-    async def look(self, *, fully: bool = False) -> Watching:
+    async def check(self, *, fully: bool = False) -> Watching:
         return self
 
     def apply_revocations(self, policy: TrustPolicy) -> TrustPolicy:
@@ -267,7 +267,7 @@ class Watching:
         if self._error:
             raise self._error
 
-    def keep(self) -> None:
+    def save(self) -> None:
         pass
 
 

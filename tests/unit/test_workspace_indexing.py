@@ -183,13 +183,13 @@ async def test_a_failing_model_costs_what_was_not_stored_and_says_so_for_each_fi
     report = await yard.index()
     assert sorted(report.failed) == ["a.md", "b.md"]
     assert {error.code for error in report.failed.values()} == {"embedding"}
-    assert (await yard.store.noted(indexing.RUN)) == indexing.PARTLY
+    assert (await yard.store.get_note(indexing.RUN)) == indexing.PARTLY
     held = await yard.held()
     assert list(held) == ["a.md"]
     yard.embed.fails = None
     report = await yard.index()
     assert (sorted(report.indexed), report.complete) == (["a.md", "b.md"], True)
-    assert (await yard.store.noted(indexing.RUN)) == indexing.COMPLETE
+    assert (await yard.store.get_note(indexing.RUN)) == indexing.COMPLETE
 
 
 async def test_a_text_that_the_server_refuses_costs_its_own_file_alone(yard):
@@ -222,7 +222,7 @@ async def test_an_interrupted_run_goes_on_and_ends_as_a_fresh_one(yard, tmp_path
     with pytest.raises(KeyboardInterrupt):
         await yard.index()
     yard.store.upsert_all = real
-    assert await yard.store.noted(indexing.RUN) == indexing.BEGUN
+    assert await yard.store.get_note(indexing.RUN) == indexing.BEGUN
     report = await yard.index()
     assert report.unchanged + len(report.indexed) == 200
     assert {*report.indexed, *stored} == set(await yard.store.sources())

@@ -1,6 +1,6 @@
-"""The local tier: a SQLite catalog that is the truth, and Chroma as its vector index."""
+"""The local store: a SQLite catalog with everything that is stored, and Chroma as its rebuildable vector index."""
 
-from kiwi_rag.stores.local.records import SourceStamp
+from kiwi_rag.stores.base import SourceStamp
 from kiwi_rag.stores.local.store import LocalVectorStore
 
 __all__ = ["LocalVectorStore", "SourceStamp"]

@@ -1,4 +1,4 @@
-"""The audit log in the catalog: one short transaction a record, so that readers can audit as well."""
+"""The audit log in the catalog. Each append is a short transaction without the writer's lock, so readers append too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kiwi_rag.stores.local.records import timestamp
 from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, seal_record, verify_records
 
 Borrow = Callable[[], AbstractContextManager[sqlite3.Connection]]
-"""Lends the store's writing connection, one borrower at a time."""
+"""Yields a connection to the catalog, for one thread at a time."""
 
 _ENTRIES = """
 SELECT seq, at, event, ref, digest, key_id, details, previous, hash FROM audit WHERE seq > ? ORDER BY seq LIMIT ?
@@ -26,17 +26,17 @@ INSERT INTO audit (seq, at, event, ref, digest, key_id, details, previous, hash)
 
 
 class SqliteAuditLog:
-    """`kiwi_rag.validation.audit.AuditLog` over the catalog. Needs no writer lock; SQLite serialises appends."""
+    """`kiwi_rag.validation.audit.AuditLog` over the catalog. SQLite serialises the appends."""
 
     def __init__(self, borrow: Borrow) -> None:
         self._borrow = borrow
 
     def append(self, event: str, ref: str, digest: str, key_id: str, details: Mapping[str, Any]) -> None:
-        """Add one record at the end; durable once it returns."""
+        """Append a record, durable when this returns."""
         self.append_all([AuditEvent(event, ref, digest, key_id, details)])
 
     def append_all(self, events: Sequence[AuditEvent]) -> None:
-        """Add a record for each event, in one transaction; durable once it returns."""
+        """Append a record for each event in one transaction, durable when this returns."""
         if not events:
             return
         with self._borrow() as connection, transaction(connection):
@@ -52,7 +52,7 @@ class SqliteAuditLog:
             return list(_records(connection, since_seq, limit))
 
     def newest(self, since_seq: int = 0, limit: int = 1000) -> list[AuditRecord]:
-        """Return the last records, up to `limit`, of those with a number above `since_seq`; in order."""
+        """Return the last `limit` records with a number above `since_seq`, in order."""
         with self._borrow() as connection:
             return list(_records(connection, max(since_seq, _head(connection).seq - limit), limit))
 
@@ -62,24 +62,25 @@ class SqliteAuditLog:
         Raises
         ------
         AuditBroken
-            Naming the first record that does not hold, also when records were cut off at the end.
+            Naming the first record that is wrong or missing, also at the end.
         """
         with self._borrow() as connection, transaction(connection, "BEGIN"):
             return verify_audit(connection)
 
 
 def verify_audit(connection: sqlite3.Connection) -> AuditHead:
-    """Verify the whole log of a catalog; SQLite's own counter tells when its end was cut off."""
+    """Verify the whole log of a catalog."""
     head = verify_records(_records(connection, 0, -1))
+    # A chain without its last records is valid by itself. SQLite's counter of the table still has their numbers.
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'audit'").fetchone()
     if row and row[0] != head.seq:
-        raise AuditBroken(f"the audit chain breaks at record {head.seq + 1}: records up to {row[0]} were cut off")
+        raise AuditBroken(f"the audit chain breaks at record {head.seq + 1}: records up to {row[0]} were removed")
     return head
 
 
 def _row(record: AuditRecord) -> tuple[int | str, ...]:
-    told = (record.seq, record.at, record.event, record.ref, record.digest, record.key_id)
-    return (*told, json.dumps(dict(record.details), ensure_ascii=False), record.previous, record.hash)
+    values = (record.seq, record.at, record.event, record.ref, record.digest, record.key_id)
+    return (*values, json.dumps(dict(record.details), ensure_ascii=False), record.previous, record.hash)
 
 
 def _head(connection: sqlite3.Connection) -> AuditHead:
@@ -94,8 +95,8 @@ def _records(connection: sqlite3.Connection, since_seq: int, limit: int) -> Iter
 
 def _details(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        details = json.loads(text)
     except ValueError:
-        found = None
-    # What is not an object was tampered with; kept visible, and its hash cannot be right.
-    return found if isinstance(found, dict) else {"unreadable": text}
+        details = None
+    # Kiwi writes objects only, so this text was altered. It stays visible, and the record's hash will not match.
+    return details if isinstance(details, dict) else {"unreadable": text}

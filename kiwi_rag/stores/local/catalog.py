@@ -1,4 +1,4 @@
-"""What is written to and read from the catalog, item by item. Plain and blocking; callers hold the locks."""
+"""Reads and writes of the catalog. Blocking; the callers hold the locks and open the transactions."""
 
 from __future__ import annotations
 
@@ -11,16 +11,11 @@ from kiwi_rag.errors import FingerprintMismatch
 from kiwi_rag.lexical import terms
 from kiwi_rag.model import Admission, EmbeddingRecord, Filters, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.stores.local.records import (
-    SourceStamp,
-    item_row,
-    item_tags,
-    passage_row,
-    stored_item,
-    timestamp,
-)
+from kiwi_rag.stores.base import SourceStamp
+from kiwi_rag.stores.local.records import item_row, item_tags, passage_row, stored_item, timestamp
 
-# Every filter is a parameter, and an empty one does not narrow: one statement, whatever is asked.
+# One statement for all combinations of filters: each is a parameter, and an empty one matches every item. A tag filter
+# matches items that have all of its tags, so their number is compared.
 _MATCHING = """
 SELECT i.item_key FROM items i WHERE
     (:item_type = '' OR i.item_type = :item_type) AND (:category = '' OR i.category = :category)
@@ -65,7 +60,7 @@ def meta(connection: sqlite3.Connection, name: str) -> Any:
 
 
 def state(connection: sqlite3.Connection) -> str:
-    """Name what the catalog holds: another name after every write, and for a catalog that took this one's place."""
+    """Name the catalog's content: another name after every write, and for another catalog in the same place."""
     return f"{meta(connection, 'catalog_id')}/{meta(connection, 'generation')}"
 
 
@@ -74,8 +69,8 @@ def set_meta(connection: sqlite3.Connection, name: str, value: str | int) -> Non
     connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
 
 
-def touch(connection: sqlite3.Connection) -> None:
-    """Count up the generation, which tells every reader that what it cached is old."""
+def increment_generation(connection: sqlite3.Connection) -> None:
+    """Increment the generation, by which readers notice that their caches are out of date."""
     connection.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
 
 
@@ -85,7 +80,7 @@ def put_item(
     records: Sequence[EmbeddingRecord],
     source: SourceStamp | None,
 ) -> None:
-    """Write one item wholly, inside the caller's transaction. Changes nothing when it is there already."""
+    """Write an item with its passages, unless this very item is stored, inside the caller's transaction."""
     _check_fingerprint(connection, records[0])
     row = item_row(admission, source.path if source else "")
     if source:
@@ -93,9 +88,9 @@ def put_item(
     if _is_stored(connection, row, records):
         return
     remove_item(connection, ItemRef(admission.ref.item_type, admission.ref.item_id))
-    _remember_version(connection, row)
+    _record_version(connection, row)
     _insert(connection, row, admission, records)
-    touch(connection)
+    increment_generation(connection)
 
 
 def _insert(
@@ -104,19 +99,20 @@ def _insert(
     item_key = connection.execute(_INSERT_ITEM, row).lastrowid
     tags = [(item_key, tag) for tag in item_tags(admission)]
     connection.executemany("INSERT INTO tags (item_key, tag) VALUES (?, ?)", tags)
-    words = [terms(record.passage.indexed_text) for record in records]
+    term_lists = [terms(record.passage.indexed_text) for record in records]
+    # One by one, because `executemany` does not return the keys, which postings and vectors need.
     keys = [
-        connection.execute(_INSERT_PASSAGE, passage_row(int(item_key or 0), record.passage, len(found))).lastrowid
-        for record, found in zip(records, words, strict=True)
+        connection.execute(_INSERT_PASSAGE, passage_row(int(item_key or 0), record.passage, len(term_list))).lastrowid
+        for record, term_list in zip(records, term_lists, strict=True)
     ]
-    postings = [(key, " ".join(found)) for key, found in zip(keys, words, strict=True)]
+    postings = [(key, " ".join(term_list)) for key, term_list in zip(keys, term_lists, strict=True)]
     connection.executemany("INSERT INTO postings (rowid, terms) VALUES (?, ?)", postings)
-    vectors = [(key, vector_bytes(record)) for key, record in zip(keys, records, strict=True)]
+    vectors = [(key, _vector_bytes(record)) for key, record in zip(keys, records, strict=True)]
     connection.executemany("INSERT INTO vectors (passage_key, vector) VALUES (?, ?)", vectors)
 
 
-def vector_bytes(record: EmbeddingRecord) -> bytes:
-    """Return a vector as it is kept: little-endian ``float32``."""
+def _vector_bytes(record: EmbeddingRecord) -> bytes:
+    """Return the stored form of a vector: little-endian ``float32``."""
     return record.vector.astype("<f4").tobytes()
 
 
@@ -127,13 +123,13 @@ def _check_fingerprint(connection: sqlite3.Connection, record: EmbeddingRecord) 
         set_meta(connection, "dimension", dimension)
     elif (stored, meta(connection, "dimension")) != (record.fingerprint, dimension):
         raise FingerprintMismatch(
-            f"this tier holds vectors of {stored}, not of {record.fingerprint}",
+            f"the stored vectors are of {stored}, not of {record.fingerprint}",
             hint="index again with one model: kiwi index --rebuild",
         )
 
 
 def _is_stored(connection: sqlite3.Connection, row: Mapping[str, Any], records: Sequence[EmbeddingRecord]) -> bool:
-    """Whether the very same item, passages and vectors are there; when it was admitted does not count."""
+    """Whether this very item is stored with these passages and vectors; the time of admission may differ."""
     old = connection.execute(_GET, (row["item_type"], row["folded_id"])).fetchone()
     if old is None or any(old[name] != value for name, value in row.items() if name != "admitted_at"):
         return False
@@ -144,14 +140,14 @@ def _is_stored(connection: sqlite3.Connection, row: Mapping[str, Any], records: 
     )
     names = ("ordinal", "text", "context", "heading", "start_line", "end_line", "kind")
     wanted = sorted((r.passage.ordinal, r) for r in records)
-    rows = [(*(passage_row(0, r.passage, 0)[n] for n in names), vector_bytes(r)) for _, r in wanted]
+    rows = [(*(passage_row(0, r.passage, 0)[n] for n in names), _vector_bytes(r)) for _, r in wanted]
     return [tuple(s) for s in stored] == rows
 
 
-def _remember_version(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
-    if not row["version"]:  # a document has none
+def _record_version(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
+    if not row["version"]:  # documents have no versions
         return
-    # The first content of a version stays on record for good, whatever comes later under its name.
+    # IGNORE: the first content of a version stays recorded for good, so that other content under it is noticed.
     connection.execute(
         "INSERT OR IGNORE INTO versions (item_type, folded_id, version, content_sha256, digest, seen_at) "
         "VALUES (:item_type, :folded_id, :version, :content_sha256, :digest, :admitted_at)",
@@ -160,7 +156,7 @@ def _remember_version(connection: sqlite3.Connection, row: Mapping[str, Any]) ->
 
 
 def remove_item(connection: sqlite3.Connection, ref: ItemRef) -> bool:
-    """Remove an item, inside the caller's transaction; passages, vectors and postings go with it."""
+    """Remove an item with its passages, vectors and postings, inside the caller's transaction."""
     item_type, folded = ref.key
     row = connection.execute(
         "SELECT item_key FROM items WHERE item_type = :type AND folded_id = :id "
@@ -173,19 +169,20 @@ def remove_item(connection: sqlite3.Connection, ref: ItemRef) -> bool:
 
 
 def remove_keys(connection: sqlite3.Connection, item_keys: Sequence[int]) -> None:
-    """Remove items by their keys, with all that belongs to them."""
+    """Remove items by their keys, with their passages, vectors and postings."""
     keys = json.dumps(list(item_keys))
+    # Postings first, and by hand: a virtual table has no foreign key, and no trigger may reach it.
     connection.execute(
         "DELETE FROM postings WHERE rowid IN (SELECT passage_key FROM passages WHERE item_key IN "
         "(SELECT value FROM json_each(?)))",
         (keys,),
     )
     connection.execute("DELETE FROM items WHERE item_key IN (SELECT value FROM json_each(?))", (keys,))
-    touch(connection)
+    increment_generation(connection)
 
 
 def get_item(connection: sqlite3.Connection, ref: ItemRef) -> StoredItem | None:
-    """Return the item, or None when it is not there in that version."""
+    """Return the item; None when it is not stored in that version."""
     item_type, folded = ref.key
     row = connection.execute(_GET, (item_type.value, folded)).fetchone()
     return stored_item(row) if row and ref.version in (None, row["version"]) else None
@@ -203,7 +200,7 @@ def matching_items(connection: sqlite3.Connection, filters: Filters) -> list[int
 
 
 def history(connection: sqlite3.Connection, ref: ItemRef) -> dict[str, str]:
-    """Return version → content sha256 of every version ever seen."""
+    """Return every version ever stored, as version → content sha256 (hex)."""
     item_type, folded = ref.key
     rows = connection.execute(
         "SELECT version, content_sha256 FROM versions WHERE item_type = ? AND folded_id = ?", (item_type.value, folded)
@@ -213,7 +210,8 @@ def history(connection: sqlite3.Connection, ref: ItemRef) -> dict[str, str]:
 
 def _filter_parameters(filters: Filters) -> dict[str, str | int]:
     tags = sorted(set(filters.tags))
-    path = filters.path.rstrip("/").replace("[", "[[]")  # the one other sign that GLOB reads as more than itself
+    # ``*`` and ``?`` mean the same in GLOB. ``[`` is literal in a filter, and written ``[[]`` in GLOB.
+    path = filters.path.rstrip("/").replace("[", "[[]")
     return {
         "item_type": filters.item_type.value if filters.item_type else "",
         "category": filters.category,
@@ -232,23 +230,23 @@ def _filter_parameters(filters: Filters) -> dict[str, str | int]:
 
 
 def put_source(connection: sqlite3.Connection, stamp: SourceStamp) -> None:
-    """Remember what a file was when it was indexed."""
+    """Store a file's stamp."""
     values = (stamp.path, stamp.size, stamp.mtime_ns, stamp.sha256, stamp.sig_sha256, stamp.gate_stamp)
     connection.execute(_PUT_SOURCE, (*values, stamp.item_type.value, stamp.item_id, stamp.digest))
 
 
 def delete_source(connection: sqlite3.Connection, path: str) -> bool:
-    """Forget a file; return whether it was known."""
+    """Remove a file's stamp; return whether there was one."""
     return connection.execute("DELETE FROM sources WHERE path = ?", (path,)).rowcount > 0
 
 
-def all_sources(connection: sqlite3.Connection, _: None = None) -> dict[str, SourceStamp]:
-    """Return path → what is remembered of every indexed file."""
+def all_sources(connection: sqlite3.Connection) -> dict[str, SourceStamp]:
+    """Return the stamps of all indexed files by path."""
     rows = connection.execute(
         "SELECT path, size, mtime_ns, sha256, sig_sha256, gate_stamp, item_type, item_id, digest FROM sources"
     )
     types = {one.value: one for one in ItemType}
-    return {  # thousands of rows, each run
+    return {  # built from tuples, because every run reads thousands of rows
         path: SourceStamp(path, size, mtime_ns, sha256, sig_sha256, gate_stamp, types[item_type], item_id, digest)
         for path, size, mtime_ns, sha256, sig_sha256, gate_stamp, item_type, item_id, digest in rows
     }

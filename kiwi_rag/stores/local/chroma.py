@@ -1,7 +1,7 @@
-"""Chroma as the catalog's vector index: always written, never trusted, rebuilt from the catalog at any doubt.
+"""Chroma as the catalog's vector index, which is checked before use and rebuilt from the catalog when it differs.
 
-Chroma's exceptions are many and unnamed, so everything it raises is caught here and becomes `ChromaFailed`: the
-catalog can always answer in its place.
+Chroma raises many undocumented exceptions. All of them become `ChromaFailed` here, because an exact search of the
+catalog can always replace a query of Chroma.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 COLLECTION = "items"
 BATCH = 5_000  # Chroma takes 5,461 at most
 SAMPLE = 8
-# Chroma may lose live rows after many deletes (chroma#7758): past this share of the collection it is made anew.
+# Chroma may lose rows after many deletes (chroma#7758). It is rebuilt after STALE_LEAST deletes or the STALE_SHARE-th
+# part of the collection, whichever is more.
 STALE_SHARE = 4
 STALE_LEAST = 1_000
 
@@ -41,18 +42,18 @@ _SAMPLE_ROWS = "SELECT passage_key, vector FROM vectors ORDER BY random() LIMIT 
 
 
 class ChromaFailed(Exception):
-    """Chroma raised something; the catalog answers instead."""
+    """Chroma raised an exception, or differs from the catalog."""
 
 
 class ChromaIndex:
-    """The Chroma folder of one tier, opened only when it is needed and only when it was made here."""
+    """The Chroma folder of one store, opened only at need and only when this user made it."""
 
     def __init__(self, ownership: Ownership) -> None:
         self._ownership = ownership
         self._client: Any = None
-        self._opened_at = ""
-        self._distrusted = ""
-        self._warming = False
+        self._opened_at = ""  # the catalog's state that the open client was compared with
+        self._failed_at = ""  # the catalog's state in which Chroma failed: it is not tried again until that changes
+        self._is_imported_ahead = False
         self._mutex = threading.RLock()
 
     @property
@@ -60,28 +61,28 @@ class ChromaIndex:
         """Where Chroma keeps its files."""
         return self._ownership.chroma_folder
 
-    def warm(self) -> None:
-        """Begin to import Chroma, which takes a second, beside whatever is done until it is needed."""
-        if not self._warming:
-            self._warming = True
+    def import_ahead(self) -> None:
+        """Import Chroma in another thread, because that takes a second, while this one embeds."""
+        if not self._is_imported_ahead:
+            self._is_imported_ahead = True
             threading.Thread(target=_import_quietly, name="import chromadb", daemon=True).start()
 
     def close(self) -> None:
-        """Close the client, when one is open; what a broken one says about that does not matter."""
+        """Close the client if one is open; the errors of a broken one are ignored."""
         client, self._client = self._client, None
         if client is not None:
             with suppress(Exception):
                 client.close()
 
     def nearest(self, connection: sqlite3.Connection, vector: Vector, depth: int) -> list[int] | None:
-        """Return the nearest passage keys, or None when Chroma is behind, foreign or broken."""
+        """Return the nearest passage keys; None when Chroma is behind the catalog, foreign, broken or in use."""
         now = state(connection)
-        if self._distrusted == now or is_behind(connection) or not self._mutex.acquire(blocking=False):
+        if self._failed_at == now or is_behind(connection) or not self._mutex.acquire(blocking=False):
             return None
         try:
             return self._query(self._open_for_reading(connection, now), vector, depth)
         except ChromaFailed:
-            self._distrusted = now
+            self._failed_at = now
             self.close()
             return None
         finally:
@@ -89,10 +90,10 @@ class ChromaIndex:
 
     def _open_for_reading(self, connection: sqlite3.Connection, now: str) -> Any:
         if self._client is None or self._opened_at != now:
-            # Another process may have written: what this client has in memory is then old.
+            # Another process may have written, and this client would go on with what it has in memory.
             self.close()
             if not self._ownership.owns_chroma(catalog_id(connection)):
-                raise ChromaFailed("the Chroma folder was not made here")
+                raise ChromaFailed("this user did not make the Chroma folder")
             problem = self.problem(connection)
             if problem:
                 raise ChromaFailed(problem)
@@ -100,23 +101,23 @@ class ChromaIndex:
         return self._collection(create=False)
 
     def _query(self, collection: Any, vector: Vector, depth: int) -> list[int]:
-        with _strangers_code():
+        with _translate_errors():
             answer = collection.query(query_embeddings=[vector.tolist()], n_results=depth, include=["distances"])
             return [int(key) for key in answer["ids"][0]]
 
     def synchronise(self, connection: sqlite3.Connection) -> bool:
-        """Bring Chroma to the catalog's generation; return whether it had to be built anew. The writer's alone.
+        """Update Chroma to the catalog's generation; return whether it had to be rebuilt. Requires the writer's lock.
 
         Raises
         ------
         ChromaFailed
-            When even building it anew failed; the catalog still says that Chroma is behind.
+            When the rebuild failed too; the catalog's journal is kept for the next attempt.
         """
         if not is_behind(connection):
             return False
         with self._mutex:
             try:
-                if self._can_follow(connection):
+                if self._can_update(connection):
                     self._apply_journal(connection)
                     return False
             except ChromaFailed:
@@ -124,30 +125,30 @@ class ChromaIndex:
             self.rebuild(connection)
             return True
 
-    def _can_follow(self, connection: sqlite3.Connection) -> bool:
+    def _can_update(self, connection: sqlite3.Connection) -> bool:
         limit = max(STALE_LEAST, int(meta(connection, "passages")) // STALE_SHARE)
-        fresh = int(meta(connection, "chroma_deletes")) <= limit
-        return fresh and self._ownership.owns_chroma(catalog_id(connection))
+        has_few_deletes = int(meta(connection, "chroma_deletes")) <= limit
+        return has_few_deletes and self._ownership.owns_chroma(catalog_id(connection))
 
     def _apply_journal(self, connection: sqlite3.Connection) -> None:
-        self.close()  # nothing another process wrote since may be missing in memory
+        self.close()  # a client that was open before may not see what another process wrote since
         generation = int(meta(connection, "generation"))
         journal = connection.execute("SELECT passage_key, present FROM chroma_journal").fetchall()
         added = [key for key, present in journal if present]
-        gone = [key for key, present in journal if not present]
+        removed = [key for key, present in journal if not present]
         collection = self._collection(create=True)
-        for batch in _batches(gone):
-            with _strangers_code():
+        for batch in _batches(removed):
+            with _translate_errors():
                 collection.delete(ids=[str(key) for key in batch])
         for batch in _batches(added):
             self._put(collection, connection.execute(_VECTORS_OF, (json.dumps(batch),)).fetchall())
         problem = self._difference(collection, connection)
         if problem:
             raise ChromaFailed(problem)
-        self._mark_clean(connection, generation, int(meta(connection, "chroma_deletes")) + len(gone))
+        self._mark_current(connection, generation, int(meta(connection, "chroma_deletes")) + len(removed))
 
     def rebuild(self, connection: sqlite3.Connection) -> None:
-        """Make Chroma anew from the catalog's vectors; nothing is embedded again. The writer's alone."""
+        """Rebuild Chroma from the catalog's vectors; nothing is embedded again. Requires the writer's lock."""
         with self._mutex:
             self._rebuild(connection)
 
@@ -159,10 +160,10 @@ class ChromaIndex:
         keys = [row[0] for row in connection.execute("SELECT passage_key FROM vectors ORDER BY passage_key")]
         for batch in _batches(keys):
             self._put(collection, connection.execute(_VECTORS_OF, (json.dumps(batch),)).fetchall())
-        self._mark_clean(connection, generation, 0)
+        self._mark_current(connection, generation, 0)
 
     def _start_empty(self, connection: sqlite3.Connection) -> None:
-        with _strangers_code():
+        with _translate_errors():
             if self.folder.is_symlink() or self.folder.is_file():
                 self.folder.unlink()
             elif self.folder.exists():
@@ -172,18 +173,19 @@ class ChromaIndex:
     def _put(self, collection: Any, rows: Sequence[tuple[int, bytes]]) -> None:
         if rows:
             vectors = np.stack([np.frombuffer(vector, dtype="<f4") for _, vector in rows])
-            with _strangers_code():
+            with _translate_errors():
                 collection.upsert(ids=[str(key) for key, _ in rows], embeddings=vectors)
 
-    def _mark_clean(self, connection: sqlite3.Connection, generation: int, deletes: int) -> None:
+    def _mark_current(self, connection: sqlite3.Connection, generation: int, deletes: int) -> None:
+        # Only now, after Chroma has everything: a process that is killed before leaves the journal for the next writer.
         with transaction(connection):
             connection.execute("DELETE FROM chroma_journal")
             set_meta(connection, "chroma_generation", generation)
             set_meta(connection, "chroma_deletes", deletes)
-        self._opened_at, self._distrusted = f"{catalog_id(connection)}/{generation}", ""
+        self._opened_at, self._failed_at = f"{catalog_id(connection)}/{generation}", ""
 
     def _collection(self, *, create: bool) -> Any:
-        with _strangers_code():
+        with _translate_errors():
             if self._client is None:
                 self._client = _open_client(self.folder)
             if not create:
@@ -193,13 +195,13 @@ class ChromaIndex:
             )
 
     def problem(self, connection: sqlite3.Connection) -> str:
-        """Return what is wrong with Chroma as against the catalog; an empty string when nothing is."""
+        """Return how Chroma differs from the catalog; empty when it does not."""
         if not meta(connection, "passages") and not self.folder.exists():
             return ""
         if is_behind(connection):
             return "chroma: the index is behind the catalog"
         if not self._ownership.owns_chroma(catalog_id(connection)):
-            return "chroma: the folder is missing or was not made here"
+            return "chroma: the folder is missing, or this user did not make it"
         try:
             with self._mutex:
                 return self._difference(self._collection(create=False), connection)
@@ -208,25 +210,25 @@ class ChromaIndex:
 
     def _difference(self, collection: Any, connection: sqlite3.Connection) -> str:
         keys = {str(row[0]) for row in connection.execute("SELECT passage_key FROM vectors")}
-        with _strangers_code():
+        with _translate_errors():
             ids = set(collection.get(include=[])["ids"])
         if ids != keys:
-            return f"chroma: {len(keys - ids)} passages are missing and {len(ids - keys)} are left over"
+            return f"chroma: {len(keys - ids)} passages are missing and {len(ids - keys)} are superfluous"
         for key, blob in connection.execute(_SAMPLE_ROWS, (SAMPLE,)).fetchall():
             if not self._finds_itself(collection, key, np.frombuffer(blob, dtype="<f4")):
-                return f"chroma: passage {key} does not find itself"
+                return f"chroma: the vector of passage {key} does not find that passage"
         return ""
 
     def _finds_itself(self, collection: Any, key: int, vector: NDArray[np.float32]) -> bool:
-        with _strangers_code():
+        with _translate_errors():
             answer = collection.query(query_embeddings=[vector.tolist()], n_results=1, include=["distances"])
         ids, distances = answer["ids"][0], answer["distances"][0]
-        # Passages with equal texts have equal vectors: distance zero is as good as the same key.
+        # Passages with equal texts have equal vectors, so the hit may be another passage at distance zero.
         return bool(ids) and (ids[0] == str(key) or abs(distances[0]) < 1e-4)
 
 
 def is_behind(connection: sqlite3.Connection) -> bool:
-    """Whether the catalog has changes that Chroma has not."""
+    """Whether the catalog has changes that Chroma lacks."""
     return bool(
         connection.execute("SELECT EXISTS (SELECT 1 FROM chroma_journal)").fetchone()[0]
         or (meta(connection, "passages") and not meta(connection, "chroma_generation"))
@@ -239,7 +241,7 @@ def catalog_id(connection: sqlite3.Connection) -> str:
 
 
 def _import_quietly() -> None:
-    with suppress(Exception):  # told where it is opened
+    with suppress(Exception):  # reported when Chroma is opened
         import chromadb  # noqa: F401
 
 
@@ -251,11 +253,12 @@ def _open_client(folder: Path) -> Any:
 
 
 @contextmanager
-def _strangers_code() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
+    """Turn every exception of Chroma into `ChromaFailed`."""
     try:
         yield
     except BaseException as error:
-        # Chroma's Rust core panics with an exception that is not an `Exception`.
+        # A panic of Chroma's Rust core is not an `Exception`, so all but the interpreter's own are caught.
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
             raise
         raise ChromaFailed(f"{type(error).__name__}: {str(error)[:200]}") from error

@@ -1,4 +1,4 @@
-"""The catalog's self-check, and what mends it without embedding anything again."""
+"""The check of a store, and its repair without embedding anything again."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from kiwi_rag.model import Passage
 from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.base import StoreStatus
 from kiwi_rag.stores.local.audit import verify_audit
-from kiwi_rag.stores.local.catalog import meta, remove_keys, set_meta, touch
+from kiwi_rag.stores.local.catalog import increment_generation, meta, remove_keys, set_meta
 from kiwi_rag.stores.local.chroma import ChromaFailed, ChromaIndex, is_behind
 from kiwi_rag.stores.local.ownership import WriterLock
 from kiwi_rag.stores.local.schema import CREATE_POSTINGS, SCHEMA_VERSION
-from kiwi_rag.stores.local.session import CatalogSession, is_damaged
+from kiwi_rag.stores.local.session import CatalogSession, find_damage
 
 _COUNTS = (
     ("items without passages", "SELECT count(*) FROM items WHERE item_key NOT IN (SELECT item_key FROM passages)"),
@@ -46,8 +46,7 @@ _COUNTS = (
 _TOTALS = "SELECT count(*), coalesce(sum(length), 0) FROM passages"
 
 
-def catalog_problems(connection: sqlite3.Connection) -> Iterator[str]:
-    """Yield every problem of the catalog, in plain words. Takes SQLite's write lock for a moment."""
+def _catalog_problems(connection: sqlite3.Connection) -> Iterator[str]:
     for what, count in _COUNTS:
         number = connection.execute(count).fetchone()[0]
         if number:
@@ -55,11 +54,6 @@ def catalog_problems(connection: sqlite3.Connection) -> Iterator[str]:
     yield from _posting_problems(connection)
     yield from _vector_problems(connection)
     yield from _item_problems(connection)
-    yield from audit_problems(connection)
-
-
-def audit_problems(connection: sqlite3.Connection) -> Iterator[str]:
-    """Yield what is wrong with the audit chain: nothing, or the first record that does not hold."""
     try:
         verify_audit(connection)
     except AuditBroken as error:
@@ -74,20 +68,19 @@ def _posting_problems(connection: sqlite3.Connection) -> Iterator[str]:
         return
     passages, length = connection.execute(_TOTALS).fetchone()
     if (meta(connection, "passages"), meta(connection, "total_length")) != (passages, length):
-        yield "the collection statistics are not those of a recount"
+        yield "the collection's statistics differ from a recount"
     occurrences = connection.execute("SELECT coalesce(sum(cnt), 0) FROM posting_terms").fetchone()[0]
     if occurrences != length:
-        yield f"the postings hold {occurrences} occurrences of terms, the passages {length}"
+        yield f"the postings have {occurrences} occurrences of terms, the passages {length}"
 
 
 def _vector_problems(connection: sqlite3.Connection) -> Iterator[str]:
-    bad = bad_vectors(connection)
+    bad = _bad_vectors(connection)
     if bad:
-        yield f"{len(bad)} vectors are not unit vectors of the catalog's dimension"
+        yield f"{len(bad)} vectors have another length than 1 or another dimension than the catalog"
 
 
-def bad_vectors(connection: sqlite3.Connection) -> list[int]:
-    """Return the keys of vectors with a wrong dimension or a norm other than 1."""
+def _bad_vectors(connection: sqlite3.Connection) -> list[int]:
     size = 4 * int(meta(connection, "dimension"))
     rows = connection.execute("SELECT passage_key, vector FROM vectors")
     return [key for key, blob in rows if len(blob) != size or not _is_unit(blob)]
@@ -99,38 +92,37 @@ def _is_unit(blob: bytes) -> bool:
 
 
 def _item_problems(connection: sqlite3.Connection) -> Iterator[str]:
-    altered = altered_items(connection)
+    altered = _altered_items(connection)
     if altered:
-        yield f"{len(altered)} items are not what their digest says"
+        yield f"the payloads of {len(altered)} items do not match their digests"
 
 
-def altered_items(connection: sqlite3.Connection) -> list[int]:
-    """Return the keys of items whose payload is not what their digest says."""
+def _altered_items(connection: sqlite3.Connection) -> list[int]:
     rows = connection.execute("SELECT item_key, digest, payload FROM items")
     return [key for key, digest, payload in rows if hashlib.sha256(payload).hexdigest() != digest]
 
 
-def mend(connection: sqlite3.Connection) -> list[str]:
-    """Mend the catalog in one transaction and return what was done.
+def _repair_catalog(connection: sqlite3.Connection) -> list[str]:
+    """Repair the catalog in one transaction and return what was done.
 
-    Items that lack something only an embedding or a signed file could give back are removed with their source
-    stamps, so that the next indexing run brings them back; all else is made again from the passages.
+    What can be derived from passages is made again. An item that lacks more (a vector, a passage, its signed payload)
+    is removed with the stamp of its file, so that the next index run stores it again.
     """
     with transaction(connection):
         connection.execute("DELETE FROM passages WHERE item_key NOT IN (SELECT item_key FROM items)")
         connection.execute("DELETE FROM vectors WHERE passage_key NOT IN (SELECT passage_key FROM passages)")
         connection.execute("DELETE FROM tags WHERE item_key NOT IN (SELECT item_key FROM items)")
-        _remake_postings(connection)
+        _rebuild_postings(connection)
         removed = _remove_broken(connection)
         _recount(connection)
-        touch(connection)
-    done = [f"removed {removed} damaged items; index again to bring them back"] if removed else []
-    return [*done, "made postings and statistics again from the passages"]
+        increment_generation(connection)
+    done = [f"removed {removed} damaged items: run kiwi index to store them again"] if removed else []
+    return [*done, "rebuilt postings and statistics from the passages"]
 
 
 def _remove_broken(connection: sqlite3.Connection) -> int:
-    keys = {row[0] for row in connection.execute(_BROKEN_ITEMS)} | set(altered_items(connection))
-    for passage_key in bad_vectors(connection):
+    keys = {row[0] for row in connection.execute(_BROKEN_ITEMS)} | set(_altered_items(connection))
+    for passage_key in _bad_vectors(connection):
         row = connection.execute("SELECT item_key FROM passages WHERE passage_key = ?", (passage_key,)).fetchone()
         keys |= {row[0]}
     connection.execute(_FORGET_SOURCES, (json.dumps(sorted(keys)),))
@@ -148,7 +140,7 @@ UNION SELECT item_key FROM passages WHERE passage_key NOT IN (SELECT passage_key
 """
 
 
-def _remake_postings(connection: sqlite3.Connection) -> None:
+def _rebuild_postings(connection: sqlite3.Connection) -> None:
     for drop in ("DROP TABLE posting_instances", "DROP TABLE posting_terms", "DROP TABLE postings"):
         connection.execute(drop)
     for create in CREATE_POSTINGS:
@@ -166,9 +158,9 @@ def _recount(connection: sqlite3.Connection) -> None:
 
 
 class Maintenance:
-    """What keeps one tier folder sound. Shares the store's connections, lock and Chroma client."""
+    """Updates, checks and repairs the folder of one store, with the store's connections, lock and Chroma client."""
 
-    def __init__(  # a folder's parts
+    def __init__(
         self, session: CatalogSession, lock: WriterLock, chroma: ChromaIndex, exact_limit: int, index_from: int = 0
     ) -> None:
         self._index_from = index_from
@@ -180,13 +172,13 @@ class Maintenance:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Lend the writing connection under the writer lock."""
+        """Yield the writing connection, under the writer's lock."""
         self._session.path.parent.mkdir(parents=True, exist_ok=True)
         with self._lock, self._session.borrow("write") as connection:
             yield connection
 
     def flush(self) -> None:
-        """Bring Chroma up to the catalog; a failure is kept for `status`, the catalog answers meanwhile."""
+        """Update Chroma from the catalog; `status` reports a failure, and searches are exact until the next success."""
         with self.writing() as connection:
             if int(meta(connection, "passages")) < self._index_from:
                 return
@@ -194,17 +186,17 @@ class Maintenance:
                 self._chroma.synchronise(connection)
                 self._chroma_failure = ""
             except ChromaFailed as error:
-                self._chroma_failure = f"chroma cannot be written, searching stays exact: {error}"
+                self._chroma_failure = f"chroma cannot be written, so searches stay exact: {error}"
 
     def flush_if_free(self) -> None:
-        """Flush, unless another process is writing: that one will do it."""
+        """Flush, unless another process is writing, which will flush itself."""
         try:
             self.flush()
         except StoreBusy:
             return
 
     def status(self) -> StoreStatus:
-        """Return counts and the problems that can be told without a full check."""
+        """Return counts, and the problems that are found without a full check."""
         with self._session.borrow("read") as connection, transaction(connection, "BEGIN"):
             passages = int(meta(connection, "passages"))
             problems = [self._chroma_failure] if self._chroma_failure else []
@@ -223,47 +215,48 @@ class Maintenance:
             )
 
     def check(self) -> tuple[str, ...]:
-        """Return every problem in plain words; a catalog that cannot be read is one of them."""
-        damage = is_damaged(self._session)
+        """Return a message for every problem."""
+        damage = find_damage(self._session)
         if damage:
             return (damage,)
         with self._session.borrow("audit") as connection:
-            problems = tuple(self._catalog_problems(connection))
+            problems = tuple(self._check_catalog(connection))
             needed = int(meta(connection, "passages")) >= self._index_from
             chroma = self._chroma.problem(connection) if needed else ""
         return (*problems, chroma) if chroma else problems
 
     def repair(self) -> list[str]:
-        """Mend what `check` finds; what cannot be mended without the signed files is moved aside or removed."""
+        """Repair what `check` finds; what only the signed files can restore is moved aside or removed."""
         self._session.path.parent.mkdir(parents=True, exist_ok=True)
         with self._lock:
             return [*self._repair_file(), *self._repair_rows(), *self._repair_chroma()]
 
-    def _catalog_problems(self, connection: sqlite3.Connection) -> list[str]:
-        # FTS5's own check is written as an INSERT; nothing of it is kept.
+    @staticmethod
+    def _check_catalog(connection: sqlite3.Connection) -> list[str]:
+        # FTS5's own check is an INSERT, so that it needs a write transaction, which is rolled back.
         connection.execute("BEGIN IMMEDIATE")
         try:
-            return list(catalog_problems(connection))
+            return list(_catalog_problems(connection))
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
     def _repair_file(self) -> list[str]:
-        damage = is_damaged(self._session)
+        damage = find_damage(self._session)
         if not damage:
             return []
         self._chroma.close()
         moved = self._session.move_aside("corrupt")
-        name = moved.name if moved else "nothing"
-        return [f"{damage}; moved it aside as {name} and started empty: index again to bring the items back"]
+        aside = f"moved it aside as {moved.name}" if moved else "it was missing"
+        return [f"{damage}; {aside} and made an empty one: run kiwi index to store the items again"]
 
     def _repair_rows(self) -> list[str]:
         with self._session.borrow("write") as connection:
-            problems = self._catalog_problems(connection)
-            # An audit chain that was broken stays broken: that is what it is for.
+            problems = self._check_catalog(connection)
+            # A broken audit chain is never repaired: it is evidence.
             if not any("audit chain" not in problem for problem in problems):
                 return []
-            return mend(connection)
+            return _repair_catalog(connection)
 
     def _repair_chroma(self) -> list[str]:
         with self._session.borrow("write") as connection:
@@ -272,7 +265,7 @@ class Maintenance:
             try:
                 self._chroma.rebuild(connection)
             except ChromaFailed as error:
-                raise StoreError(f"chroma cannot be rebuilt: {error}", hint="is the disk full?") from error
+                raise StoreError(f"chroma cannot be rebuilt: {error}", hint="check the disk's free space") from error
             return ["rebuilt the Chroma index from the catalog's vectors"]
 
     def close(self) -> None:

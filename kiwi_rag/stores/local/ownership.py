@@ -1,8 +1,9 @@
-"""Whose folder this is: a catalog or a Chroma folder that came with a clone is never opened.
+"""The owner of a store's folder, and the lock of its writer.
 
-A tier folder carries ``owner.json`` with a random catalog id and an HMAC of it under a token that only this user's
-machine knows. It is checked before SQLite or Chroma see a single foreign byte: both parse, and Chroma may even run,
-what their files say. What does not match is moved aside, and the tier starts empty.
+A catalog or a Chroma folder that came with a cloned repository is never opened. The folder has an ``owner.json`` with a
+random catalog id and an HMAC of it, whose key is a token of this user on this machine. It is verified before SQLite or
+Chroma read any foreign byte: both parse their files, and Chroma may even run code from them. A catalog that does not
+match is moved aside, and the store starts empty.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ CHROMA_NAME = "chroma"
 _MARK_NAME = "owner.json"
 _CHROMA_MARK_NAME = "kiwi-owner"
 _MAX_MARK_BYTES = 4096
+WAIT_SECONDS = 4.0
 
 
 class Ownership:
-    """The owner's marks of one tier folder.
+    """The owner's marks of one store's folder.
 
     Parameters
     ----------
     folder
-        The tier's folder for derived data.
+        The store's folder of derived data.
     token
         A secret of this user on this machine, kept outside every repository.
     """
@@ -51,25 +53,25 @@ class Ownership:
         self.chroma_folder = folder / CHROMA_NAME
 
     def catalog_id(self) -> str | None:
-        """Return the catalog's id when the folder is ours, else None."""
+        """Return the catalog's id if this user made the folder, otherwise None."""
         if (self._folder / CATALOG_NAME).is_symlink():
             return None
         try:
-            note = json.loads(read_optional(self._mark, _MAX_MARK_BYTES) or b"")
-            catalog_id, mark = str(note["catalog_id"]), str(note["mark"])
+            document = json.loads(read_optional(self._mark, _MAX_MARK_BYTES) or b"")
+            catalog_id, mark = str(document["catalog_id"]), str(document["mark"])
         except (SourceUnreadable, ValueError, KeyError, TypeError, RecursionError):
             return None
         return catalog_id if hmac.compare_digest(mark.encode(), self._sign("catalog", catalog_id)) else None
 
     def claim(self) -> str:
-        """Mark the folder as ours under a new catalog id, and return that id."""
+        """Mark the folder as this user's under a new catalog id; return the id."""
         catalog_id = secrets.token_hex(16)
         mark = self._sign("catalog", catalog_id).decode()
         atomic_write(self._mark, json.dumps({"catalog_id": catalog_id, "mark": mark}).encode())
         return catalog_id
 
     def owns_chroma(self, catalog_id: str) -> bool:
-        """Whether the Chroma folder was made here, for this catalog."""
+        """Whether this user made the Chroma folder, for this catalog."""
         if self.chroma_folder.is_symlink():
             return False
         try:
@@ -79,7 +81,7 @@ class Ownership:
         return hmac.compare_digest(mark or b"", self._sign("chroma", catalog_id))
 
     def claim_chroma(self, catalog_id: str) -> None:
-        """Make the Chroma folder and mark it as ours."""
+        """Make the Chroma folder and mark it as this user's."""
         atomic_write(self.chroma_folder / _CHROMA_MARK_NAME, self._sign("chroma", catalog_id))
 
     def _sign(self, purpose: str, catalog_id: str) -> bytes:
@@ -88,17 +90,18 @@ class Ownership:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a tier's folder; take out of it what leads a write elsewhere or makes a reader wait: links, pipes, devices.
+    """Make a store's folder, and remove links, pipes and devices from it.
 
-    The catalog and the Chroma folder have their own checks, which move them aside.
+    A write to a link would change another file, and reading a pipe would wait. The catalog and the Chroma folder are
+    checked where they are opened.
 
     Raises
     ------
     StoreError
-        When the folder itself is a link: it may lead into another tier, or anywhere.
+        When the folder itself is a link, which may lead anywhere.
     """
     if folder.is_symlink():
-        raise StoreError(f"{folder} is a link, and derived data are never written through one", hint=f"rm {folder}")
+        raise StoreError(f"{folder} is a link, and Kiwi writes derived data through no link", hint=f"rm {folder}")
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
         if path.name not in (CATALOG_NAME, CHROMA_NAME) and not _is_plain(path):
@@ -114,46 +117,40 @@ def _is_plain(path: Path) -> bool:
 
 
 def owner_token(user_dir: Path) -> str:
-    """Return a user's own secret, by which a tier's folder is known as made here and not cloned; make it if need be.
+    """Return the user's secret that marks the folders made on this machine; it is made when missing.
 
     Raises
     ------
     StoreError
-        When it cannot be kept.
+        When it cannot be written or read.
     """
     path = user_dir / "owner-token"
     try:
         create_file(path, secrets.token_hex(32).encode())
         return path.read_text(encoding="ascii")
     except OSError as error:
-        raise StoreError(f"cannot keep {path}: {error.strerror}", hint="check the folder's owner and space") from error
-
-
-WAIT_SECONDS = 4.0
+        raise StoreError(
+            f"cannot keep {path}: {error.strerror}", hint="check the folder's owner and the disk's free space"
+        ) from error
 
 
 class WriterLock:
-    """The writer's lock of one tier folder; counted, so that one store may take it again.
+    """The writer's lock of one store's folder; it is counted, so that the store that holds it may acquire it again.
 
-    The lock itself is the operating system's, so it is gone the moment its process is. ``writer.json`` is only a
-    note for whoever has to wait.
+    The operating system releases the lock on ``writer.lock`` when the process ends, even when it is killed.
+    ``writer.json`` names the process for those that have to wait; it may be left over, and has no effect.
     """
 
     def __init__(self, folder: Path, wait_seconds: float = WAIT_SECONDS) -> None:
         self._path = folder / "writer.lock"
         self._wait_seconds = wait_seconds
-        self._held = ExitStack()
-        self._note = folder / "writer.json"
+        self._file_lock = ExitStack()
+        self._holder_file = folder / "writer.json"
         self._depth = 0
-        self._mutex = threading.Lock()
-
-    @property
-    def held(self) -> bool:
-        """Whether this store holds the lock now."""
-        return self._depth > 0
+        self._mutex = threading.Lock()  # guards `_depth`: threads of one store share the lock
 
     def acquire(self) -> None:
-        """Take the lock, or count one more holder in this store. Blocks for a few seconds at most.
+        """Acquire the lock, or count one more acquisition by this store. Blocks for `wait_seconds` at most.
 
         Raises
         ------
@@ -162,16 +159,16 @@ class WriterLock:
         """
         with self._mutex:
             if not self._depth:
-                self._take()
+                self._acquire_file()
             self._depth += 1
 
     def release(self) -> None:
-        """Give back what one `acquire` took."""
+        """Undo one `acquire`; the last one releases the file."""
         with self._mutex:
             self._depth -= 1
             if not self._depth:
-                self._note.unlink(missing_ok=True)
-                self._held.close()
+                self._holder_file.unlink(missing_ok=True)
+                self._file_lock.close()
 
     def __enter__(self) -> None:
         self.acquire()
@@ -179,25 +176,25 @@ class WriterLock:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def _take(self) -> None:
-        self._held.enter_context(acquire_lock(self._path, self._wait_seconds, self._busy))
-        self._note.write_text(json.dumps(_me()), encoding="utf-8")
+    def _acquire_file(self) -> None:
+        self._file_lock.enter_context(acquire_lock(self._path, self._wait_seconds, self._busy))
+        self._holder_file.write_text(json.dumps(_this_process()), encoding="utf-8")
 
     def _busy(self) -> StoreBusy:
         return StoreBusy(
             f"another process is writing to {self._path.parent}: {self._holder()}",
-            hint="wait for it to end, or stop it; searching works meanwhile",
+            hint="wait until it ends, or stop it; searches work meanwhile",
         )
 
     def _holder(self) -> str:
         try:
-            note: dict[str, Any] = json.loads(self._note.read_text(encoding="utf-8"))
-            return f"pid {note['pid']} on {note['host']} since {note['since']}: {note['command']}"
+            holder: dict[str, Any] = json.loads(self._holder_file.read_text(encoding="utf-8"))
+            return f"pid {holder['pid']} on {holder['host']} since {holder['since']}: {holder['command']}"
         except (OSError, ValueError, KeyError, TypeError):
-            return "it has not said who it is"
+            return "an unknown process"
 
 
-def _me() -> dict[str, object]:
+def _this_process() -> dict[str, object]:
     command = " ".join([Path(sys.argv[0]).name or "python", *sys.argv[1:]])[:200]
     since = datetime.now(UTC).isoformat(timespec="seconds")
     return {"pid": os.getpid(), "command": command, "host": socket.gethostname(), "since": since}

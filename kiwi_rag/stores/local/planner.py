@@ -1,4 +1,4 @@
-"""Scores of whole items: what the passages of an item that was found say together."""
+"""The search of a local store: how it is executed, the scores of both legs, and those of whole items."""
 
 from __future__ import annotations
 
@@ -11,88 +11,30 @@ import numpy as np
 from kiwi_rag.errors import FingerprintMismatch
 from kiwi_rag.lexical import K1, B, bm25_weights
 from kiwi_rag.model import Candidate, Candidates, ItemScores, StoreQuery
-from kiwi_rag.stores.local.postings import add_scores
-from kiwi_rag.stores.local.vectors import Cosines, Snapshot, best, distinct
+from kiwi_rag.stores.local.snapshot import Cosines, Snapshot, best, distinct
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from numpy.typing import NDArray
 
-    from kiwi_rag.stores.local.postings import Posting
-    from kiwi_rag.stores.local.vectors import Cosines, Rows, Snapshot
-
-    Numbers = NDArray[np.float64]
     from kiwi_rag.model import Vector
+    from kiwi_rag.stores.local.snapshot import Posting, Rows
 
-
-def score_items(  # noqa: PLR0913, PLR0917  # both legs' inputs
-    connection: sqlite3.Connection,
-    snapshot: Snapshot,
-    query: StoreQuery,
-    rows: Rows,
-    cosines: Cosines,
-    passage_words: Numbers,
-    weighted: Mapping[str, tuple[float, Posting]],
-) -> dict[int, ItemScores]:
-    """Return item key → scores, for the items of the given rows.
-
-    Parameters
-    ----------
-    cosines
-        Those of the query's vector with the passages.
-    passage_words
-        BM25 of every passage of the snapshot, in its rows.
-    weighted
-        Each query term's inverse document frequency, and its postings in rows.
-    """
-    items = distinct(np.sort(snapshot.item_keys[rows]))
-    siblings, starts = snapshot.passages_of(items)
-    near = cosines.of(connection, siblings).astype(np.float64)
-    columns = (
-        np.maximum.reduceat(near, starts),
-        near[starts],
-        _centroid_cosines(np.add.reduceat(near, starts), snapshot.centroid_norms(connection, items)),
-        np.maximum.reduceat(passage_words[siblings], starts),
-        _document_words(snapshot, query, siblings, starts, weighted),
-    )
-    scored = zip(*(column.tolist() for column in columns), strict=True)
-    return {key: ItemScores(*scores) for key, scores in zip(items.tolist(), scored, strict=True)}
-
-
-def _centroid_cosines(sums: Numbers, norms: Numbers) -> Numbers:
-    """Return the cosine of the mean of an item's unit vectors: ``Σ cosines / |Σ vectors|``."""
-    return np.clip(np.divide(sums, norms, out=np.zeros_like(sums), where=norms > 0), -1.0, 1.0)
-
-
-def _document_words(
-    snapshot: Snapshot, query: StoreQuery, siblings: Rows, starts: Rows, weighted: Mapping[str, tuple[float, Posting]]
-) -> Numbers:
-    """Return BM25 of each item as one document: frequencies and lengths of its passages added up."""
-    count = len(starts)
-    if not weighted:
-        return np.zeros(count)
-    place: NDArray[Any] = np.full(len(snapshot), count)  # one place more, for passages of other items
-    place[siblings] = np.repeat(np.arange(count), np.diff(starts, append=len(siblings)))
-    norm = K1 * (1 - B + B * np.add.reduceat(snapshot.lengths[siblings], starts) / query.statistics.average_item_length)
-    scores = np.zeros(count)
-    for weight, (rows, frequencies) in weighted.values():
-        tf = np.bincount(place[rows], weights=frequencies, minlength=count + 1)[:count]
-        scores += weight * tf * (K1 + 1) / (tf + norm)
-    return scores
+    Mask = NDArray[np.bool_]
+    Numbers = NDArray[np.float64]
+    WeightedPostings = Mapping[str, tuple[float, Posting]]
 
 
 EXACT_LIMIT = 50_000
-"""Up to this many passages the matrix product is as fast as the index, and its recall is 1."""
+"""Up to so many passages the matrix product is as fast as Chroma, and its recall is 1."""
 
 Nearest = Callable[["Vector", int], "list[int] | None"]
-"""Asks Chroma for the nearest passage keys; None when Chroma cannot be relied on now."""
+"""Returns the keys of the nearest passages from Chroma; None when it cannot be used now."""
 
 
-def answer(
+def search(
     connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery, nearest: Nearest, exact_limit: int
 ) -> Candidates:
-    """Return the union of both legs' best passages. Runs inside one read transaction.
+    """Return the union of both legs' best passages, inside one read transaction.
 
     Raises
     ------
@@ -104,41 +46,39 @@ def answer(
     _check_fingerprint(snapshot, query)
     allowed = snapshot.matching(connection, query.filters)
     weighted = _weighted(connection, snapshot, query)
-    lexical, word_rows = _words_leg(snapshot, query, weighted, allowed)
+    bm25, lexical_rows = _lexical_leg(snapshot, query, weighted, allowed)
     cosines = Cosines(snapshot, query.vector)
-    near_rows, plan = _vector_leg(connection, snapshot, query, allowed, cosines, nearest, exact_limit)
-    rows = distinct(np.sort(np.concatenate([near_rows, word_rows])))
+    vector_rows, plan = _vector_leg(connection, snapshot, query, allowed, cosines, nearest, exact_limit)
+    rows = distinct(np.sort(np.concatenate([vector_rows, lexical_rows])))
     if not len(rows):
         return Candidates((), plan)
-    items = score_items(connection, snapshot, query, rows, cosines, lexical, weighted)
-    return Candidates(tuple(_candidates(connection, snapshot, rows, cosines, lexical, items)), plan)
+    items = _score_items(connection, snapshot, query, rows, cosines, bm25, weighted)
+    return Candidates(tuple(_candidates(connection, snapshot, rows, cosines, bm25, items)), plan)
 
 
 def _check_fingerprint(snapshot: Snapshot, query: StoreQuery) -> None:
     if (snapshot.fingerprint, snapshot.dimension) != (query.fingerprint, len(query.vector)):
         raise FingerprintMismatch(
-            f"this tier holds vectors of {snapshot.fingerprint}, the query's is of {query.fingerprint}",
+            f"the stored vectors are of {snapshot.fingerprint}, the query's is of {query.fingerprint}",
             hint="index again with one model: kiwi index --rebuild",
         )
 
 
-def _weighted(
-    connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery
-) -> dict[str, tuple[float, Posting]]:
+def _weighted(connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery) -> WeightedPostings:
     weights = bm25_weights(query.statistics, query.terms)
     return {term: (weight, snapshot.posting(connection, term)) for term, weight in weights.items()}
 
 
-def _words_leg(
+def _lexical_leg(
     snapshot: Snapshot,
     query: StoreQuery,
-    weighted: Mapping[str, tuple[float, Posting]],
-    allowed: NDArray[np.bool_] | None,
-) -> tuple[NDArray[np.float64], Rows]:
+    weighted: WeightedPostings,
+    allowed: Mask | None,
+) -> tuple[Numbers, Rows]:
     scores = np.zeros(len(snapshot))
-    add_scores(scores, snapshot.lengths, weighted, query.statistics.average_length)
-    hit = scores > 0 if allowed is None else (scores > 0) & allowed
-    rows = np.flatnonzero(hit)
+    add_bm25(scores, snapshot.lengths, weighted, query.statistics.average_length)
+    matches = scores > 0 if allowed is None else (scores > 0) & allowed
+    rows = np.flatnonzero(matches)
     return scores, rows[best(scores[rows], query.depth)]
 
 
@@ -146,7 +86,7 @@ def _vector_leg(  # noqa: PLR0913, PLR0917  # what a plan depends on
     connection: sqlite3.Connection,
     snapshot: Snapshot,
     query: StoreQuery,
-    allowed: NDArray[np.bool_] | None,
+    allowed: Mask | None,
     cosines: Cosines,
     nearest: Nearest,
     exact_limit: int,
@@ -175,14 +115,85 @@ def _candidates(  # noqa: PLR0913, PLR0917  # what a candidate is made of
     snapshot: Snapshot,
     rows: Rows,
     cosines: Cosines,
-    lexical: NDArray[np.float64],
+    bm25: Numbers,
     scores: Mapping[int, ItemScores],
 ) -> Iterator[Candidate]:
     keys, item_keys = snapshot.keys[rows].tolist(), snapshot.item_keys[rows].tolist()
     passages, items = snapshot.details.passages(connection, keys), snapshot.details.items(connection, scores)
-    legs = cosines.of(connection, rows).tolist(), lexical[rows].tolist()
-    for key, item_key, cosine, bm25 in zip(keys, item_keys, *legs, strict=True):
+    legs = cosines.of(connection, rows).tolist(), bm25[rows].tolist()
+    for key, item_key, cosine, words in zip(keys, item_keys, *legs, strict=True):
         ref, digest, content, metadata, key_id, signed_at = items[item_key]
         yield Candidate(
-            ref, digest, content, passages[key], cosine, bm25, metadata, key_id, signed_at, scores[item_key]
+            ref, digest, content, passages[key], cosine, words, metadata, key_id, signed_at, scores[item_key]
         )
+
+
+def add_bm25(
+    scores: Numbers,
+    lengths: Numbers,
+    weighted: WeightedPostings,
+    average_length: float,
+) -> None:
+    """Add the BM25 of every term to `scores`, in place; `weighted` has their weights, and their postings in rows."""
+    # The formula and the order of terms of `kiwi_rag.lexical.bm25`: in another order the sums would differ by rounding.
+    for weight, (rows, tf) in weighted.values():
+        norm = K1 * (1 - B + B * lengths[rows] / average_length)
+        scores[rows] += weight * tf * (K1 + 1) / (tf + norm)
+
+
+def _score_items(  # noqa: PLR0913, PLR0917  # both legs' inputs
+    connection: sqlite3.Connection,
+    snapshot: Snapshot,
+    query: StoreQuery,
+    rows: Rows,
+    cosines: Cosines,
+    bm25: Numbers,
+    weighted: WeightedPostings,
+) -> dict[int, ItemScores]:
+    """Return item key → scores, for the items that the rows belong to.
+
+    Parameters
+    ----------
+    cosines
+        Those of the query's vector with the passages.
+    bm25
+        Of every passage of the snapshot, by row.
+    weighted
+        Each query term's inverse document frequency, and its postings by row.
+    """
+    items = distinct(np.sort(snapshot.item_keys[rows]))
+    siblings, starts = snapshot.passages_of(items)
+    similarity = cosines.of(connection, siblings).astype(np.float64)
+    # `reduceat` reduces each item's passages: `siblings` has them item by item, `starts` the first of each.
+    columns = (
+        np.maximum.reduceat(similarity, starts),
+        similarity[starts],
+        _centroid_cosines(np.add.reduceat(similarity, starts), snapshot.centroid_norms(connection, items)),
+        np.maximum.reduceat(bm25[siblings], starts),
+        _item_bm25(snapshot, query, siblings, starts, weighted),
+    )
+    scored = zip(*(column.tolist() for column in columns), strict=True)
+    return {key: ItemScores(*scores) for key, scores in zip(items.tolist(), scored, strict=True)}
+
+
+def _centroid_cosines(sums: Numbers, norms: Numbers) -> Numbers:
+    """Return the cosine of the mean of an item's unit vectors: ``Σ cosines / |Σ vectors|``."""
+    return np.clip(np.divide(sums, norms, out=np.zeros_like(sums), where=norms > 0), -1.0, 1.0)
+
+
+def _item_bm25(
+    snapshot: Snapshot, query: StoreQuery, siblings: Rows, starts: Rows, weighted: WeightedPostings
+) -> Numbers:
+    """Return the BM25 of each item as one document, with the added frequencies and lengths of its passages."""
+    count = len(starts)
+    if not weighted:
+        return np.zeros(count)
+    # The number of each passage's item; `count` for the passages of other items, whose frequencies are dropped below.
+    number: NDArray[Any] = np.full(len(snapshot), count)
+    number[siblings] = np.repeat(np.arange(count), np.diff(starts, append=len(siblings)))
+    norm = K1 * (1 - B + B * np.add.reduceat(snapshot.lengths[siblings], starts) / query.statistics.average_item_length)
+    scores = np.zeros(count)
+    for weight, (rows, frequencies) in weighted.values():
+        tf = np.bincount(number[rows], weights=frequencies, minlength=count + 1)[:count]
+        scores += weight * tf * (K1 + 1) / (tf + norm)
+    return scores

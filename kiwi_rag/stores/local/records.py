@@ -1,4 +1,4 @@
-"""Rows of the catalog ↔ records of the house."""
+"""Conversion between rows of the catalog and Kiwi's records, and a cache of the records that searches read."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 from kiwi_rag.errors import StoreCorrupt
 from kiwi_rag.model import Admission, Envelope, Passage, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.stores.base import SourceStamp
-
-__all__ = ["SourceStamp"]
 
 
 def timestamp(moment: datetime) -> str:
-    """Return `moment` in UTC with microseconds, so that text order is time order; naive means UTC."""
+    """Return `moment` as text in UTC with microseconds, which sorts by time; a naive one counts as UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return aware.astimezone(UTC).isoformat(timespec="microseconds")
 
@@ -61,17 +58,17 @@ def signatures_text(envelope: Envelope) -> str:
 
 
 def stored_item(row: sqlite3.Row) -> StoredItem:
-    """Return an item from a row of ``items`` that also has its ``passages`` counted.
+    """Return an item from a row of ``items`` with the number of its ``passages``.
 
     Raises
     ------
     StoreCorrupt
-        When the row holds what Kiwi never writes.
+        When the row has a value that Kiwi never writes.
     """
     try:
         return _stored_item(row)
     except (ValueError, TypeError) as error:
-        raise StoreCorrupt(f"a row of the catalog cannot be read: {error}", hint="kiwi index --rebuild") from error
+        raise StoreCorrupt(f"a row of the catalog cannot be parsed: {error}", hint="kiwi index --rebuild") from error
 
 
 def _stored_item(row: sqlite3.Row) -> StoredItem:
@@ -89,7 +86,7 @@ def _stored_item(row: sqlite3.Row) -> StoredItem:
 
 
 def item_ref(row: sqlite3.Row) -> ItemRef:
-    """Return the reference that a row of ``items`` is about."""
+    """Return the reference of a row of ``items``."""
     return ItemRef(ItemType(row["item_type"]), row["item_id"], row["version"] or None)
 
 
@@ -123,7 +120,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-MAX_KEPT = 20_000
+MAX_CACHED = 20_000
 
 _PASSAGES = """
 SELECT passage_key, ordinal, text, context, heading, start_line, end_line, kind
@@ -134,12 +131,12 @@ SELECT item_key, item_type, item_id, version, digest, content_sha256, metadata, 
 FROM items WHERE item_key IN (SELECT value FROM json_each(?))
 """
 
-Kept = TypeVar("Kept")
-Read = Callable[[sqlite3.Connection, list[int]], Iterable[tuple[int, Kept]]]
+Cached = TypeVar("Cached")
+Read = Callable[[sqlite3.Connection, list[int]], Iterable[tuple[int, Cached]]]
 
 
 class ItemDetails(NamedTuple):
-    """What all candidates of one item have in common."""
+    """The fields that all candidates of one item share."""
 
     ref: ItemRef
     digest: str
@@ -150,34 +147,35 @@ class ItemDetails(NamedTuple):
 
 
 class DetailsCache:
-    """Items and passages by their keys, up to `MAX_KEPT` of each in memory."""
+    """Items and passages by their keys, up to `MAX_CACHED` of each."""
 
     def __init__(self) -> None:
         self._items: dict[int, ItemDetails] = {}
         self._passages: dict[int, Passage] = {}
 
     def items(self, connection: sqlite3.Connection, keys: Iterable[int]) -> Mapping[int, ItemDetails]:
-        """Return item key → details, for at least the given keys."""
-        return _known(connection, self._items, keys, _read_items)
+        """Return a mapping with at least these item keys."""
+        return _complete(connection, self._items, keys, _read_items)
 
     def passages(self, connection: sqlite3.Connection, keys: Iterable[int]) -> Mapping[int, Passage]:
-        """Return passage key → passage, for at least the given keys."""
-        return _known(connection, self._passages, keys, _read_passages)
+        """Return a mapping with at least these passage keys."""
+        return _complete(connection, self._passages, keys, _read_passages)
 
 
-def _known(
-    connection: sqlite3.Connection, kept: dict[int, Kept], keys: Iterable[int], read: Read[Kept]
-) -> Mapping[int, Kept]:
-    missing = [key for key in keys if key not in kept]
+def _complete(
+    connection: sqlite3.Connection, cache: dict[int, Cached], keys: Iterable[int], read: Read[Cached]
+) -> Mapping[int, Cached]:
+    """Read the keys that are missing in `cache`; return it."""
+    missing = [key for key in keys if key not in cache]
     if not missing:
-        return kept
+        return cache
     fresh = dict(read(connection, missing))
-    if len(kept) + len(fresh) > MAX_KEPT:
-        asked = {key: kept[key] for key in keys if key in kept}
-        kept.clear()
-        kept.update(asked)
-    kept.update(fresh)
-    return kept
+    if len(cache) + len(fresh) > MAX_CACHED:
+        requested = {key: cache[key] for key in keys if key in cache}
+        cache.clear()
+        cache.update(requested)
+    cache.update(fresh)
+    return cache
 
 
 def _read_items(connection: sqlite3.Connection, keys: list[int]) -> Iterator[tuple[int, ItemDetails]]:

@@ -1,4 +1,4 @@
-"""The catalog's schema, as numbered forward steps; ``PRAGMA user_version`` says which were taken."""
+"""The catalog's schema, as numbered steps; ``PRAGMA user_version`` is the number of those that were applied."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sqlite3
 
 from kiwi_rag.errors import StoreError
 
-# Totals and the Chroma journal follow `passages` by trigger: there is no way to write a passage and forget them.
-# Postings cannot: with ``trusted_schema = OFF`` a trigger may not touch a virtual table.
-# Keys are AUTOINCREMENT, so a key that Chroma still holds is never given out again.
+# Triggers keep the totals and the Chroma journal in step with `passages`, so that no writer can forget them. Postings
+# have no trigger: with ``trusted_schema = OFF`` one may not touch a virtual table.
+# Keys are AUTOINCREMENT, so a key that Chroma may still have is never used again.
 #
 # The terms are made by kiwi_rag.lexical. The 'ascii' tokenizer treats every character above U+007F as part of a
 # token, folds only A-Z (which a term never has) and, with '_' added, splits at the joining spaces and nowhere else.
@@ -88,7 +88,7 @@ CREATE TRIGGER audit_no_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 
 
 _VERSION_1 = ";\n".join([*CREATE_POSTINGS, _TABLES])
 
-# What documents have and items have not.
+# Columns of documents, which items leave empty.
 _VERSION_2 = """
 ALTER TABLE passages ADD COLUMN kind TEXT NOT NULL DEFAULT '';
 ALTER TABLE items ADD COLUMN file_type TEXT NOT NULL DEFAULT '';
@@ -103,7 +103,7 @@ SCHEMA_VERSION = len(STEPS)
 
 
 def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> None:
-    """Bring the catalog to the newest schema, one transaction a step.
+    """Apply the missing steps, each in a transaction.
 
     Raises
     ------
@@ -113,14 +113,14 @@ def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> N
     current = schema_version(connection)
     if current > len(steps):
         raise StoreError(
-            f"the catalog has schema {current}, this Kiwi speaks {len(steps)}: a newer Kiwi made it",
+            f"the catalog has schema {current}, this Kiwi has {len(steps)}: a newer Kiwi made it",
             hint="upgrade kiwi-rag",
         )
     for number, step in enumerate(steps[current:], start=current + 1):
-        _take(connection, step, number)
+        _apply(connection, step, number)
 
 
-def _take(connection: sqlite3.Connection, step: str, number: int) -> None:
+def _apply(connection: sqlite3.Connection, step: str, number: int) -> None:
     try:
         # PRAGMA takes no parameters; the number is our own counter.
         connection.executescript(f"BEGIN IMMEDIATE;\n{step}\nPRAGMA user_version = {number:d};\nCOMMIT;")

@@ -1,4 +1,4 @@
-"""An open catalog: who may open it, how it is made, and its connections, each lent to one thread at a time."""
+"""The connections to a catalog, each for one thread at a time; how a catalog is made, and when one is not opened."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from kiwi_rag.stores.local.schema import SCHEMA_VERSION, migrate, schema_version
 REPAIR_HINT = "kiwi doctor --repair"
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 Lane = Literal["read", "write", "audit"]
-_File = tuple[int, int] | None
+_FileIdentity = tuple[int, int] | None
 
 
 class CatalogSession:
-    """The connections to one tier's catalog, opened at first use.
+    """The connections to one catalog, opened at first use.
 
-    Reading, writing and auditing have a connection each, so that none waits for another inside this process;
-    between processes SQLite's write-ahead log sees to it.
+    Reading, writing and auditing each have their own connection, so that none waits for another inside this process.
+    Between processes SQLite's write-ahead log does the same.
     """
 
     def __init__(self, folder: Path, ownership: Ownership, lock: WriterLock) -> None:
@@ -35,7 +35,7 @@ class CatalogSession:
         self._ownership = ownership
         self._lock = lock
         self._connections: dict[Lane, sqlite3.Connection] = {}
-        self._files: dict[Lane, _File] = {}
+        self._files: dict[Lane, _FileIdentity] = {}
         self._opening = threading.Lock()
         self._mutexes: dict[Lane, threading.Lock] = {
             "read": threading.Lock(),
@@ -45,18 +45,18 @@ class CatalogSession:
 
     @contextmanager
     def borrow(self, lane: Lane) -> Iterator[sqlite3.Connection]:
-        """Lend one connection; SQLite's errors come out as Kiwi's.
+        """Yield a connection for the use of one thread, and translate SQLite's errors.
 
         Raises
         ------
         StoreCorrupt, StoreFull, StoreBusy, StoreError
-            By what SQLite says, on opening or inside the block.
+            By SQLite's result code, when the file is opened or inside the block.
         """
         with self._mutexes[lane], catalog_errors(self.path):
             yield self._connection(lane)
 
     def close(self) -> None:
-        """Close every connection, waiting for whoever has borrowed one."""
+        """Close every connection, once no thread uses it."""
         for lane, mutex in self._mutexes.items():
             with mutex:
                 connection = self._connections.pop(lane, None)
@@ -64,17 +64,18 @@ class CatalogSession:
                     connection.close()
 
     def move_aside(self, reason: str) -> Path | None:
-        """Move the catalog aside, so that the next use starts an empty one. The writer's alone."""
+        """Move the catalog aside, so that the next use makes an empty one. Requires the writer's lock."""
         self.close()
         return move_database_aside(self.path, reason)
 
     def _connection(self, lane: Lane) -> sqlite3.Connection:
         with self._opening:
-            if lane in self._connections and self._files[lane] != _file_at(self.path):
-                self._connections.pop(lane).close()  # it was deleted, or made anew: this one would never say so
+            if lane in self._connections and self._files[lane] != _file_identity(self.path):
+                # The file was deleted or replaced. SQLite would go on with the old one without an error.
+                self._connections.pop(lane).close()
             if lane not in self._connections:
                 self._connections[lane] = self._open(lane)
-                self._files[lane] = _file_at(self.path)
+                self._files[lane] = _file_identity(self.path)
             return self._connections[lane]
 
     def _open(self, lane: Lane) -> sqlite3.Connection:
@@ -83,25 +84,26 @@ class CatalogSession:
             self._create()
         connection = connect(self.path, readonly=lane == "read")
         try:
-            check_not_truncated(connection, self.path)
-            return self._checked(connection, lane)
+            _check_not_truncated(connection, self.path)
+            return self._verified(connection, lane)
         except BaseException:
             connection.close()
             raise
 
-    def _checked(self, connection: sqlite3.Connection, lane: Lane) -> sqlite3.Connection:
+    def _verified(self, connection: sqlite3.Connection, lane: Lane) -> sqlite3.Connection:
         connection.row_factory = sqlite3.Row
         if schema_version(connection) != SCHEMA_VERSION:
             self._upgrade(connection)
         if meta(connection, "catalog_id") == self._ownership.catalog_id():
             return connection
+        # The file was replaced after this folder was claimed, as ``git pull`` can do.
         connection.close()
-        self._replace_swapped()
+        self._replace_foreign()
         return self._open(lane)
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
         with self._lock:
-            connection.execute("PRAGMA query_only = OFF")
+            connection.execute("PRAGMA query_only = OFF")  # the reading connection may be the first to open the file
             migrate(connection)
 
     def _make_folder(self) -> None:
@@ -109,7 +111,7 @@ class CatalogSession:
         create_file(self._folder / ".gitignore", b"*\n", mode=0o644)
 
     def _create(self) -> None:
-        """Make an empty catalog where there is none of ours; another process may be doing just that."""
+        """Make an empty catalog unless this user has one; another process may be making it at the same time."""
         try:
             with self._lock:
                 if not (self._ownership.catalog_id() and self.path.exists()):
@@ -119,14 +121,13 @@ class CatalogSession:
             if not (self._ownership.catalog_id() and self.path.exists()):
                 raise
 
-    def _replace_swapped(self) -> None:
-        """Start anew where the file was swapped after this folder was claimed, as a ``git pull`` can do."""
-        with self._lock:
-            if self._held_id() != self._ownership.catalog_id():
+    def _replace_foreign(self) -> None:
+        with self._lock:  # another process may have replaced it already
+            if self._stored_id() != self._ownership.catalog_id():
                 move_database_aside(self.path, "foreign")
                 self._make_catalog()
 
-    def _held_id(self) -> str:
+    def _stored_id(self) -> str:
         connection = connect(self.path, readonly=True)
         try:
             return str(meta(connection, "catalog_id"))
@@ -134,7 +135,7 @@ class CatalogSession:
             connection.close()
 
     def _make_catalog(self) -> None:
-        """Make the catalog beside its place and move it there whole, so that nobody opens half of one."""
+        """Make the catalog under another name and rename it, so that no process opens a half-made one."""
         catalog_id = self._ownership.claim()
         draft = self.path.with_name(f"{self.path.name}.new")
         for leftover in (draft, *(draft.with_name(draft.name + suffix) for suffix in ("-wal", "-shm"))):
@@ -151,14 +152,14 @@ class CatalogSession:
 
 @contextmanager
 def catalog_errors(path: Path) -> Iterator[None]:
-    """Translate what SQLite or the file system says about the catalog at `path`.
+    """Translate the errors of SQLite and the file system about the catalog at `path`.
 
     Raises
     ------
     StoreFull, StoreCorrupt, StoreBusy, StoreError
         By SQLite's result code, not by its words.
     UsageError
-        When a parameter is not Unicode text.
+        When a parameter is not valid Unicode.
     """
 
     def otherwise(error: sqlite3.Error) -> StoreError:
@@ -170,21 +171,21 @@ def catalog_errors(path: Path) -> Iterator[None]:
         with translate_sqlite_errors(path, otherwise, "the catalog"):
             yield
     except UnicodeEncodeError as error:
-        raise UsageError("what was asked for is no text: it holds half a character") from error
+        raise UsageError("the request is not valid Unicode: it contains half of a surrogate pair") from error
 
 
-def is_damaged(session: CatalogSession) -> str:
-    """Return why the catalog cannot be opened or fails SQLite's own check; an empty string when it is sound."""
+def find_damage(session: CatalogSession) -> str:
+    """Return why the catalog cannot be opened or fails SQLite's own check; empty when it is sound."""
     try:
         with session.borrow("read") as connection:
-            words = [str(row[0]) for row in connection.execute("PRAGMA quick_check(5)")]
+            results = [str(row[0]) for row in connection.execute("PRAGMA quick_check(5)")]
     except StoreCorrupt as error:
         return error.message
-    return "" if words == ["ok"] else "the catalog is damaged: " + "; ".join(words)
+    return "" if results == ["ok"] else "the catalog is damaged: " + "; ".join(results)
 
 
-def _file_at(path: Path) -> _File:
-    """Return which file lies there; it is never opened, as closing it would drop SQLite's locks."""
+def _file_identity(path: Path) -> _FileIdentity:
+    """Return device and inode. The file is not opened: closing it would drop SQLite's locks on it."""
     try:
         found = path.stat()
     except OSError:
@@ -193,14 +194,14 @@ def _file_at(path: Path) -> _File:
 
 
 def _is_undecodable(error: sqlite3.Error) -> bool:
-    # The one case that the sqlite3 module raises itself, without a result code.
+    # The sqlite3 module itself raises this error, and only this one, without a result code.
     return not hasattr(error, "sqlite_errorcode") and "decode" in str(error)
 
 
-def check_not_truncated(connection: sqlite3.Connection, path: Path) -> None:
+def _check_not_truncated(connection: sqlite3.Connection, path: Path) -> None:
     """Raise `StoreCorrupt` when the file is shorter than its own header says.
 
-    SQLite would notice only once it reads a missing page. Says nothing while a write-ahead log may hold the missing
+    SQLite would notice only when it reads a missing page. Not checked while a write-ahead log may hold the missing
     pages. The header is read through SQLite: opening and closing the file beside it would drop the POSIX locks of
     every connection in this process (sqlite.org/howtocorrupt.html, §2.2), and with them the write-ahead log.
     """
@@ -209,4 +210,4 @@ def check_not_truncated(connection: sqlite3.Connection, path: Path) -> None:
         return
     pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
     if path.stat().st_size < pages * size:
-        raise StoreCorrupt(f"the catalog {path} is cut short", hint=REPAIR_HINT)
+        raise StoreCorrupt(f"the catalog {path} is truncated", hint=REPAIR_HINT)

@@ -1,4 +1,4 @@
-"""`LocalVectorStore`: one tier folder as a `VectorStore`. Async outside; inside, plain code in worker threads."""
+"""`LocalVectorStore`: a `FileStore` in one folder. Its methods run blocking code in worker threads."""
 
 from __future__ import annotations
 
@@ -14,40 +14,37 @@ from kiwi_rag.errors import StoreCorrupt
 from kiwi_rag.model import Candidates, CollectionStatistics, EmbeddingRecord, Filters, StoredItem, StoreQuery
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.storage.sqlite import transaction
-from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
+from kiwi_rag.stores.base import Capabilities, SourceStamp, StoreStatus, one_admission
 from kiwi_rag.stores.local import catalog
 from kiwi_rag.stores.local.audit import SqliteAuditLog
 from kiwi_rag.stores.local.chroma import ChromaIndex
 from kiwi_rag.stores.local.maintenance import Maintenance
 from kiwi_rag.stores.local.ownership import WAIT_SECONDS, Ownership, WriterLock, make_folder
-from kiwi_rag.stores.local.planner import EXACT_LIMIT, answer
-from kiwi_rag.stores.local.postings import similar_terms
-from kiwi_rag.stores.local.records import SourceStamp
+from kiwi_rag.stores.local.planner import EXACT_LIMIT, search
 from kiwi_rag.stores.local.session import CatalogSession
-from kiwi_rag.stores.local.vectors import Snapshot
+from kiwi_rag.stores.local.snapshot import Snapshot, similar_terms
 
-Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
 class LocalVectorStore:
-    """A local tier: SQLite catalog as the truth, Chroma as its index, one writer at a time.
+    """A store in local files: a SQLite catalog, Chroma as its index, one writer at a time.
 
-    Nothing is opened before it is first used. Reading never waits for a writer.
+    Files are opened at first use. Reading never waits for a writer.
 
     Parameters
     ----------
     folder
-        Where the derived data live, for instance ``.ai/vectors``; made when missing.
+        The folder of the derived data, for instance ``.ai/vectors``; made when missing.
     owner_token
-        A secret of this user on this machine. A catalog or Chroma folder that was not made under it (one that came
-        with a cloned repository) is moved aside unread and the tier starts empty.
+        A secret of this user on this machine. A catalog or Chroma folder that was not made with it (one that came
+        with a cloned repository) is moved aside unread, and the store starts empty.
     exact_limit
-        Up to so many passages an unfiltered search is answered by a matrix product, above it by Chroma.
+        Up to so many passages an unfiltered search is a matrix product, above it a query of Chroma.
     wait_seconds
         How long a second writer waits before `StoreBusy`.
     index_from
-        From so many passages on Chroma is written; a store that answers all of its searches exactly needs no index.
+        From so many passages on Chroma is written; a store whose searches are all exact needs no index.
     """
 
     def __init__(
@@ -73,12 +70,12 @@ class LocalVectorStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this store can do: durable, keeps the newest version of an item."""
+        """Durable; it keeps one version of an item."""
         return Capabilities(kind="local", keeps_versions=False, durable=True)
 
     @property
     def audit(self) -> SqliteAuditLog:
-        """The tier's audit log; blocking, and free of the writer lock."""
+        """The audit log; blocking, and independent of the writer's lock."""
         return self._audit
 
     async def upsert(self, records: Sequence[EmbeddingRecord], source: SourceStamp | None = None) -> None:
@@ -89,75 +86,75 @@ class LocalVectorStore:
         NotAdmitted, UsageError, EmbeddingError, FingerprintMismatch
             When the records are not those of one admitted item in this collection's model.
         StoreBusy, StoreFull, StoreCorrupt
-            When the catalog cannot be written; nothing was half-written.
+            When the catalog cannot be written; the transaction is rolled back.
         """
         await self.upsert_all([(records, source)])
 
     async def upsert_all(self, items: Sequence[tuple[Sequence[EmbeddingRecord], SourceStamp | None]]) -> None:
-        """Store several items, each with its source stamp, in one transaction: all of them or none; see `upsert`."""
+        """Store several items, each with its source stamp, in one transaction; see `upsert`."""
         if not self._index_from:
-            self._chroma.warm()
+            self._chroma.import_ahead()
         await asyncio.to_thread(self._put, items)
 
     async def delete(self, ref: ItemRef) -> bool:
-        """Remove an item; its versions stay on record. Return whether it was there."""
+        """Remove an item; its versions stay recorded. Return whether it was there."""
         return await asyncio.to_thread(self._write, lambda c: catalog.remove_item(c, ref))
 
     async def get(self, ref: ItemRef) -> StoredItem | None:
         """Return an item, or None when it is not there in that version."""
-        return await asyncio.to_thread(self._read, catalog.get_item, ref)
+        return await asyncio.to_thread(self._read, lambda c: catalog.get_item(c, ref))
 
     async def list(self, filters: Filters) -> Sequence[StoredItem]:
         """Return the items that match, ordered by type and id."""
-        return await asyncio.to_thread(self._read, catalog.list_items, filters)
+        return await asyncio.to_thread(self._read, lambda c: catalog.list_items(c, filters))
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
         """Return every version ever admitted here as version → content sha256 (hex)."""
-        return await asyncio.to_thread(self._read, catalog.history, ref)
+        return await asyncio.to_thread(self._read, lambda c: catalog.history(c, ref))
 
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
-        """Return what BM25 needs to know of this collection for these terms."""
+        """Return the statistics for BM25 of these terms."""
         return await asyncio.to_thread(self._statistics, terms)
 
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return what each of up to `kiwi_rag.lexical.MAX_TERMS` terms may be a slip for, the most frequent first."""
-        return await asyncio.to_thread(self._read, similar_terms, terms)
+        """Return the indexed terms that each term may be a misspelling of, the most frequent first."""
+        return await asyncio.to_thread(self._read, lambda c: similar_terms(c, terms))
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best passages, each with both scores, and the plan."""
         return await asyncio.to_thread(self._search, query)
 
     async def status(self) -> StoreStatus:
-        """Return counts and the problems that can be told without a full check."""
+        """Return counts, and the problems that are found without a full check."""
         return await asyncio.to_thread(self._maintenance.status)
 
     async def sources(self) -> Mapping[str, SourceStamp]:
-        """Return path → stamp of every indexed file."""
-        return await asyncio.to_thread(self._read, catalog.all_sources, None)
+        """Return the stamps of all indexed files by path."""
+        return await asyncio.to_thread(self._read, catalog.all_sources)
 
     async def put_source(self, stamp: SourceStamp) -> None:
-        """Remember a file whose item is stored already (touched, but not changed)."""
+        """Store the stamp of a file whose item is stored already: its times changed, its content did not."""
         await asyncio.to_thread(self._write, lambda c: catalog.put_source(c, stamp))
 
     async def delete_source(self, path: str) -> bool:
-        """Forget a file; return whether it was known. Its item is not removed."""
+        """Remove a file's stamp, and not its item; return whether there was one."""
         return await asyncio.to_thread(self._write, lambda c: catalog.delete_source(c, path))
 
     async def clear(self) -> None:
         """Remove all items and source stamps, for a change of model; versions and audit stay."""
         await asyncio.to_thread(self._write, catalog.clear)
 
-    async def note(self, name: str, text: str) -> None:
-        """Keep a short text under a name."""
+    async def put_note(self, name: str, text: str) -> None:
+        """Store a short text under a name."""
         await asyncio.to_thread(self._write, lambda c: catalog.set_meta(c, f"note:{name}", text))
 
-    async def noted(self, name: str) -> str:
-        """Return the text that was kept under a name, an empty one where none was."""
-        return str(await asyncio.to_thread(self._read, catalog.meta, f"note:{name}") or "")
+    async def get_note(self, name: str) -> str:
+        """Return the text stored under a name; empty when there is none."""
+        return str(await asyncio.to_thread(self._read, lambda c: catalog.meta(c, f"note:{name}")) or "")
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:
-        """Hold the writer lock for a whole run, and bring Chroma up to date at its end.
+        """Hold the writer's lock for a whole run, and update Chroma at its end.
 
         Raises
         ------
@@ -171,15 +168,15 @@ class LocalVectorStore:
             await asyncio.to_thread(self._finish)
 
     async def flush(self) -> None:
-        """Bring Chroma up to the catalog. When Chroma fails, `status` says so and searching stays exact."""
+        """Update Chroma from the catalog. When Chroma fails, `status` reports it and searches stay exact."""
         await asyncio.to_thread(self._flush)
 
     async def check(self) -> tuple[str, ...]:
-        """Return every problem found by a full check, in plain words; empty when healthy."""
+        """Return a message for every problem that a full check finds."""
         return await asyncio.to_thread(self._maintenance.check)
 
     async def repair(self) -> Sequence[str]:
-        """Mend what a full check finds, without embedding; return what was done, empty when nothing was.
+        """Repair what a full check finds, without embedding; return what was done.
 
         Raises
         ------
@@ -189,13 +186,13 @@ class LocalVectorStore:
         return await asyncio.to_thread(self._repair)
 
     async def close(self) -> None:
-        """Bring Chroma up to date if this store wrote, and release everything."""
+        """Update Chroma if this store wrote, and close all files."""
         await asyncio.to_thread(self._close)
 
     def _search(self, query: StoreQuery) -> Candidates:
         with self._reading() as connection:
             nearest = partial(self._chroma.nearest, connection)
-            return answer(connection, self._current(connection), query, nearest, self._exact_limit)
+            return search(connection, self._current(connection), query, nearest, self._exact_limit)
 
     def _statistics(self, terms: Sequence[str]) -> CollectionStatistics:
         with self._reading() as connection:
@@ -206,9 +203,9 @@ class LocalVectorStore:
             self._snapshot = Snapshot(connection)
         return self._snapshot
 
-    def _read(self, function: Callable[[Connection, Argument], Result], argument: Argument) -> Result:
+    def _read(self, function: Callable[[Connection], Result]) -> Result:
         with self._reading() as connection:
-            return function(connection, argument)
+            return function(connection)
 
     def _put(self, items: Sequence[tuple[Sequence[EmbeddingRecord], SourceStamp | None]]) -> None:
         checked = [(one_admission(records), records, source) for records, source in items]
@@ -230,7 +227,7 @@ class LocalVectorStore:
             with self._session.borrow("read") as connection, transaction(connection, "BEGIN"):
                 yield connection
         except StoreCorrupt:
-            # The next use opens what stands there then: a repair may have put an empty catalog in its place.
+            # The next use opens the file anew: a repair in another process may have replaced it by an empty catalog.
             self._session.close()
             self._snapshot = None
             raise
