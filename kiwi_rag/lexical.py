@@ -41,7 +41,7 @@ def query_terms(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(terms(text)))
 
 
-def typed_words(text: str) -> list[dict[str, str]]:
+def split_words(text: str) -> list[dict[str, str]]:
     """Return of each word of a query its terms, the whole word's first, each with the letters that it was made of."""
     words = ({term: piece for piece in _pieces(word) if (term := _term(piece))} for word in _WORD.findall(text))
     return [word for word in words if word]
@@ -116,24 +116,24 @@ def max_edits(term: str) -> int:
     return 1 if len(term) < 6 else 2
 
 
-def halves(term: str) -> tuple[str, str]:
+def split_halves(term: str) -> tuple[str, str]:
     """Return the beginning and the end of `term`, together all of it."""
     middle = (len(term) + 1) // 2
     return term[:middle], term[middle:]
 
 
-def swapped(term: str) -> str:
+def swap_middle(term: str) -> str:
     """Return `term` with the two letters beside its middle swapped."""
     middle = (len(term) + 1) // 2
     return term[: middle - 1] + term[middle : middle + 1] + term[middle - 1 : middle] + term[middle + 1 :]
 
 
-def near(term: str, vocabulary: Iterable[str]) -> Mapping[str, int]:
+def find_similar(term: str, vocabulary: Iterable[str]) -> Mapping[str, int]:
     """Return those of `vocabulary` that `term` may be a slip for, with their distance, which is never 0.
 
     The distance is optimal string alignment: letters that are missing, too many, wrong, or swapped with the next.
     """
-    most, (begin, end), middle = max_edits(term), halves(term), swapped(term)
+    most, (begin, end), middle = max_edits(term), split_halves(term), swap_middle(term)
     alike = [
         other
         for other in vocabulary

@@ -32,7 +32,7 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing.document_statement import Indexer
 from kiwi_rag.sources.workspace.config import WorkspaceConfig, head_commit
 from kiwi_rag.sources.workspace.report import BEGUN, COMPLETE, PARTLY, RUN, WorkspaceReport
-from kiwi_rag.sources.workspace.walk import FoundFile, NotWalked, leaves_out_on_the_way, look, walk, walk_below
+from kiwi_rag.sources.workspace.walk import FoundFile, NotWalked, find_file, is_path_ignored, walk, walk_below
 from kiwi_rag.stores.base import FileStore, SourceStamp
 from kiwi_rag.stores.shared import RULES
 from kiwi_rag.validation.audit import AuditSink, gathered
@@ -63,7 +63,7 @@ class DocumentIngestContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class ProgressCallbacks:
     """Who is told how a run goes on.
 
     ``planned`` hears once how many files are new or changed, and returns what to call as they are done; ``stored``
@@ -74,7 +74,7 @@ class Listener:
     stored: Callable[[str], None] = lambda _: None
 
 
-SILENT = Listener()
+NO_CALLBACKS = ProgressCallbacks()
 
 
 async def index(  # noqa: PLR0913  # what a run depends on
@@ -82,7 +82,7 @@ async def index(  # noqa: PLR0913  # what a run depends on
     to: Tier[FileStore],
     writer: DocumentIngestContext,
     paths: Sequence[str] | None = None,
-    listener: Listener = SILENT,
+    listener: ProgressCallbacks = NO_CALLBACKS,
     *,
     prune: bool = True,
 ) -> WorkspaceReport:
@@ -140,7 +140,7 @@ class _Run:
     writer: DocumentIngestContext
     rules: str
     known: Mapping[str, SourceStamp]
-    listener: Listener
+    listener: ProgressCallbacks
     report: WorkspaceReport = field(default_factory=WorkspaceReport)
     touched: list[SourceStamp] = field(default_factory=list)
     gone: dict[str, SourceStamp] = field(default_factory=dict)
@@ -161,11 +161,11 @@ class _Run:
     def _named(self, paths: Sequence[str]) -> Iterable[FoundFile | NotWalked]:
         """Yield the files at some paths and below them; tell of each path why it gives none."""
         for path in dict.fromkeys(paths):
-            if leaves_out_on_the_way(self.place.root, path):
+            if is_path_ignored(self.place.root, path):
                 self.report.skipped[path] = "left out, by .kiwiignore, .gitignore or its name"
             elif (self.place.root / path).is_dir():
                 yield from walk_below(self.place.root, path)
-            elif entry := look(self.place.root, path):
+            elif entry := find_file(self.place.root, path):
                 yield entry
             elif not self._known_at([path]):
                 self.report.skipped[path] = "there is no such file that is text"

@@ -76,8 +76,8 @@ async def publish(
     admission = await admit(candidate, to, gate)
     with span("kiwi.store", tier=to.name, step="publish"):
         receipt = await to.store.publish(admission, visibility)
-    if to.witness and not receipt.private:
-        to.witness.note(admission.ref, admission.digest, admission.key_id, receipt.audit_head)
+    if to.monitor and not receipt.private:
+        to.monitor.note(admission.ref, admission.digest, admission.key_id, receipt.audit_head)
     return admission, receipt
 
 
@@ -98,7 +98,7 @@ def read(source: SourceFile, to: Tier[VectorStore], gate: ValidationManager) -> 
     except SourceUnreadable as error:
         finding = Finding("source.unreadable", error.message, path=str(source.path), hint=error.hint)
         raise gate.reject(f"{source.item_type}:{source.item_id}", [finding], to.policy, to.audit) from error
-    return ItemCandidate(source.item_type, source.item_id, data, side, path=shown(source.path), tier=to.name)
+    return ItemCandidate(source.item_type, source.item_id, data, side, path=display_path(source.path), tier=to.name)
 
 
 async def admit(candidate: ItemCandidate, to: Tier[VectorStore], gate: ValidationManager) -> Admission:
@@ -152,7 +152,7 @@ def rules(to: Tier[VectorStore], writer: IngestContext) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Return `path` as short as it can be named from here."""
     try:
         return str(path.relative_to(Path.cwd()))
@@ -190,18 +190,18 @@ def root_of(to: Tier[VectorStore]) -> Path:
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
-LANES = 3
+CONCURRENCY = 3
 """Items under way at once: while one is embedded, another is stored and a third is judged."""
 
 
 async def bounded_map(
-    work: Callable[[_In], Awaitable[_Out]], items: Iterable[_In] | AsyncIterable[_In], lanes: int
+    work: Callable[[_In], Awaitable[_Out]], items: Iterable[_In] | AsyncIterable[_In], concurrency: int
 ) -> AsyncGenerator[_Out]:
-    """Yield ``work(item)`` for each of `items` in their order, up to `lanes` of them under way at once.
+    """Yield ``work(item)`` for each of `items` in their order, up to `concurrency` of them under way at once.
 
     When the caller stops early, or one raises, the others are cancelled and waited for.
     """
-    places = asyncio.Semaphore(lanes)
+    places = asyncio.Semaphore(concurrency)
     under_way: deque[asyncio.Task[_Out]] = deque()
 
     async def placed(item: _In) -> _Out:
@@ -211,7 +211,7 @@ async def bounded_map(
     try:
         async for item in _each(items):
             under_way.append(asyncio.create_task(placed(item)))
-            if len(under_way) > 2 * lanes:
+            if len(under_way) > 2 * concurrency:
                 yield await under_way.popleft()
         while under_way:
             yield await under_way.popleft()

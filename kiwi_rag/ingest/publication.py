@@ -1,4 +1,4 @@
-"""Publishing many items: several under way at once, their outcomes in order."""
+"""PublishRun many items: several under way at once, their outcomes in order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kiwi_rag.collection import Tier
 from kiwi_rag.errors import KiwiError, RegistryUnreachable, UsageError
 from kiwi_rag.formats import SourceFile
 from kiwi_rag.ingest import pipeline
-from kiwi_rag.ingest.pipeline import LANES, IngestContext, bounded_map
-from kiwi_rag.ingest.registry_indexer import index_admitted, is_of_one_item
+from kiwi_rag.ingest.pipeline import CONCURRENCY, IngestContext, bounded_map
+from kiwi_rag.ingest.registry_indexer import concerns_one_item, index_admitted
 from kiwi_rag.model import Admission, Visibility
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.stores.base import FileStore, PublishingStore, Receipt
@@ -40,7 +40,7 @@ class NotPublished:
 Outcome = Published | NotPublished
 
 
-class Publishing:
+class PublishRun:
     """One run of publishing.
 
     Parameters
@@ -77,13 +77,13 @@ class Publishing:
         self._writer = writer
         self._visibility = visibility
 
-    async def publish(self, sources: Sequence[SourceFile], lanes: int = LANES) -> AsyncGenerator[Outcome]:
+    async def publish(self, sources: Sequence[SourceFile], concurrency: int = CONCURRENCY) -> AsyncGenerator[Outcome]:
         """Publish and index files; yield an outcome for each, in their order, as soon as it is durable.
 
         What one file gets wrong stops no other. Once the registry cannot be reached, having been tried again for
         some seconds, the rest is not tried. May be stopped anywhere and run again: what is there stays as it is.
         """
-        async with aclosing(bounded_map(self._one, sources, lanes)) as outcomes:
+        async with aclosing(bounded_map(self._one, sources, concurrency)) as outcomes:
             async for outcome in outcomes:
                 yield outcome
 
@@ -110,5 +110,5 @@ class Publishing:
             return await index_admitted(admission, self._to, self._writer)
         except KiwiError as error:
             self.not_indexed = self.not_indexed or error
-            self._may_index = self._may_index and is_of_one_item(error)
+            self._may_index = self._may_index and concerns_one_item(error)
             return False

@@ -27,7 +27,7 @@ from kiwi_rag.errors import (
     RegistryUnreachable,
     Rejected,
 )
-from kiwi_rag.ingest.pipeline import LANES, IngestContext, admit_stored, bounded_map, cancel_all, embed
+from kiwi_rag.ingest.pipeline import CONCURRENCY, IngestContext, admit_stored, bounded_map, cancel_all, embed
 from kiwi_rag.model import Admission, Envelope
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.registry.calls import ANSWER_SECONDS, with_retries
@@ -63,7 +63,7 @@ Outcome = ItemRef | Failed
 
 
 async def index_pending(
-    to: Tier[PublishingStore], writer: IngestContext, *, patient: bool = False, lanes: int = LANES
+    to: Tier[PublishingStore], writer: IngestContext, *, patient: bool = False, concurrency: int = CONCURRENCY
 ) -> AsyncGenerator[Outcome]:
     """Make what waits in a registry searchable, oldest first; yield each outcome as soon as it is durable.
 
@@ -86,13 +86,13 @@ async def index_pending(
     run, after = _Run(to, writer, patient), 0
     while batch := await to.store.pending(str(writer.embed.fingerprint), after=after):
         after = batch[-1][0]
-        async with aclosing(run.index([envelope for _, envelope in batch], lanes)) as outcomes:
+        async with aclosing(run.index([envelope for _, envelope in batch], concurrency)) as outcomes:
             async for outcome in outcomes:
                 yield outcome
     while run.busy and not patient:
         await asyncio.sleep(_BUSY_SECONDS)
         again, run.busy = run.busy, []
-        async with aclosing(run.index(again, lanes)) as outcomes:
+        async with aclosing(run.index(again, concurrency)) as outcomes:
             async for outcome in outcomes:
                 yield outcome
 
@@ -139,7 +139,7 @@ async def index_admitted(admission: Admission, to: Tier[PublishingStore], writer
     return await with_retries(once, seconds=_item_seconds())
 
 
-def as_of_arrival(gate: ValidationManager, claim: Claim) -> ValidationManager:
+def gate_at_arrival(gate: ValidationManager, claim: Claim) -> ValidationManager:
     """Return the gate as it judged when the item arrived: a signature does not grow too old by lying in a registry."""
     moment = claim.received_at
     return ValidationManager(gate.trust, gate.audience, lambda: moment) if moment else gate
@@ -154,8 +154,8 @@ class _Run:
     patient: bool
     busy: list[Envelope] = field(default_factory=list)
 
-    async def index(self, envelopes: Sequence[Envelope], lanes: int) -> AsyncGenerator[Outcome]:
-        async with aclosing(bounded_map(self._persistently, envelopes, lanes)) as outcomes:
+    async def index(self, envelopes: Sequence[Envelope], concurrency: int) -> AsyncGenerator[Outcome]:
+        async with aclosing(bounded_map(self._persistently, envelopes, concurrency)) as outcomes:
             async for outcome in outcomes:
                 if outcome is not None:
                     yield outcome
@@ -166,7 +166,7 @@ class _Run:
         try:
             return await with_retries(lambda: self._once(envelope), seconds=_item_seconds())
         except RegistryError as error:
-            if not is_of_one_item(error):
+            if not concerns_one_item(error):
                 raise
             failed = Failed(_name(envelope), error)
         await with_retries(lambda: self._set_back(envelope, failed.error))
@@ -183,11 +183,11 @@ class _Run:
         try:
             candidate = candidate_of(envelope)
             history = await claim.history(ref_of(candidate))
-            gate = as_of_arrival(self.writer.gate, claim)
+            gate = gate_at_arrival(self.writer.gate, claim)
             admission = await admit_stored(candidate, history, self.to, gate)
             await _embed(admission, claim, self.writer)
         except (Refused, EmbeddingError) as error:
-            if not is_of_one_item(error):
+            if not concerns_one_item(error):
                 raise
             await claim.requeue(_problem(error))
             return Failed(_name(envelope), error)
@@ -201,7 +201,7 @@ class _Run:
                 await claim.requeue(_problem(error))
 
 
-def is_of_one_item(error: KiwiError) -> bool:
+def concerns_one_item(error: KiwiError) -> bool:
     """Whether an error in making an item searchable is about this item, so that the others can go on."""
     if isinstance(error, RegistryRefused):
         return error.state == _UNUSABLE

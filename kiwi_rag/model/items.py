@@ -227,14 +227,14 @@ class ItemState:
     yanked: bool = False
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def labels(self) -> tuple[str, ...]:
         """``yanked`` and ``changed``, as far as they hold."""
         return (*(("yanked",) if self.yanked else ()), *(("changed",) if self.changed else ()))
 
     @property
     def verified(self) -> bool:
         """Whether neither holds: the file is the one that was signed, and its version stands."""
-        return not self.words
+        return not self.labels
 
 
 Visibility = Literal["public", "private"]

@@ -145,8 +145,8 @@ class VectorStore(Protocol):
 
         The first `kiwi_rag.lexical.MAX_TERMS` of those are looked up.
 
-        As `kiwi_rag.lexical.near` has it, over the terms of what everybody may see. The cost is bounded: of a very
-        large vocabulary rare terms may be left out.
+        As `kiwi_rag.lexical.find_similar` has it, over the terms of what everybody may see. The cost is bounded: of a
+        very large vocabulary rare terms may be left out.
         """
         ...
 

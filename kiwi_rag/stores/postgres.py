@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from kiwi_rag.errors import NotAdmitted, UsageError
-from kiwi_rag.lexical import MAX_TERMS, max_edits, near
+from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
 from kiwi_rag.model import (
     Admission,
     Candidates,
@@ -200,7 +200,7 @@ class RegistryVectorStore:
         """Return what each term may be a slip for, the most frequent first."""
         slips = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
         told = await self._ask(lambda caller: client.similar_terms(caller, slips, self._fingerprint))
-        return {term: tuple(near(term, told.get(term, ()))) for term in slips}
+        return {term: tuple(find_similar(term, told.get(term, ()))) for term in slips}
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best `query.depth` passages, each with both scores.

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from kiwi_rag.errors import NotAdmitted, UsageError
-from kiwi_rag.lexical import MAX_TERMS, max_edits, near
+from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
 from kiwi_rag.model import Admission, Candidates, CollectionStatistics, EmbeddingRecord, Filters, StoredItem, StoreQuery
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry import documents
@@ -122,7 +122,7 @@ class DocumentRegistryStore:
         told = await self._read(
             lambda caller: documents.similar_document_terms(caller, self._workspace, slips, self._fingerprint)
         )
-        return {term: tuple(near(term, told.get(term, ()))) for term in slips}
+        return {term: tuple(find_similar(term, told.get(term, ()))) for term in slips}
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best `query.depth` passages, each with both scores.

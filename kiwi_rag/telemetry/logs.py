@@ -23,7 +23,7 @@ _OWN = "kiwi_rag"
 _FIELDS = ("command", "tool", "outcome", "milliseconds", "code")
 
 
-def begin(user_dir: Path, level: str, *, verbose: bool = False) -> None:
+def configure(user_dir: Path, level: str, *, verbose: bool = False) -> None:
     """Write what Kiwi logs from `level` up, and warnings of others, to the log, and to stderr too when `verbose`.
 
     For a door that stays open. Called again it changes the level alone.
@@ -47,7 +47,7 @@ def append_error(user_dir: Path, command: str, code: str, message: str) -> None:
     handler.emit(record)
 
 
-def last_errors(user_dir: Path, limit: int) -> list[dict[str, Any]]:
+def read_last_errors(user_dir: Path, limit: int) -> list[dict[str, Any]]:
     """Return the newest errors, the latest first, each as it was written; empty where there is no log to read."""
     found: list[dict[str, Any]] = []
     for data in _log_in(user_dir).contents():

@@ -77,16 +77,16 @@ class WorkspaceConfig:
         """
         return read_below(self.resolved, path, limit)
 
-    def meant(self, path: str) -> str:
+    def resolve_search_path(self, path: str) -> str:
         """Return what a person means by a path to search in: a pattern, or what lies there from where they are."""
         if not path or "*" in path or "?" in path:
             return path.removeprefix("./")
         if (Path.cwd() / path).exists():
             absolute = Path(os.path.normpath(Path.cwd() / path))
-            return "" if absolute in (self.root.absolute(), self.resolved) else self.relative(absolute)
+            return "" if absolute in (self.root.absolute(), self.resolved) else self.relative_path(absolute)
         return path.removeprefix("./")
 
-    def relative(self, given: Path) -> str:
+    def relative_path(self, given: Path) -> str:
         """Return the path below the root that a path given by a person means, with slashes.
 
         Raises

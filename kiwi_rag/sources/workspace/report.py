@@ -15,7 +15,7 @@ BEGUN, COMPLETE, PARTLY = "begun", "complete", "partly"
 """From its first write on; after its last; and the same where files failed."""
 
 
-def told(error: KiwiError) -> str:
+def describe_error(error: KiwiError) -> str:
     """Return what went wrong with one file: of what the gate says, each finding."""
     found = [finding.message for finding in error.findings if finding.is_error] if isinstance(error, Rejected) else []
     return "; ".join(found) or error.message
@@ -50,7 +50,8 @@ class WorkspaceReport:
             "moved": [{"path": new, "from": old} for new, old in self.moved.items()],
             "skipped": [{"path": path, "reason": reason} for path, reason in self.skipped.items()],
             "failed": [
-                {"path": path, **error.as_dict(), "message": told(error)} for path, error in self.failed.items()
+                {"path": path, **error.as_dict(), "message": describe_error(error)}
+                for path, error in self.failed.items()
             ],
             "warnings": [finding.as_dict() for finding in self.warnings],
             "passages": self.passages,

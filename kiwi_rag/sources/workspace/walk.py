@@ -65,7 +65,7 @@ def walk_below(root: Path, path: str) -> Iterator[FoundFile | NotWalked]:
     A stack, and no recursion: folders may be nested as deep as a file system lets them.
     """
     resolved = root.resolve()
-    ignoring = Ignoring.at_root()
+    ignoring = IgnoreRules.at_root()
     for step in _steps(path)[:-1]:
         ignoring = ignoring.below(root / step, step)
     stack: list[_Open] = [iter([_Folder(path, ignoring)])]
@@ -79,7 +79,7 @@ def walk_below(root: Path, path: str) -> Iterator[FoundFile | NotWalked]:
             yield entry
 
 
-def look(root: Path, path: str) -> FoundFile | NotWalked | None:
+def find_file(root: Path, path: str) -> FoundFile | NotWalked | None:
     """Return the file at one path below the root, as `walk` would, patterns aside; None when there is none."""
     if not is_nameable(path):
         return _unnameable(path)
@@ -106,7 +106,7 @@ class _Folder:
     """A folder that is still to be listed, and what counts in those above it."""
 
     path: str
-    above: Ignoring
+    above: IgnoreRules
 
 
 _Open = Iterator["FoundFile | NotWalked | _Folder"]
@@ -140,11 +140,11 @@ def _entries(root: Path, resolved: Path, folder: _Folder) -> _Open:
 
 
 def _seen(
-    entry: os.DirEntry[str], root: Path, resolved: Path, path: str, ignoring: Ignoring
+    entry: os.DirEntry[str], root: Path, resolved: Path, path: str, ignoring: IgnoreRules
 ) -> FoundFile | NotWalked | _Folder | None:
     try:
         is_folder = entry.is_dir(follow_symlinks=False)
-        if ignoring.leaves_out(path, is_folder=is_folder or entry.is_dir()):
+        if ignoring.ignores(path, is_folder=is_folder or entry.is_dir()):
             return None
         if is_folder and is_nameable(path):
             return _Folder(path, ignoring)
@@ -215,7 +215,7 @@ _FILES = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Ignoring:
+class IgnoreRules:
     """The patterns that count in one folder: its own, and those of the folders above it, the deepest last.
 
     Each entry is a folder's path below the root (empty for the root itself) and the patterns that stand there.
@@ -224,11 +224,11 @@ class Ignoring:
     levels: tuple[tuple[str, Any], ...]
 
     @classmethod
-    def at_root(cls) -> Ignoring:
+    def at_root(cls) -> IgnoreRules:
         """Return what counts before any pattern is read: what is left out by its name."""
         return cls(())
 
-    def below(self, folder: Path, path: str) -> Ignoring:
+    def below(self, folder: Path, path: str) -> IgnoreRules:
         """Return what counts in a folder that lies at `path` below the root, its own patterns included.
 
         Raises
@@ -238,9 +238,9 @@ class Ignoring:
             is a link does not count, as it does not for git.
         """
         own = tuple((path, spec) for name in IGNORE_FILES if (spec := _read(folder / name)) is not None)
-        return Ignoring((*self.levels, *own)) if own else self
+        return IgnoreRules((*self.levels, *own)) if own else self
 
-    def leaves_out(self, path: str, *, is_folder: bool) -> bool:
+    def ignores(self, path: str, *, is_folder: bool) -> bool:
         """Say whether a file or folder at `path` below the root is left out; of two patterns the later one counts."""
         name = path.rpartition("/")[2]
         if is_folder and name in NEVER:
@@ -253,16 +253,16 @@ class Ignoring:
         return name in _FOLDERS if is_folder else _FILES.fullmatch(name) is not None
 
 
-def leaves_out_on_the_way(root: Path, path: str) -> bool:
+def is_path_ignored(root: Path, path: str) -> bool:
     """Say whether the file at `path` below `root` is left out, itself or by a folder it stands in."""
-    ignoring = Ignoring.at_root().below(root, "")
+    ignoring = IgnoreRules.at_root().below(root, "")
     steps = path.split("/")
     for depth in range(1, len(steps)):
         folder = "/".join(steps[:depth])
-        if ignoring.leaves_out(folder, is_folder=True):
+        if ignoring.ignores(folder, is_folder=True):
             return True
         ignoring = ignoring.below(root / folder, folder)
-    return ignoring.leaves_out(path, is_folder=False)
+    return ignoring.ignores(path, is_folder=False)
 
 
 def _spec(text: str, path: Path) -> Any:

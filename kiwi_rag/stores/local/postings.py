@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kiwi_rag.lexical import K1, MAX_CANDIDATES, MAX_TERMS, B, halves, max_edits, near, swapped
+from kiwi_rag.lexical import K1, MAX_CANDIDATES, MAX_TERMS, B, find_similar, max_edits, split_halves, swap_middle
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,17 +48,17 @@ def similar_terms(connection: sqlite3.Connection, terms: Sequence[str]) -> dict[
 
 
 def _similar(connection: sqlite3.Connection, term: str) -> tuple[str, ...]:
-    begin, end = halves(term)
+    begin, end = split_halves(term)
     parameters: dict[str, str | int] = {
         "first": term[0],
         "after": chr(ord(term[0]) + 1),
         "begin": begin,
         "end": end,
-        "swapped": swapped(term),
+        "swapped": swap_middle(term),
     }
     parameters |= {"least": len(term) - 2, "most": len(term) + 2, "limit": MAX_CANDIDATES}
     found = [row[0] for row in connection.execute(_SIMILAR, parameters)]
-    known = near(term, found)
+    known = find_similar(term, found)
     return tuple(other for other in found if other in known)
 
 
