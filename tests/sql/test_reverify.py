@@ -102,7 +102,7 @@ async def test_an_item_that_the_gate_would_refuse_is_found(registry: Tier[Publis
     other = writer(writer().gate.trust.signers[0].__class__("eve", keys.generate("eve").public_key))
     told = [one.what async for _, mismatches in audit_index(registry, other, None) for one in mismatches]
     assert len(told) == 3
-    assert all("the gate refuses it" in what for what in told)
+    assert all("the gate rejects it" in what for what in told)
 
 
 async def test_a_publisher_reads_no_vectors(registry: Tier[PublishingStore], connection: psycopg.Connection) -> None:
