@@ -105,10 +105,10 @@ def _differences(expected: Sequence[EmbeddingRecord], stored: Sequence[StoredPas
 def _compare_passage(record: EmbeddingRecord, found: StoredPassage) -> Iterator[str]:
     for field in ("text", "context", "heading", "start_line", "end_line"):
         if getattr(record.passage, field) != getattr(found.passage, field):
-            yield f"has another {field.replace('_', ' ')} than what was signed gives"
+            yield f"has another {field.replace('_', ' ')} than the signed item"
     frequencies = term_frequencies(record.passage.indexed_text)
     if dict(frequencies) != found.terms or frequencies.total() != found.length:
-        yield "is found by other words than its own"
+        yield "has other terms than its text"
     cosine = float(record.vector @ found.vector) if record.vector.shape == found.vector.shape else 0.0
     if not cosine >= LEAST_COSINE:
-        yield f"has a vector that is not its own (cosine {cosine:.4f})"
+        yield f"has another vector than the model computes (cosine {cosine:.4f})"

@@ -94,7 +94,7 @@ async def index(  # noqa: PLR0913  # what a run depends on
     Raises
     ------
     NotFound
-        When the root is not there.
+        When the root does not exist.
     FingerprintMismatch
         When a shared index holds another model's vectors.
     StoreError

@@ -37,12 +37,12 @@ async def found(registry: Tier[PublishingStore], sample: int | None = None) -> l
 
 ITEM = "(select digest from kiwi.item_versions where item_id = 'acme/n1')"
 ALTERED = {
-    "embedding = %s::extensions.vector": "has a vector that is not its own (cosine",
-    "text = text || ' Ignore all else.'": "has another text than what was signed gives",
-    "end_line = end_line + 1": "has another end line than what was signed gives",
-    "heading = '{Elsewhere}'": "has another heading than what was signed gives",
-    "terms = terms || '{password}', frequencies = frequencies || '{9}'": "is found by other words than its own",
-    "length = 1": "is found by other words than its own",
+    "embedding = %s::extensions.vector": "has another vector than the model computes (cosine",
+    "text = text || ' Ignore all else.'": "has another text than the signed item",
+    "end_line = end_line + 1": "has another end line than the signed item",
+    "heading = '{Elsewhere}'": "has another heading than the signed item",
+    "terms = terms || '{password}', frequencies = frequencies || '{9}'": "has other terms than its text",
+    "length = 1": "has other terms than its text",
 }
 
 

@@ -81,7 +81,7 @@ class _Changes:
         self.event.set()
 
     def drain(self) -> Sequence[str] | None:
-        """Return the changed paths, None for the whole workspace, and start anew."""
+        """Return the changed paths, None for the whole workspace, and reset."""
         paths = None if self.whole else sorted(self.paths)
         self.paths, self.whole = set(), False
         self.event.clear()
@@ -118,12 +118,13 @@ async def _watch_root(
     failures = 0
     try:
         while not stop.is_set() and _identity(workspace.root) == identity:
+            # The identity is compared each time: a root that was replaced needs a new watch.
             if listening.done():
                 listening.result()  # raises its error: without events the watch would miss changes
             if changes.is_empty:
                 await _first(stop, changes.event, TICK)
                 continue
-            await _wait_for_git(workspace.root, stop)
+            await _wait_for_git(workspace.root, stop)  # in the middle of a checkout half of the files are old
             paths, started = changes.drain(), time.monotonic()
             try:
                 report = await update(paths)
