@@ -12,7 +12,7 @@ from kiwi_rag.search.ranking import RankedHit, sort_key
 from kiwi_rag.search.tier_query import FETCHED_AT_ONCE
 
 SIGNERS_FOR_A_CAP = 3
-"""From so many signers among the best items on, one signer gets half of the hits at most, unless the query says else."""
+"""From so many signers among the best items on, one gets half of the hits at most, unless the query says otherwise."""
 
 NEAR = 0.8
 """The share of an item's score that another one needs to count as nearly as good.
