@@ -31,18 +31,17 @@ from kiwi_rag.model import FusionWeights, SearchQuery, sha256_hex
 from kiwi_rag.search.ranking import (
     SATURATION,
     Fusion,
-    Group,
-    Scored,
+    RankedHit,
     TierCandidate,
+    apply_shadowing,
     default_weights,
     fuse,
-    groups,
-    mixed_bm25,
-    mixed_cosine,
+    mix_bm25,
+    mix_cosine,
     normalise_cosine,
-    order,
+    sort_key,
 )
-from kiwi_rag.search.tier_query import TierQuery, ask_candidates, ask_first, found
+from kiwi_rag.search.tier_query import TierQuery, collect_candidates, fetch_candidates, prepare_query
 from kiwi_rag.services import Services
 from kiwi_rag.stores.base import VectorStore
 
@@ -83,14 +82,13 @@ class Captured:
     def ranked(self, weights: FusionWeights) -> list[str]:
         """Return the items as a search with these weights orders them, each content once."""
         seen: dict[str, list[str]] = {}
-        for group in sorted(self.groups(weights), key=lambda g: order(g.winner)):
-            candidate = group.winner.found.candidate
-            seen.setdefault(candidate.content_sha256, []).append(item_key(candidate.ref))
+        for hit in sorted(self.hits(weights), key=sort_key):
+            seen.setdefault(hit.candidate.content_sha256, []).append(item_key(hit.candidate.ref))
         return [max(names, key=lambda name: self.query.grades.get(name, 0)) for names in seen.values()]
 
-    def groups(self, weights: FusionWeights) -> list[Group]:
+    def hits(self, weights: FusionWeights) -> list[RankedHit]:
         """Return the fused entries by item."""
-        return groups(fuse(self.found, self.depth, Fusion(weights, self.rarest)))
+        return apply_shadowing(fuse(self.found, self.depth, Fusion(weights, self.rarest)))
 
 
 class Trials:
@@ -104,12 +102,12 @@ class Trials:
         import numpy as np
 
         self._captured = captured
-        winners = sorted((g.winner for g in captured.groups(FusionWeights(0.5))), key=lambda winner: order(winner)[1:])
-        contents = {winner.found.candidate.content_sha256 for winner in winners}
-        self._one_each = len(contents) == len(winners)
-        self._scores = np.array([_features(winner) for winner in winners], dtype=np.float64).reshape(-1, 5)
+        hits = sorted(captured.hits(FusionWeights(0.5)), key=lambda hit: sort_key(hit)[1:])
+        contents = {hit.candidate.content_sha256 for hit in hits}
+        self._one_each = len(contents) == len(hits)
+        self._scores = np.array([_features(hit) for hit in hits], dtype=np.float64).reshape(-1, 5)
         grades = captured.query.grades
-        self._gains = np.array([grades.get(item_key(w.found.candidate.ref), 0) for w in winners], dtype=np.float64)
+        self._gains = np.array([grades.get(item_key(hit.candidate.ref), 0) for hit in hits], dtype=np.float64)
         self._ideal = judgements.ideal_dcg(grades, TOP)
 
     def ndcg(self, weights: FusionWeights) -> float:
@@ -122,10 +120,10 @@ class Trials:
 
     def _fused(self, weights: FusionWeights) -> NDArray[np.float64]:
         best, first, centroid, best_words, whole = self._scores.T
-        cosine = mixed_cosine(best, first, centroid, weights)
-        bm25 = mixed_bm25(best_words, whole, weights)
+        cosine = mix_cosine(best, first, centroid, weights)
+        bm25 = mix_bm25(best_words, whole, weights)
         half = SATURATION * self._captured.rarest
-        words = bm25 / (bm25 + half) if half > 0 else (bm25 > 0) * 1.0  # `saturated`, for arrays
+        words = bm25 / (bm25 + half) if half > 0 else (bm25 > 0) * 1.0  # `saturate_bm25`, for arrays
         fused: NDArray[np.float64] = weights.alpha * normalise_cosine(cosine) + (1 - weights.alpha) * words
         return fused
 
@@ -135,8 +133,8 @@ def mean_ndcg(queries: Sequence[Trials], weights: FusionWeights) -> float:
     return sum(query.ndcg(weights) for query in queries) / len(queries)
 
 
-def _features(entry: Scored) -> tuple[float, float, float, float, float]:
-    item = entry.found.candidate.item
+def _features(hit: RankedHit) -> tuple[float, float, float, float, float]:
+    item = hit.candidate.item
     return item.best, item.first, item.centroid, item.best_words, item.words
 
 
@@ -200,14 +198,14 @@ async def capture(
     """
     captured = []
     for query in dataset.queries:
-        asked = [TierQuery(tier, deadline) for tier in tiers]
-        question, _, _ = await ask_first(SearchQuery(query.text, limit=TOP), asked, embed)
-        question = await ask_candidates(asked, question)
-        for tier in asked:
-            if tier.error:
-                raise tier.error
-        rarest = max_term_score(question.statistics)
-        captured.append(Captured(query, tuple(found(asked)), question.depth, rarest))
+        tier_queries = [TierQuery(tier, deadline) for tier in tiers]
+        store_query, _, _ = await prepare_query(SearchQuery(query.text, limit=TOP), tier_queries, embed)
+        store_query = await fetch_candidates(tier_queries, store_query)
+        for tier_query in tier_queries:
+            if tier_query.error:
+                raise tier_query.error
+        rarest = max_term_score(store_query.statistics)
+        captured.append(Captured(query, tuple(collect_candidates(tier_queries)), store_query.depth, rarest))
     return captured
 
 

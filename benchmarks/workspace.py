@@ -26,7 +26,6 @@ from benchmarks.timing import spread, timed
 from kiwi_rag.chunking import split_document
 from kiwi_rag.ingest.documents import index
 from kiwi_rag.model.search import DocumentQuery
-from kiwi_rag.search.documents import best_paths
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.workspace.walk import walk
@@ -176,7 +175,8 @@ async def judged(place: Place) -> Mapping[str, Any]:
 
 async def _rank(workspace: Workspace, query: Mapping[str, Any]) -> int:
     """Return the rank of the first file that answers a question, from 1; 0 where none of the first ten does."""
-    paths = best_paths((await workspace.searcher.search(DocumentQuery(query["query"], limit=10))).hits)
+    reply = await workspace.searcher.search(DocumentQuery(query["query"], limit=10))
+    paths = list(dict.fromkeys(hit.path for hit in reply.hits))
     return next((rank for rank, path in enumerate(paths, start=1) if path in query["relevant"]), 0)
 
 

@@ -1,19 +1,19 @@
-"""A tier: a name, a rank, and what stands behind it."""
+"""A tier as searches and index runs see it: its name, rank, store, policy, audit log and registry monitor."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kiwi_rag.errors import UnknownFilter
-from kiwi_rag.model import StoredItem
-from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.audit import AuditLog
 from kiwi_rag.validation.policy import Policy
+
+if TYPE_CHECKING:
+    from kiwi_rag.monitor.monitor import RegistryMonitor
 
 RANKS = {"project": 0, "user": 1, "registry": 2}
 SOURCES = {
@@ -25,75 +25,8 @@ SOURCES = {
 }
 
 
-class Look(Protocol):
-    """One look at a registry whose word is held against what is remembered of it."""
-
-    def apply_revocations(self, trust: TrustPolicy) -> TrustPolicy:
-        """Return `trust` less what the registry took away."""
-        ...
-
-    async def check_consistency(self, stored: StoredItem, key_id: str, *, newest: bool, found_by: str = "") -> None:
-        """Return if nothing that was seen before speaks against an item that has just verified.
-
-        Raises
-        ------
-        RegistryContradicted
-            When something does.
-        """
-        ...
-
-    def pinned_items(self) -> Sequence[ItemRef]:
-        """Return every item that was seen, without versions."""
-        ...
-
-    async def check_missing(self, ref: ItemRef) -> None:
-        """Return if an item that the registry does not give may be missing.
-
-        Raises
-        ------
-        Yanked, WrongKey
-            When it is there, and every version of it was yanked, or signed by a key that was revoked.
-        RegistryContradicted
-            When it was seen before, and the registry says nothing of it now.
-        """
-        ...
-
-    def save(self) -> None:
-        """Write what is new, if anything is."""
-        ...
-
-
-class Witness(Protocol):
-    """What notices when a registry says other than it said before; `kiwi_rag.monitor.monitor` has the real one."""
-
-    async def check(self, *, fully: bool = False) -> Look:
-        """Ask the registry what it says of itself; `fully` asks for every key that lost trust.
-
-        Raises
-        ------
-        RegistryContradicted
-            When its audit log is not the one that was seen before.
-        RegistryError
-            When it cannot be reached, or gives no proper answer.
-        """
-        ...
-
-    def add_receipt(self, ref: ItemRef, digest: str, key_id: str, head: str) -> None:
-        """Take down what a receipt says."""
-        ...
-
-    async def get_yanked(self, ref: ItemRef) -> StoredItem | None:
-        """Return the version that `ref` names, if it is there and was yanked."""
-        ...
-
-
 YankLookup = Callable[[Sequence[str]], frozenset[str]]
-"""Returns which of some digests are of versions that were yanked, as far as this user knows. Blocking, short."""
-
-
-def none_yanked(_digests: Sequence[str]) -> frozenset[str]:
-    """Know of no version that was yanked."""
-    return frozenset()
+"""Returns those of some digests whose versions were yanked, as far as this user knows. Blocks for a short time."""
 
 
 StoreT_co = TypeVar("StoreT_co", bound=VectorStore, covariant=True)
@@ -101,11 +34,11 @@ StoreT_co = TypeVar("StoreT_co", bound=VectorStore, covariant=True)
 
 @dataclass(frozen=True)
 class Tier(Generic[StoreT_co]):
-    """One of project, user, registry. The lower `rank` shadows the higher.
+    """One of project, user, registry. Items of a lower `rank` shadow those of a higher one.
 
-    ``root`` is the ``.ai`` folder with the signed files, None for the registry; ``audit`` is the log on this machine.
-    ``witness`` remembers what a registry said before; local tiers have none. ``yanked`` knows which versions were
-    yanked by any registry.
+    ``root`` is the ``.ai`` folder with the signed files, None for the registry. ``audit`` is the log on this machine.
+    ``monitor`` compares a registry's answers with its pinned state; local tiers have none. ``yanked`` returns which
+    versions any registry yanked.
     """
 
     name: str
@@ -114,8 +47,8 @@ class Tier(Generic[StoreT_co]):
     policy: Policy
     audit: AuditLog
     root: Path | None = None
-    witness: Witness | None = None
-    yanked: YankLookup = none_yanked
+    monitor: RegistryMonitor | None = None
+    yanked: YankLookup = lambda _: frozenset()
 
 
 def tier_names(source: str) -> Sequence[str]:

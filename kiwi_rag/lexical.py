@@ -1,8 +1,8 @@
-"""The words leg's arithmetic: text → terms, and BM25 over them. Pure; every store uses this one.
+"""The lexical leg: text → terms, BM25 over terms, and which terms are similar enough for a correction. Pure.
 
-Terms are lower-cased Snowball-English stems. An identifier is indexed whole and by its parts, so that
-``deploy_staging``, ``getUserById`` and ``svc-check-in`` are found either way. The registry stores the terms
-that this module made, so one query means the same in every tier.
+Terms are lower-cased Snowball-English stems. An identifier is indexed whole and by its parts, so that a query finds
+``deploy_staging``, ``getUserById`` and ``svc-check-in`` by either. Every store uses this module, and the registry
+stores the terms that it made, so a query means the same in every tier.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 
 from kiwi_rag.model import CollectionStatistics
 
-# Okapi BM25 with the usual constants (Robertson & Zaragoza 2009, §3.2): saturation and length normalisation.
+# Okapi BM25 (Robertson & Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009, §3.2) with the
+# constants that Lucene uses: k1 controls the saturation by repeated terms, b the normalisation by length.
 K1 = 1.2
 B = 0.75
 
@@ -30,9 +31,14 @@ what when where which while who why will with would you your
 _STOP_WORDS = frozenset(_FUNCTION_WORDS.split())
 MAX_TERM_LENGTH = 64
 
+MAX_TERMS = 8
+"""Terms that one request to a store for similar terms may have."""
+MAX_CANDIDATES = 1000
+"""Terms with the same first half, and with the same second half, that a store compares: the most frequent ones."""
+
 
 def terms(text: str) -> list[str]:
-    """Return the terms of `text` in order, repeats kept; stop words left out."""
+    """Return the terms of `text` in order, with repetitions and without stop words."""
     return [term for word in _WORD.findall(text) for term in _terms_of(word)]
 
 
@@ -41,8 +47,8 @@ def query_terms(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(terms(text)))
 
 
-def typed_words(text: str) -> list[dict[str, str]]:
-    """Return of each word of a query its terms, the whole word's first, each with the letters that it was made of."""
+def split_words(text: str) -> list[dict[str, str]]:
+    """Return for each word of a query its terms → the letters that each was stemmed from, the whole word first."""
     words = ({term: piece for piece in _pieces(word) if (term := _term(piece))} for word in _WORD.findall(text))
     return [word for word in words if word]
 
@@ -53,9 +59,10 @@ def term_frequencies(text: str) -> Counter[str]:
 
 
 def bm25_weights(statistics: CollectionStatistics, query: Iterable[str]) -> dict[str, float]:
-    """Return each query term's inverse document frequency, for the terms that occur at all.
+    """Return the inverse document frequency of each query term that occurs at all.
 
-    ``ln(1 + (N - df + 0.5) / (df + 0.5))``, which is never negative (Lucene's variant).
+    ``ln(1 + (N - df + 0.5) / (df + 0.5))`` is Lucene's variant (``BM25Similarity``). Without the 1 it would be negative
+    for a term that is in more than half of the passages.
     """
     count = statistics.passages
     frequency = {t: statistics.document_frequency.get(t, 0) for t in query}
@@ -63,7 +70,10 @@ def bm25_weights(statistics: CollectionStatistics, query: Iterable[str]) -> dict
 
 
 def max_term_score(statistics: CollectionStatistics) -> float:
-    """Return the most that one word can be worth in BM25: it stands in a single passage, again and again."""
+    """Return the upper bound of one term's BM25: the term occurs in a single passage (df = 1), infinitely often.
+
+    For tf → ∞ the factor tf · (k1 + 1) / (tf + norm) approaches k1 + 1.
+    """
     return (K1 + 1) * math.log1p((max(statistics.passages, 1) - 0.5) / 1.5)
 
 
@@ -100,48 +110,44 @@ def _stemmer() -> Any:
     return Stemmer.Stemmer("english", 0)
 
 
-MAX_TERMS = 8
-"""Terms that a store is asked about at once."""
-MAX_CANDIDATES = 1000
-"""Terms of each half that a store looks at, the most frequent first."""
-
-
 def max_edits(term: str) -> int:
-    """Return how many edits a term may be away: 0 below 4 letters or with a digit, 1 below 6, else 2.
+    """Return how many edits are allowed for a term: 0 below 4 letters or with a digit, 1 below 6, else 2.
 
-    One digit more or less is another version, another error code, another host: never a slip.
+    A different digit means another version, error code or host, and is no misspelling.
     """
     if len(term) < 4 or not term.replace("_", "").isalpha():
         return 0
     return 1 if len(term) < 6 else 2
 
 
-def halves(term: str) -> tuple[str, str]:
-    """Return the beginning and the end of `term`, together all of it."""
+def split_halves(term: str) -> tuple[str, str]:
+    """Return the first and the second half of `term`; the first is the longer one."""
     middle = (len(term) + 1) // 2
     return term[:middle], term[middle:]
 
 
-def swapped(term: str) -> str:
-    """Return `term` with the two letters beside its middle swapped."""
+def swap_middle(term: str) -> str:
+    """Return `term` with the letters on both sides of its middle swapped."""
     middle = (len(term) + 1) // 2
     return term[: middle - 1] + term[middle : middle + 1] + term[middle - 1 : middle] + term[middle + 1 :]
 
 
-def near(term: str, vocabulary: Iterable[str]) -> Mapping[str, int]:
-    """Return those of `vocabulary` that `term` may be a slip for, with their distance, which is never 0.
+def find_similar(term: str, vocabulary: Iterable[str]) -> Mapping[str, int]:
+    """Return those of `vocabulary` that `term` may be a misspelling of, with their distance, which is never 0.
 
     The distance is optimal string alignment: letters that are missing, too many, wrong, or swapped with the next.
     """
-    most, (begin, end), middle = max_edits(term), halves(term), swapped(term)
-    alike = [
+    most, (begin, end), middle = max_edits(term), split_halves(term), swap_middle(term)
+    # Only terms that share one half are compared, so that stores can find them by an index. One edit always leaves one
+    # half intact, but for a swap across the middle. Two edits in different halves are not found.
+    candidates = [
         other
         for other in vocabulary
         if other[:1] == term[:1] and (other.startswith(begin) or other.endswith(end) or other == middle)
     ]
-    if not alike:
-        return {}  # without the library's import, which takes longer than most searches
+    if not candidates:
+        return {}  # before the import, which takes longer than most searches
     from rapidfuzz.distance import OSA
 
-    found = {other: OSA.distance(term, other, score_cutoff=most) for other in alike}
+    found = {other: OSA.distance(term, other, score_cutoff=most) for other in candidates}
     return {other: edits for other, edits in found.items() if 0 < edits <= most}

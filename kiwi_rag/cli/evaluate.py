@@ -87,10 +87,10 @@ async def _measure(
     session: Session, app: Services, dataset: Dataset, methods: Sequence[str], k: int, weights: FusionWeights | None
 ) -> Run:
     from kiwi_rag.evaluation import runs
-    from kiwi_rag.search.searcher import check
+    from kiwi_rag.search.searcher import check_query
 
     query = as_set(SearchQuery("x", weights=weights), app.settings)
-    check(query)
+    check_query(query)
     tiers = [app.tier(name) for name in app.source_names(query.source)]
     about = await runs.conditions(dataset, tiers, query, str(app.embed.fingerprint))
     with session.bar("eval", "queries") as planned:

@@ -20,8 +20,9 @@ from kiwi_rag.services import Services
 from kiwi_rag.usecases.status import find_item, item_state
 
 if TYPE_CHECKING:
-    from kiwi_rag.collection import Look, Tier
+    from kiwi_rag.collection import Tier
     from kiwi_rag.model import VersionConflict
+    from kiwi_rag.monitor.monitor import ConsistencyCheck
     from kiwi_rag.search.verify import VerifiedItem
     from kiwi_rag.stores.base import VectorStore
 
@@ -104,7 +105,9 @@ async def _get(session: Session, app: Services, text: str, target: str, force: b
         told = {**render.state_json(state), **render.yank_json(item.stored)}
         session.data({"ref": str(admission.ref), "path": str(placed.path), "from": tier.name, **told})
     else:
-        session.out(f"{admission.ref} from {tier.name}, signed by {admission.principal}: {ingest.shown(placed.path)}")
+        session.out(
+            f"{admission.ref} from {tier.name}, signed by {admission.principal}: {ingest.display_path(placed.path)}"
+        )
     return DONE
 
 
@@ -143,8 +146,8 @@ async def _list(session: Session, app: Services, source: str, filters: Filters) 
     for name in app.source_names(source):
         try:
             tier = app.tier(name)
-            if tier.witness:
-                await tier.witness.check()
+            if tier.monitor:
+                await tier.monitor.check()
             stored = await tier.store.list(filters)
         except KiwiError as error:
             failed = True
@@ -168,7 +171,7 @@ async def _list(session: Session, app: Services, source: str, filters: Filters) 
 
 
 async def _verify(session: Session, app: Services, refs: tuple[str, ...], source: str) -> int:
-    from kiwi_rag.search.state import version_conflicts
+    from kiwi_rag.search.state import find_version_conflicts
     from kiwi_rag.search.verify import parse_address
 
     wanted = [parse_address(ref) for ref in refs]
@@ -177,7 +180,7 @@ async def _verify(session: Session, app: Services, refs: tuple[str, ...], source
     compared = []
     for name in app.source_names(source):
         tier = app.tier(name)
-        look = await tier.witness.check() if tier.witness else None
+        look = await tier.monitor.check() if tier.monitor else None
         held = await tier.store.list(Filters())
         yanked = await asyncio.to_thread(tier.yanked, [stored.digest for stored in held])
         chosen = [s for s in held if not wanted or any(s.ref.key in [r.key for r in a.refs()] for a in wanted)]
@@ -187,7 +190,7 @@ async def _verify(session: Session, app: Services, refs: tuple[str, ...], source
             rows += [] if wanted else await _withheld(tier, held, look)
             await asyncio.to_thread(look.save)
     registry = app.registry() if "registry" in app.source_names(source) else None
-    _mark(rows, await version_conflicts(compared, registry))
+    _mark(rows, await find_version_conflicts(compared, registry))
     if wanted and not rows:
         raise NotFound(f"{', '.join(refs)}: not in {source}", hint="kiwi list")
     if session.as_json:
@@ -211,7 +214,9 @@ def _mark(rows: Sequence[dict[str, Any]], conflicts: Sequence[VersionConflict]) 
                 row |= {"state": "conflict", "reason": f"  {conflict}: {conflict.hint}", "conflict": conflict.as_dict()}
 
 
-async def _withheld(tier: Tier[VectorStore], held: Sequence[StoredItem], look: Look) -> list[dict[str, Any]]:
+async def _withheld(
+    tier: Tier[VectorStore], held: Sequence[StoredItem], look: ConsistencyCheck
+) -> list[dict[str, Any]]:
     """Return a row for each item that the registry had when it was last seen, and does not own up to now."""
     there = {stored.ref.key for stored in held}
     rows = []
@@ -228,9 +233,9 @@ async def _withheld(tier: Tier[VectorStore], held: Sequence[StoredItem], look: L
 
 
 async def _check(
-    app: Services, tier: Tier[VectorStore], stored: StoredItem, look: Look | None, yanked: Collection[str]
+    app: Services, tier: Tier[VectorStore], stored: StoredItem, look: ConsistencyCheck | None, yanked: Collection[str]
 ) -> dict[str, Any]:
-    from kiwi_rag.search.state import state_of
+    from kiwi_rag.search.state import read_state
     from kiwi_rag.search.verify import verify_stored
 
     row = {"tier": tier.name, "ref": str(stored.ref), "state": "verified", "signer": "", "reason": ""}
@@ -241,8 +246,8 @@ async def _check(
     except Refused as error:
         tier.audit.append("verify-refused", str(stored.ref), stored.digest, "", {"reason": error.code})
         return {**row, "state": "refused", "reason": f"{error.code}: {error.message}"}
-    state = await asyncio.to_thread(state_of, item, tier, yanked)
-    name = state.words[0] if state.words else "verified"
+    state = await asyncio.to_thread(read_state, item, tier, yanked)
+    name = state.labels[0] if state.labels else "verified"
     reason = "".join(f"  {line}" for line in render.state_lines(stored.ref, state))
     return {**row, "state": name, "signer": item.verified.signer.principal, "reason": reason}
 

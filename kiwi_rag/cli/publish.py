@@ -15,7 +15,7 @@ from kiwi_rag.services import Services
 
 if TYPE_CHECKING:
     from kiwi_rag.formats import SourceFile
-    from kiwi_rag.ingest.publication import NotPublished, Published, Publishing
+    from kiwi_rag.ingest.publication import NotPublished, Published, PublishRun
     from kiwi_rag.model import Visibility
 
 _PREPARING_SECONDS = 300.0  # a migration of a large registry included
@@ -48,7 +48,7 @@ def publish(
 async def _publish(
     session: Session, app: Services, paths: tuple[Path, ...], tier: str, visibility: Visibility | None
 ) -> int:
-    from kiwi_rag.ingest.publication import Publishing
+    from kiwi_rag.ingest.publication import PublishRun
     from kiwi_rag.registry.calls import with_retries
     from kiwi_rag.usecases import sign
 
@@ -57,7 +57,7 @@ async def _publish(
     if not sources:
         raise UsageError(f"there are no items in {root}", hint="kiwi init, then add a file below .ai/")
     await with_retries(app.prepare_registry, seconds=_PREPARING_SECONDS)
-    run = Publishing(app.local(tier), app.registry(), app.writer, visibility)
+    run = PublishRun(app.local(tier), app.registry(), app.writer, visibility)
     rows, failures = await _run(session, run, sources)
     if session.as_json:
         session.data({"published": rows, "refused": [f.error.as_dict() for f in failures]})
@@ -75,7 +75,7 @@ async def _publish(
 
 
 async def _run(
-    session: Session, run: Publishing, sources: Sequence[SourceFile]
+    session: Session, run: PublishRun, sources: Sequence[SourceFile]
 ) -> tuple[list[dict[str, Any]], list[NotPublished]]:
     """Publish, acknowledging each item once it is durable; return the rows, and what was not published."""
     from kiwi_rag.ingest.publication import NotPublished

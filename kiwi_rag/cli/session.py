@@ -156,7 +156,7 @@ class Session:
 
     def log(self, app: Services) -> None:
         """Begin to log what happens, for a command that stays."""
-        logs.begin(app.user_dir, app.settings.log_level, verbose=self.verbose)
+        logs.configure(app.user_dir, app.settings.log_level, verbose=self.verbose)
 
     def end_in_order(self) -> None:
         """Let SIGTERM end a command that stays as Ctrl-C does: what is open is closed, what was traced is sent."""

@@ -30,7 +30,7 @@ TIER = click.option(
 def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
     """Check items by steps 0-6 of the gate; nothing is signed, stored or recorded."""
     from kiwi_rag.formats import read_source
-    from kiwi_rag.ingest import shown
+    from kiwi_rag.ingest import display_path
     from kiwi_rag.usecases.sign import sources_of
     from kiwi_rag.validation.policy import policy_of
     from kiwi_rag.validation.signature import ItemCandidate
@@ -42,7 +42,7 @@ def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
             findings: tuple[Finding, ...] = (source.problem,) if source.problem else ()
         else:
             data = read_source(source.path, root)
-            candidate = ItemCandidate(source.item_type, source.item_id, data, path=shown(source.path))
+            candidate = ItemCandidate(source.item_type, source.item_id, data, path=display_path(source.path))
             findings = app.gate.inspect(candidate, policy_of(tier)).findings
         rows.append((source, findings))
         if findings and not session.as_json:

@@ -113,7 +113,7 @@ async def _check_tier(place: Tier[FileStore], repair: bool) -> tuple[list[str], 
 
 async def _check_versions(session: Session, app: Services) -> list[str]:
     """Compare the tiers: one version with two contents is a problem. A registry that does not answer is told."""
-    from kiwi_rag.search.state import version_conflicts
+    from kiwi_rag.search.state import find_version_conflicts
 
     held = []
     for name in app.source_names("local"):
@@ -122,10 +122,10 @@ async def _check_versions(session: Session, app: Services) -> list[str]:
                 held.append((app.local(name), await app.local(name).store.list(Filters())))
     try:
         async with asyncio.timeout(min(WAIT_SECONDS, app.settings.deadline)):
-            found = await version_conflicts(held, app.registry() if app.registry_exists else None)
+            found = await find_version_conflicts(held, app.registry() if app.registry_exists else None)
     except (TimeoutError, RegistryError, EmbeddingError) as error:
         session.say(f"the registry's versions were not compared: {error or 'it did not answer in time'}")
-        found = await version_conflicts(held, None)
+        found = await find_version_conflicts(held, None)
     return [f"versions: {conflict} ({conflict.hint})" for conflict in found]
 
 

@@ -118,7 +118,7 @@ def search(
         from kiwi_rag.services.workspace import Workspace
 
         async with Workspace(app) as opened:
-            meant = opened.place.meant(path)
+            meant = opened.place.resolve_search_path(path)
             filters = Filters(file_type=file_type or "", service=service, domain=domain, path=meant)
             asked = DocumentQuery(" ".join(query), filters, app.settings.limit, per_file, alpha)
             return await opened.searcher.search(asked)
@@ -147,7 +147,7 @@ def list_documents(
 
     async def look(app: Services) -> tuple[list[dict[str, Any]], int]:
         async with Workspace(app) as opened:
-            meant = opened.place.meant(path)
+            meant = opened.place.resolve_search_path(path)
             filters = Filters(file_type=file_type or "", service=service, domain=domain, path=meant)
             return await documents(opened.searcher, filters)
 

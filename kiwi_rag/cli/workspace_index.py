@@ -90,10 +90,10 @@ async def _index(session: Session, app: Services, files: tuple[Path, ...], rebui
         writer = opened.writer(ask_passphrase)  # before anything is emptied: it may have none
         if rebuild:
             await opened.tier.store.clear()
-        paths = [opened.place.relative(file) for file in files] if files else None
+        paths = [opened.place.relative_path(file) for file in files] if files else None
         _tell_of_outer(session, opened)
         with session.bar("index workspace", "files") as planned:
-            listener = documents.Listener(planned if session.draws_bars else _told_now_and_then(session))
+            listener = documents.ProgressCallbacks(planned if session.draws_bars else _told_now_and_then(session))
             report = await documents.index(
                 opened.place,
                 opened.tier,
@@ -196,9 +196,9 @@ def _told(session: Session, opened: Workspace, report: WorkspaceReport, encoded:
 
 def _list(session: Session, report: WorkspaceReport) -> None:
     """Say on stderr what a person may want to mend."""
-    from kiwi_rag.sources.workspace.report import told
+    from kiwi_rag.sources.workspace.report import describe_error
 
-    lines = [f"failed   {path}: {told(error)}" + _hint(error.hint) for path, error in report.failed.items()]
+    lines = [f"failed   {path}: {describe_error(error)}" + _hint(error.hint) for path, error in report.failed.items()]
     lines += [f"warning  {found.where}: {found.message}" + _hint(found.hint) for found in report.warnings]
     lines += [f"skipped  {path}: {reason}" for path, reason in report.skipped.items()]
     shown = lines if session.verbose else lines[:SHOWN]

@@ -1,18 +1,19 @@
 """The write path: read → admit → split → embed → store.
 
-Of a tier of files it is in `files`, and `refresh` brings a whole tier up to date; of a registry it has two halves,
-`publishing` and `indexing`, which two roles may run, and `reverify` looks at what came of them.
+`pipeline` has the steps for one file, `sync` updates the index of a whole tier of item files, `documents` that of a
+workspace. A registry has two halves, which different roles may run: `publication` sends items, `registry_indexer` makes
+them searchable. `audit_index` compares a registry's index with the signed items.
 """
 
 from kiwi_rag.ingest.pipeline import (
     GATE_VERSION,
     IngestContext,
     admit,
+    display_path,
     embed,
     ingest,
     publish,
     read,
-    shown,
     side_path,
     store,
 )
@@ -23,12 +24,12 @@ __all__ = [
     "IndexReport",
     "IngestContext",
     "admit",
+    "display_path",
     "embed",
     "index",
     "ingest",
     "publish",
     "read",
-    "shown",
     "side_path",
     "store",
 ]

@@ -1,4 +1,4 @@
-"""Whether what a registry stores of an item is what the item gives: the gate again, passages and vectors anew."""
+"""The audit of a registry's index: items are admitted and embedded again and compared with what is stored."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from kiwi_rag.stores.base import PublishingStore
 from kiwi_rag.validation.manager import ValidationManager, candidate_of, ref_of
 
 LEAST_COSINE = 0.999
-"""The same model gives vectors within 1e-5 of each other on any machine and in any batch; what is allowed here is an
-angle of 2.6 degrees, which moves no score by more than 0.05 and so cannot bring an item before queries that its text
-does not answer."""
+"""The lowest cosine between the stored vector of a passage and the one computed here.
+
+One model's vectors agree within 1e-5 on any machine and in any batch. This allows an angle of 2.6 degrees, which
+changes no score by more than 0.05: a vector forged within it cannot make an item match queries foreign to its text.
+"""
 
 PAGE = 100
-"""Items asked for at once."""
+"""Items that are listed at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One thing that is not as it should be: of which item, which passage (``-`` for the item as a whole), and what."""
+    """One difference between an item and its index: item, passage (``-`` for the whole item), and what differs."""
 
     ref: str
     passage: str
@@ -49,16 +51,16 @@ async def audit_index(
     RegistryRefused
         When the connection's role may read no vectors.
     """
-    if isinstance(writer.embed, CachedEmbeddingProvider):  # its cache is what may have made the stored vectors
+    if isinstance(writer.embed, CachedEmbeddingProvider):  # the stored vectors may come from this cache
         writer = IngestContext(writer.gate, writer.embed.inner)
     fingerprint = str(writer.embed.fingerprint)
-    async for indexed in _chosen(to.store, fingerprint, sample):
+    async for indexed in _sample(to.store, fingerprint, sample):
         stored = await to.store.stored_passages(indexed.digest, fingerprint)
-        yield await _item(indexed, stored, to, writer)
+        yield await _compare(indexed, stored, to, writer)
 
 
-async def _chosen(store: PublishingStore, fingerprint: str, sample: int | None) -> AsyncIterator[IndexedItem]:
-    """Yield a sample, or all in pages: the items of a whole registry need not fit into memory."""
+async def _sample(store: PublishingStore, fingerprint: str, sample: int | None) -> AsyncIterator[IndexedItem]:
+    """Yield a sample, or all items page by page, because those of a whole registry may not fit into memory."""
     if sample is not None:
         for one in await store.indexed_items(fingerprint, sample):
             yield one
@@ -70,12 +72,12 @@ async def _chosen(store: PublishingStore, fingerprint: str, sample: int | None) 
         after = page[-1].digest
 
 
-async def _item(
+async def _compare(
     indexed: IndexedItem, stored: Sequence[StoredPassage], to: Tier[PublishingStore], writer: IngestContext
 ) -> tuple[str, Sequence[Mismatch]]:
     ref = indexed.digest
     if statement.digest_of(indexed.envelope) != indexed.digest:
-        return ref, [Mismatch(ref, "-", "the payload is not the one that the digest names")]
+        return ref, [Mismatch(ref, "-", "the payload does not have the digest it is stored under")]
     gate = ValidationManager(writer.gate.trust, writer.gate.audience, lambda: indexed.received_at)
     try:
         candidate = candidate_of(indexed.envelope)
@@ -83,30 +85,30 @@ async def _item(
         history = await to.store.history(ref_of(candidate))
         admission = await admit_stored(candidate, history, to, gate)
     except Refused as refusal:
-        return ref, [Mismatch(ref, "-", f"the gate refuses it: {refusal.message}")]
-    wanted = await embed(admission, split(admission.item), writer)
-    return ref, [Mismatch(ref, passage, what) for passage, what in _differences(wanted, stored)]
+        return ref, [Mismatch(ref, "-", f"the gate rejects it: {refusal.message}")]
+    expected = await embed(admission, split(admission.item), writer)
+    return ref, [Mismatch(ref, passage, what) for passage, what in _differences(expected, stored)]
 
 
-def _differences(wanted: Sequence[EmbeddingRecord], stored: Sequence[StoredPassage]) -> Iterator[tuple[str, str]]:
-    there = {one.passage.ordinal: one for one in stored}
-    for record in wanted:
-        found = there.pop(record.passage.ordinal, None)
+def _differences(expected: Sequence[EmbeddingRecord], stored: Sequence[StoredPassage]) -> Iterator[tuple[str, str]]:
+    by_ordinal = {one.passage.ordinal: one for one in stored}
+    for record in expected:
+        found = by_ordinal.pop(record.passage.ordinal, None)
         name = f"passage {record.passage.ordinal}"
         if found is None:
             yield name, "is missing"
         else:
-            yield from ((name, what) for what in _what_differs(record, found))
-    yield from ((f"passage {ordinal}", "is not of this item") for ordinal in there)
+            yield from ((name, what) for what in _compare_passage(record, found))
+    yield from ((f"passage {ordinal}", "is not of this item") for ordinal in by_ordinal)
 
 
-def _what_differs(record: EmbeddingRecord, found: StoredPassage) -> Iterator[str]:
+def _compare_passage(record: EmbeddingRecord, found: StoredPassage) -> Iterator[str]:
     for field in ("text", "context", "heading", "start_line", "end_line"):
         if getattr(record.passage, field) != getattr(found.passage, field):
-            yield f"has another {field.replace('_', ' ')} than what was signed gives"
+            yield f"has another {field.replace('_', ' ')} than the signed item"
     frequencies = term_frequencies(record.passage.indexed_text)
     if dict(frequencies) != found.terms or frequencies.total() != found.length:
-        yield "is found by other words than its own"
+        yield "has other terms than its text"
     cosine = float(record.vector @ found.vector) if record.vector.shape == found.vector.shape else 0.0
     if not cosine >= LEAST_COSINE:
-        yield f"has a vector that is not its own (cosine {cosine:.4f})"
+        yield f"has another vector than the model computes (cosine {cosine:.4f})"

@@ -1,7 +1,7 @@
-"""Passages of many items encoded together: in groups, a few under way at once, each text once.
+"""Embedding of many files in groups of passages, several groups concurrently, each text once.
 
-While one group is encoded, the items of the one before are stored and those of the next are judged. Whoever asks gets
-the items back in their order, so that a stop, a kill or a failing model costs what was under way and nothing else.
+While one group is encoded, the files of the group before are stored and those of the next pass the gate. Files are
+yielded in their order, so a stop, a kill or a failing model costs only the groups in progress.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from kiwi_rag.model import Vector
 
 GROUP = 64
-"""Passages that are encoded together, or those of one item where it has more: about a second of work, and enough to
-batch by length."""
+"""Passages that are encoded together, or more where one file has more: about a second of work, and enough texts to
+form batches of similar length."""
 
-REMEMBERED = 20_000
-"""Texts that are known again when they come a second time, about 50 MB; older ones are left to the provider's cache."""
+KEPT_TEXTS = 20_000
+"""Texts whose vectors are kept for repetitions, about 50 MB; for older ones the provider's cache is used."""
 
 JOBS = 2
-"""Groups under way at once: one is being encoded while the threads that the other no longer needs turn to the next."""
+"""Groups that are encoded concurrently: threads that one no longer needs at its end begin with the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmittedFile:
-    """One admitted file on its way into a store."""
+    """An admitted file with its passages and its stamp."""
 
     admission: Admission
     passages: Sequence[Passage]
@@ -46,7 +46,7 @@ class AdmittedFile:
 class EncodedFile:
     """A file with the records of its passages, ready to be stored."""
 
-    work: AdmittedFile
+    file: AdmittedFile
     records: list[EmbeddingRecord]
 
 
@@ -54,38 +54,41 @@ async def store(ready: Sequence[EncodedFile], to: Tier[FileStore]) -> None:
     """Store a group of files with their stamps."""
     passages = sum(len(one.records) for one in ready)
     with span("kiwi.store", tier=to.name, step="upsert", passages=passages):
-        await to.store.upsert_all([(one.records, one.work.stamp) for one in ready])
+        await to.store.upsert_all([(one.records, one.file.stamp) for one in ready])
 
 
 @dataclass(slots=True)
 class _Group:
-    """Items that are encoded together, and for each of their passages the group that encodes its text."""
+    """Files that are encoded together.
 
-    works: list[tuple[AdmittedFile, list[tuple[_Group, str]]]] = field(default_factory=list)
+    A text that an earlier group encodes is not encoded again: each passage refers to the group that has its vector.
+    """
+
+    files: list[tuple[AdmittedFile, list[tuple[_Group, str]]]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     passages: int = 0
     vectors: dict[str, Vector] = field(default_factory=dict)
 
-    def add(self, work: AdmittedFile, homes: dict[str, _Group]) -> None:
-        texts = [embedded_text(passage) for passage in work.passages]
-        fresh = [text for text in dict.fromkeys(texts) if text not in homes]
-        homes.update(dict.fromkeys(fresh, self))
-        self.texts += fresh
-        self.works.append((work, [(homes[text], text) for text in texts]))
+    def add(self, file: AdmittedFile, group_of: dict[str, _Group]) -> None:
+        texts = [embedded_text(passage) for passage in file.passages]
+        new = [text for text in dict.fromkeys(texts) if text not in group_of]
+        group_of.update(dict.fromkeys(new, self))
+        self.texts += new
+        self.files.append((file, [(group_of[text], text) for text in texts]))
         self.passages += len(texts)
 
 
-async def encoded(
-    works: AsyncIterable[AdmittedFile], embed: EmbeddingProvider, jobs: int = JOBS
+async def encode_files(
+    files: AsyncIterable[AdmittedFile], embed: EmbeddingProvider, jobs: int = JOBS
 ) -> AsyncGenerator[list[EncodedFile]]:
-    """Yield `works` in their order, a group at a time, each with its passages' records.
+    """Yield `files` in their order, a group at a time, each with its passages' records.
 
-    Up to `jobs` groups are encoded at once.
+    Up to `jobs` groups are encoded concurrently.
 
     Raises
     ------
     EmbeddingError
-        When the model fails; every item of the groups before has been yielded then.
+        When the model fails, after all files of the groups before were yielded.
     """
     fingerprint = str(embed.fingerprint)
 
@@ -93,25 +96,25 @@ async def encoded(
         group.vectors = dict(zip(group.texts, await embed.documents(group.texts), strict=True))
         return group
 
-    async with aclosing(bounded_map(encode, _groups(works), jobs)) as groups:
+    async with aclosing(bounded_map(encode, _groups(files), jobs)) as groups:
         async for group in groups:
-            yield [EncodedFile(work, list(_records(work, places, fingerprint))) for work, places in group.works]
+            yield [EncodedFile(file, list(_records(file, texts, fingerprint))) for file, texts in group.files]
 
 
-def _records(work: AdmittedFile, places: Sequence[tuple[_Group, str]], fingerprint: str) -> Iterator[EmbeddingRecord]:
-    for passage, (home, text) in zip(work.passages, places, strict=True):
-        yield EmbeddingRecord(work.admission, passage, home.vectors[text], fingerprint)
+def _records(file: AdmittedFile, texts: Sequence[tuple[_Group, str]], fingerprint: str) -> Iterator[EmbeddingRecord]:
+    for passage, (group, text) in zip(file.passages, texts, strict=True):
+        yield EmbeddingRecord(file.admission, passage, group.vectors[text], fingerprint)
 
 
-async def _groups(works: AsyncIterable[AdmittedFile]) -> AsyncGenerator[_Group]:
-    homes: dict[str, _Group] = {}
+async def _groups(files: AsyncIterable[AdmittedFile]) -> AsyncGenerator[_Group]:
+    group_of: dict[str, _Group] = {}
     group = _Group()
-    async for work in works:
-        group.add(work, homes)
+    async for file in files:
+        group.add(file, group_of)
         if group.passages >= GROUP:
             yield group
             group = _Group()
-            if len(homes) > REMEMBERED:
-                homes.clear()
-    if group.works:
+            if len(group_of) > KEPT_TEXTS:
+                group_of.clear()
+    if group.files:
         yield group

@@ -1,4 +1,4 @@
-"""The write path of files: read → admit → split → embed → store; and the first half of a registry's."""
+"""The steps of the write path: read → admit → split → embed → store for files, admit → publish for a registry."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from kiwi_rag.validation.signature import ItemCandidate
 from kiwi_rag.wordpieces import embedded_text
 
 GATE_VERSION = 5
-"""Raise it when the gate or the parsers judge differently, or files are split anew: every file is then judged again."""
+"""Raise it when the gate, the parsers or the splitter give other results: every file is then processed again."""
 
 Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class IngestContext:
-    """What writing needs beside a tier: the gate, and the model."""
+    """The gate and the embedding provider of the write path."""
 
     gate: ValidationManager
     embed: EmbeddingProvider
@@ -53,31 +53,31 @@ async def ingest(source: SourceFile, to: Tier[FileStore], writer: IngestContext)
 async def store(
     source: SourceFile, candidate: ItemCandidate, admission: Admission, to: Tier[FileStore], writer: IngestContext
 ) -> None:
-    """Split, embed and store what was admitted, with the stamp of the file that it was read from."""
+    """Split, embed and store an admitted item, with the stamp of the file that it was read from."""
     records = await embed(admission, split(admission.item), writer)
     with span("kiwi.store", tier=to.name, step="upsert", passages=len(records)):
-        await to.store.upsert(records, stamp(source, candidate, admission, rules(to, writer)))
+        await to.store.upsert(records, make_stamp(source, candidate, admission, fingerprint_rules(to, writer)))
 
 
 async def publish(
     candidate: ItemCandidate, to: Tier[PublishingStore], gate: ValidationManager, visibility: Visibility | None = None
 ) -> tuple[Admission, Receipt]:
-    """Admit one candidate under the registry's policy and hand it in; it is searchable once it is indexed, too.
+    """Admit one candidate under the registry's policy and publish it; a search finds it once it is indexed.
 
-    Without a `visibility` a new item is public, and one that is there stays what it is.
+    Without a `visibility` a new item is public, and a published item keeps its visibility.
 
     Raises
     ------
     Rejected
-        When the gate says no; nothing is sent then.
+        When the gate rejects it; nothing is sent then.
     RegistryError
-        When the registry cannot be reached, or refuses; running it again is safe.
+        When the registry cannot be reached, or rejects it; running it again is safe.
     """
     admission = await admit(candidate, to, gate)
     with span("kiwi.store", tier=to.name, step="publish"):
         receipt = await to.store.publish(admission, visibility)
-    if to.witness and not receipt.private:
-        to.witness.add_receipt(admission.ref, admission.digest, admission.key_id, receipt.audit_head)
+    if to.monitor and not receipt.private:
+        to.monitor.add_receipt(admission.ref, admission.digest, admission.key_id, receipt.audit_head)
     return admission, receipt
 
 
@@ -98,7 +98,7 @@ def read(source: SourceFile, to: Tier[VectorStore], gate: ValidationManager) -> 
     except SourceUnreadable as error:
         finding = Finding("source.unreadable", error.message, path=str(source.path), hint=error.hint)
         raise gate.reject(f"{source.item_type}:{source.item_id}", [finding], to.policy, to.audit) from error
-    return ItemCandidate(source.item_type, source.item_id, data, side, path=shown(source.path), tier=to.name)
+    return ItemCandidate(source.item_type, source.item_id, data, side, path=display_path(source.path), tier=to.name)
 
 
 async def admit(candidate: ItemCandidate, to: Tier[VectorStore], gate: ValidationManager) -> Admission:
@@ -110,13 +110,13 @@ async def admit(candidate: ItemCandidate, to: Tier[VectorStore], gate: Validatio
 async def admit_stored(
     candidate: ItemCandidate, history: Mapping[str, str], to: Tier[VectorStore], gate: ValidationManager
 ) -> Admission:
-    """Run the gate over an item that its tier has taken already, against its `history` there.
+    """Run the gate again over an item that its tier already has.
 
-    Its version may be below the highest there, which came after it; it only must not have been admitted with other
-    content.
+    Of the tier's `history` only the item's own version counts: the highest may be newer, but the same version must not
+    have other content.
     """
-    own = {version: known for version, known in history.items() if candidate.path.endswith(f"@{version}")}
-    return await asyncio.to_thread(gate.admit, candidate, to.policy, own, to.audit)
+    same_version = {version: digest for version, digest in history.items() if candidate.path.endswith(f"@{version}")}
+    return await asyncio.to_thread(gate.admit, candidate, to.policy, same_version, to.audit)
 
 
 async def embed(
@@ -131,15 +131,18 @@ async def embed(
     ]
 
 
-def stamp(source: SourceFile, candidate: ItemCandidate, admission: Admission, gate_stamp: str) -> SourceStamp:
-    """Return what a file was, for the next run to compare with."""
+def make_stamp(source: SourceFile, candidate: ItemCandidate, admission: Admission, gate_stamp: str) -> SourceStamp:
+    """Return the state of a file, which the next run compares the file with."""
     size, ref = len(candidate.data), admission.ref
-    both = digests(candidate.data, candidate.side)
-    return SourceStamp(str(source.path), size, 0, *both, gate_stamp, ref.item_type, ref.item_id, admission.digest)
+    sha256s = digests(candidate.data, candidate.side)
+    return SourceStamp(str(source.path), size, 0, *sha256s, gate_stamp, ref.item_type, ref.item_id, admission.digest)
 
 
-def rules(to: Tier[VectorStore], writer: IngestContext) -> str:
-    """Return a name for the rules that files of a tier are judged and embedded by; another name, another judgement."""
+def fingerprint_rules(to: Tier[VectorStore], writer: IngestContext) -> str:
+    """Return a digest of the rules that a tier's files are admitted and embedded by.
+
+    When it changes, every file is processed again.
+    """
     trust = sorted(map(repr, writer.gate.trust.signers))
     parts = (
         GATE_VERSION,
@@ -152,8 +155,8 @@ def rules(to: Tier[VectorStore], writer: IngestContext) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def shown(path: Path) -> str:
-    """Return `path` as short as it can be named from here."""
+def display_path(path: Path) -> str:
+    """Return `path` relative to the working directory where it is below it."""
     try:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):
@@ -171,12 +174,12 @@ def _side(path: Path, root: Path) -> bytes | None:
 
 
 def side_path(path: Path) -> Path:
-    """Return where a file's signature stands: ``<file>.sig`` beside it."""
+    """Return the path of a file's signature: ``<file>.sig`` beside it."""
     return path.with_name(path.name + ".sig")
 
 
 def root_of(to: Tier[VectorStore]) -> Path:
-    """Return the folder that a tier's files stand in.
+    """Return the folder that contains a tier's files.
 
     Raises
     ------
@@ -190,33 +193,34 @@ def root_of(to: Tier[VectorStore]) -> Path:
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
-LANES = 3
-"""Items under way at once: while one is embedded, another is stored and a third is judged."""
+CONCURRENCY = 3
+"""Items in progress at once: while one is embedded, another is stored and a third passes the gate."""
 
 
 async def bounded_map(
-    work: Callable[[_In], Awaitable[_Out]], items: Iterable[_In] | AsyncIterable[_In], lanes: int
+    work: Callable[[_In], Awaitable[_Out]], items: Iterable[_In] | AsyncIterable[_In], concurrency: int
 ) -> AsyncGenerator[_Out]:
-    """Yield ``work(item)`` for each of `items` in their order, up to `lanes` of them under way at once.
+    """Yield ``work(item)`` for each of `items` in their order, up to `concurrency` of them concurrently.
 
     When the caller stops early, or one raises, the others are cancelled and waited for.
     """
-    places = asyncio.Semaphore(lanes)
-    under_way: deque[asyncio.Task[_Out]] = deque()
+    semaphore = asyncio.Semaphore(concurrency)
+    tasks: deque[asyncio.Task[_Out]] = deque()
 
-    async def placed(item: _In) -> _Out:
-        async with places:
+    async def run(item: _In) -> _Out:
+        async with semaphore:
             return await work(item)
 
     try:
         async for item in _each(items):
-            under_way.append(asyncio.create_task(placed(item)))
-            if len(under_way) > 2 * lanes:
-                yield await under_way.popleft()
-        while under_way:
-            yield await under_way.popleft()
+            tasks.append(asyncio.create_task(run(item)))
+            # Twice as many tasks as may run: a slow first one, whose result is due next, keeps none of the others idle.
+            if len(tasks) > 2 * concurrency:
+                yield await tasks.popleft()
+        while tasks:
+            yield await tasks.popleft()
     finally:
-        await cancel_all(under_way)
+        await cancel_all(tasks)
 
 
 async def _each(items: Iterable[_In] | AsyncIterable[_In]) -> AsyncGenerator[_In]:
@@ -229,8 +233,8 @@ async def _each(items: Iterable[_In] | AsyncIterable[_In]) -> AsyncGenerator[_In
 
 
 async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancel what still runs, and wait for its end."""
-    given_up = list(tasks)
-    for task in given_up:
+    """Cancel the tasks that still run, and wait for their end."""
+    cancelled = list(tasks)
+    for task in cancelled:
         task.cancel()
-    await asyncio.gather(*given_up, return_exceptions=True)
+    await asyncio.gather(*cancelled, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Publishing many items: several under way at once, their outcomes in order."""
+"""The publication of many items: several concurrently, their outcomes in order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kiwi_rag.collection import Tier
 from kiwi_rag.errors import KiwiError, RegistryUnreachable, UsageError
 from kiwi_rag.formats import SourceFile
 from kiwi_rag.ingest import pipeline
-from kiwi_rag.ingest.pipeline import LANES, IngestContext, bounded_map
-from kiwi_rag.ingest.registry_indexer import index_admitted, is_of_one_item
+from kiwi_rag.ingest.pipeline import CONCURRENCY, IngestContext, bounded_map
+from kiwi_rag.ingest.registry_indexer import concerns_one_item, index_admitted
 from kiwi_rag.model import Admission, Visibility
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.stores.base import FileStore, PublishingStore, Receipt
@@ -19,9 +19,9 @@ from kiwi_rag.stores.base import FileStore, PublishingStore, Receipt
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """An item that is in the registry: its receipt, and whether it still waits for an indexer.
+    """A published item: its receipt, and whether it still waits for an indexer.
 
-    One that waits for none is found by searches, unless it was yanked or a newer version stands before it.
+    Searches find one that does not wait, unless it was yanked or has a newer version.
     """
 
     ref: ItemRef
@@ -31,7 +31,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class NotPublished:
-    """A file that was refused, by the gate or by the registry, or that could not be handed in."""
+    """A file that the gate or the registry rejected, or that could not be sent."""
 
     path: str
     error: KiwiError
@@ -40,31 +40,31 @@ class NotPublished:
 Outcome = Published | NotPublished
 
 
-class Publishing:
+class PublishRun:
     """One run of publishing.
 
     Parameters
     ----------
-    place
-        The local tier that the files belong to.
+    local
+        The tier that the files belong to.
     to
         The registry.
     writer
         The gate, and the model that makes items searchable where this role may index.
     visibility
-        Whom items are handed in for; None for all where they are new, and as they are where they are there.
+        Who sees the items; None: everybody sees new items, and published ones keep their visibility.
 
     Attributes
     ----------
     not_indexed
-        Why published items were left to the registry's indexer; None as long as none was.
+        Why published items wait for the registry's indexer; None as long as none does.
     unreachable
-        Why the run stopped before its end; None while the registry can be reached.
+        Why the run stopped early; None while the registry can be reached.
     """
 
     def __init__(
         self,
-        place: Tier[FileStore],
+        local: Tier[FileStore],
         to: Tier[PublishingStore],
         writer: IngestContext,
         visibility: Visibility | None = None,
@@ -72,43 +72,43 @@ class Publishing:
         self.not_indexed: KiwiError | None = None
         self.unreachable: RegistryUnreachable | None = None
         self._may_index = True
-        self._place = place
+        self._local = local
         self._to = to
         self._writer = writer
         self._visibility = visibility
 
-    async def publish(self, sources: Sequence[SourceFile], lanes: int = LANES) -> AsyncGenerator[Outcome]:
+    async def publish(self, sources: Sequence[SourceFile], concurrency: int = CONCURRENCY) -> AsyncGenerator[Outcome]:
         """Publish and index files; yield an outcome for each, in their order, as soon as it is durable.
 
-        What one file gets wrong stops no other. Once the registry cannot be reached, having been tried again for
-        some seconds, the rest is not tried. May be stopped anywhere and run again: what is there stays as it is.
+        An error of one file stops no other. Once the registry cannot be reached, after retries for some seconds, no
+        further file is tried. A run may be stopped anywhere and repeated: published items stay as they are.
         """
-        async with aclosing(bounded_map(self._one, sources, lanes)) as outcomes:
+        async with aclosing(bounded_map(self._publish_one, sources, concurrency)) as outcomes:
             async for outcome in outcomes:
                 yield outcome
 
-    async def _one(self, source: SourceFile) -> Outcome:
+    async def _publish_one(self, source: SourceFile) -> Outcome:
         if self.unreachable:
             return NotPublished(str(source.path), self.unreachable)
         try:
-            candidate = pipeline.read(source, self._place, self._writer.gate)
+            candidate = pipeline.read(source, self._local, self._writer.gate)
             admission, receipt = await pipeline.publish(candidate, self._to, self._writer.gate, self._visibility)
         except RegistryUnreachable as error:
             self.unreachable = self.unreachable or error
             return NotPublished(str(source.path), error)
         except UsageError:
-            raise  # a setting is wrong, and no file
+            raise  # a setting is wrong, not the file
         except KiwiError as error:
             return NotPublished(str(source.path), error)
         return Published(admission.ref, receipt, not await self._index(admission))
 
     async def _index(self, admission: Admission) -> bool:
-        """Make a published item searchable, if it is to be; tell if that is done. If it fails, the receipt stands."""
+        """Make a published item searchable if this role may; return whether it is. The receipt stays valid."""
         if not self._may_index:
             return False
         try:
             return await index_admitted(admission, self._to, self._writer)
         except KiwiError as error:
             self.not_indexed = self.not_indexed or error
-            self._may_index = self._may_index and is_of_one_item(error)
+            self._may_index = self._may_index and concerns_one_item(error)
             return False

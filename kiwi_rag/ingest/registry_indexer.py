@@ -1,7 +1,7 @@
-"""The registry's trusted side: what was published is admitted again, embedded, and made searchable.
+"""The registry's indexer: published items are admitted again, embedded, and made searchable.
 
-Several indexers may work at once, in one process or many: each claims an item for the transaction in which it stores
-it, so that none does what another does, none waits for another, and what a killed one had claimed is free again.
+Several indexers may work concurrently, in one process or many. Each claims an item for the transaction in which it
+stores it. So no work is done twice, no indexer waits for another, and the claim of a killed indexer is released.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kiwi_rag.errors import (
     RegistryUnreachable,
     Rejected,
 )
-from kiwi_rag.ingest.pipeline import LANES, IngestContext, admit_stored, bounded_map, cancel_all, embed
+from kiwi_rag.ingest.pipeline import CONCURRENCY, IngestContext, admit_stored, bounded_map, cancel_all, embed
 from kiwi_rag.model import Admission, Envelope
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.registry.calls import ANSWER_SECONDS, with_retries
@@ -37,15 +37,15 @@ from kiwi_rag.telemetry import span
 from kiwi_rag.validation.manager import ValidationManager, candidate_of, ref_of
 
 EMBEDDING_SECONDS = 540.0
-"""How long the model may take for one item: less than the ten minutes after which the server frees a silent claim."""
+"""How long the model may take for one item: less than the ten minutes after which the server releases an idle claim."""
 _BUSY_SECONDS = 0.2
 _LONGEST_PAUSE = 30.0
-_UNUSABLE = "KW017"  # the registry's code for passages that it cannot store
+_UNUSABLE_PASSAGES = "KW017"  # the registry's SQLSTATE for passages that it cannot store
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An item that could not be made searchable, and why; noted in the registry, and tried again later."""
+    """An item that could not be made searchable, and why; the registry records it, and it is tried again later."""
 
     ref: str
     error: KiwiError
@@ -53,7 +53,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The registry went away; the indexer tries again after `pause` seconds."""
+    """The registry cannot be reached; the indexer tries again after `pause` seconds."""
 
     error: RegistryUnreachable
     pause: float
@@ -63,36 +63,36 @@ Outcome = ItemRef | Failed
 
 
 async def index_pending(
-    to: Tier[PublishingStore], writer: IngestContext, *, patient: bool = False, lanes: int = LANES
+    to: Tier[PublishingStore], writer: IngestContext, *, patient: bool = False, concurrency: int = CONCURRENCY
 ) -> AsyncGenerator[Outcome]:
-    """Make what waits in a registry searchable, oldest first; yield each outcome as soon as it is durable.
+    """Make a registry's waiting items searchable, oldest first; yield each outcome as soon as it is durable.
 
-    Unless it is patient, it returns once everything that waited is indexed or was tried, by this indexer or another.
+    Unless `patient`, it returns once every waiting item was indexed or tried, by this indexer or another.
 
     Parameters
     ----------
     patient
-        Leave what failed before until its time has come, and what another indexer has to that one.
+        Skip items that failed until they are due again, and items that another indexer has claimed.
 
     Raises
     ------
     FingerprintMismatch
-        When the registry wants no vectors of this model.
+        When the registry's vectors are those of another model.
     RegistryRefused
         When the connection's role may not act as ``kiwi_indexer``.
     RegistryUnreachable
-        When it cannot be reached; running it again goes on where it stopped.
+        When it cannot be reached; the next run continues where this one stopped.
     """
     run, after = _Run(to, writer, patient), 0
     while batch := await to.store.pending(str(writer.embed.fingerprint), after=after):
         after = batch[-1][0]
-        async with aclosing(run.index([envelope for _, envelope in batch], lanes)) as outcomes:
+        async with aclosing(run.index([envelope for _, envelope in batch], concurrency)) as outcomes:
             async for outcome in outcomes:
                 yield outcome
-    while run.busy and not patient:
+    while run.busy and not patient:  # claimed by others: wait until those have indexed them, or failed
         await asyncio.sleep(_BUSY_SECONDS)
-        again, run.busy = run.busy, []
-        async with aclosing(run.index(again, lanes)) as outcomes:
+        claimed_by_others, run.busy = run.busy, []
+        async with aclosing(run.index(claimed_by_others, concurrency)) as outcomes:
             async for outcome in outcomes:
                 yield outcome
 
@@ -100,24 +100,24 @@ async def index_pending(
 async def watch(
     to: Tier[PublishingStore], writer: Callable[[], IngestContext], stop: asyncio.Event, *, every: float = 30.0
 ) -> AsyncGenerator[Outcome | Unreachable]:
-    """Index what waits, then whatever is published, until `stop` is set.
+    """Index waiting items, then every published item, until `stop` is set.
 
-    `writer` is asked before each pass, so that a signer who was trusted meanwhile counts.
+    `writer` is called before each pass, so that signers who were trusted meanwhile count.
 
-    Word of a publication comes at once over a connection that listens. What that misses (an item whose time to be
-    tried again has come, one that a yank brought back or a killed indexer left, a pooler that passes nothing on) is
-    found every `every` seconds. A registry that goes away is tried again after a second, then ever less often.
+    A listening connection reports a publication at once. Items without such a notice (one due for another try, one
+    that a yank or a killed indexer left, or any behind a pooler that forwards no notices) are found every `every`
+    seconds. A registry that cannot be reached is tried again after a second, then after growing pauses.
     """
     pause = 1.0
     while not stop.is_set():
         try:
-            async with to.store.listen() as heard:
+            async with to.store.listen() as wait_for_notice:
                 while not stop.is_set():
                     async with aclosing(_until(stop, index_pending(to, writer(), patient=True))) as outcomes:
                         async for outcome in outcomes:
                             yield outcome
                     pause = 1.0
-                    await _first(stop.wait(), heard(every))
+                    await _first(stop.wait(), wait_for_notice(every))
         except RegistryUnreachable as error:
             yield Unreachable(error, pause)
             await _first(stop.wait(), asyncio.sleep(pause))
@@ -127,84 +127,84 @@ async def watch(
 async def index_admitted(admission: Admission, to: Tier[PublishingStore], writer: IngestContext) -> bool:
     """Make an item searchable that this process just admitted and published, unless it has vectors or needs none.
 
-    Returns False if another indexer has it.
+    Returns False if another indexer has claimed it.
     """
 
-    async def once() -> bool:
+    async def index_once() -> bool:
         async with to.store.claim(admission.digest, str(writer.embed.fingerprint)) as claim:
             if claim.state == "claimed":
                 await _embed(admission, claim, writer)
             return claim.state != "busy"
 
-    return await with_retries(once, seconds=_item_seconds())
+    return await with_retries(index_once, seconds=_item_seconds())
 
 
-def as_of_arrival(gate: ValidationManager, claim: Claim) -> ValidationManager:
-    """Return the gate as it judged when the item arrived: a signature does not grow too old by lying in a registry."""
-    moment = claim.received_at
-    return ValidationManager(gate.trust, gate.audience, lambda: moment) if moment else gate
+def gate_at_arrival(gate: ValidationManager, claim: Claim) -> ValidationManager:
+    """Return the gate with its clock at the item's arrival: a signature must not expire while the item waits."""
+    received_at = claim.received_at
+    return ValidationManager(gate.trust, gate.audience, lambda: received_at) if received_at else gate
 
 
 @dataclass(slots=True)
 class _Run:
-    """One pass over what waits; ``busy`` collects what others had claimed when it was their turn."""
+    """One pass over the waiting items; ``busy`` collects those that another indexer had claimed."""
 
     to: Tier[PublishingStore]
     writer: IngestContext
     patient: bool
     busy: list[Envelope] = field(default_factory=list)
 
-    async def index(self, envelopes: Sequence[Envelope], lanes: int) -> AsyncGenerator[Outcome]:
-        async with aclosing(bounded_map(self._persistently, envelopes, lanes)) as outcomes:
+    async def index(self, envelopes: Sequence[Envelope], concurrency: int) -> AsyncGenerator[Outcome]:
+        async with aclosing(bounded_map(self._index_with_retries, envelopes, concurrency)) as outcomes:
             async for outcome in outcomes:
                 if outcome is not None:
                     yield outcome
 
-    async def _persistently(self, envelope: Envelope) -> Outcome | None:
+    async def _index_with_retries(self, envelope: Envelope) -> Outcome | None:
         if not envelope.payload:
-            return Failed("an item", MalformedEnvelope("what waits in the registry cannot be read as an envelope"))
+            return Failed("an item", MalformedEnvelope("a waiting item of the registry is not a valid envelope"))
         try:
-            return await with_retries(lambda: self._once(envelope), seconds=_item_seconds())
+            return await with_retries(lambda: self._index_once(envelope), seconds=_item_seconds())
         except RegistryError as error:
-            if not is_of_one_item(error):
+            if not concerns_one_item(error):
                 raise
             failed = Failed(_name(envelope), error)
-        await with_retries(lambda: self._set_back(envelope, failed.error))
+        await with_retries(lambda: self._requeue(envelope, failed.error))
         return failed
 
-    async def _once(self, envelope: Envelope) -> Outcome | None:
+    async def _index_once(self, envelope: Envelope) -> Outcome | None:
         digest, model = statement.digest_of(envelope), str(self.writer.embed.fingerprint)
         async with self.to.store.claim(digest, model, patient=self.patient) as claim:
             if claim.state == "busy":
                 self.busy.append(envelope)
-            return await self._claimed(envelope, claim) if claim.state == "claimed" else None
+            return await self._index_claimed(envelope, claim) if claim.state == "claimed" else None
 
-    async def _claimed(self, envelope: Envelope, claim: Claim) -> Outcome:
+    async def _index_claimed(self, envelope: Envelope, claim: Claim) -> Outcome:
         try:
             candidate = candidate_of(envelope)
             history = await claim.history(ref_of(candidate))
-            gate = as_of_arrival(self.writer.gate, claim)
+            gate = gate_at_arrival(self.writer.gate, claim)
             admission = await admit_stored(candidate, history, self.to, gate)
             await _embed(admission, claim, self.writer)
         except (Refused, EmbeddingError) as error:
-            if not is_of_one_item(error):
+            if not concerns_one_item(error):
                 raise
             await claim.requeue(_problem(error))
             return Failed(_name(envelope), error)
         return admission.ref
 
-    async def _set_back(self, envelope: Envelope, error: KiwiError) -> None:
-        """Set an item back in a transaction of its own: the registry's error undid the claim's."""
+    async def _requeue(self, envelope: Envelope, error: KiwiError) -> None:
+        """Requeue an item in a new transaction: the registry's error rolled back that of the claim."""
         digest, model = statement.digest_of(envelope), str(self.writer.embed.fingerprint)
         async with self.to.store.claim(digest, model) as claim:
             if claim.state == "claimed":
                 await claim.requeue(_problem(error))
 
 
-def is_of_one_item(error: KiwiError) -> bool:
-    """Whether an error in making an item searchable is about this item, so that the others can go on."""
+def concerns_one_item(error: KiwiError) -> bool:
+    """Whether an error concerns this item alone, so that the others can still be indexed."""
     if isinstance(error, RegistryRefused):
-        return error.state == _UNUSABLE
+        return error.state == _UNUSABLE_PASSAGES
     if isinstance(error, RegistryError):
         return not error.passing and not isinstance(error, RegistryUnreachable | RegistryOutdated)
     return not isinstance(error, FingerprintMismatch | ModelUnavailable)
@@ -232,31 +232,31 @@ async def _embed(admission: Admission, claim: Claim, writer: IngestContext) -> N
         async with asyncio.timeout(EMBEDDING_SECONDS):
             records = await embed(admission, split(admission.item), writer)
     except TimeoutError as error:
-        hint = "a shorter item, a smaller model or a faster machine helps"
+        hint = "use a shorter item, a smaller model or a faster machine"
         raise EmbeddingError(f"the model took over {EMBEDDING_SECONDS:g} s for one item", hint=hint) from error
     with span("kiwi.store", tier="registry", step="upsert", passages=len(records)):
         await claim.store(records)
 
 
 async def _until(stop: asyncio.Event, outcomes: AsyncGenerator[Outcome]) -> AsyncGenerator[Outcome]:
-    """Yield outcomes until there are no more or `stop` is set; what is under way then is given up, and free again."""
+    """Yield outcomes until there are no more or `stop` is set; items in progress are then cancelled and released."""
     stopping = asyncio.ensure_future(stop.wait())
-    under_way: list[asyncio.Future[Any]] = [stopping]
+    tasks: list[asyncio.Future[Any]] = [stopping]
     async with aclosing(outcomes):
         try:
             while True:
                 step = asyncio.ensure_future(anext(outcomes, None))
-                under_way[1:] = [step]
-                await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                tasks[1:] = [step]
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 if not step.done() or (outcome := step.result()) is None:
                     return
                 yield outcome
         finally:  # a generator cannot be closed while a step of it runs
-            await cancel_all(under_way)
+            await cancel_all(tasks)
 
 
 async def _first(*waits: Awaitable[object]) -> None:
-    """Wait for the first of several; the others are cancelled; raise what it raises."""
+    """Wait for the first of several awaitables, and cancel the others; raise what the first raises."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

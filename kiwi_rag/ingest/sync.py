@@ -1,4 +1,4 @@
-"""Bringing a tier's index up to its files: read → admit → split → embed → store, for what changed."""
+"""The update of a tier's index from its files: read → admit → split → embed → store, for files that changed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kiwi_rag.chunking import split
 from kiwi_rag.collection import Tier
 from kiwi_rag.errors import Rejected
 from kiwi_rag.formats import SourceFile, walk
-from kiwi_rag.ingest.batches import JOBS, AdmittedFile, encoded, store
-from kiwi_rag.ingest.pipeline import IngestContext, admit, digests, read, root_of, rules, stamp
+from kiwi_rag.ingest.batches import JOBS, AdmittedFile, encode_files, store
+from kiwi_rag.ingest.pipeline import IngestContext, admit, digests, fingerprint_rules, make_stamp, read, root_of
 from kiwi_rag.model import Admission
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.stores.base import FileStore, SourceStamp
@@ -24,7 +24,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """What an index run did: references in order, rejections with their findings, and passages stored."""
+    """The outcome of an index run: references in order, rejections with their findings, and the passages stored."""
 
     admitted: tuple[ItemRef, ...] = ()
     unchanged: int = 0
@@ -40,44 +40,44 @@ async def index(
     stored: Callable[[Admission], None] = lambda _: None,
     jobs: int = JOBS,
 ) -> IndexReport:
-    """Bring a tier's index up to its files: only what changed is judged and embedded again.
+    """Update a tier's index from its files; only changed files are admitted and embedded again.
 
-    A file that is refused keeps what was last admitted of it; a file that is gone takes its item with it; one that
-    cannot be read is reported and changes nothing. May be interrupted anywhere and run again.
+    The index keeps the last admitted item of a file that is rejected now or cannot be read, and removes the item of a
+    deleted file. A run may be interrupted anywhere and repeated.
 
     Parameters
     ----------
     planned
-        Called once with the number of files that changed; returns what to call as they are stored or refused.
+        Called once with the number of changed files; returns the callback for files that were stored or rejected.
     stored
         Called with each item as soon as it is durable.
     jobs
-        Groups of passages that are encoded at once; see `kiwi_rag.ingest.batches`.
+        Groups of passages that are encoded concurrently; see `kiwi_rag.ingest.batches`.
     """
     root = root_of(to)
     async with to.store.writing():
         await _clear_other_model(to.store, writer)
-        known = await to.store.sources()
+        stamps = await to.store.sources()
         sources = await asyncio.to_thread(lambda: list(walk(root)))
-        removed = await _remove_vanished(to, known, sources)
-        run = _Run(to, writer, rules(to, writer))
-        changed = [pair for source in sources if (pair := run.look(source, known))]
+        removed = await _remove_deleted(to, stamps, sources)
+        run = _Run(to, writer, fingerprint_rules(to, writer))
+        changed = [pair for source in sources if (pair := run.read_changed(source, stamps))]
         run.progress = planned(len(changed))
         admitted, passages = [], 0
-        async with aclosing(encoded(run.admitted(changed), writer.embed, jobs)) as ready:
+        async with aclosing(encode_files(run.admitted(changed), writer.embed, jobs)) as ready:
             async for group in ready:
                 await store(group, to)
                 for one in group:
-                    admitted.append(one.work.admission.ref)
+                    admitted.append(one.file.admission.ref)
                     passages += len(one.records)
-                    stored(one.work.admission)
+                    stored(one.file.admission)
                 run.progress(len(group))
     return IndexReport(tuple(admitted), run.unchanged, removed, tuple(run.rejected), passages)
 
 
 @dataclass(slots=True)
 class _Run:
-    """One pass over a tier's files, and what it met."""
+    """One pass over a tier's files, with its rejections and counts."""
 
     to: Tier[FileStore]
     writer: IngestContext
@@ -86,20 +86,22 @@ class _Run:
     unchanged: int = 0
     progress: Progress = lambda _: None
 
-    def look(self, source: SourceFile, known: Mapping[str, SourceStamp]) -> tuple[SourceFile, ItemCandidate] | None:
-        """Read a file; return None when it is as it was, or cannot be read."""
+    def read_changed(
+        self, source: SourceFile, stamps: Mapping[str, SourceStamp]
+    ) -> tuple[SourceFile, ItemCandidate] | None:
+        """Read a file; return None when it is unchanged or cannot be read."""
         try:
             candidate = read(source, self.to, self.writer.gate)
         except Rejected as rejection:
             self.rejected.append(rejection)
             return None
-        if _is_unchanged(known.get(str(source.path)), candidate, self.gate_stamp):
+        if _is_unchanged(stamps.get(str(source.path)), candidate, self.gate_stamp):
             self.unchanged += 1
             return None
         return source, candidate
 
     async def admitted(self, changed: Sequence[tuple[SourceFile, ItemCandidate]]) -> AsyncGenerator[AdmittedFile]:
-        """Yield what the gate admits, split; keep what it refuses."""
+        """Yield the files that the gate admits, with their passages; collect its rejections."""
         for source, candidate in changed:
             try:
                 admission = await admit(candidate, self.to, self.writer.gate)
@@ -108,7 +110,7 @@ class _Run:
                 self.progress(1)
             else:
                 passages = await asyncio.to_thread(split, admission.item)
-                yield AdmittedFile(admission, passages, stamp(source, candidate, admission, self.gate_stamp))
+                yield AdmittedFile(admission, passages, make_stamp(source, candidate, admission, self.gate_stamp))
 
 
 def _is_unchanged(before: SourceStamp | None, candidate: ItemCandidate, gate_stamp: str) -> bool:
@@ -117,20 +119,20 @@ def _is_unchanged(before: SourceStamp | None, candidate: ItemCandidate, gate_sta
     return (before.sha256, before.sig_sha256) == digests(candidate.data, candidate.side)
 
 
-async def _remove_vanished(
-    to: Tier[FileStore], known: Mapping[str, SourceStamp], sources: Sequence[SourceFile]
+async def _remove_deleted(
+    to: Tier[FileStore], stamps: Mapping[str, SourceStamp], sources: Sequence[SourceFile]
 ) -> tuple[ItemRef, ...]:
-    there = {str(source.path) for source in sources}
-    vanished = [s for path, s in known.items() if path not in there and _is_gone(Path(path))]
-    for gone in vanished:
-        await to.store.delete(ItemRef(gone.item_type, gone.item_id))
-        await to.store.delete_source(gone.path)
-        to.audit.append("removed", f"{gone.item_type}:{gone.item_id}", gone.digest, "", {"path": gone.path})
-    return tuple(ItemRef(gone.item_type, gone.item_id) for gone in vanished)
+    found = {str(source.path) for source in sources}
+    deleted = [stamp for path, stamp in stamps.items() if path not in found and _is_deleted(Path(path))]
+    for stamp in deleted:
+        await to.store.delete(ItemRef(stamp.item_type, stamp.item_id))
+        await to.store.delete_source(stamp.path)
+        to.audit.append("removed", f"{stamp.item_type}:{stamp.item_id}", stamp.digest, "", {"path": stamp.path})
+    return tuple(ItemRef(stamp.item_type, stamp.item_id) for stamp in deleted)
 
 
-def _is_gone(path: Path) -> bool:
-    """Whether a file is really not there; one that cannot be looked at is not gone."""
+def _is_deleted(path: Path) -> bool:
+    """Whether a file does not exist; one that cannot be inspected counts as existing."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -141,6 +143,6 @@ def _is_gone(path: Path) -> bool:
 
 
 async def _clear_other_model(store: FileStore, writer: IngestContext) -> None:
-    held = (await store.status()).fingerprint
-    if held and held != str(writer.embed.fingerprint):
+    stored = (await store.status()).fingerprint
+    if stored and stored != str(writer.embed.fingerprint):
         await store.clear()

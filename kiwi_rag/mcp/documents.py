@@ -126,15 +126,15 @@ def _work(context: ServerContext, paths: Sequence[str] | None, *, rebuild: bool)
     if rebuild and context.workspace.is_shared:
         hint = "its operator does: kiwi workspace index --rebuild"
         raise UsageError("a shared index is not emptied by an agent", hint=hint)
-    named = [place.relative(place.root / Path(path)) for path in paths] if paths is not None else None
+    named = [place.relative_path(place.root / Path(path)) for path in paths] if paths is not None else None
 
     async def work(job: Job) -> Mapping[str, Any]:
-        from kiwi_rag.ingest.documents import Listener, index
+        from kiwi_rag.ingest.documents import ProgressCallbacks, index
 
         async with context.writing():
             workspace = context.workspace
             await workspace.prepare()
-            writer, told = workspace.writer(), Listener(job.planned)
+            writer, told = workspace.writer(), ProgressCallbacks(job.planned)
             if rebuild:
                 await workspace.tier.store.clear()
             report = await index(workspace.place, workspace.tier, writer, named, told, prune=not workspace.is_shared)

@@ -1,7 +1,7 @@
-"""The records that travel through the house: frozen values without behaviour of their own.
+"""The records that the packages exchange: frozen values without behaviour.
 
-Imports nothing of Kiwi but the errors and refs. Arrays are ``numpy.ndarray`` of ``float32``; numpy itself is only
-named in annotations here, so that importing this package stays cheap.
+Imports only the errors from Kiwi. Vectors are ``numpy.ndarray`` of ``float32``; numpy is only named in annotations, so
+that importing this package stays cheap.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Items on their way from file to store: parsed, admitted, embedded, stored."""
+"""The records of the write path: items and documents as they are parsed, admitted, embedded and stored."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing the gate has to say about a candidate.
+    """One result of the gate's checks of a candidate.
 
-    ``code`` is stable and dotted (``structure.two-directives``); ``line`` is 1-based, 0 when no line is meant;
-    ``hint`` says what mends it.
+    ``code`` is stable and dotted (``structure.two-directives``). ``line`` is 1-based, 0 for the whole file. ``hint``
+    says how to correct it.
     """
 
     code: str
@@ -36,12 +36,12 @@ class Finding:
 
     @property
     def is_error(self) -> bool:
-        """Whether this finding alone refuses the candidate."""
+        """Whether this finding alone causes a rejection."""
         return self.severity == "error"
 
     @property
     def where(self) -> str:
-        """``file:line``, or as much of it as is known."""
+        """``file:line``, or the file where there is no line."""
         return f"{self.path}:{self.line}" if self.line else self.path
 
     def as_dict(self) -> dict[str, object]:
@@ -58,13 +58,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A stretch of a file that belongs together.
+    """A part of a file that belongs together.
 
-    ``start_line`` and ``end_line`` are 1-based and inclusive, and true: they are where ``text`` stands in the
-    file. ``heading`` is the path of headings above it. An item's sections are of the kinds ``body`` and ``summary``;
-    the latter is composed from metadata, so that an item is found by what it says of itself, and its lines are those
-    of the block the metadata came from. A document's are named by what they are: ``section``, ``endpoint``,
-    ``schema``, ``method`` and others that `kiwi_rag.formats.documents` lists.
+    ``start_line`` and ``end_line`` are 1-based and inclusive: the lines of ``text`` in the file. ``heading`` is the
+    path of headings above it. The sections of an item have the kinds ``body`` and ``summary``. A summary is composed
+    from metadata, so that searches match an item's description; its lines are those of the metadata block. The kinds
+    of a document's sections are ``section``, ``endpoint``, ``schema``, ``method`` and others that
+    `kiwi_rag.formats.documents` lists.
     """
 
     kind: str
@@ -78,10 +78,10 @@ class Section:
 class Item:
     """A parsed directive, script or knowledge entry. ``content`` is the whole file, as text.
 
-    ``metadata`` is the part that gets signed beside the content: JSON-ready, and the same for the same content.
-    Keys: ``name``, ``description``, ``category``, ``author``, ``tags`` (list), and, where the format has them,
+    ``metadata`` is signed together with the content. It is JSON-ready, and the same for the same content. Keys:
+    ``name``, ``description``, ``category``, ``author``, ``tags`` (list), and, where the format has them,
     ``title``, ``model``, ``limits``, ``permissions``, ``context``, ``inputs``, ``outputs``, ``steps``, ``imports``.
-    ``findings`` holds what parsing noticed without being stopped by it.
+    ``findings`` holds the warnings of the parser.
     """
 
     ref: ItemRef
@@ -103,18 +103,18 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Document(Item):
-    """A file of a workspace that is no item. ``content`` is what was kept of it as text; a line feed ends its lines.
+    """A file of a workspace that is no item. ``content`` is its text after redaction, with line feeds as line ends.
 
-    ``ref`` names it by its path below the workspace's root, with slashes. Keys of ``metadata``, all texts:
+    ``ref`` names it by its path below the workspace's root, with slashes. Keys of ``metadata``, all strings:
     ``file_type`` (`kiwi_rag.formats.documents` lists them), ``title``, ``service``, ``domain``, ``last_modified``
-    (ISO 8601, UTC) and ``git_commit`` (empty where it is not known). ``source_sha256`` is of the file's own bytes.
+    (ISO 8601, UTC) and ``git_commit`` (empty where unknown). ``source_sha256`` is the digest of the file's bytes.
     """
 
     source_sha256: str = ""
 
     @property
     def content_sha256(self) -> str:
-        """Hex SHA-256 of the file's bytes, before anything was decoded or taken out."""
+        """Hex SHA-256 of the file's bytes, before decoding and redaction."""
         return self.source_sha256
 
     @property
@@ -125,10 +125,10 @@ class Document(Item):
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """The piece of an item that is embedded and found.
+    """The piece of an item or document that is embedded and found.
 
-    ``context`` (what item it is of, and its headings) goes in front of ``text``, but is not part of the lines.
-    ``ordinal`` counts from 0 within the item. ``kind`` is that of a document's section, empty for items.
+    ``context`` (the title and the headings) is indexed in front of ``text``, but is not part of the lines. ``ordinal``
+    counts from 0 within the item. ``kind`` is that of a document's section, empty for items.
     """
 
     ordinal: int
@@ -141,7 +141,7 @@ class Passage:
 
     @property
     def indexed_text(self) -> str:
-        """What the words leg sees; `kiwi_rag.wordpieces.embedded_text` is what the model sees."""
+        """The text of the lexical leg; that of the vector leg is `kiwi_rag.wordpieces.embedded_text`."""
         return f"{self.context}\n{self.text}" if self.context else self.text
 
 
@@ -156,9 +156,9 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What the gate hands out: the proof that an item was admitted, by whom and under which policy.
+    """The gate's proof that an item was admitted: who signed it, and under which policy it was admitted.
 
-    ``digest`` is the hex SHA-256 of the signed payload. ``seal`` is made by the gate alone; a store checks it
+    ``digest`` is the hex SHA-256 of the signed payload. Only the gate can make the ``seal``; a store checks it
     (``kiwi_rag.validation.seal.require_sealed``) before it writes anything.
     """
 
@@ -194,11 +194,11 @@ class EmbeddingRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredItem:
-    """An item as a store gives it back: the signed bytes, and what was known when it was admitted.
+    """An item as a store returns it: the signed bytes, and the store's columns.
 
-    Nothing in here is trusted on its own; ``search`` verifies ``envelope`` again before a door shows any of it.
-    ``yanked_at`` and ``yank_reason`` tell that it was taken back, ``private`` that only its owner sees it. ``problem``
-    says why what a store gave cannot be read; such an item never verifies.
+    Nothing in it is trusted: ``search`` verifies ``envelope`` again before an interface shows any of it. ``yanked_at``
+    and ``yank_reason`` are set for a yanked version; only its owner sees a ``private`` one. ``problem`` says why the
+    store's data cannot be read; such an item never verifies.
     """
 
     ref: ItemRef
@@ -217,24 +217,24 @@ class StoredItem:
 
 @dataclass(frozen=True, slots=True)
 class ItemState:
-    """What is not now as it was when an item was signed and admitted, though its statement verifies.
+    """What changed since a verified item was signed and admitted.
 
-    ``changed`` says how the file differs from what was signed, empty where it does not. ``yanked`` tells that the
-    version was yanked, as far as this client knows.
+    ``changed`` describes how the file differs from what was signed, empty where it does not. ``yanked``: the version
+    was yanked, as far as this client knows.
     """
 
     changed: str = ""
     yanked: bool = False
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """``yanked`` and ``changed``, as far as they hold."""
+    def labels(self) -> tuple[str, ...]:
+        """``yanked`` and ``changed``, those that apply."""
         return (*(("yanked",) if self.yanked else ()), *(("changed",) if self.changed else ()))
 
     @property
     def verified(self) -> bool:
-        """Whether neither holds: the file is the one that was signed, and its version stands."""
-        return not self.words
+        """Whether neither applies: the file is the one that was signed, and its version was not yanked."""
+        return not self.labels
 
 
 Visibility = Literal["public", "private"]
@@ -246,5 +246,5 @@ def sha256_hex(data: bytes) -> str:
 
 
 def has_errors(findings: Sequence[Finding]) -> bool:
-    """Whether any finding refuses."""
+    """Whether any finding causes a rejection."""
     return any(f.is_error for f in findings)

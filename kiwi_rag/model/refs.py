@@ -1,4 +1,4 @@
-"""What names an item: its type, its id, its version. Imports nothing of Kiwi but the errors."""
+"""Item references: type, id and version. Imports only the errors from Kiwi."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_ID_LENGTH = 128
 
 
 class ItemType(StrEnum):
-    """What is signed and found: the three kinds of item, and a workspace's documents, which are no items."""
+    """The types of signed content: three kinds of item, and the documents of a workspace, which are no items."""
 
     DIRECTIVE = "directive"
     SCRIPT = "script"
@@ -33,7 +33,7 @@ class ItemType(StrEnum):
 
 
 ITEM_TYPES = (ItemType.DIRECTIVE, ItemType.SCRIPT, ItemType.KNOWLEDGE)
-"""The three kinds of item: what lies below ``.ai/`` and is published; a signer may sign these unless more is said."""
+"""The three kinds of item, which are below ``.ai/`` and can be published; by default a signer may sign these."""
 
 
 def check_item_id(item_id: str) -> str:
@@ -44,7 +44,7 @@ def check_item_id(item_id: str) -> str:
     Raises
     ------
     InvalidItemId
-        With the rule that was broken.
+        When it is not; the message names the rule.
     """
     segments = item_id.split("/")
     if len(item_id) > MAX_ID_LENGTH or len(segments) > MAX_ID_SEGMENTS:
@@ -78,7 +78,7 @@ class ItemRef:
 
     @property
     def key(self) -> tuple[ItemType, str]:
-        """Type and folded id: what makes two references the same item. A document's path is what it is."""
+        """Type and folded id: equal for two references to the same item. A document's path is not folded."""
         if self.item_type is ItemType.DOCUMENT:
             return self.item_type, self.item_id
         return self.item_type, fold_item_id(self.item_id)

@@ -1,4 +1,4 @@
-"""Searching: what is asked of stores and by people, and what comes back."""
+"""The records of the read path: queries of users and of stores, candidates, results and replies."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a search is narrowed to; empty fields do not narrow. All are pushed into both legs.
+    """The filters of a search; empty fields do not filter. Stores apply all of them to both legs.
 
-    ``tags``: all of them must be there. ``since``: signed at or after. ``signer``: principal or key id. Of documents:
-    ``file_type``, ``service``, ``domain``, and ``path``, in which ``*`` stands for any characters, slashes too, and
-    ``?`` for one; without either it is a file, or a folder and all below it.
+    ``tags``: an item must have all of them. ``since``: signed at or after. ``signer``: principal or key id. For
+    documents: ``file_type``, ``service``, ``domain``, and ``path``, in which ``*`` matches any characters, slashes too,
+    and ``?`` one; without either it names a file, or a folder and everything below it.
     """
 
     item_type: ItemType | None = None
@@ -37,18 +37,18 @@ class Filters:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is narrowed."""
+        """Whether no field filters."""
         return self == Filters()
 
     @property
     def file_types(self) -> tuple[str, ...]:
-        """The file types that `file_type` means: decisions are Markdown, too."""
+        """The file types that `file_type` includes: decision records are Markdown, too."""
         return ("markdown", "adr") if self.file_type == "markdown" else (self.file_type,) if self.file_type else ()
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionStatistics:
-    """What BM25 needs to know of a collection: passages, their total length in terms, df per query term, and items."""
+    """The statistics of a collection for BM25: passages, their total length in terms, df per query term, and items."""
 
     passages: int = 0
     total_length: int = 0
@@ -74,7 +74,7 @@ class CollectionStatistics:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoreQuery:
-    """What a store is asked: both legs' inputs, the merged statistics, filters and how many candidates a leg."""
+    """The query of a store: both legs' inputs, the merged statistics, filters, and the number of candidates a leg."""
 
     vector: Vector
     terms: tuple[str, ...]
@@ -85,7 +85,7 @@ class StoreQuery:
 
 
 class ItemScores(NamedTuple):
-    """What the query has to do with an item as a whole: raw scores over *all* of its passages, found or not.
+    """The scores of a whole item for a query: raw scores over *all* of its passages, found or not.
 
     ``best`` is the highest cosine of a passage, ``first`` that of its first passage (its summary, where it has one),
     ``centroid`` that of the mean of its vectors; all in [-1, 1]. ``best_words`` is the highest BM25 of a passage,
@@ -120,7 +120,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RefusedHit:
-    """A hit that did not verify when it was about to be shown, or that cannot even be read."""
+    """A hit that did not verify, or whose stored data cannot be read."""
 
     ref: ItemRef
     tier: str
@@ -132,7 +132,7 @@ class RefusedHit:
 class Candidates:
     """A store's answer: candidates in no particular order, and the plan it chose (``exact``, ``chroma``, …).
 
-    ``refused`` holds what the store had to leave out because it cannot be read.
+    ``refused`` holds items that the store left out because their data cannot be read.
     """
 
     items: tuple[Candidate, ...]
@@ -146,9 +146,10 @@ TierState = Literal["ok", "timeout", "error", "stale", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class TierOutcome:
-    """How one tier answered: state, seconds taken, candidates given, and what went wrong if it did.
+    """How one tier answered: state, seconds, number of candidates, and the error if there was one.
 
-    ``timings`` splits the seconds into ``statistics``, ``candidates`` and ``verification``; ``statistics`` are its own.
+    ``timings`` splits the seconds into ``statistics``, ``candidates`` and ``verification``; ``statistics`` are
+    those of this tier.
     """
 
     tier: str
@@ -163,11 +164,11 @@ class TierOutcome:
 
 @dataclass(frozen=True, slots=True)
 class FusionWeights:
-    """How much each score counts: shares in [0, 1].
+    """The weights of the scores in the fusion: shares in [0, 1].
 
-    ``alpha`` is the vector leg's share of the whole, words have the rest. Within the vector leg ``first`` and
-    ``centroid`` are the shares of `ItemScores.first` and `ItemScores.centroid`, the best passage has the rest; within
-    the words leg ``whole`` is the share of the item as one document, its best passage has the rest.
+    ``alpha`` is the share of the vector leg, the lexical leg has the rest. Within the vector leg ``first`` and
+    ``centroid`` are the shares of `ItemScores.first` and `ItemScores.centroid`, the best passage has the rest. Within
+    the lexical leg ``whole`` is the share of the item as one document, its best passage has the rest.
     """
 
     alpha: float
@@ -181,11 +182,11 @@ FusionMethod = Literal["convex", "rrf"]
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """What a person or an agent asks.
+    """The query of a user or an agent.
 
-    ``weights`` are those of the fusion, ``None`` for the tuned ones; ``alpha`` overrides theirs. ``fusion`` is
+    ``weights`` are those of the fusion, ``None`` for the tuned ones; ``alpha`` replaces theirs. ``fusion`` is
     ``convex``, or ``rrf`` for ranks alone, which uses no weights. ``per_signer`` is how many hits one signer may have:
-    0 any number, ``None`` half of them once three signers are found.
+    0 for any number, ``None`` for half of them once three signers are found.
     """
 
     text: str
@@ -201,7 +202,7 @@ class SearchQuery:
 
 @dataclass(frozen=True, slots=True)
 class VersionConflict:
-    """A version of an item that has other content in another tier: tier → hex SHA-256, and what ends it."""
+    """A version with different contents in two tiers: tier → hex SHA-256, and the command that resolves it."""
 
     ref: ItemRef
     digests: Mapping[str, str]
@@ -218,17 +219,17 @@ class VersionConflict:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """A hit: one item, shown by its best passage, whose statement verified a moment ago.
+    """A verified hit: one item, shown by its best passage.
 
-    ``state`` says whether its file was changed since, or its version yanked.
+    ``state`` says whether its file was changed since it was signed, or its version yanked.
     ``score`` is the fused score in [0, 1]; ``parts`` explains it: ``cosine`` and ``bm25`` of the passage;
     ``best_cosine``, ``first_cosine``, ``centroid_cosine``, ``best_bm25`` and ``item_bm25`` of its item; ``vectors`` and
     ``words``, the legs in [0, 1], with the item's ``vector_rank`` and ``lexical_rank`` there; ``alpha``, ``fusion``,
-    ``prior``, ``plan``. ``shadows`` lists tiers whose item of the same id this one hides, as ``tier`` or
-    ``tier!principal`` where another principal signed the hidden one; ``tiers`` every tier that holds the same content.
-    ``duplicates`` are addresses of items with the same content under other ids, which this hit stands for,
-    ``more_duplicates`` says how many more there are said to be. ``private`` tells that only its owner sees it.
-    ``conflict`` is set where another tier has other content under the same version.
+    ``prior``, ``plan``. ``shadows`` lists tiers whose item of the same id this one shadows, as ``tier`` or
+    ``tier!principal`` where another principal signed that item; ``tiers`` every tier that has the same content.
+    ``duplicates`` are addresses of items with the same content under other ids, which are not shown;
+    ``more_duplicates`` counts further ones. Only its owner sees a ``private`` one. ``conflict`` is set where another
+    tier has other content under the same version.
     """
 
     ref: ItemRef
@@ -253,12 +254,12 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a reply came about, beside what each hit and each tier says of itself.
+    """How a reply was computed, in addition to what hits and tier outcomes contain.
 
-    ``statistics`` are those of all tiers together, ``seconds`` those of ``embedding``, ``fusion`` and the ``whole``.
-    ``rounds`` is how often candidates were asked for, ``depth`` how many a leg in the last of them. ``signers`` counts
-    those of what was found, ``cap`` is how many hits one may have (None: any number), ``suppressed`` counts the better
-    ones that were left out for it.
+    ``statistics`` are the sum over all tiers, ``seconds`` those of ``embedding``, ``fusion`` and the ``whole``.
+    ``rounds`` is how often candidates were fetched, ``depth`` how many of each leg in the last round. ``signers``
+    counts those of the best items, ``cap`` is how many hits one may have (None: any number), ``suppressed`` counts the
+    better hits that were left out for it.
     """
 
     terms: tuple[str, ...]
@@ -275,9 +276,9 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class SearchReply:
-    """Hits, best first, with what each tier did and what was dropped.
+    """Hits, best first, with the outcome of each tier and the refused hits.
 
-    ``corrections`` names the words of the query that are nowhere, each with the one that was searched for in its place.
+    ``corrections`` is word → the word that was searched for instead, for words of the query that occur in no tier.
     """
 
     query: SearchQuery
@@ -294,13 +295,13 @@ class SearchReply:
 
     @property
     def complete(self) -> bool:
-        """Whether every asked tier answered, nothing was refused, and no version of a hit has two contents."""
+        """Whether every searched tier answered, nothing was refused, and no version of a hit has two contents."""
         return not self.refused and not self.conflicts and all(t.state == "ok" for t in self.tiers)
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentQuery:
-    """What is asked of a workspace. ``per_file`` is how many passages of one file may be among the hits, 0 any number.
+    """The query of a workspace. ``per_file`` is how many hits may be passages of one file, 0 for any number.
 
     ``alpha`` is the vector leg's share of a score, None for the tuned one.
     """
@@ -314,11 +315,11 @@ class DocumentQuery:
 
 @dataclass(frozen=True, slots=True)
 class DocumentHit:
-    """A passage of a document, verified a moment ago; its metadata are those that were signed.
+    """A verified passage of a document, with the signed metadata.
 
-    ``score`` is in [0, 1], but for what its kind and its path add to it, which ``parts`` tells: ``cosine``, ``bm25``,
-    the legs ``vectors`` and ``words`` in [0, 1], ``alpha``, ``kind`` and ``path``. ``changed`` says that the file has
-    changed since it was indexed, so that lines may have moved; None where there is no file to look at.
+    ``score`` is in [0, 1] plus the bonuses for its kind and its path. ``parts`` explains it: ``cosine``, ``bm25``, the
+    legs ``vectors`` and ``words`` in [0, 1], ``alpha``, ``kind`` and ``path``. ``changed``: the file has changed since
+    it was indexed, so lines may have moved; None where there is no file to compare with.
     """
 
     path: str
@@ -336,10 +337,10 @@ class DocumentHit:
 
 @dataclass(frozen=True, slots=True)
 class DocumentReply:
-    """What a search of a workspace found. ``kind`` is what the query was read as asking for, empty for nothing special.
+    """The reply to a query of a workspace. ``kind`` is the recognised intent of the query, empty for none.
 
-    ``refused`` are hits that did not verify, ``gone`` paths of hits whose file is not there any more; neither is shown.
-    ``unfinished`` tells that the last index run was broken off, or is still under way: files may be missing.
+    ``refused`` are hits that did not verify, ``gone`` paths of hits whose file was deleted; neither is shown.
+    ``unfinished``: the last index run was interrupted or is still running, so files may be missing.
     """
 
     query: DocumentQuery
@@ -353,5 +354,5 @@ class DocumentReply:
 
     @property
     def complete(self) -> bool:
-        """Whether the index is whole and answered, and everything it gave verified."""
+        """Whether the index is complete and answered, and all of its hits verified."""
         return self.outcome.state == "ok" and not self.refused and not self.unfinished

@@ -28,7 +28,7 @@ def place(result: SearchResult) -> str:
 
 def signed_by(principal: str, state: ItemState) -> str:
     """Return who signed an item: with a check mark, or with what is not as it was when it was signed."""
-    return f"{safe(principal)} ✓" if state.verified else f"{safe(principal)}, {' and '.join(state.words)}"
+    return f"{safe(principal)} ✓" if state.verified else f"{safe(principal)}, {' and '.join(state.labels)}"
 
 
 def state_json(state: ItemState) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _is_empty(reply: SearchReply, name: str) -> bool:
 def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> list[str]:
     address = style(f"{hit.ref.item_id}@{hit.ref.version}", "id")
     tiers = "+".join(hit.tiers) + (" (private)" if hit.private else "")
-    mark = "✓" if hit.state.verified else " ".join(hit.state.words)
+    mark = "✓" if hit.state.verified else " ".join(hit.state.labels)
     signer = style(f"{mark} {safe(hit.principal)}", "ok" if hit.state.verified else "bad")
     lines = [f"{rank:>2}. {address}  {hit.ref.item_type}  {tiers}  {signer}  {hit.score:.3f}"]
     if hit.shadows:
@@ -172,7 +172,7 @@ def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> lis
 
 def _hit_markdown(rank: int, hit: SearchResult) -> str:
     quoted = "\n".join(f"> {line}" for line in safe(hit.passage.text).splitlines())
-    state = "".join(f", {word}" for word in hit.state.words)
+    state = "".join(f", {word}" for word in hit.state.labels)
     return (
         f"### {rank}. `{hit.ref}` ({hit.tier}, signed by {safe(hit.principal)}{state}, score {hit.score:.3f})\n\n"
         f"`{place(hit)}` · digest `{hit.digest}`\n\n{quoted}\n"

@@ -1,4 +1,4 @@
-"""embed the query → ask each tier → fuse → verify → present."""
+"""The read path: embed the query → query each tier → rank → diversify → verify."""
 
 from kiwi_rag.search.searcher import HybridSearchHandler
 

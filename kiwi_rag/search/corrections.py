@@ -1,8 +1,8 @@
-"""Words of a query that are nowhere: which words of the tiers' vocabularies they may be slips for, and which it is.
+"""Spelling correction: for words of a query that occur in no tier, the choice of a similar term that does occur.
 
-A word counts as a slip only when no asked tier holds it. Each tier is asked for its similar terms, all tiers together
-how often those occur, and the choice is made here by ``(edits, -document frequency, term)``: one choice for all tiers,
-so that their ranking stays one.
+A word is corrected only when none of the searched tiers contains it. Each tier returns its similar terms, then all
+tiers return how often those occur. The choice is made here, by ``(edits, -document frequency, term)``: it is the same
+for all tiers, so that their scores stay comparable.
 """
 
 from __future__ import annotations
@@ -10,87 +10,93 @@ from __future__ import annotations
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from kiwi_rag.lexical import max_edits, near, query_terms, typed_words
+from kiwi_rag.lexical import find_similar, max_edits, query_terms, split_words
 from kiwi_rag.model import CollectionStatistics
 
 MAX_UNKNOWN = 4
-"""Words of one query that are read as others; more unknown ones stay unknown."""
+"""Words of one query that are corrected; further unknown words stay as they are."""
 MAX_OPTIONS = 1000
-"""Terms that are considered for one word, those that the tiers told first."""
-_LONGEST_RETYPED = 18  # letters; longer ones have more than `MAX_OPTIONS` words one edit away
+"""Terms that are considered for one word; those that tiers returned come first."""
+_LONGEST_EDITED = 18  # letters; a longer word has more than `MAX_OPTIONS` words one edit away
 
 
-def unknown_terms(text: str, statistics: CollectionStatistics) -> dict[str, str]:
-    """Return the query's terms that may be slips, each with the letters it was made of: at most `MAX_UNKNOWN`.
+def find_unknown_terms(text: str, statistics: CollectionStatistics) -> dict[str, str]:
+    """Return the query's terms that may be misspelt → the letters that each was stemmed from: at most `MAX_UNKNOWN`.
 
-    Those are terms that occur nowhere and have the shape of a word. An identifier that is unknown as a whole, with
-    parts that are all known, is no slip: its parts find what there is.
+    Those are terms that occur in no tier and have the shape of a word. An identifier that is unknown as a whole, while
+    all its parts are known, is not corrected: its parts match.
     """
     missing: dict[str, str] = {}
-    for word in typed_words(text):
-        slips = {t: typed for t, typed in word.items() if not statistics.document_frequency.get(t) and max_edits(typed)}
+    for word in split_words(text):
+        unknown = {
+            term: letters
+            for term, letters in word.items()
+            if not statistics.document_frequency.get(term) and max_edits(letters)
+        }
         whole = next(iter(word))
-        if len(word) == 1 or any(term != whole for term in slips):
-            missing |= slips
+        if len(word) == 1 or any(term != whole for term in unknown):
+            missing |= unknown
     return dict(list(missing.items())[:MAX_UNKNOWN])
 
 
-def options(unknown: Mapping[str, str], similar: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, dict[str, int]]:
-    """Return what each unknown term may be read as, with the edits that takes.
+def collect_options(
+    unknown: Mapping[str, str], similar: Iterable[Mapping[str, Sequence[str]]]
+) -> dict[str, dict[str, int]]:
+    """Return the possible corrections of each unknown term, with their distance in edits.
 
-    `similar` is what the tiers answered. A tier's word for it is not enough: the distance is taken here again. To that
-    come the terms of words one edit away from what was typed, where a slip in an ending hid the word's stem:
+    `similar` holds the tiers' answers; the distances are computed here, because a tier's answer is not trusted. Added
+    are the terms of words one edit away from the letters of the query, for an error in an ending changes the stem:
     ``deploymnet`` is far from ``deploy``, and one swap from ``deployment``.
     """
-    told = list(similar)
-    return {term: _options(term, typed, [t.get(term, ()) for t in told]) for term, typed in unknown.items()}
+    answers = list(similar)
+    return {term: _options(term, letters, [a.get(term, ()) for a in answers]) for term, letters in unknown.items()}
 
 
-def asked_for(options: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
-    """Return every term whose document frequency the choice needs."""
+def distinct_options(options: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
+    """Return every term whose document frequency `choose_corrections` needs."""
     return tuple(dict.fromkeys(option for found in options.values() for option in found))
 
 
-def choose(options: Mapping[str, Mapping[str, int]], statistics: CollectionStatistics) -> dict[str, str]:
-    """Return unknown term → the term to read in its place: fewest edits, then most frequent, then by letters."""
+def choose_corrections(options: Mapping[str, Mapping[str, int]], statistics: CollectionStatistics) -> dict[str, str]:
+    """Return unknown term → its correction: fewest edits, then most frequent, then alphabetical."""
     frequency = statistics.document_frequency
     chosen = {}
     for term, found in options.items():
-        there = [(edits, -frequency[option], option) for option, edits in found.items() if frequency.get(option)]
-        if there:
-            chosen[term] = min(there)[2]
+        occurring = [(edits, -frequency[option], option) for option, edits in found.items() if frequency.get(option)]
+        if occurring:
+            chosen[term] = min(occurring)[2]
     return chosen
 
 
-def reread(terms: Iterable[str], chosen: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the query's terms with the chosen ones in place of the unknown."""
+def replace_terms(terms: Iterable[str], chosen: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the query's terms with the unknown ones replaced by their corrections."""
     return tuple(dict.fromkeys(chosen.get(term, term) for term in terms))
 
 
-def _options(term: str, typed: str, told: Sequence[Sequence[str]]) -> dict[str, int]:
-    # Each tier tells the most frequent first: of equal distance, what comes first anywhere goes first.
-    place: dict[str, int] = {}
-    for vocabulary in told:
-        for position, option in enumerate(vocabulary):
-            place[option] = min(position, place.get(option, position))
-    found = {**dict.fromkeys(_retyped(term, typed.lower()), 1), **near(term, place)}
-    ranked = sorted(found, key=lambda option: (option not in place, found[option], place.get(option, 0), option))
+def _options(term: str, letters: str, answers: Sequence[Sequence[str]]) -> dict[str, int]:
+    # A tier's answer starts with its most frequent term. Of options with equal distance, the best position counts.
+    best: dict[str, int] = {}
+    for answer in answers:
+        for position, option in enumerate(answer):
+            best[option] = min(position, best.get(option, position))
+    found = {**dict.fromkeys(_terms_one_edit_away(term, letters.lower()), 1), **find_similar(term, best)}
+    ranked = sorted(found, key=lambda option: (option not in best, found[option], best.get(option, 0), option))
     return {option: found[option] for option in ranked[:MAX_OPTIONS]}
 
 
-def _retyped(term: str, typed: str) -> set[str]:
-    """Return the terms of words one edit from what was typed, but those near the term itself: tiers tell of them."""
-    if len(typed) > _LONGEST_RETYPED:
+def _terms_one_edit_away(term: str, letters: str) -> set[str]:
+    """Return the terms of words one edit from the query's letters, without those that tiers find as similar terms."""
+    if len(letters) > _LONGEST_EDITED:
         return set()
-    terms = {found[0] for word in _one_edit_away(typed) if (found := query_terms(word))}
-    return terms - near(term, terms).keys() - {term}
+    terms = {found[0] for word in _words_one_edit_away(letters) if (found := query_terms(word))}
+    return terms - find_similar(term, terms).keys() - {term}
 
 
-def _one_edit_away(word: str) -> Iterator[str]:
+def _words_one_edit_away(word: str) -> Iterator[str]:
     for i in range(len(word) + 1):
         head, tail = word[:i], word[i:]
-        yield head + tail[1:]
-        yield head + tail[1:2] + tail[:1] + tail[2:]
+        yield head + tail[1:]  # a letter deleted
+        yield head + tail[1:2] + tail[:1] + tail[2:]  # two letters swapped
         for letter in string.ascii_lowercase:
-            yield head + letter + tail
-            yield head + letter + tail[1:]
+            yield head + letter + tail  # inserted
+            yield head + letter + tail[1:]  # replaced

@@ -1,4 +1,4 @@
-"""Which verified hits are shown: the best, each content once, and no signer more often than it may."""
+"""The choice of the hits to show: the best verified ones, each content once, and a bounded number from one signer."""
 
 from __future__ import annotations
 
@@ -8,192 +8,192 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from kiwi_rag.search.hits import MAX_NAMED, VerifiedHit, Verifier
-from kiwi_rag.search.ranking import Group, order
+from kiwi_rag.search.ranking import RankedHit, sort_key
 from kiwi_rag.search.tier_query import FETCHED_AT_ONCE
 
 SIGNERS_FOR_A_CAP = 3
-"""From so many signers on, one alone may not fill the answer, unless the query says otherwise."""
+"""From so many signers among the best items on, one gets half of the hits at most, unless the query says otherwise."""
 
 NEAR = 0.8
-"""What share of an item's score another needs to be nearly as good.
+"""The share of an item's score that another one needs to count as nearly as good.
 
-Only one that is may take the place of an item that the cap keeps out, and only signers of items nearly as good as the
-best count towards a cap: variety is not worth an answer of what matches far worse.
+Only such an item may replace one that the cap keeps out, and only signers of items nearly as good as the best count
+towards a cap: variety does not justify an answer that matches far worse.
 """
 
 
 @dataclass(slots=True)
-class Chosen:
-    """The hits that were chosen, in no order yet.
+class Selection:
+    """The hits that were chosen, unordered.
 
-    ``cap`` is how many of one signer there may be (None: any number), ``duplicates`` holds by content what a hit
-    stands for beside itself, ``said`` the addresses of more that are said to be the same and were not looked at;
-    ``suppressed`` counts better items that the cap kept out.
+    ``cap`` is how many hits one signer may have (None: any number). ``duplicates`` maps a content digest to verified
+    hits with that content which are not shown; ``unverified_duplicates`` to the addresses of further items that their
+    tiers report with that content. ``suppressed`` counts better items that the cap kept out.
     """
 
     cap: int | None
     hits: list[VerifiedHit] = field(default_factory=list)
     duplicates: dict[str, list[VerifiedHit]] = field(default_factory=dict)
-    said: dict[str, list[str]] = field(default_factory=dict)
+    unverified_duplicates: dict[str, list[str]] = field(default_factory=dict)
     suppressed: int = 0
 
     def is_full(self, principal: str) -> bool:
         """Whether this signer has as many hits as it may have."""
         return self.cap is not None and sum(hit.principal == principal for hit in self.hits) >= self.cap
 
-    def is_one_more(self, group: Group) -> bool:
-        """Whether a tier says that it holds here what a hit of its own stands for `MAX_NAMED` times already.
+    def has_enough_duplicates(self, hit: RankedHit) -> bool:
+        """Whether the hit's tier reports a content of which that tier has a chosen hit with `MAX_NAMED` duplicates.
 
-        Of its own: no tier's word may keep out what another holds.
+        The chosen hit must be of the same tier: no tier's unverified digest may keep out what another tier has.
         """
-        found = group.winner.found
-        content = found.candidate.content_sha256
+        content = hit.candidate.content_sha256
         if len(self.duplicates.get(content, ())) < MAX_NAMED:
             return False
-        return any(hit.content_sha256 == content and hit.tier == found.tier for hit in self.hits)
+        return any(chosen.content_sha256 == content and chosen.tier == hit.tier for chosen in self.hits)
 
-    def take(self, hit: VerifiedHit, *, capped: bool = True) -> bool:
-        """Take a hit, or add it to the one with the same content; return False where its signer has its share."""
+    def add(self, hit: VerifiedHit, *, capped: bool = True) -> bool:
+        """Add a hit, or merge it with the one of the same content; return False where its signer reached the cap."""
         same = next((i for i, other in enumerate(self.hits) if other.content_sha256 == hit.content_sha256), None)
         if same is None:
             if capped and self.is_full(hit.principal):
                 return False
             self.hits.append(hit)
             return True
-        first, second = sorted((self.hits[same], hit), key=_place)
-        self.hits[same] = _as_good(first, second)
+        first, second = sorted((self.hits[same], hit), key=_precedence)
+        self.hits[same] = _with_better_score(first, second)
         self.duplicates.setdefault(hit.content_sha256, []).append(second)
         return True
 
     def addresses(self, hit: VerifiedHit) -> list[str]:
-        """Return the addresses of the items that a hit stands for, in the order of the tiers, unverified ones last."""
-        others = self.duplicates.get(hit.content_sha256, ())
-        verified = sorted(others, key=lambda one: (one.group.winner.found.rank, one.address))
-        return [*(other.address for other in verified), *self.said.get(hit.content_sha256, ())]
+        """Return the addresses of a hit's duplicates, in the order of the tiers, unverified ones last."""
+        duplicates = self.duplicates.get(hit.content_sha256, ())
+        verified = sorted(duplicates, key=lambda one: (one.ranked.rank, one.address))
+        return [*(one.address for one in verified), *self.unverified_duplicates.get(hit.content_sha256, ())]
 
 
-def _place(hit: VerifiedHit) -> tuple[int, datetime, str, str]:
+def _precedence(hit: VerifiedHit) -> tuple[int, datetime, str, str]:
     """Return what decides which of two items with the same content is shown: the tier, then who signed it first.
 
-    Not the score: a copy under a better name would else take the place of what it copies.
+    Not the score: otherwise a copy under a better name would replace its original.
     """
-    ref = hit.group.winner.found.candidate.ref
-    return hit.group.winner.found.rank, hit.item.verified.statement.signed_at, ref.item_type.value, ref.item_id
+    ref = hit.ranked.candidate.ref
+    return hit.ranked.rank, hit.item.verified.statement.signed_at, ref.item_type.value, ref.item_id
 
 
-def _as_good(first: VerifiedHit, second: VerifiedHit) -> VerifiedHit:
-    """Return the first with the score, and its parts, of a copy that its own tier ranked higher: the place stays."""
-    winner, other = first.group.winner, second.group.winner
-    if first.tier != second.tier or other.score <= winner.score:
+def _with_better_score(first: VerifiedHit, second: VerifiedHit) -> VerifiedHit:
+    """Return the first hit, with score and parts of the second where the same tier ranked that higher."""
+    if first.tier != second.tier or second.ranked.score <= first.ranked.score:
         return first
-    ranked = replace(winner, score=other.score, parts=other.parts)
-    return replace(first, group=Group((ranked, *first.group.entries[1:])))
+    return replace(first, ranked=replace(first.ranked, score=second.ranked.score, parts=second.ranked.parts))
 
 
-def near_signers(ranked: Sequence[Group], principals: Mapping[str, str]) -> int:
+def count_near_signers(ranked: Sequence[RankedHit], principals: Mapping[str, str]) -> int:
     """Return how many signers there are among the items that are nearly as good as the best one."""
-    least = NEAR * max((group.winner.score for group in ranked), default=0.0)
-    near = (group.winner.found.candidate.key_id for group in ranked if group.winner.score >= least)
-    return len({principals.get(key_id) for key_id in near} - {None})
+    least = NEAR * max((hit.score for hit in ranked), default=0.0)
+    key_ids = (hit.candidate.key_id for hit in ranked if hit.score >= least)
+    return len({principals.get(key_id) for key_id in key_ids} - {None})
 
 
-def cap_of(wanted: int | None, limit: int, signers: int) -> int | None:
+def resolve_cap(per_signer: int | None, limit: int, signers: int) -> int | None:
     """Return how many hits one signer may have; None for any number.
 
-    Without a wish: half of the hits, once there are `SIGNERS_FOR_A_CAP` signers. 0 asks for no cap.
+    The default (`per_signer` None) is half of the hits once there are `SIGNERS_FOR_A_CAP` signers; 0 means no cap.
     """
-    if wanted is None:
+    if per_signer is None:
         return (limit + 1) // 2 if signers >= SIGNERS_FOR_A_CAP else None
-    return wanted or None
+    return per_signer or None
 
 
 async def diversify(
-    ranked: Sequence[Group], limit: int, cap: int | None, verifier: Verifier, principals: Mapping[str, str]
-) -> Chosen:
-    """Choose up to `limit` hits, best first, each with a place that no much worse one has because of the cap.
+    ranked: Sequence[RankedHit], limit: int, cap: int | None, verifier: Verifier, principals: Mapping[str, str]
+) -> Selection:
+    """Choose up to `limit` hits, best first; no much worse hit replaces a better one because of the cap.
 
     Parameters
     ----------
     principals
-        Key id → who signs with it. Who signed an item is known once it is verified; until then its tier's word decides
-        only whether it is looked at now or later.
+        Key id → principal. Who signed an item is certain only after verification; the key id that its tier reports
+        decides no more than whether it is verified now or later.
     """
-    choice = _Choice(limit, verifier, principals, Chosen(cap))
-    unseen = await choice.look_through(sorted(ranked, key=lambda group: order(group.winner)))
-    chosen = choice.chosen
-    last = max((order(hit.group.winner) for hit in chosen.hits), default=None)
-    chosen.suppressed = sum(last is not None and order(group.winner) < last for group in choice.later)
-    await _name_duplicates(chosen, [*choice.later, *choice.copies, *unseen], verifier)
-    return chosen
+    run = _Run(limit, verifier, principals, Selection(cap))
+    unread = await run.select(sorted(ranked, key=sort_key))
+    selection = run.selection
+    last = max((sort_key(hit.ranked) for hit in selection.hits), default=None)
+    selection.suppressed = sum(last is not None and sort_key(hit) < last for hit in run.capped)
+    await _add_duplicates(selection, [*run.capped, *run.copies, *unread], verifier)
+    return selection
 
 
 @dataclass(slots=True)
-class _Choice:
-    """A choice under way: ``later`` is what the cap keeps out, best first, ``copies`` what is said to be one more."""
+class _Run:
+    """A choice in progress: ``capped`` are the hits kept out by the cap, best first, ``copies`` reported duplicates."""
 
     limit: int
     verifier: Verifier
     principals: Mapping[str, str]
-    chosen: Chosen
-    later: list[Group] = field(default_factory=list)
-    copies: list[Group] = field(default_factory=list)
+    selection: Selection
+    capped: list[RankedHit] = field(default_factory=list)
+    copies: list[RankedHit] = field(default_factory=list)
 
     @property
     def missing(self) -> int:
-        return self.limit - len(self.chosen.hits)
+        return self.limit - len(self.selection.hits)
 
-    async def look_through(self, best_first: Sequence[Group]) -> Sequence[Group]:
-        """Take what may be shown, best first; return what was not looked at."""
+    async def select(self, best_first: Sequence[RankedHit]) -> Sequence[RankedHit]:
+        """Verify and add hits, best first, until there are enough; return those that were not needed."""
         position = fetched = 0
         while self.missing and position < len(best_first):
-            if position == fetched:
+            if position == fetched:  # fetch ahead: one request after another would add up the tiers' latencies
                 fetched += max(self.missing, FETCHED_AT_ONCE)
-                await self.verifier.fetch([g for g in best_first[position:fetched] if self._is_next(g)])
-            await self._take_later(best_first[position].winner.score)
+                await self.verifier.fetch([hit for hit in best_first[position:fetched] if self._may_be_added(hit)])
+            await self._add_capped(best_first[position].score)
             if self.missing:
-                await self._look_at(best_first[position])
+                await self._consider(best_first[position])
                 position += 1
-        await self._take_later(-math.inf)
-        await self._take_copies()
+        await self._add_capped(-math.inf)
+        await self._add_copies()
         return best_first[position:]
 
-    def _is_next(self, group: Group) -> bool:
-        principal = self.principals.get(group.winner.found.candidate.key_id, "")
-        return not self.chosen.is_full(principal) and not self.chosen.is_one_more(group)
+    def _may_be_added(self, hit: RankedHit) -> bool:
+        principal = self.principals.get(hit.candidate.key_id, "")
+        return not self.selection.is_full(principal) and not self.selection.has_enough_duplicates(hit)
 
-    async def _look_at(self, group: Group) -> None:
-        if self.chosen.is_one_more(group):
-            self.copies.append(group)
+    async def _consider(self, hit: RankedHit) -> None:
+        if self.selection.has_enough_duplicates(hit):
+            self.copies.append(hit)
             return
-        hit = await self.verifier.hit(group) if (is_next := self._is_next(group)) else None
-        if not is_next or (hit and not self.chosen.take(hit)):
-            self.later.append(group)
+        verified = await self.verifier.verify(hit) if (may_be_added := self._may_be_added(hit)) else None
+        if not may_be_added or (verified and not self.selection.add(verified)):
+            self.capped.append(hit)
 
-    async def _take_later(self, score: float) -> None:
-        """Take what the cap kept out so far, and what an item of this score is not nearly as good as."""
-        while self.missing and self.later and score < NEAR * self.later[0].winner.score:
-            if hit := await self.verifier.hit(self.later.pop(0)):
-                self.chosen.take(hit, capped=False)
+    async def _add_capped(self, score: float) -> None:
+        """Add the capped hits in comparison with which an item of this score is not nearly as good."""
+        while self.missing and self.capped and score < NEAR * self.capped[0].score:
+            if verified := await self.verifier.verify(self.capped.pop(0)):
+                self.selection.add(verified, capped=False)
 
-    async def _take_copies(self) -> None:
-        """Look at what is said to be a copy, where hits are missing: it may be something else after all."""
+    async def _add_copies(self) -> None:
+        """Verify reported duplicates where hits are missing: their content may differ from what the tier reported."""
         if self.missing:
             await self.verifier.fetch(self.copies)
         while self.missing and self.copies:
-            if hit := await self.verifier.hit(self.copies.pop(0)):
-                self.chosen.take(hit, capped=False)
+            if verified := await self.verifier.verify(self.copies.pop(0)):
+                self.selection.add(verified, capped=False)
 
 
-async def _name_duplicates(chosen: Chosen, rest: Sequence[Group], verifier: Verifier) -> None:
-    """Look among the rest for items that are said to have a hit's content, those signed first; at most `MAX_NAMED`."""
-    shown = {hit.content_sha256 for hit in chosen.hits}
-    alike = [group for group in rest if group.winner.found.candidate.content_sha256 in shown]
-    alike.sort(key=lambda group: (group.winner.found.rank, group.winner.found.candidate.signed_at))
+async def _add_duplicates(selection: Selection, others: Sequence[RankedHit], verifier: Verifier) -> None:
+    """Add those of the other hits that are reported with a chosen hit's content, the oldest first.
+
+    Up to `MAX_NAMED` of them are verified; further ones are only named.
+    """
+    contents = {hit.content_sha256 for hit in selection.hits}
+    alike = [hit for hit in others if hit.candidate.content_sha256 in contents]
+    alike.sort(key=lambda hit: (hit.rank, hit.candidate.signed_at))
     await verifier.fetch(alike[:MAX_NAMED])
-    for group in alike[:MAX_NAMED]:
-        hit = await verifier.hit(group)
-        if hit and hit.content_sha256 in shown:
-            chosen.take(hit)
-    for group in alike[MAX_NAMED:]:
-        found = group.winner.found
-        chosen.said.setdefault(found.candidate.content_sha256, []).append(f"{found.candidate.ref}@{found.tier}")
+    for hit in alike[:MAX_NAMED]:
+        verified = await verifier.verify(hit)
+        if verified and verified.content_sha256 in contents:
+            selection.add(verified)
+    for hit in alike[MAX_NAMED:]:
+        address = f"{hit.candidate.ref}@{hit.tier}"
+        selection.unverified_duplicates.setdefault(hit.candidate.content_sha256, []).append(address)

@@ -1,23 +1,23 @@
-"""Searching a workspace's documents: embed the query → ask the index → fuse → verify → the best passages."""
+"""The search of a workspace's documents: embed the query → query the index → rank → verify → the best passages."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kiwi_rag.collection import Tier
 from kiwi_rag.embedding.base import EmbeddingProvider
 from kiwi_rag.errors import KiwiError, Refused, TierTimedOut, UsageError
 from kiwi_rag.lexical import max_term_score, terms
-from kiwi_rag.model import Candidate, RefusedHit, SearchQuery, StoredItem, sha256_hex
+from kiwi_rag.model import Candidate, CollectionStatistics, RefusedHit, StoredItem, sha256_hex
 from kiwi_rag.model.search import DocumentHit, DocumentQuery, DocumentReply
 from kiwi_rag.search import query_intent
-from kiwi_rag.search.ranking import default_weights, normalise_cosine, reciprocal, saturated
-from kiwi_rag.search.searcher import DEEPER, MAX_DEPTH, check
-from kiwi_rag.search.tier_query import TierQuery, ask_candidates, ask_deeper, ask_first
+from kiwi_rag.search.ranking import default_weights, normalise_cosine, reciprocal, saturate_bm25
+from kiwi_rag.search.searcher import DEEPER, MAX_DEPTH, check_text_and_limit
+from kiwi_rag.search.tier_query import TierQuery, fetch_candidates, fetch_deeper, prepare_query
 from kiwi_rag.search.verify import HitChanged
 from kiwi_rag.signing import document_statement
 from kiwi_rag.signing.document_statement import DocumentStatement, passage_digest
@@ -30,14 +30,7 @@ from kiwi_rag.telemetry import span
 
 _CHANGED = {"same": False, "changed": True, "elsewhere": None}
 PATH_SHARE = 0.05
-"""What a file gains whose path holds all words of the question."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Scored:
-    candidate: Candidate
-    score: float
-    parts: dict[str, Any]
+"""What is added to the score of a file whose path contains all words of the query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +43,18 @@ class VerifiedDocument:
 
 
 class WorkspaceSearcher:
-    """Searches one workspace's documents, and shows only passages that verify.
+    """Searches one workspace's documents, and returns only passages that verify.
 
     Parameters
     ----------
     tier
-        The tier that holds them.
+        The tier that contains them.
     embed
         The embedding provider; its fingerprint must be that of the index.
     trust, audience
         What every hit is verified against.
-    place
-        The workspace; where its root is on this machine, hits are held against the files as they are.
+    workspace
+        The workspace; where its root is on this machine, hits are compared with the files as they are.
     deadline
         Seconds that the index may take in all.
     """
@@ -72,39 +65,60 @@ class WorkspaceSearcher:
         embed: EmbeddingProvider,
         trust: TrustPolicy,
         audience: str,
-        place: WorkspaceConfig,
+        workspace: WorkspaceConfig,
         deadline: float = 10.0,
     ) -> None:
         self.tier = tier
         self._embed = embed
         self._trust = trust
         self._audience = audience
-        self._place = place
+        self._workspace = workspace
         self._deadline = deadline
 
     async def search(self, query: DocumentQuery) -> DocumentReply:
         """Return the best passages, each verified again.
 
-        An index that fails is told in the reply's outcome, and never as an empty answer.
+        The reply's outcome says when the index failed; a failure is never an empty reply.
 
         Raises
         ------
         UsageError
-            For a query that makes no sense.
+            For an invalid query.
         EmbeddingError
             When the model fails.
         """
-        asked_for = SearchQuery(query.text, filters=query.filters, limit=query.limit)
-        check(asked_for)
+        check_text_and_limit(query.text, query.limit)
         if query.alpha is not None and not 0 <= query.alpha <= 1:
             raise UsageError(f"alpha {query.alpha:g} is not between 0 and 1", hint="0: words alone, 1: meaning alone")
-        with span("kiwi.search", source=self.tier.name, limit=query.limit) as note:
-            run = _Run(self, query, TierQuery(self.tier, self._deadline), query_intent.read(query.text))
-            reply = await run.reply(asked_for)
-            note(hits=len(reply.hits), refused=len(reply.refused), complete=reply.complete)
+        with span("kiwi.search", source=self.tier.name, limit=query.limit) as set_attributes:
+            reply = await self._search(query)
+            set_attributes(hits=len(reply.hits), refused=len(reply.refused), complete=reply.complete)
             return reply
 
-    def verified(self, ref_path: str, stored: StoredItem | None) -> VerifiedDocument:
+    async def _search(self, query: DocumentQuery) -> DocumentReply:
+        tier_query = TierQuery(self.tier, self._deadline)
+        store_query, corrections, _ = await prepare_query(query, [tier_query], self._embed)
+        store_query = await fetch_candidates([tier_query], store_query)
+        last_run = await tier_query.guard("statistics", self.tier.store.get_note(RUN))
+        run = _Run(self, query, tier_query, query_intent.parse_intent(query.text))
+        await run.select(store_query.statistics)
+        while len(run.hits) < query.limit and run.may_have_more(store_query.depth):
+            depth = min(store_query.depth * DEEPER, MAX_DEPTH)
+            store_query = await fetch_deeper([tier_query], store_query, depth)
+            run = _Run(self, query, tier_query, run.intent)
+            await run.select(store_query.statistics)
+        return DocumentReply(
+            query,
+            tuple(run.hits),
+            tier_query.outcome(),
+            run.intent.kind.name,
+            tuple(run.refused),
+            tuple(run.missing),
+            corrections,
+            unfinished=last_run == BEGUN,
+        )
+
+    def verify_document(self, path: str, stored: StoredItem | None) -> VerifiedDocument:
         """Return a stored document's statement, verified.
 
         Raises
@@ -113,183 +127,159 @@ class WorkspaceSearcher:
             When it does not verify, or the index's columns differ from what was signed.
         """
         if stored is None:
-            raise HitChanged(f"{ref_path} left the index while it was being searched")
+            raise HitChanged(f"{path} was removed from the index during the search")
         if stored.problem:
             raise HitChanged(stored.problem)
         received = stored.admitted_at if self.tier.policy.received_now else None
-        read, signer = document_statement.verify(stored.envelope, self._trust, received)
-        wanted = (self._audience, self._place.name, ref_path, stored.content_sha256, stored.digest)
-        if (read.registry, read.workspace, read.path, read.content_sha256, digest_of(stored.envelope)) != wanted:
-            raise HitChanged(f"what the index says of {ref_path} is not what was signed")
-        return VerifiedDocument(read, signer, stored.digest)
+        statement, signer = document_statement.verify(stored.envelope, self._trust, received)
+        expected = (self._audience, self._workspace.name, path, stored.content_sha256, stored.digest)
+        signed = (statement.registry, statement.workspace, statement.path, statement.content_sha256)
+        if (*signed, digest_of(stored.envelope)) != expected:
+            raise HitChanged(f"the index's columns for {path} differ from what was signed")
+        return VerifiedDocument(statement, signer, stored.digest)
 
-    def state_of(self, path: str, content_sha256: str) -> str:
-        """Return ``same``, ``changed``, ``gone`` or ``elsewhere``: the file as it is beside what was indexed. Blocking.
+    def read_state(self, path: str, content_sha256: str) -> str:
+        """Compare a file with what was indexed: ``same``, ``changed``, ``missing`` or ``elsewhere``. Blocking.
 
-        What others indexed need not be in this checkout.
+        ``elsewhere``: of a shared index, a file that is not in this checkout.
         """
         try:
-            data, _ = self._place.read(path, self.tier.policy.max_bytes)
+            data, _ = self._workspace.read(path, self.tier.policy.max_bytes)
         except FileNotFoundError:
-            return "elsewhere" if self.tier.policy.received_now else "gone"
+            return "elsewhere" if self.tier.policy.received_now else "missing"
         except KiwiError:
             return "changed"
         return "same" if sha256_hex(data) == content_sha256 else "changed"
 
 
+@dataclass(frozen=True, slots=True)
+class _RankedPassage:
+    candidate: Candidate
+    score: float
+    parts: dict[str, Any]
+
+
 @dataclass(slots=True)
 class _Run:
-    """One search."""
+    """One choice of hits among a tier's candidates; ``missing`` are the paths of hits whose file no longer exists."""
 
     searcher: WorkspaceSearcher
     query: DocumentQuery
-    asked: TierQuery
-    question: query_intent.QueryIntent
+    tier_query: TierQuery
+    intent: query_intent.QueryIntent
+    hits: list[DocumentHit] = field(default_factory=list)
+    refused: list[RefusedHit] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    _documents: dict[str, VerifiedDocument | None] = field(default_factory=dict)
+    _states: dict[str, str] = field(default_factory=dict)
+    _per_file: Counter[str] = field(default_factory=Counter)
 
-    async def reply(self, asked_for: SearchQuery) -> DocumentReply:
-        question, corrections, _ = await ask_first(asked_for, [self.asked], self.searcher._embed, mend=False)
-        question = await ask_candidates([self.asked], question)
-        unfinished = await self._is_unfinished()
-        chosen = await self._chosen(question.statistics.passages and max_term_score(question.statistics))
-        while len(chosen.hits) < self.query.limit and self._may_be_more(question.depth):
-            question = await ask_deeper([self.asked], question, min(question.depth * DEEPER, MAX_DEPTH))
-            chosen = await self._chosen(max_term_score(question.statistics))
-        return DocumentReply(
-            self.query,
-            tuple(chosen.hits),
-            self.asked.outcome(),
-            self.question.kind.name,
-            tuple(chosen.refused),
-            tuple(chosen.gone),
-            corrections,
-            unfinished,
+    def may_have_more(self, depth: int) -> bool:
+        """Whether the index may have candidates beyond this depth."""
+        return self.tier_query.answers and depth < MAX_DEPTH and len(self.tier_query.candidates.items) >= depth
+
+    async def select(self, statistics: CollectionStatistics) -> None:
+        """Verify the candidates, best first, until there are enough hits."""
+        # Without passages there is no candidate either: their scores need no bound.
+        rarest = max_term_score(statistics) if statistics.passages else 0.0
+        ranked = sorted(
+            self._rank(rarest), key=lambda r: (-r.score, r.candidate.ref.item_id, r.candidate.passage.ordinal)
         )
-
-    async def _is_unfinished(self) -> bool:
-        """Whether the last run over the whole workspace was broken off, so that files may be missing."""
-        return bool(await self.asked.guard("statistics", self.searcher.tier.store.get_note(RUN)) == BEGUN)
-
-    def _may_be_more(self, depth: int) -> bool:
-        return self.asked.answers and depth < MAX_DEPTH and len(self.asked.candidates.items) >= depth
-
-    async def _chosen(self, rarest: float) -> _Chosen:
-        chosen = _Chosen(self)
-        scored = sorted(
-            self._scored(rarest), key=lambda s: (-s.score, s.candidate.ref.item_id, s.candidate.passage.ordinal)
-        )
-        for entry in scored:
-            if len(chosen.hits) >= self.query.limit:
+        for passage in ranked:
+            if len(self.hits) >= self.query.limit:
                 break
-            await chosen.consider(entry)
-        return chosen
+            await self._consider(passage)
 
-    def _scored(self, rarest: float) -> Iterator[_Scored]:
-        comparable = self.asked.tier.store.capabilities.scores
-        # Alpha was tuned for scores; ranks count the same in both legs (RRF) unless the query says otherwise.
+    def _rank(self, rarest: float) -> Iterator[_RankedPassage]:
+        comparable = self.tier_query.tier.store.capabilities.scores
+        # Alpha was tuned for scores; ranks count the same in both legs (RRF) unless the query sets another share.
         alpha = (default_weights().alpha if comparable else 0.5) if self.query.alpha is None else self.query.alpha
-        wanted, candidates = set(terms(self.query.text)), self.asked.candidates.items
+        query_terms, candidates = set(terms(self.query.text)), self.tier_query.candidates.items
         for candidate, (vectors, words) in zip(candidates, _legs(candidates, rarest, comparable), strict=True):
-            kind, path = self.question.share(candidate), PATH_SHARE * _held(wanted, candidate.ref.item_id)
+            # Both are added and not mixed in: a better match whose kind or path differs still comes first.
+            kind = self.intent.score_bonus(candidate)
+            path = PATH_SHARE * _share_in_path(query_terms, candidate.ref.item_id)
             parts = {
                 "cosine": candidate.cosine, "bm25": candidate.bm25, "vectors": vectors, "words": words, "alpha": alpha,
-                "kind": kind, "path": path, "plan": self.asked.candidates.plan,
+                "kind": kind, "path": path, "plan": self.tier_query.candidates.plan,
                 "fusion": "convex" if comparable else "rrf",
             }  # fmt: skip
-            yield _Scored(candidate, alpha * vectors + (1 - alpha) * words + kind + path, parts)
+            yield _RankedPassage(candidate, alpha * vectors + (1 - alpha) * words + kind + path, parts)
 
-
-class _Chosen:
-    """The hits so far, and what was refused on the way."""
-
-    def __init__(self, run: _Run) -> None:
-        self._run = run
-        self._documents: dict[str, VerifiedDocument | None] = {}
-        self._states: dict[str, str] = {}
-        self._taken: Counter[str] = Counter()
-        self.hits: list[DocumentHit] = []
-        self.refused: list[RefusedHit] = []
-        self.gone: list[str] = []
-
-    async def consider(self, entry: _Scored) -> None:
-        """Take a passage as a hit if it verifies, its file is there, and not too many of its file are taken."""
-        path, cap = entry.candidate.ref.item_id, self._run.query.per_file
-        if (cap and self._taken[path] >= cap) or not self._run.asked.answers:
+    async def _consider(self, ranked: _RankedPassage) -> None:
+        """Add a passage as a hit if it verifies, its file exists, and `per_file` is not reached."""
+        path, cap = ranked.candidate.ref.item_id, self.query.per_file
+        if (cap and self._per_file[path] >= cap) or not self.tier_query.answers:
             return
-        verified = await self._document(path, entry.candidate)
-        if verified is None or await self._state(path, verified) == "gone":
+        document = await self._document(path, ranked.candidate)
+        if document is None or await self._state(path, document) == "missing":
             return
-        passage, digests = entry.candidate.passage, verified.statement.passages
+        passage, digests = ranked.candidate.passage, document.statement.passages
         if not 0 <= passage.ordinal < len(digests) or digests[passage.ordinal] != passage_digest(passage):
-            self._refuse(entry.candidate, HitChanged(f"the index shows text of {path} that was not signed"))
+            self._refuse(ranked.candidate, HitChanged(f"the index has text of {path} that was not signed"))
             return
-        self._taken[path] += 1
-        self.hits.append(_hit(entry, verified, _CHANGED[self._states[path]]))
+        self._per_file[path] += 1
+        self.hits.append(_hit(ranked, document, _CHANGED[self._states[path]]))
 
     async def _document(self, path: str, candidate: Candidate) -> VerifiedDocument | None:
         if path not in self._documents:
             self._documents[path] = None
-            searcher, asked = self._run.searcher, self._run.asked
             try:
-                stored = await asked.in_time(asked.tier.store.get(candidate.ref))
-                self._documents[path] = searcher.verified(path, stored)
+                stored = await self.tier_query.in_time(self.tier_query.tier.store.get(candidate.ref))
+                self._documents[path] = self.searcher.verify_document(path, stored)
             except TierTimedOut:
                 return None
             except Refused as error:
                 self._refuse(candidate, error)
         return self._documents[path]
 
-    async def _state(self, path: str, verified: VerifiedDocument) -> str:
+    async def _state(self, path: str, document: VerifiedDocument) -> str:
         if path not in self._states:
-            look = self._run.searcher.state_of
-            self._states[path] = await asyncio.to_thread(look, path, verified.statement.content_sha256)
-            if self._states[path] == "gone":
-                self.gone.append(path)
+            read_state = self.searcher.read_state
+            self._states[path] = await asyncio.to_thread(read_state, path, document.statement.content_sha256)
+            if self._states[path] == "missing":
+                self.missing.append(path)
         return self._states[path]
 
     def _refuse(self, candidate: Candidate, error: KiwiError) -> None:
-        hit = RefusedHit(candidate.ref, self._run.asked.tier.name, error.code, error.message)
-        self._run.asked.record(hit, candidate.digest, candidate.key_id)
+        hit = RefusedHit(candidate.ref, self.tier_query.tier.name, error.code, error.message)
+        self.tier_query.record(hit, candidate.digest, candidate.key_id)
         self.refused.append(hit)
 
 
 def _legs(candidates: Sequence[Candidate], rarest: float, comparable: bool) -> list[tuple[float, float]]:
     """Return each candidate's share of 1 in both legs: by its scores, or by its ranks where they are only an order."""
     if comparable:
-        return [(normalise_cosine(c.cosine), saturated(c.bm25, rarest)) for c in candidates]
+        return [(normalise_cosine(c.cosine), saturate_bm25(c.bm25, rarest)) for c in candidates]
     vectors, words = _reciprocals([c.cosine + 1 for c in candidates]), _reciprocals([c.bm25 for c in candidates])
     return list(zip(vectors, words, strict=True))
 
 
 def _reciprocals(scores: Sequence[float]) -> list[float]:
-    """Return what each score's rank adds to an RRF score; equal scores share a rank, and one of 0 was not found."""
+    """Return what each score's rank adds to an RRF score; equal scores share a rank, and 0 means not found."""
     ranks: dict[float, int] = {}
     for rank, score in enumerate(sorted(scores, reverse=True), start=1):
         ranks.setdefault(score, rank)
     return [reciprocal(ranks[score]) if score > 0 else 0.0 for score in scores]
 
 
-def _held(wanted: set[str], path: str) -> float:
-    """Return the share of a question's terms that a path holds."""
-    return len(wanted & set(terms(path))) / len(wanted) if wanted else 0.0
+def _share_in_path(query_terms: set[str], path: str) -> float:
+    """Return the share of a query's terms that occur in a path."""
+    return len(query_terms & set(terms(path))) / len(query_terms) if query_terms else 0.0
 
 
-def _hit(entry: _Scored, verified: VerifiedDocument, changed: bool | None) -> DocumentHit:
-    read = verified.statement
+def _hit(ranked: _RankedPassage, document: VerifiedDocument, changed: bool | None) -> DocumentHit:
+    statement = document.statement
     return DocumentHit(
-        path=read.path,
-        passage=entry.candidate.passage,
-        metadata=read.metadata,
-        score=entry.score,
-        parts=entry.parts,
-        content_sha256=read.content_sha256,
-        digest=verified.digest,
-        key_id=verified.signer.key_id,
-        principal=verified.signer.principal,
-        signed_at=read.signed_at,
+        path=statement.path,
+        passage=ranked.candidate.passage,
+        metadata=statement.metadata,
+        score=ranked.score,
+        parts=ranked.parts,
+        content_sha256=statement.content_sha256,
+        digest=document.digest,
+        key_id=document.signer.key_id,
+        principal=document.signer.principal,
+        signed_at=statement.signed_at,
         changed=changed,
     )
-
-
-def best_paths(hits: Sequence[DocumentHit]) -> list[str]:
-    """Return the files of some hits, each once, in their order."""
-    return list(dict.fromkeys(hit.path for hit in hits))

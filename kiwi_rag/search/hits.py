@@ -1,4 +1,4 @@
-"""From an item that was found to a hit that may be shown: fetched, verified, and held against the other tiers."""
+"""Verification of ranked hits: each is fetched, verified, and compared with the other tiers before it is shown."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from kiwi_rag.errors import KiwiError, Refused, StoreError, TierTimedOut
 from kiwi_rag.formats import path_of
 from kiwi_rag.model import ItemState, Passage, RefusedHit, SearchResult, StoredItem, VersionConflict
 from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.search.ranking import Group, Scored
-from kiwi_rag.search.state import conflict_of
+from kiwi_rag.search.ranking import RankedHit
+from kiwi_rag.search.state import find_conflict
 from kiwi_rag.search.tier_query import Key, TierQuery
-from kiwi_rag.search.verify import VerifiedItem, verified_passage, verify_stored
+from kiwi_rag.search.verify import VerifiedItem, verify_passage, verify_stored
 from kiwi_rag.signing.trust import TrustPolicy
 
 MAX_NAMED = 20
-"""Duplicates of a hit that are named, and looked for below the last one; how many more there are is counted."""
+"""Duplicates of a hit that are named, and verified if the choice of hits did not reach them; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VerifiedHit:
-    """The winner of a group, verified, and the passage to show it by."""
+    """A ranked hit with its verified item, and the passage to show it by."""
 
-    group: Group
+    ranked: RankedHit
     item: VerifiedItem
     passage: Passage
 
     @property
     def tier(self) -> str:
-        """The tier it comes from."""
-        return self.group.winner.found.tier
+        """The tier that it comes from."""
+        return self.ranked.tier
 
     @property
     def principal(self) -> str:
@@ -41,70 +41,70 @@ class VerifiedHit:
 
     @property
     def content_sha256(self) -> str:
-        """Hex SHA-256 of the signed content; a store's own word was held against it."""
+        """Hex SHA-256 of the signed content; verification compared it with what the store reported."""
         return self.item.stored.content_sha256
 
     @property
     def address(self) -> str:
-        """What `kiwi show` finds it by."""
+        """The argument with which `kiwi show` finds it."""
         return f"{self.item.verified.statement.ref}@{self.tier}"
 
 
 class Verifier:
-    """Verifies what tiers gave, each item once a search, and remembers what it had to refuse.
+    """Verifies hits, each item once a search, and collects what it refuses.
 
     Parameters
     ----------
-    asked
-        The tiers, their answers and what is left of their time; failures are noted there.
+    tier_queries
+        The tiers, their answers and what is left of their time; failures are recorded there.
     trust, audience
         What every hit is verified against.
     model
         The fingerprint of the model that the query was embedded with.
     """
 
-    def __init__(self, asked: Sequence[TierQuery], trust: TrustPolicy, audience: str, model: str) -> None:
-        self._asked = {a.tier.name: a for a in asked}
+    def __init__(self, tier_queries: Sequence[TierQuery], trust: TrustPolicy, audience: str, model: str) -> None:
+        self._tier_queries = {tq.tier.name: tq for tq in tier_queries}
         self._trust = trust
         self._audience = audience
         self._model = model
         self._items: dict[tuple[str, ItemRef], VerifiedItem | KiwiError] = {}
-        self._held: dict[tuple[str, Key], bool] = {}
+        self._has_item: dict[tuple[str, Key], bool] = {}
         self.refused: list[RefusedHit] = []
 
-    async def fetch(self, groups: Sequence[Group]) -> None:
-        """Fetch and verify what these groups will need, of all tiers at once: one after the other they would wait."""
-        await asyncio.gather(*(self._fetch(group.winner) for group in groups))
+    async def fetch(self, hits: Sequence[RankedHit]) -> None:
+        """Fetch and verify several items at once; `verify` then finds them done."""
+        await asyncio.gather(*(self._fetch(hit) for hit in hits))
 
-    async def _fetch(self, winner: Scored) -> None:
-        asked = self._asked[winner.found.tier]
-        with suppress(KiwiError):  # told where the hit is taken
-            if not await self._is_shadowed(winner, asked):
-                await self._item(winner.found.candidate.ref, asked)
+    async def _fetch(self, hit: RankedHit) -> None:
+        tier_query = self._tier_queries[hit.tier]
+        with suppress(KiwiError):  # `verify` meets the same error, and reports it
+            if not await self._is_shadowed(hit, tier_query):
+                await self._item(hit.candidate.ref, tier_query)
 
-    async def hit(self, group: Group) -> VerifiedHit | None:
-        """Return the group's hit, or None where there is none to show.
+    async def verify(self, hit: RankedHit) -> VerifiedHit | None:
+        """Return the hit, verified, or None where there is none to show.
 
-        None: it does not verify, its tier fell silent, or a tier that was asked holds an item that shadows it unseen.
+        None: it does not verify, its tier stopped answering, or a nearer tier has an item that shadows it and that did
+        not match the query.
         """
-        winner = group.winner
-        asked = self._asked[winner.found.tier]
+        tier_query = self._tier_queries[hit.tier]
         try:
-            if await self._is_shadowed(winner, asked):
+            if await self._is_shadowed(hit, tier_query):
                 return None
-            item = await self._item(winner.found.candidate.ref, asked)
-            return VerifiedHit(group, item, verified_passage(item, winner.found.candidate))
+            item = await self._item(hit.candidate.ref, tier_query)
+            return VerifiedHit(hit, item, verify_passage(item, hit.candidate))
         except TierTimedOut:
-            asked.unverified.add(winner.found.candidate.ref.key)
+            tier_query.unverified.add(hit.candidate.ref.key)
         except KiwiError as error:
-            self._refuse(winner, error, asked)
+            self._refuse(hit, error, tier_query)
         return None
 
     async def result(self, hit: VerifiedHit, duplicates: Sequence[str], state: ItemState) -> SearchResult:
-        """Return a hit as it is shown, with the tiers that hold the same, and those that it shadows."""
-        winner, stored, signed = hit.group.winner, hit.item.stored, hit.item.verified.statement
-        root = self._asked[hit.tier].tier.root
-        same, shadows = await self._others(hit)
+        """Return a hit as it is shown, with the tiers that have the same content, and those that it shadows."""
+        stored, signed = hit.item.stored, hit.item.verified.statement
+        root = self._tier_queries[hit.tier].tier.root
+        same, shadows = await self._other_tiers(hit)
         return SearchResult(
             ref=signed.ref,
             tier=hit.tier,
@@ -112,13 +112,13 @@ class Verifier:
             shadows=shadows,
             passage=hit.passage,
             metadata=signed.metadata,
-            score=winner.score,
-            parts=winner.parts,
+            score=hit.ranked.score,
+            parts=hit.ranked.parts,
             digest=stored.digest,
             key_id=hit.item.verified.signer.key_id,
             principal=hit.principal,
             signed_at=signed.signed_at,
-            path=str(path_of(root, signed.ref)) if root else "",  # the index's own word is not signed
+            path=str(path_of(root, signed.ref)) if root else "",  # the path in the index is not signed
             private=stored.private,
             duplicates=tuple(duplicates[:MAX_NAMED]),
             more_duplicates=max(len(duplicates) - MAX_NAMED, 0),
@@ -127,134 +127,139 @@ class Verifier:
         )
 
     def failures(self) -> int:
-        """Return how many items turned out not to be any, so far."""
-        return sum(len(a.refused) + len(a.unverified) for a in self._asked.values())
+        """Return how many items failed verification so far."""
+        return sum(len(tq.refused) + len(tq.unverified) for tq in self._tier_queries.values())
 
-    async def _item(self, ref: ItemRef, asked: TierQuery) -> VerifiedItem:
+    async def _item(self, ref: ItemRef, tier_query: TierQuery) -> VerifiedItem:
         """Return an item, verified, within what is left of its tier's time.
 
         Raises
         ------
-        FellSilent
+        TierTimedOut
             When the tier stopped answering, now or before.
         KiwiError
             When the item does not verify.
         """
-        key = asked.tier.name, ref
+        key = tier_query.tier.name, ref
         if key not in self._items:
             try:
-                self._items[key] = await asked.in_time(self._verified(ref, asked))
+                self._items[key] = await tier_query.in_time(self._get_verified(ref, tier_query))
             except TierTimedOut:
-                raise  # of the tier, not of the item
+                raise  # the tier failed, not the item, so nothing is cached for the item
             except KiwiError as error:
                 self._items[key] = error
-        known = self._items[key]
-        if isinstance(known, KiwiError):
-            raise known
-        return known
+        outcome = self._items[key]
+        if isinstance(outcome, KiwiError):
+            raise outcome
+        return outcome
 
-    async def _verified(self, ref: ItemRef, asked: TierQuery) -> VerifiedItem:
-        tier = asked.tier
-        stored = await _get(asked, ref)
+    async def _get_verified(self, ref: ItemRef, tier_query: TierQuery) -> VerifiedItem:
+        tier = tier_query.tier
+        stored = await _get(tier_query, ref)
         if stored is None:
-            raise Refused(f"{ref} left the {tier.name} tier while it was being searched")
+            raise Refused(f"{ref} was removed from the {tier.name} tier during the search")
         item = verify_stored(stored, ref, self._trust, self._audience, tier.policy)
-        if asked.look:
-            await asked.look.check_consistency(stored, item.verified.signer.key_id, newest=True, found_by=self._model)
+        if tier_query.consistency:
+            key_id = item.verified.signer.key_id
+            await tier_query.consistency.check_consistency(stored, key_id, newest=True, found_by=self._model)
         return item
 
-    async def _is_shadowed(self, entry: Scored, asked: TierQuery) -> bool:
-        """Whether a tier before this one holds a verified item of the id, which did not match the query itself."""
-        ref = replace(entry.found.candidate.ref, version=None)
-        before = [a for a in self._asked.values() if a.tier.rank < asked.tier.rank and ref.key not in a.refused]
-        for higher in before:
-            with suppress(TierTimedOut):  # as if it had not answered from the start
-                if await self._holds(higher, ref):
+    async def _is_shadowed(self, hit: RankedHit, tier_query: TierQuery) -> bool:
+        """Whether a nearer tier has a verified item of the id, which did not match the query itself."""
+        ref = replace(hit.candidate.ref, version=None)
+        rank = tier_query.tier.rank
+        nearer = [tq for tq in self._tier_queries.values() if tq.tier.rank < rank and ref.key not in tq.refused]
+        for other in nearer:
+            with suppress(TierTimedOut):  # a tier without an answer shadows nothing
+                if await self._has(other, ref):
                     return True
         return False
 
-    async def _holds(self, asked: TierQuery, ref: ItemRef) -> bool:
-        key = asked.tier.name, ref.key
-        if key not in self._held:
-            stored = await asked.in_time(_get(asked, ref))
-            self._held[key] = stored is not None and self._verifies(stored, asked)
-        return self._held[key]
+    async def _has(self, tier_query: TierQuery, ref: ItemRef) -> bool:
+        key = tier_query.tier.name, ref.key
+        if key not in self._has_item:
+            stored = await tier_query.in_time(_get(tier_query, ref))
+            self._has_item[key] = stored is not None and self._verifies(stored, tier_query)
+        return self._has_item[key]
 
-    def _verifies(self, stored: StoredItem, asked: TierQuery) -> bool:
+    def _verifies(self, stored: StoredItem, tier_query: TierQuery) -> bool:
         try:
-            verify_stored(stored, stored.ref, self._trust, self._audience, asked.tier.policy)
+            verify_stored(stored, stored.ref, self._trust, self._audience, tier_query.tier.policy)
         except Refused:
             return False
         return True
 
-    async def _others(self, hit: VerifiedHit) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    async def _other_tiers(self, hit: VerifiedHit) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the tiers with the same content, and those whose other content this hit shadows."""
         same, shadows = [], []
-        for entry in hit.group.entries[1:]:
-            name = entry.found.tier
+        for other in hit.ranked.shadowed:
             with suppress(TierTimedOut):
-                other = await self._shadowed_item(entry, self._asked[name])
-                if other is None:
-                    shadows.append(f"{name}!unverified")
-                elif other.stored.content_sha256 == hit.content_sha256:
-                    same.append(name)
+                item = await self._shadowed_item(other)
+                if item is None:
+                    shadows.append(f"{other.tier}!unverified")
+                elif item.stored.content_sha256 == hit.content_sha256:
+                    same.append(other.tier)
                 else:
-                    principal = other.verified.signer.principal
-                    shadows.append(name if principal == hit.principal else f"{name}!{principal}")
+                    principal = item.verified.signer.principal
+                    shadows.append(other.tier if principal == hit.principal else f"{other.tier}!{principal}")
         return tuple(same), tuple(shadows)
 
     async def _conflict(self, hit: VerifiedHit) -> VersionConflict | None:
-        """Return what the hit's version is in the other tiers, if that differs."""
+        """Return in which tiers the hit's version has other content, if there are any."""
         ref = hit.item.verified.statement.ref
-        places = [(self._asked[hit.tier].tier, hit.content_sha256)]
-        for asked in self._asked.values():
-            if asked.tier.name != hit.tier:
+        contents = [(self._tier_queries[hit.tier].tier, hit.content_sha256)]
+        for tier_query in self._tier_queries.values():
+            if tier_query.tier.name != hit.tier:
                 with suppress(KiwiError):
-                    content = await self._content_elsewhere(hit, ref, asked)
-                    places += [(asked.tier, content)] if content else []
-        return conflict_of(ref, places)
+                    content = await self._content_in(tier_query, hit, ref)
+                    contents += [(tier_query.tier, content)] if content else []
+        return find_conflict(ref, contents)
 
-    async def _content_elsewhere(self, hit: VerifiedHit, ref: ItemRef, asked: TierQuery) -> str:
+    async def _content_in(self, tier_query: TierQuery, hit: VerifiedHit, ref: ItemRef) -> str:
         """Return the digest of the same version in another tier, where it verifies; empty where there is none.
 
-        A registry is not asked for what the query did not find there: that would be a call for each hit.
+        A registry is not queried for what it did not report as a candidate: that would be a call for each hit.
         """
-        entry = next((e for e in hit.group.entries[1:] if e.found.tier == asked.tier.name), None)
-        if entry is None and not (asked.tier.root and asked.answers and await self._differs(hit, ref, asked)):
-            return ""
-        other = await self._item(entry.found.candidate.ref if entry else ref, asked)
-        return other.stored.content_sha256 if other.verified.statement.ref.version == ref.version else ""
+        other = next((h for h in hit.ranked.shadowed if h.tier == tier_query.tier.name), None)
+        if other is None:
+            is_local = tier_query.tier.root is not None
+            if not (is_local and tier_query.answers and await self._differs(hit, ref, tier_query)):
+                return ""
+        item = await self._item(other.candidate.ref if other else ref, tier_query)
+        return item.stored.content_sha256 if item.verified.statement.ref.version == ref.version else ""
 
-    async def _differs(self, hit: VerifiedHit, ref: ItemRef, asked: TierQuery) -> bool:
-        """Whether a local tier ever had other content of the version: most have not, and nothing is read then."""
-        history = await asked.in_time(asked.tier.store.history(ref))
+    async def _differs(self, hit: VerifiedHit, ref: ItemRef, tier_query: TierQuery) -> bool:
+        """Whether a local tier ever had other content of the version; if not, which is usual, no item is read."""
+        history = await tier_query.in_time(tier_query.tier.store.history(ref))
         return history.get(ref.version or "", hit.content_sha256) != hit.content_sha256
 
-    async def _shadowed_item(self, entry: Scored, asked: TierQuery) -> VerifiedItem | None:
-        if not asked.answers:
+    async def _shadowed_item(self, hit: RankedHit) -> VerifiedItem | None:
+        tier_query = self._tier_queries[hit.tier]
+        if not tier_query.answers:
             raise TierTimedOut
         try:
-            return await self._item(entry.found.candidate.ref, asked)
+            return await self._item(hit.candidate.ref, tier_query)
         except TierTimedOut:
             raise
         except KiwiError:
             return None
 
-    def _refuse(self, entry: Scored, error: KiwiError, asked: TierQuery) -> None:
-        candidate = entry.found.candidate
-        hit = RefusedHit(candidate.ref, asked.tier.name, error.code, error.message)
-        if asked.answers:
-            asked.state = "refused"
-        asked.refused.add(candidate.ref.key)
-        asked.record(hit, candidate.digest, candidate.key_id)
-        self.refused.append(hit)
+    def _refuse(self, hit: RankedHit, error: KiwiError, tier_query: TierQuery) -> None:
+        candidate = hit.candidate
+        refused = RefusedHit(candidate.ref, hit.tier, error.code, error.message)
+        if tier_query.answers:
+            tier_query.state = "refused"
+        tier_query.refused.add(candidate.ref.key)
+        tier_query.record(refused, candidate.digest, candidate.key_id)
+        self.refused.append(refused)
 
 
-async def _get(asked: TierQuery, ref: ItemRef) -> StoredItem | None:
+async def _get(tier_query: TierQuery, ref: ItemRef) -> StoredItem | None:
     try:
-        async with asked.places:
-            return await asked.tier.store.get(ref)
+        async with tier_query.fetch_slots:
+            return await tier_query.tier.store.get(ref)
     except (KiwiError, TimeoutError):
         raise
-    except Exception as error:  # a stranger's code: it costs this hit, not the reply
-        raise StoreError(f"the {asked.tier.name} tier failed: {type(error).__name__}: {error}") from error
+    except Exception as error:  # a store may be foreign code: its failure costs this hit, not the reply
+        name = tier_query.tier.name
+        raise StoreError(f"the {name} tier failed: {type(error).__name__}: {error}") from error

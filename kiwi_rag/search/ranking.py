@@ -1,14 +1,14 @@
-"""Two legs into one score an item. Pure, and independent of the order and the tier in which candidates arrive.
+"""Fusion of both legs into one score per item, and the weights of the fusion. Pure, but for reading a weights file.
 
-A convex combination of normalised scores (Bruch, Gai, Ingber: "An Analysis of Fusion Functions for Hybrid Retrieval",
-ACM TOIS 2023), each normalised by itself and not by what else was found: an item's score is the same whoever stands
-beside it, and nobody's hit can push another's down by being there. A cosine goes from -1 to 1. BM25 has no end, so it
-is saturated by what one word is worth that stands in a single passage of the collection.
+The score is a convex combination of normalised scores (Bruch, Gai, Ingber: "An Analysis of Fusion Functions for Hybrid
+Retrieval", ACM TOIS 2023). Each score is normalised by theoretical bounds and not by what else was found, so an item's
+score does not depend on the other candidates, their order or their tier. A cosine lies in [-1, 1]. BM25 has no upper
+bound, so it is saturated by the score of a word that occurs in a single passage of the collection.
 
-Every candidate carries the scores of both legs, of its passage and of its whole item, so nothing has to be guessed for
+Every candidate carries the scores of both legs, of its passage and of its whole item, so no score has to be guessed for
 a leg that did not find it. Reciprocal rank fusion (Cormack, Clarke, Büttcher, SIGIR 2009) is for stores whose scores
-are only an order (`Capabilities.scores`): each tier's items are ranked by themselves, and a leg that did not find an
-item gives it nothing.
+are only an order (`Capabilities.scores`): each tier's items are ranked separately, and a leg that did not find an item
+adds nothing to its score.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 _Numbers = TypeVar("_Numbers", "float", "NDArray[np.float64]")
 
 RRF_K = 60
-"""The constant of RRF, as its authors have it."""
+"""The constant k of reciprocal rank fusion, as its authors chose it."""
 SATURATION = 3
-"""How many of the rarest words make half of the highest score in the words leg."""
+"""How many of the rarest words give half of the highest lexical score."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TierCandidate:
-    """A candidate, and the tier that gave it."""
+    """A candidate, with the tier that found it and the plan that this tier's store chose."""
 
     tier: str
     rank: int
@@ -49,12 +49,16 @@ class TierCandidate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scored:
-    """An item of a tier by its best passage, with the item's fused score in [0, 1] and the parts it is made of."""
+class RankedHit(TierCandidate):
+    """An item of a tier, represented by its best passage, with its fused score.
 
-    found: TierCandidate
+    ``score`` is in [0, 1], ``parts`` holds what it is computed from. ``shadowed`` are the hits of the same item id in
+    farther tiers, nearest first.
+    """
+
     score: float
     parts: dict[str, Any]
+    shadowed: tuple[RankedHit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +78,9 @@ class Recency:
 class Fusion:
     """How to fuse.
 
-    ``rarest`` is what one word can be worth in BM25: `kiwi_rag.lexical.max_term_score` of the statistics that scored
-    the candidates. Without a ``recency`` age does not count. Tiers without ``comparable`` scores are ranked one by one.
+    ``rarest`` is the highest BM25 score of one word: `kiwi_rag.lexical.max_term_score` of the statistics that scored
+    the candidates. Without a ``recency`` age does not count. Tiers are ranked separately unless their
+    scores are ``comparable``.
     """
 
     weights: FusionWeights
@@ -87,7 +92,7 @@ class Fusion:
 
 @dataclass(frozen=True, slots=True)
 class _Legs:
-    """An item's score in each leg, each in [0, 1], and its rank there."""
+    """An item's score in each leg, in [0, 1], and its rank there."""
 
     vectors: float
     words: float
@@ -98,7 +103,7 @@ class _Legs:
         return alpha * self.vectors + (1 - alpha) * self.words
 
     def reciprocal(self) -> float:
-        """Return the RRF score, scaled so that the first of both legs has 1."""
+        """Return Σ 1 / (k + rank) over both legs (Cormack et al. 2009), scaled so that rank 1 in both gives 1."""
         ranks = [rank for rank in (self.vector_rank, self.lexical_rank) if rank is not None]
         return sum(map(reciprocal, ranks)) / 2
 
@@ -108,83 +113,104 @@ def reciprocal(rank: int) -> float:
     return (RRF_K + 1) / (RRF_K + rank)
 
 
-def fuse(found: Sequence[TierCandidate], depth: int, fusion: Fusion) -> list[Scored]:
-    """Return the items of the shortlist of both legs, scored, best first: one entry for each tier that has an item.
+def fuse(candidates: Sequence[TierCandidate], depth: int, fusion: Fusion) -> list[RankedHit]:
+    """Return the items of both legs' shortlists with their scores, best first: one hit for each tier that has an item.
 
     Only items with a passage among the best `depth` of a leg over *all* tiers count, as in one index of everything.
-    Without comparable scores that is so of each tier.
+    Without comparable scores the depth applies to each tier.
     """
-    ranked_together = [found] if fusion.comparable else _by_tier(found)
-    scored = [entry for candidates in ranked_together for entry in _fused(candidates, depth, fusion)]
-    return sorted(scored, key=lambda s: (-s.score, *_identity(s.found)))
+    ranked_together = [candidates] if fusion.comparable else _by_tier(candidates)
+    hits = [hit for found in ranked_together for hit in _fuse_together(found, depth, fusion)]
+    return sorted(hits, key=lambda hit: (-hit.score, *_identity(hit)))
 
 
-def _by_tier(found: Sequence[TierCandidate]) -> list[list[TierCandidate]]:
-    return [[f for f in found if f.rank == rank] for rank in sorted({f.rank for f in found})]
+def apply_shadowing(hits: Sequence[RankedHit]) -> list[RankedHit]:
+    """Return one hit per item id, that of the nearest tier, with those of farther tiers as its ``shadowed``."""
+    by_item: dict[object, list[RankedHit]] = {}
+    for hit in hits:
+        by_item.setdefault(hit.candidate.ref.key, []).append(hit)
+    ordered = (sorted(tiers, key=lambda hit: hit.rank) for tiers in by_item.values())
+    return [replace(nearest, shadowed=tuple(others)) if others else nearest for nearest, *others in ordered]
 
 
-def _fused(found: Sequence[TierCandidate], depth: int, fusion: Fusion) -> list[Scored]:
-    shown = [_best_passage(passages, fusion) for passages in _items(_shortlist(found, depth))]
-    return [_scored(f, legs, fusion) for f, legs in zip(shown, _legs(shown, fusion), strict=True)]
+def sort_key(hit: RankedHit) -> tuple[float, str, str]:
+    """Return the key that hits are sorted by: score descending, then type and id."""
+    ref = hit.candidate.ref
+    return -hit.score, ref.item_type.value, ref.item_id
 
 
-def _shortlist(found: Sequence[TierCandidate], depth: int) -> list[TierCandidate]:
-    normalise_cosine = _ordered(found, lambda c: c.cosine)[:depth]
-    worded = _ordered([f for f in found if f.candidate.bm25 > 0], lambda c: c.bm25)[:depth]
-    return list({id(f): f for f in [*normalise_cosine, *worded]}.values())
+def normalise_cosine(cosine: _Numbers) -> _Numbers:
+    """Return a cosine, or an array of them, mapped from [-1, 1] to [0, 1]."""
+    return (cosine + 1) / 2
 
 
-def _items(shortlist: Iterable[TierCandidate]) -> list[list[TierCandidate]]:
+def saturate_bm25(bm25: float, rarest: float) -> float:
+    """Return a BM25 score mapped to [0, 1): ``s / (s + c)``, where c is the score of `SATURATION` of the rarest words.
+
+    The form is that of BM25's own term saturation (Robertson & Zaragoza 2009). It keeps the order and needs no highest
+    score of the result list, as min-max normalisation would.
+    """
+    return bm25 / (bm25 + SATURATION * rarest) if bm25 > 0 else 0.0
+
+
+def mix_cosine(best: _Numbers, first: _Numbers, centroid: _Numbers, weights: FusionWeights) -> _Numbers:
+    """Return an item's cosine as the weighted mean of its best passage, first passage and centroid; also of arrays."""
+    return (1 - weights.first - weights.centroid) * best + weights.first * first + weights.centroid * centroid
+
+
+def mix_bm25(best: _Numbers, whole: _Numbers, weights: FusionWeights) -> _Numbers:
+    """Return an item's BM25 as the weighted mean of its best passage and of the whole item; also of arrays."""
+    return (1 - weights.whole) * best + weights.whole * whole
+
+
+def _by_tier(candidates: Sequence[TierCandidate]) -> list[list[TierCandidate]]:
+    return [[f for f in candidates if f.rank == rank] for rank in sorted({f.rank for f in candidates})]
+
+
+def _fuse_together(candidates: Sequence[TierCandidate], depth: int, fusion: Fusion) -> list[RankedHit]:
+    best = [_best_passage(passages, fusion) for passages in _group_by_item(_shortlist(candidates, depth))]
+    return [_rank(found, legs, fusion) for found, legs in zip(best, _legs(best, fusion), strict=True)]
+
+
+def _shortlist(candidates: Sequence[TierCandidate], depth: int) -> list[TierCandidate]:
+    by_cosine = _sort(candidates, lambda c: c.cosine)[:depth]
+    by_words = _sort([f for f in candidates if f.candidate.bm25 > 0], lambda c: c.bm25)[:depth]
+    # Both lists hold the same objects, so their identity is enough to drop a candidate that both legs found.
+    return list({id(f): f for f in [*by_cosine, *by_words]}.values())
+
+
+def _group_by_item(shortlist: Iterable[TierCandidate]) -> list[list[TierCandidate]]:
     """Group passages by item and tier."""
-    entries: dict[object, list[TierCandidate]] = {}
+    groups: dict[object, list[TierCandidate]] = {}
     for f in shortlist:
-        entries.setdefault((f.rank, f.candidate.ref.key), []).append(f)
-    return list(entries.values())
+        groups.setdefault((f.rank, f.candidate.ref.key), []).append(f)
+    return list(groups.values())
 
 
 def _best_passage(passages: Sequence[TierCandidate], fusion: Fusion) -> TierCandidate:
-    """Return the passage that an item is shown by: the one that the legs like best, the first one on a tie."""
+    """Return the passage that an item is shown by: the one with the best fused score, the first of several."""
     alpha = fusion.weights.alpha
 
     def key(f: TierCandidate) -> tuple[float, int]:
-        score = alpha * normalise_cosine(f.candidate.cosine) + (1 - alpha) * saturated(f.candidate.bm25, fusion.rarest)
-        return -score, f.candidate.passage.ordinal
+        words = saturate_bm25(f.candidate.bm25, fusion.rarest)
+        return -(alpha * normalise_cosine(f.candidate.cosine) + (1 - alpha) * words), f.candidate.passage.ordinal
 
     return min(passages, key=key)
 
 
-def normalise_cosine(cosine: _Numbers) -> _Numbers:
-    """Return a cosine, or an array of them, as a share of 1."""
-    return (cosine + 1) / 2
-
-
-def saturated(bm25: float, rarest: float) -> float:
-    """Return a BM25 score as a share of 1: half of it at the worth of `SATURATION` of the rarest words."""
-    return bm25 / (bm25 + SATURATION * rarest) if bm25 > 0 else 0.0
-
-
-def _legs(shown: Sequence[TierCandidate], fusion: Fusion) -> list[_Legs]:
-    items, weights = [f.candidate.item for f in shown], fusion.weights
-    vectors = [normalise_cosine(mixed_cosine(i.best, i.first, i.centroid, weights)) for i in items]
-    words = [saturated(mixed_bm25(i.best_words, i.words, weights), fusion.rarest) for i in items]
-    vector_ranks, lexical_ranks = _ranks(shown, vectors), _ranks(shown, words)
+def _legs(found: Sequence[TierCandidate], fusion: Fusion) -> list[_Legs]:
+    items, weights = [f.candidate.item for f in found], fusion.weights
+    vectors = [normalise_cosine(mix_cosine(i.best, i.first, i.centroid, weights)) for i in items]
+    words = [saturate_bm25(mix_bm25(i.best_words, i.words, weights), fusion.rarest) for i in items]
+    vector_ranks, lexical_ranks = _ranks(found, vectors), _ranks(found, words)
     return [
+        # An item that a leg did not find has no rank there: in RRF it must gain nothing from that leg.
         _Legs(v, w, vector_ranks[n] if v > 0 else None, lexical_ranks[n] if w > 0 else None)
         for n, (v, w) in enumerate(zip(vectors, words, strict=True))
     ]
 
 
-def mixed_cosine(best: _Numbers, first: _Numbers, centroid: _Numbers, weights: FusionWeights) -> _Numbers:
-    """Return an item's cosine by the shares of its best and first passage and of its centroid; of arrays alike."""
-    return (1 - weights.first - weights.centroid) * best + weights.first * first + weights.centroid * centroid
-
-
-def mixed_bm25(best: _Numbers, whole: _Numbers, weights: FusionWeights) -> _Numbers:
-    """Return an item's BM25 by the shares of its best passage and of its whole; of arrays alike."""
-    return (1 - weights.whole) * best + weights.whole * whole
-
-
-def _scored(f: TierCandidate, legs: _Legs, fusion: Fusion) -> Scored:
+def _rank(f: TierCandidate, legs: _Legs, fusion: Fusion) -> RankedHit:
     prior = fusion.recency.factor(f.candidate.signed_at) if fusion.recency else 1.0
     score = legs.reciprocal() if fusion.method == "rrf" else legs.convex(fusion.weights.alpha)
     item = f.candidate.item
@@ -205,68 +231,39 @@ def _scored(f: TierCandidate, legs: _Legs, fusion: Fusion) -> Scored:
         "prior": prior,
         "plan": f.plan,
     }
-    return Scored(f, prior * score, parts)
+    return RankedHit(f.tier, f.rank, f.plan, f.candidate, prior * score, parts)
 
 
-def _ordered(found: Sequence[TierCandidate], leg: Callable[[Candidate], float]) -> list[TierCandidate]:
-    return sorted(found, key=lambda f: (-leg(f.candidate), *_identity(f)))
+def _sort(candidates: Sequence[TierCandidate], leg: Callable[[Candidate], float]) -> list[TierCandidate]:
+    return sorted(candidates, key=lambda f: (-leg(f.candidate), *_identity(f)))
 
 
-def _ranks(shown: Sequence[TierCandidate], scores: Sequence[float]) -> dict[int, int]:
+def _ranks(found: Sequence[TierCandidate], scores: Sequence[float]) -> dict[int, int]:
     """Return position → rank, from 1."""
-    ordered = sorted(range(len(shown)), key=lambda n: (-scores[n], *_identity(shown[n])))
+    ordered = sorted(range(len(found)), key=lambda n: (-scores[n], *_identity(found[n])))
     return {n: rank for rank, n in enumerate(ordered, start=1)}
 
 
 def _identity(found: TierCandidate) -> tuple[Any, ...]:
+    """Return what orders candidates of equal score, so that the result does not depend on the order of arrival."""
     candidate = found.candidate
     return candidate.ref.item_type, candidate.ref.item_id, candidate.passage.ordinal, found.rank
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Group:
-    """What the tiers hold under one item id, the tier that shadows the others first."""
-
-    entries: tuple[Scored, ...]
-
-    @property
-    def winner(self) -> Scored:
-        """The entry that is shown unless it fails verification."""
-        return self.entries[0]
-
-    def without_winner(self) -> Group:
-        """Return the group with the next tier's entry in front."""
-        return Group(self.entries[1:])
-
-
-def groups(scored: Sequence[Scored]) -> list[Group]:
-    """Group scored entries, one a tier, by item; tiers in their order."""
-    found: dict[object, list[Scored]] = {}
-    for entry in scored:
-        found.setdefault(entry.found.candidate.ref.key, []).append(entry)
-    return [Group(tuple(sorted(tiers, key=lambda s: s.found.rank))) for tiers in found.values()]
-
-
-def order(entry: Scored) -> tuple[float, str, str]:
-    """Return the sort key of an item: score descending, then type and id."""
-    ref = entry.found.candidate.ref
-    return -entry.score, ref.item_type.value, ref.item_id
-
-
 MAX_BYTES = 1 << 20
 SHOWN = 80
-"""Characters of a wrong name or share that an error repeats."""
+"""Characters of a wrong name or value that an error message repeats."""
 _HINT = "a JSON file with an object 'weights', or shares such as alpha=0.8,first=0.2"
 
 
 @lru_cache(maxsize=1)
 def default_weights() -> FusionWeights:
-    """Return the tuned weights; their file says on which queries they were tuned, and what they reached on others."""
+    """Return the tuned weights; ``weights.json`` names the queries they were tuned and measured on."""
     text = resources.files("kiwi_rag.search").joinpath("weights.json").read_text(encoding="utf-8")
     return _weights(json.loads(text)["weights"], FusionWeights(0.0))
 
 
-def read_weights(given: str) -> FusionWeights:
+def read_weights(argument: str) -> FusionWeights:
     """Return weights from a file, or from ``name=share`` pairs over the tuned ones.
 
     Raises
@@ -274,20 +271,20 @@ def read_weights(given: str) -> FusionWeights:
     SourceUnreadable
         When the file cannot be read.
     UsageError
-        When a name is none of the weights or comes twice, or a share is not one.
+        When a name is unknown or occurs twice, or a value is no share.
     """
-    if "=" in given and not os.path.isfile(given):  # noqa: PTH113  # Path.is_file raises for a name that is too long
-        return _weights(_pairs(given), default_weights())
-    return _weights(_read(Path(given)), FusionWeights(0.0))
+    if "=" in argument and not os.path.isfile(argument):  # noqa: PTH113  # Path.is_file raises for a name that is too long
+        return _weights(_pairs(argument), default_weights())
+    return _weights(_read(Path(argument)), FusionWeights(0.0))
 
 
 def check_weights(weights: FusionWeights) -> FusionWeights:
-    """Return weights whose every share is in [0, 1], and whose `first` and `centroid` leave room for each other.
+    """Return `weights` if every share is in [0, 1] and `first` and `centroid` are at most 1 together.
 
     Raises
     ------
     UsageError
-        When they are none.
+        When they are not.
     """
     for name, share in asdict(weights).items():
         if not 0 <= share <= 1:
@@ -297,9 +294,9 @@ def check_weights(weights: FusionWeights) -> FusionWeights:
     return weights
 
 
-def _pairs(given: str) -> Mapping[str, object]:
+def _pairs(argument: str) -> Mapping[str, object]:
     shares: dict[str, object] = {}
-    for part in given.split(","):
+    for part in argument.split(","):
         name, _, share = (text.strip() for text in part.partition("="))
         if name in shares:
             raise UsageError(f"{name[:SHOWN]} is given twice", hint=_HINT)
@@ -313,7 +310,7 @@ def _read(path: Path) -> Mapping[str, object]:
         with path.open(encoding="utf-8") as file:
             document = json.loads(file.read(MAX_BYTES))
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or error  # without the name, which it would repeat whole
+        why = getattr(error, "strerror", None) or error  # str(error) would repeat the whole name
         raise SourceUnreadable(f"cannot read weights from {shown}: {why}", hint=_HINT) from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{shown} is not JSON: {error}", hint=_HINT) from error

@@ -1,4 +1,4 @@
-"""One query over several tiers: the sentence of the reading half of the house, top to bottom."""
+"""One query over several tiers: embed it, fetch candidates from each tier, rank, diversify, and verify."""
 
 from __future__ import annotations
 
@@ -22,47 +22,45 @@ from kiwi_rag.model import (
     SearchResult,
     StoreQuery,
 )
-from kiwi_rag.search.diversify import Chosen, cap_of, diversify, near_signers
+from kiwi_rag.search.diversify import Selection, count_near_signers, diversify, resolve_cap
 from kiwi_rag.search.hits import Verifier
-from kiwi_rag.search.ranking import Fusion, Group, Recency, check_weights, default_weights, fuse, groups, order
-from kiwi_rag.search.state import states_of
-from kiwi_rag.search.tier_query import TierQuery, ask_candidates, ask_deeper, ask_first, found
+from kiwi_rag.search.ranking import (
+    Fusion,
+    RankedHit,
+    Recency,
+    apply_shadowing,
+    check_weights,
+    default_weights,
+    fuse,
+    sort_key,
+)
+from kiwi_rag.search.state import read_states
+from kiwi_rag.search.tier_query import (
+    TierQuery,
+    collect_candidates,
+    fetch_candidates,
+    fetch_deeper,
+    prepare_query,
+)
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.telemetry import span
 
 DEEPER = 5
+"""By which factor the depth of a leg grows when hits are missing."""
 MAX_DEPTH = 2_000
-"""More passages of a leg a registry does not give."""
+"""The most passages of a leg that a registry returns."""
 MAX_LIMIT = 200
 MAX_QUERY_CHARACTERS = 10_000
 
 
-@dataclass(slots=True)
-class _Run:
-    """One search: what it asks, what came back, and how long its own steps took."""
-
-    query: SearchQuery
-    asked: Sequence[TierQuery]
-    question: StoreQuery
-    verifier: Verifier
-    weights: FusionWeights
-    fusion: FusionMethod
-    recency: Recency | None
-    principals: dict[str, str]
-    corrections: dict[str, str]
-    seconds: dict[str, float] = field(default_factory=dict)
-    rounds: int = 1
-    signers: int = 0
-
-
 class HybridSearchHandler:
-    """Searches tiers by meaning and by words, and shows only what verifies.
+    """Searches tiers by vectors and by words, and returns only hits that verify.
 
     Parameters
     ----------
     tiers
-        The tiers to ask.
+        The tiers to search.
     embed
         The embedding provider; its fingerprint must be that of the tiers' vectors.
     trust, audience
@@ -86,139 +84,150 @@ class HybridSearchHandler:
         self._deadline = deadline
 
     async def search(self, query: SearchQuery) -> SearchReply:
-        """Embed the query, ask each tier, fuse, apply precedence, verify, and answer.
+        """Embed the query, search each tier, rank, apply shadowing, and verify.
 
-        A tier that fails costs at most its deadline, from the first question to the last hit that is verified, and is
-        named in the reply; it never makes the reply silently shorter. Raises `UsageError` for a query that makes no
-        sense, `EmbeddingError` when the model fails.
+        A tier that fails costs at most its deadline, from its first request to its last verified hit, and the reply
+        names it: a failure never makes the reply shorter without a notice. Raises `UsageError` for an invalid query,
+        `EmbeddingError` when the model fails.
         """
-        check(query)
-        with span("kiwi.search", source=query.source, limit=query.limit) as note:
+        check_query(query)
+        with span("kiwi.search", source=query.source, limit=query.limit) as set_attributes:
             reply = await self._search(query)
-            note(hits=len(reply.hits), refused=len(reply.refused), complete=reply.complete)
+            set_attributes(hits=len(reply.hits), refused=len(reply.refused), complete=reply.complete)
             return reply
 
     async def _search(self, query: SearchQuery) -> SearchReply:
         started = time.monotonic()
         run = await self._begin(query, [TierQuery(tier, self._deadline) for tier in self._tiers])
-        chosen = await self._choose(run)
-        hits = await _results(run, chosen)
-        refused = [*run.verifier.refused, *(hit for a in run.asked for hit in _unreadable(a))]
-        await asyncio.gather(*(_remember(a) for a in run.asked))
+        selection = await _select(run)
+        hits = await _results(run, selection)
+        refused = [*run.verifier.refused, *(hit for tq in run.tier_queries for hit in _record_unreadable(tq))]
+        await asyncio.gather(*(_save_pinned_state(tq) for tq in run.tier_queries))
         run.seconds["whole"] = time.monotonic() - started
-        outcomes = tuple(a.outcome() for a in run.asked)
-        return SearchReply(query, hits, outcomes, tuple(refused), _explanation(run, chosen), run.corrections)
+        outcomes = tuple(tq.outcome() for tq in run.tier_queries)
+        return SearchReply(query, hits, outcomes, tuple(refused), _explanation(run, selection), run.corrections)
 
-    async def _begin(self, query: SearchQuery, asked: Sequence[TierQuery]) -> _Run:
-        question, corrections, seconds = await ask_first(query, asked, self._embed)
+    async def _begin(self, query: SearchQuery, tier_queries: Sequence[TierQuery]) -> _Run:
+        store_query, corrections, seconds = await prepare_query(query, tier_queries, self._embed)
         trust = self._trust
-        for a in asked:
-            trust = (
-                a.look.apply_revocations(trust) if a.look else trust
-            )  # what a registry revoked counts nowhere from here
+        for tier_query in tier_queries:  # what one registry revoked counts in no tier
+            if tier_query.consistency:
+                trust = tier_query.consistency.apply_revocations(trust)
         return _Run(
             query,
-            asked,
-            question,
-            Verifier(asked, trust, self._audience, question.fingerprint),
+            tier_queries,
+            store_query,
+            Verifier(tier_queries, trust, self._audience, store_query.fingerprint),
             weights_of(query),
-            _fusion_of(query, asked),
+            _fusion_method(query, tier_queries),
             Recency(query.half_life_days, datetime.now(UTC)) if query.half_life_days else None,
             {key_id: signer.principal for key_id, signer in trust.by_key.items()},
             corrections,
             {"embedding": seconds},
         )
 
-    async def _choose(self, run: _Run) -> Chosen:
-        """Ask for candidates and choose among them, deeper as long as hits are missing and a tier may have more.
 
-        One item with many passages could else take the place of all others.
-        """
-        run.question = await ask_candidates(run.asked, run.question)
-        chosen = await _settled(run)
-        while len(chosen.hits) < run.query.limit and _may_be_more(run):
-            depth = min(run.question.depth * DEEPER, MAX_DEPTH)
-            run.question = await ask_deeper(run.asked, run.question, depth)
-            run.rounds += 1
-            chosen = await _settled(run)
-        return chosen
+@dataclass(slots=True)
+class _Run:
+    """One search in progress; ``principals`` is key id → principal, ``seconds`` the time of the search's own steps."""
+
+    query: SearchQuery
+    tier_queries: Sequence[TierQuery]
+    store_query: StoreQuery
+    verifier: Verifier
+    weights: FusionWeights
+    fusion: FusionMethod
+    recency: Recency | None
+    principals: dict[str, str]
+    corrections: dict[str, str]
+    seconds: dict[str, float] = field(default_factory=dict)
+    rounds: int = 1
+    signers: int = 0
 
 
-async def _settled(run: _Run) -> Chosen:
-    """Choose hits until all that was looked at verifies: what does not has no say in the others' scores."""
+async def _select(run: _Run) -> Selection:
+    """Fetch candidates and choose hits, deeper as long as hits are missing and a tier may have more candidates.
+
+    Without the deeper rounds one item with many passages could displace all others.
+    """
+    run.store_query = await fetch_candidates(run.tier_queries, run.store_query)
+    selection = await _select_verified(run)
+    while len(selection.hits) < run.query.limit and _may_have_more(run):
+        depth = min(run.store_query.depth * DEEPER, MAX_DEPTH)
+        run.store_query = await fetch_deeper(run.tier_queries, run.store_query, depth)
+        run.rounds += 1
+        selection = await _select_verified(run)
+    return selection
+
+
+async def _select_verified(run: _Run) -> Selection:
+    """Choose hits, again until no further item fails verification: a failed item must not influence others' ranks."""
     while True:
         failures = run.verifier.failures()
-        ranked = _ranked(run)
-        run.signers = near_signers(ranked, run.principals)
-        cap = cap_of(run.query.per_signer, run.query.limit, run.signers)
-        chosen = await diversify(ranked, run.query.limit, cap, run.verifier, run.principals)
+        ranked = _rank(run)
+        run.signers = count_near_signers(ranked, run.principals)
+        cap = resolve_cap(run.query.per_signer, run.query.limit, run.signers)
+        selection = await diversify(ranked, run.query.limit, cap, run.verifier, run.principals)
         if run.verifier.failures() == failures:
-            return chosen
+            return selection
 
 
-def _ranked(run: _Run) -> list[Group]:
+def _rank(run: _Run) -> list[RankedHit]:
     started = time.monotonic()
-    rarest, comparable = max_term_score(run.question.statistics), _is_comparable(run.asked)
+    rarest, comparable = max_term_score(run.store_query.statistics), _is_comparable(run.tier_queries)
     fusion = Fusion(run.weights, rarest, run.fusion, run.recency, comparable)
-    ranked = groups(fuse(found(run.asked), run.question.depth, fusion))
+    ranked = apply_shadowing(fuse(collect_candidates(run.tier_queries), run.store_query.depth, fusion))
     run.seconds["fusion"] = run.seconds.get("fusion", 0.0) + time.monotonic() - started
     return ranked
 
 
-def _may_be_more(run: _Run) -> bool:
-    """Whether the tiers together gave as many candidates as were asked for: then there may be others."""
-    given = sum(len(a.candidates.items) for a in run.asked if a.answers)
-    return run.question.depth < MAX_DEPTH and given >= run.question.depth
+def _may_have_more(run: _Run) -> bool:
+    """Whether the tiers together returned as many candidates as one leg's depth: then there may be others."""
+    count = sum(len(tq.candidates.items) for tq in run.tier_queries if tq.answers)
+    return run.store_query.depth < MAX_DEPTH and count >= run.store_query.depth
 
 
-async def _results(run: _Run, chosen: Chosen) -> tuple[SearchResult, ...]:
-    best_first = sorted(chosen.hits, key=lambda hit: order(hit.group.winner))
-    tiers = {a.tier.name: a.tier for a in run.asked}
-    states = await asyncio.to_thread(states_of, [(hit.item, tiers[hit.tier]) for hit in best_first])
+async def _results(run: _Run, selection: Selection) -> tuple[SearchResult, ...]:
+    best_first = sorted(selection.hits, key=lambda hit: sort_key(hit.ranked))
+    tiers = {tq.tier.name: tq.tier for tq in run.tier_queries}
+    states = await asyncio.to_thread(read_states, [(hit.item, tiers[hit.tier]) for hit in best_first])
     pairs = zip(best_first, states, strict=True)
-    return tuple([await run.verifier.result(hit, chosen.addresses(hit), state) for hit, state in pairs])
+    return tuple([await run.verifier.result(hit, selection.addresses(hit), state) for hit, state in pairs])
 
 
-def _explanation(run: _Run, chosen: Chosen) -> Explanation:
+def _explanation(run: _Run, selection: Selection) -> Explanation:
     return Explanation(
-        terms=run.question.terms,
-        statistics=run.question.statistics,
+        terms=run.store_query.terms,
+        statistics=run.store_query.statistics,
         fusion=run.fusion,
         weights=run.weights,
         seconds=run.seconds,
         rounds=run.rounds,
-        depth=run.question.depth,
+        depth=run.store_query.depth,
         signers=run.signers,
-        cap=chosen.cap,
-        suppressed=chosen.suppressed,
+        cap=selection.cap,
+        suppressed=selection.suppressed,
     )
 
 
-def _unreadable(asked: TierQuery) -> Sequence[RefusedHit]:
-    """Return what a store left out because it cannot be read, each written to the audit log."""
-    for hit in asked.candidates.refused:
-        asked.record(hit)
-    return asked.candidates.refused
+def _record_unreadable(tier_query: TierQuery) -> Sequence[RefusedHit]:
+    """Return what a store left out because it cannot be read, after writing each to the audit log."""
+    for hit in tier_query.candidates.refused:
+        tier_query.record(hit)
+    return tier_query.candidates.refused
 
 
-async def _remember(asked: TierQuery) -> None:
-    if asked.look:
+async def _save_pinned_state(tier_query: TierQuery) -> None:
+    if tier_query.consistency:
         try:
-            await asyncio.to_thread(asked.look.save)
+            await asyncio.to_thread(tier_query.consistency.save)
         except KiwiError as error:
-            asked.state, asked.error = "error", error
+            tier_query.state, tier_query.error = "error", error
 
 
-def check(query: SearchQuery) -> None:
-    """Raise `UsageError` when a query makes no sense."""
-    if not query.text.strip():
-        raise UsageError("the query is empty", hint='kiwi search "roll back a deploy"')
-    if len(query.text) > MAX_QUERY_CHARACTERS:
-        hint = "ask for what is to be found; a text to compare with can be cut to its first paragraph"
-        raise UsageError(f"the query is over {MAX_QUERY_CHARACTERS} characters", hint=hint)
-    if not 1 <= query.limit <= MAX_LIMIT:
-        hint = "--limit 10, or the setting limit"
-        raise UsageError(f"limit {query.limit} is not between 1 and {MAX_LIMIT}", hint=hint)
+def check_query(query: SearchQuery) -> None:
+    """Raise `UsageError` when a query is invalid."""
+    check_text_and_limit(query.text, query.limit)
     if query.half_life_days is not None and not query.half_life_days >= 0:
         hint = "the setting half_life_days; 0: age does not count"
         raise UsageError("half_life_days is not a number from 0 up", hint=hint)
@@ -227,16 +236,27 @@ def check(query: SearchQuery) -> None:
     check_weights(weights_of(query))
 
 
+def check_text_and_limit(text: str, limit: int) -> None:
+    """Raise `UsageError` when the text is empty or too long, or the limit is out of range."""
+    if not text.strip():
+        raise UsageError("the query is empty", hint='kiwi search "roll back a deploy"')
+    if len(text) > MAX_QUERY_CHARACTERS:
+        hint = "describe what to find; of a text to compare with, use the first paragraph"
+        raise UsageError(f"the query is over {MAX_QUERY_CHARACTERS} characters", hint=hint)
+    if not 1 <= limit <= MAX_LIMIT:
+        raise UsageError(f"limit {limit} is not between 1 and {MAX_LIMIT}", hint="--limit 10, or the setting limit")
+
+
 def weights_of(query: SearchQuery) -> FusionWeights:
-    """Return the weights of the fusion: the query's own, or the tuned ones; its alpha goes before theirs."""
+    """Return the weights of the fusion: the query's, or the tuned ones; the query's alpha replaces theirs."""
     weights = query.weights or default_weights()
     return weights if query.alpha is None else replace(weights, alpha=query.alpha)
 
 
-def _fusion_of(query: SearchQuery, asked: Sequence[TierQuery]) -> FusionMethod:
-    """Return how to fuse: by ranks as soon as one tier's scores are none that others' could be held against."""
-    return query.fusion if _is_comparable(asked) else "rrf"
+def _fusion_method(query: SearchQuery, tier_queries: Sequence[TierQuery]) -> FusionMethod:
+    """Return how to fuse: by ranks as soon as the scores of one tier cannot be compared with those of others."""
+    return query.fusion if _is_comparable(tier_queries) else "rrf"
 
 
-def _is_comparable(asked: Sequence[TierQuery]) -> bool:
-    return all(a.tier.store.capabilities.scores for a in asked)
+def _is_comparable(tier_queries: Sequence[TierQuery]) -> bool:
+    return all(tq.tier.store.capabilities.scores for tq in tier_queries)

@@ -14,26 +14,26 @@ from kiwi_rag.search.verify import VerifiedItem
 from kiwi_rag.stores.base import VectorStore
 
 
-def states_of(items: Sequence[tuple[VerifiedItem, Tier[VectorStore]]]) -> list[ItemState]:
-    """Return the state of each item, given with its tier. Reads their files: blocking."""
+def read_states(items: Sequence[tuple[VerifiedItem, Tier[VectorStore]]]) -> list[ItemState]:
+    """Return the state of each pair of an item and its tier. Reads the items' files: blocking."""
     tiers = {tier.name: tier for _, tier in items}
     yanked: set[str] = set()
     for tier in tiers.values():
-        yanked |= tier.yanked([item.stored.digest for item, own in items if own.name == tier.name])
-    return [state_of(item, tier, yanked) for item, tier in items]
+        yanked |= tier.yanked([item.stored.digest for item, its_tier in items if its_tier.name == tier.name])
+    return [read_state(item, tier, yanked) for item, tier in items]
 
 
-def state_of(item: VerifiedItem, tier: Tier[VectorStore], yanked: Collection[str]) -> ItemState:
+def read_state(item: VerifiedItem, tier: Tier[VectorStore], yanked: Collection[str]) -> ItemState:
     """Return the state of an item of a tier; `yanked` are digests of yanked versions."""
     stored = item.stored
     return ItemState(_difference(item, tier), stored.yanked_at is not None or stored.digest in yanked)
 
 
 def _difference(item: VerifiedItem, tier: Tier[VectorStore]) -> str:
-    """Say how an item's file differs from what was signed; empty where it does not, or where there is no file."""
+    """Describe how an item's file differs from what was signed; empty where it does not, or where there is no file."""
     if tier.root is None or not item.stored.path:
         return ""
-    path = path_of(tier.root, item.verified.statement.ref)  # the index's own word for it is not signed
+    path = path_of(tier.root, item.verified.statement.ref)  # the path in the index is not signed
     try:
         data = read_source(path, tier.root)
     except SourceUnreadable as error:
@@ -44,43 +44,43 @@ def _difference(item: VerifiedItem, tier: Tier[VectorStore]) -> str:
     return f"{path} was edited since it was indexed: kiwi add {shlex.quote(str(path))}{where} --bump patch"
 
 
-async def version_conflicts(
-    held: Sequence[tuple[Tier[VectorStore], Sequence[StoredItem]]], registry: Tier[VectorStore] | None
+async def find_version_conflicts(
+    local: Sequence[tuple[Tier[VectorStore], Sequence[StoredItem]]], registry: Tier[VectorStore] | None
 ) -> list[VersionConflict]:
-    """Return the versions that stand with other content in two tiers.
+    """Return the versions that have different contents in two tiers.
 
     Parameters
     ----------
-    held
+    local
         The local tiers, nearest first, each with the items to compare.
     registry
-        The registry, which is asked for every version that it ever published of each of these.
+        The registry, which is queried for the published versions of each of these items.
     """
-    places: dict[ItemRef, list[tuple[Tier[VectorStore], str]]] = {}
-    for tier, items in held:
+    contents: dict[ItemRef, list[tuple[Tier[VectorStore], str]]] = {}
+    for tier, items in local:
         for item in items:
             if not item.problem:
-                places.setdefault(item.ref, []).append((tier, item.content_sha256))
+                contents.setdefault(item.ref, []).append((tier, item.content_sha256))
     found = []
-    for ref, there in places.items():
+    for ref, of_ref in contents.items():
         if registry:
             published = (await registry.store.history(ref)).get(ref.version or "")
-            there.extend([(registry, published)] if published else [])
-        if conflict := conflict_of(ref, there):
+            of_ref.extend([(registry, published)] if published else [])
+        if conflict := find_conflict(ref, of_ref):
             found.append(conflict)
     return found
 
 
-def conflict_of(ref: ItemRef, places: Sequence[tuple[Tier[VectorStore], str]]) -> VersionConflict | None:
-    """Return the conflict that the contents (hex SHA-256) of one version make, if any differs; nearest tier first."""
-    digests: Mapping[str, str] = {tier.name: content for tier, content in places}
+def find_conflict(ref: ItemRef, contents: Sequence[tuple[Tier[VectorStore], str]]) -> VersionConflict | None:
+    """Return the conflict between the contents (hex SHA-256) of one version, nearest tier first; None if all agree."""
+    digests: Mapping[str, str] = {tier.name: content for tier, content in contents}
     if len(set(digests.values())) < 2:
         return None
-    nearest = min((tier for tier, _ in places), key=lambda tier: tier.rank)
-    return VersionConflict(ref, digests, _way_out(ref, nearest))
+    nearest = min((tier for tier, _ in contents), key=lambda tier: tier.rank)
+    return VersionConflict(ref, digests, _resolving_command(ref, nearest))
 
 
-def _way_out(ref: ItemRef, tier: Tier[VectorStore]) -> str:
-    """Return the command that gives the nearest of them another version."""
+def _resolving_command(ref: ItemRef, tier: Tier[VectorStore]) -> str:
+    """Return the command that gives the item of the nearest tier another version."""
     path = shlex.quote(str(path_of(tier.root, ref))) if tier.root else "PATH"
     return f"kiwi add {path}{' --tier user' if tier.name == 'user' else ''} --bump patch"

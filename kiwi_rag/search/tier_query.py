@@ -1,4 +1,8 @@
-"""One tier while it is being searched: what it answered, the time it took, and how it failed if it did."""
+"""The query of one tier, and the requests that a search makes to several of them.
+
+`TierQuery` holds what one tier answered, the time it took, and how it failed. The functions below it query all tiers
+concurrently: `prepare_query` (statistics, corrections and the query's vector), `fetch_candidates`, `fetch_deeper`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from kiwi_rag.collection import Look, Tier
+from kiwi_rag.collection import Tier
 from kiwi_rag.embedding.base import EmbeddingProvider
 from kiwi_rag.errors import (
     FingerprintMismatch,
@@ -22,7 +26,8 @@ from kiwi_rag.errors import (
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import Candidates, CollectionStatistics, RefusedHit, SearchQuery, StoreQuery, TierOutcome, TierState
 from kiwi_rag.model.refs import ItemType
-from kiwi_rag.search import corrections as typos
+from kiwi_rag.model.search import DocumentQuery
+from kiwi_rag.search import corrections
 from kiwi_rag.search.ranking import TierCandidate
 from kiwi_rag.search.verify import check_candidates, check_statistics
 from kiwi_rag.stores.base import VectorStore
@@ -30,25 +35,28 @@ from kiwi_rag.telemetry import span
 
 if TYPE_CHECKING:
     from kiwi_rag.model import Vector
+    from kiwi_rag.monitor.monitor import ConsistencyCheck
 
 _T = TypeVar("_T")
 Key = tuple[ItemType, str]
 Step = Literal["statistics", "candidates", "verification"]
 
-
 FETCHED_AT_ONCE = 4
-"""Items that one tier is asked for at the same time; a registry needs a connection for each."""
+"""Items that are fetched from one tier at the same time; a registry needs a connection for each."""
 STOPPING_SECONDS = 0.3
-"""What a call that is stopped may take to clean up; a driver that asks a silent server to stop would take ten."""
+"""How long a cancelled call may take to clean up. A driver that asks a silent server to cancel would take ten."""
+LEG_DEPTH = 100
+"""Passages that each leg of a tier returns at first."""
 
 
 @dataclass(slots=True)
 class TierQuery:
-    """What is known so far of one tier's answer.
+    """The query of one tier: its answers so far, and its state.
 
-    ``deadline`` is the seconds that it may take in all; only its own time counts against it, so one that waits for a
-    slower one is not late. ``seconds`` tells where they went. ``refused`` names its items that did not verify,
-    ``unverified`` those that it gave, and then fell silent. ``places`` bounds how many items are fetched at once.
+    ``deadline`` is the seconds that the tier may take in all. Only its own time counts against it, so a tier that waits
+    for a slower one is not late. ``seconds`` holds the time of each step. ``consistency`` is the comparison of a
+    registry's answers with the pinned state. ``refused`` names items that did not verify, ``unverified`` those that
+    were not verified because the tier stopped answering. ``fetch_slots`` bounds how many items are fetched at once.
     """
 
     tier: Tier[VectorStore]
@@ -58,20 +66,20 @@ class TierQuery:
     statistics: CollectionStatistics = field(default_factory=CollectionStatistics)
     candidates: Candidates = field(default_factory=lambda: Candidates((), ""))
     seconds: dict[str, float] = field(default_factory=dict)
-    look: Look | None = None
+    consistency: ConsistencyCheck | None = None
     refused: set[Key] = field(default_factory=set)
     unverified: set[Key] = field(default_factory=set)
-    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(FETCHED_AT_ONCE), repr=False)
+    fetch_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(FETCHED_AT_ONCE), repr=False)
     _running: int = field(default=0, init=False, repr=False)
     _since: float = field(default=0.0, init=False, repr=False)
 
     @property
     def answers(self) -> bool:
-        """Whether the tier has answered everything so far; a registry that contradicts itself is believed nothing."""
+        """Whether the tier has answered everything so far; a registry that contradicts itself has not."""
         return self.state in ("ok", "refused") and not isinstance(self.error, RegistryContradicted)
 
     async def guard(self, step: Step, call: Coroutine[Any, Any, _T]) -> _T | None:
-        """Await a store, a stranger's code: whatever it raises becomes the tier's outcome, and None is returned."""
+        """Await a call of a store. Whatever it raises becomes the tier's outcome, and None is returned."""
         try:
             return await self._limited(step, call)
         except TimeoutError:
@@ -82,16 +90,16 @@ class TierQuery:
             self.state, self.error = "refused", error
         except KiwiError as error:
             self.state, self.error = "error", error
-        except Exception as error:  # noqa: BLE001  # a store is a stranger's code here; this becomes a typed outcome
+        except Exception as error:  # noqa: BLE001  # a store may be foreign code; this becomes a typed outcome
             self.state, self.error = "error", KiwiError(f"{type(error).__name__}: {error}")
         return None
 
     async def in_time(self, call: Coroutine[Any, Any, _T]) -> _T:
-        """Await a step of verifying. A tier that does not get through it has not answered: no hit is at fault.
+        """Await a step of verification. If the tier fails in it, the tier has not answered, and no hit is refused.
 
         Raises
         ------
-        FellSilent
+        TierTimedOut
             When the tier's time is over, or it cannot be reached any more.
         """
         if not self.answers:
@@ -121,22 +129,21 @@ class TierQuery:
             count = len(self.unverified)
             hits = "1 hit was" if count == 1 else f"{count} hits were"
             error["message"] = f"{error['message']}; {hits} not verified in time, and left out"
-        told = self.candidates
+        rows, plan = len(self.candidates.items), self.candidates.plan
         timings = dict(self.seconds)
-        whole = sum(timings.values())
         return TierOutcome(
-            self.tier.name, self.state, whole, len(told.items), told.plan, error, timings, self.statistics
+            self.tier.name, self.state, sum(timings.values()), rows, plan, error, timings, self.statistics
         )
 
     async def _limited(self, step: Step, call: Coroutine[Any, Any, _T]) -> _T:
-        with span("kiwi.store", tier=self.tier.name, step=step) as note:
+        with span("kiwi.store", tier=self.tier.name, step=step) as set_attributes:
             task = asyncio.ensure_future(call)
             try:
                 with self._clock(step):
                     await asyncio.wait({task}, timeout=self._left())
                     if task.done():
                         result = task.result()
-                        note(**_told(result))
+                        set_attributes(**_span_attributes(result))
                         return result
                     await _stop(task)
             finally:
@@ -153,7 +160,7 @@ class TierQuery:
 
     @contextmanager
     def _clock(self, step: Step) -> Iterator[None]:
-        """Count the time of a step; what runs at the same time counts once."""
+        """Measure the time of a step; calls that run at the same time count once."""
         self._running += 1
         if self._running == 1:
             self._since = time.monotonic()
@@ -165,142 +172,144 @@ class TierQuery:
                 self.seconds[step] = self.seconds.get(step, 0.0) + time.monotonic() - self._since
 
 
-def _told(result: object) -> dict[str, str | int]:
-    """Return what a span may tell of an answer."""
+def _span_attributes(result: object) -> dict[str, str | int]:
+    """Return the attributes of an answer that a span records: none that quotes the query or its results."""
     return {"plan": result.plan, "rows": len(result.items)} if isinstance(result, Candidates) else {}
 
 
 async def _stop(task: asyncio.Task[Any]) -> None:
-    """Stop a call; one that cleans up politely for too long is told again, and left to itself in the end."""
+    """Cancel a call, up to three times; one that still cleans up after that is left to end by itself.
+
+    A driver may catch the first cancellation and ask its server to cancel, which a silent server never answers.
+    """
     for _ in range(3):
         task.cancel()
         done, _ = await asyncio.wait({task}, timeout=STOPPING_SECONDS)
         if done:
             with suppress(asyncio.CancelledError):
-                task.exception()  # looked at: nobody is to be told of it later
+                task.exception()  # retrieved, so that asyncio does not log it as never retrieved
             return
 
 
-LEG_DEPTH = 100
-
-
-async def ask_first(
-    query: SearchQuery, asked: Sequence[TierQuery], embed: EmbeddingProvider, *, mend: bool = True
+async def prepare_query(
+    query: SearchQuery | DocumentQuery, tier_queries: Sequence[TierQuery], embed: EmbeddingProvider
 ) -> tuple[StoreQuery, dict[str, str], float]:
-    """Embed a query, and ask every tier for its statistics meanwhile.
+    """Embed a query and fetch every tier's statistics meanwhile.
 
-    With `mend` words that nobody holds are read as near ones. Returns the question to ask for candidates, word → what
-    it is read as, and the seconds that embedding took.
+    For a `SearchQuery` words that occur in no tier are corrected. Returns the query for the stores, the corrections
+    (word → the word to search for), and the seconds that the embedding took.
     """
-    terms = query_terms(query.text)
-    embedding = asyncio.ensure_future(_embedded(query.text, embed))
-    statistics = await ask_statistics(asked, terms)
-    terms, corrections = await ask_again(asked, query.text, terms, statistics) if mend else (terms, {})
+    terms, corrected = query_terms(query.text), dict[str, str]()
+    embedding = asyncio.ensure_future(_embed(query.text, embed))
+    statistics = await fetch_statistics(tier_queries, terms)
+    if isinstance(query, SearchQuery):
+        terms, corrected = await correct_terms(tier_queries, query.text, terms, statistics)
     vector, seconds = await embedding
-    question = StoreQuery(vector, terms, merged(asked), query.filters, str(embed.fingerprint), depth_of(query))
-    return question, corrections, seconds
+    # Enough passages of each leg that `limit` items remain after grouping by item.
+    depth = max(LEG_DEPTH, query.limit * 10)
+    merged = merge_statistics(tier_queries)
+    return StoreQuery(vector, terms, merged, query.filters, str(embed.fingerprint), depth), corrected, seconds
 
 
-async def ask_statistics(asked: Sequence[TierQuery], terms: Sequence[str]) -> CollectionStatistics:
-    """Ask every tier for its statistics, and a registry for what it says of itself beside it; return their sum."""
-    await asyncio.gather(*(_count(a, terms) for a in asked))
-    return merged(asked)
+async def fetch_statistics(tier_queries: Sequence[TierQuery], terms: Sequence[str]) -> CollectionStatistics:
+    """Fetch every tier's statistics, and begin a registry's consistency check beside them; return their sum."""
+    await asyncio.gather(*(_fetch_statistics(tq, terms) for tq in tier_queries))
+    return merge_statistics(tier_queries)
 
 
-async def ask_again(
-    asked: Sequence[TierQuery], text: str, terms: tuple[str, ...], statistics: CollectionStatistics
+async def correct_terms(
+    tier_queries: Sequence[TierQuery], text: str, terms: tuple[str, ...], statistics: CollectionStatistics
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Ask for what was meant by words that are nowhere; return the terms to search for, and word → what it is read as.
+    """Correct the words that occur in no tier; return the terms to search for, and word → its correction.
 
-    Nothing is asked when every word is known.
+    Without such words no tier is queried.
     """
-    unknown = typos.unknown_terms(text, statistics)
+    unknown = corrections.find_unknown_terms(text, statistics)
     if not unknown:
         return terms, {}
-    similar = await asyncio.gather(*(_similar(a, tuple(unknown)) for a in asked if a.answers))
-    options = typos.options(unknown, similar)
-    known = await ask_statistics([a for a in asked if a.answers], [*terms, *typos.asked_for(options)])
-    chosen = typos.choose(options, known)
-    meant = typos.reread(terms, chosen)
-    for a in asked:
-        frequency = {t: df for t, df in a.statistics.document_frequency.items() if t in meant}
-        a.statistics = replace(a.statistics, document_frequency=frequency)
-    return meant, {unknown[term]: option for term, option in chosen.items()}
+    answering = [tq for tq in tier_queries if tq.answers]
+    similar = await asyncio.gather(*(_fetch_similar(tq, tuple(unknown)) for tq in answering))
+    options = corrections.collect_options(unknown, similar)
+    answering = [tq for tq in tier_queries if tq.answers]
+    frequencies = await fetch_statistics(answering, [*terms, *corrections.distinct_options(options)])
+    chosen = corrections.choose_corrections(options, frequencies)
+    corrected = corrections.replace_terms(terms, chosen)
+    for tq in tier_queries:  # the options that were not chosen must not count as terms of the query
+        frequency = {t: df for t, df in tq.statistics.document_frequency.items() if t in corrected}
+        tq.statistics = replace(tq.statistics, document_frequency=frequency)
+    return corrected, {unknown[term]: option for term, option in chosen.items()}
 
 
-async def ask_candidates(asked: Sequence[TierQuery], question: StoreQuery) -> StoreQuery:
-    """Ask every tier that answers for its candidates; return the question as it was asked in the end.
+async def fetch_candidates(tier_queries: Sequence[TierQuery], store_query: StoreQuery) -> StoreQuery:
+    """Fetch the candidates of every tier that answers; return the query with the statistics that were used in the end.
 
-    A tier that fails now has no say in the others' scores either: where its statistics counted, they are asked again
-    without it, so that their hits are those of a search that never knew of it.
+    The statistics of a tier that fails now must not influence the others' scores: the candidates are fetched again with
+    statistics without it, so that the hits are those of a search that never included it.
     """
     while True:
-        answering = [a for a in asked if a.answers]
-        question = replace(question, statistics=merged(answering))
-        await asyncio.gather(*(_candidates(a, question) for a in answering))
-        if merged(asked) == question.statistics:
-            return question
+        answering = [tq for tq in tier_queries if tq.answers]
+        store_query = replace(store_query, statistics=merge_statistics(answering))
+        await asyncio.gather(*(_fetch_candidates(tq, store_query) for tq in answering))
+        if merge_statistics(tier_queries) == store_query.statistics:
+            return store_query
 
 
-async def ask_deeper(asked: Sequence[TierQuery], question: StoreQuery, depth: int) -> StoreQuery:
-    """Ask for more candidates of each leg those tiers that gave as many as they were asked for."""
-    deeper, before = replace(question, depth=depth), merged(asked)
-    full = [a for a in asked if a.answers and len(a.candidates.items) >= question.depth]
-    await asyncio.gather(*(_candidates(a, deeper) for a in full))
-    return deeper if merged(asked) == before else await ask_candidates(asked, deeper)
+async def fetch_deeper(tier_queries: Sequence[TierQuery], store_query: StoreQuery, depth: int) -> StoreQuery:
+    """Fetch more candidates of each leg from those tiers that returned as many as they were asked for."""
+    deeper, before = replace(store_query, depth=depth), merge_statistics(tier_queries)
+    full = [tq for tq in tier_queries if tq.answers and len(tq.candidates.items) >= store_query.depth]
+    await asyncio.gather(*(_fetch_candidates(tq, deeper) for tq in full))
+    return deeper if merge_statistics(tier_queries) == before else await fetch_candidates(tier_queries, deeper)
 
 
-def merged(asked: Sequence[TierQuery]) -> CollectionStatistics:
+def merge_statistics(tier_queries: Sequence[TierQuery]) -> CollectionStatistics:
     """Return the sum of the statistics of the tiers that answer."""
-    return sum((a.statistics for a in asked if a.answers), CollectionStatistics())
+    return sum((tq.statistics for tq in tier_queries if tq.answers), CollectionStatistics())
 
 
-def found(asked: Sequence[TierQuery]) -> list[TierCandidate]:
-    """Return every candidate that a tier gave and that did not turn out to be none, with the tier that gave it."""
+def collect_candidates(tier_queries: Sequence[TierQuery]) -> list[TierCandidate]:
+    """Return the candidates of all tiers, without items that failed verification."""
     return [
-        TierCandidate(a.tier.name, a.tier.rank, a.candidates.plan, c)
-        for a in asked
-        for c in a.candidates.items
-        if c.ref.key not in a.refused and c.ref.key not in a.unverified
+        TierCandidate(tq.tier.name, tq.tier.rank, tq.candidates.plan, c)
+        for tq in tier_queries
+        for c in tq.candidates.items
+        if c.ref.key not in tq.refused and c.ref.key not in tq.unverified
     ]
 
 
-def depth_of(query: SearchQuery) -> int:
-    """Return how many passages each leg gives: enough that `limit` items remain after grouping."""
-    return max(LEG_DEPTH, query.limit * 10)
-
-
-async def _embedded(text: str, embed: EmbeddingProvider) -> tuple[Vector, float]:
+async def _embed(text: str, embed: EmbeddingProvider) -> tuple[Vector, float]:
     started = time.monotonic()
     return await embed.query(text), time.monotonic() - started
 
 
-async def _count(asked: TierQuery, terms: Sequence[str]) -> None:
-    async def count() -> CollectionStatistics:
-        counting = asyncio.ensure_future(asked.tier.store.statistics(terms))
+async def _fetch_statistics(tier_query: TierQuery, terms: Sequence[str]) -> None:
+    async def fetch() -> CollectionStatistics:
+        tier = tier_query.tier
+        statistics = asyncio.ensure_future(tier.store.statistics(terms))
         try:
-            if asked.tier.witness and asked.look is None:
-                asked.look = await asked.tier.witness.check()  # rides beside the count: no round trip more
-            return check_statistics(await counting)
+            if tier.monitor and tier_query.consistency is None:
+                # Concurrent with the statistics, so the check costs no additional round trip.
+                tier_query.consistency = await tier.monitor.check()
+            return check_statistics(await statistics)
         finally:
-            counting.cancel()
-            await asyncio.gather(counting, return_exceptions=True)
+            statistics.cancel()
+            await asyncio.gather(statistics, return_exceptions=True)
 
-    asked.statistics = await asked.guard("statistics", count()) or asked.statistics
-
-
-async def _similar(asked: TierQuery, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    async def ask() -> Mapping[str, Sequence[str]]:
-        return await asked.tier.store.similar_terms(terms)
-
-    return await asked.guard("statistics", ask()) or {}
+    tier_query.statistics = await tier_query.guard("statistics", fetch()) or tier_query.statistics
 
 
-async def _candidates(asked: TierQuery, question: StoreQuery) -> None:
-    async def search() -> Candidates:
-        store = asked.tier.store
-        return check_candidates(await store.search(question), question, comparable=store.capabilities.scores)
+async def _fetch_similar(tier_query: TierQuery, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    async def fetch() -> Mapping[str, Sequence[str]]:
+        return await tier_query.tier.store.similar_terms(terms)
 
-    asked.candidates = await asked.guard("candidates", search()) or Candidates((), "")
-    if asked.candidates.refused and asked.answers:
-        asked.state = "refused"
+    return await tier_query.guard("statistics", fetch()) or {}
+
+
+async def _fetch_candidates(tier_query: TierQuery, store_query: StoreQuery) -> None:
+    async def fetch() -> Candidates:
+        store = tier_query.tier.store
+        return check_candidates(await store.search(store_query), store_query, comparable=store.capabilities.scores)
+
+    tier_query.candidates = await tier_query.guard("candidates", fetch()) or Candidates((), "")
+    if tier_query.candidates.refused and tier_query.answers:
+        tier_query.state = "refused"

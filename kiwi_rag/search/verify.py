@@ -1,4 +1,8 @@
-"""Out of the index: every hit is verified again before it is shown."""
+"""Verification of what stores return: items and passages, the shape of a tier's responses, and items by address.
+
+An index is not trusted. Every hit is verified again before it is shown, and statistics and scores are checked for
+bounds, because they influence the ranking before any item is verified.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ from kiwi_rag.validation.policy import Policy
 
 
 class HitChanged(Refused):
-    """What the index says of an item is not what was signed."""
+    """The index's columns for an item differ from what was signed."""
 
     code = "changed"
 
@@ -39,12 +43,12 @@ class VerifiedItem:
 
 
 def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, audience: str, policy: Policy) -> VerifiedItem:
-    """Verify what a store gave back for `ref`: signature, signer, audience, identity, digest.
+    """Verify what a store returned for `ref`: signature, signer, audience, identity, digest.
 
     Raises
     ------
     SignatureRefused
-        When the envelope does not verify any more.
+        When the envelope does not verify now.
     HitChanged
         When the store's columns differ from the signed payload.
     """
@@ -63,11 +67,11 @@ def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, audience
     return VerifiedItem(stored, verified)
 
 
-def verified_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
-    """Return the candidate's passage as the *signed* content has it; the index's own copy of the text is not trusted.
+def verify_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
+    """Return the candidate's passage from the *signed* content; the index's copy of the text is not trusted.
 
-    A body passage must stand in the signed content at its lines. A summary is composed (a long one makes several
-    passages), so what is shown for it is the signed description.
+    A body passage must equal the signed content at its lines. A summary is composed from metadata (a long one makes
+    several passages), so the signed description is shown for it.
 
     Raises
     ------
@@ -82,15 +86,15 @@ def verified_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
         about = str(signed.metadata.get("description") or signed.ref.item_id)
         summary = replace(passages[0], ordinal=passage.ordinal) if passages else passage
         return replace(summary, text=about, context="")
-    own = next((p for p in passages if _same(passage, p)), None) or _whole_lines(signed.content, passage)
-    if own is None:
-        raise HitChanged("the index shows text that is not in the signed content at these lines")
-    return own
+    found = next((p for p in passages if _same(passage, p)), None) or _whole_lines(signed.content, passage)
+    if found is None:
+        raise HitChanged("the index has text that is not in the signed content at these lines")
+    return found
 
 
 @lru_cache(maxsize=256)
 def _signed_passages(item_type: ItemType, item_id: str, content: str) -> tuple[int, tuple[Passage, ...]]:
-    """Return how many passages signed content makes of its summary, which come first, and all that it makes."""
+    """Return how many of a signed content's passages are of its summary, which come first, and all passages."""
     item = parse_item(item_type, item_id, content).item
     if item is None:
         return 0, ()
@@ -98,16 +102,17 @@ def _signed_passages(item_type: ItemType, item_id: str, content: str) -> tuple[i
     return len(split(summary)), split(item)
 
 
-def _same(shown: Passage, own: Passage) -> bool:
-    """Whether the index's passage is this one; the context, made for the model, is not compared but replaced."""
+def _same(indexed: Passage, signed: Passage) -> bool:
+    """Whether the index's passage is this one. The context is not compared: the signed passage's replaces it."""
     names = ("text", "heading", "start_line", "end_line")
-    return all(getattr(shown, name) == getattr(own, name) for name in names)
+    return all(getattr(indexed, name) == getattr(signed, name) for name in names)
 
 
 def _whole_lines(content: str, passage: Passage) -> Passage | None:
-    """Return a passage that another version of Kiwi cut, if it is whole signed lines: half of one may say the opposite.
+    """Return a passage that another version of Kiwi split, if it consists of whole signed lines.
 
-    What the index says of its headings is not shown.
+    Whole lines, because a part of a line may state the opposite ("never" left out). The heading is dropped: it was not
+    compared with the signed structure.
     """
     start, end = passage.start_line, passage.end_line
     lines = content.splitlines()[start - 1 : end] if 1 <= start <= end else []
@@ -116,77 +121,78 @@ def _whole_lines(content: str, passage: Passage) -> Passage | None:
     return replace(passage, heading=(), context="") if same else None
 
 
-_SLACK = 1e-3
+_SLACK = 1e-3  # what rounding to single precision may add to a score
 MAX_COUNT = 1 << 53
-"""Larger whole numbers are none that a double holds, and no collection has as many passages."""
+"""The largest integer that a double holds exactly; no collection has as many passages."""
 MAX_CANDIDATES = 20_000
-"""Twice the greatest depth, and as many private passages as one owner may reasonably have."""
-_WHOLLY = ": nothing of this tier is shown"
+"""Far above twice the greatest depth, with room for as many private passages as one owner may have."""
+_TIER_IGNORED = "; nothing of this tier is shown"
 
 
-def check_statistics(told: CollectionStatistics) -> CollectionStatistics:
-    """Return a tier's statistics if a collection can have them.
+def check_statistics(statistics: CollectionStatistics) -> CollectionStatistics:
+    """Return a tier's statistics if they are possible for a collection.
 
     Raises
     ------
     StoreCorrupt
-        When a number is negative, huge or none, or a term is in more passages than there are.
+        When a count is negative, too large or no integer, or a term is in more passages than there are.
     """
-    frequencies = told.document_frequency.values()
-    numbers = (told.passages, told.items, told.total_length, *frequencies)
+    frequencies = statistics.document_frequency.values()
+    numbers = (statistics.passages, statistics.items, statistics.total_length, *frequencies)
     if not all(isinstance(number, int) and 0 <= number <= MAX_COUNT for number in numbers):
-        raise StoreCorrupt(f"the tier's statistics hold what is no count{_WHOLLY}")
-    if any(frequency > told.passages for frequency in frequencies):
-        raise StoreCorrupt(f"the tier's statistics count a term in more passages than there are{_WHOLLY}")
-    if told.items > told.passages or bool(told.items) != bool(told.passages):
-        raise StoreCorrupt(f"the tier's statistics count {told.items} items in {told.passages} passages{_WHOLLY}")
-    return told
+        raise StoreCorrupt(f"the tier's statistics contain a value that is no count{_TIER_IGNORED}")
+    if any(frequency > statistics.passages for frequency in frequencies):
+        raise StoreCorrupt(f"the tier's statistics count a term in more passages than there are{_TIER_IGNORED}")
+    items, passages = statistics.items, statistics.passages
+    if items > passages or bool(items) != bool(passages):
+        raise StoreCorrupt(f"the tier's statistics count {items} items in {passages} passages{_TIER_IGNORED}")
+    return statistics
 
 
-def check_candidates(told: Candidates, question: StoreQuery, *, comparable: bool = True) -> Candidates:
-    """Return a tier's candidates if they can be an answer to `question`.
+def check_candidates(candidates: Candidates, query: StoreQuery, *, comparable: bool = True) -> Candidates:
+    """Return a tier's candidates if they are a possible answer to `query`.
 
-    Without `comparable` scores, which are only an order, the words leg has no highest score.
+    Without `comparable` scores, which are only an order, the lexical leg has no highest score.
 
     Raises
     ------
     StoreCorrupt
-        When there are far more than were asked for, a score is none that its leg can give, or a candidate does not
-        have the shape of one.
+        When there are far more than requested, a score is outside of its leg's range, or a candidate is malformed.
     """
-    if len(told.items) > MAX_CANDIDATES:
+    if len(candidates.items) > MAX_CANDIDATES:
         raise StoreCorrupt(
-            f"the tier gave {len(told.items)} passages where {question.depth} a leg were asked for{_WHOLLY}"
+            f"the tier returned {len(candidates.items)} passages, and {query.depth} a leg were requested{_TIER_IGNORED}"
         )
-    highest = (K1 + 1) * sum(bm25_weights(question.statistics, question.terms).values())
+    # BM25 saturates: a term contributes less than idf · (k1 + 1), however often it occurs.
+    highest = (K1 + 1) * sum(bm25_weights(query.statistics, query.terms).values())
     ceiling = highest if comparable else sys.float_info.max / 2
-    for candidate in told.items:
+    for candidate in candidates.items:
         if not _are_scores(candidate, ceiling):
-            raise StoreCorrupt(f"the tier gave {candidate.ref} a score that no passage can have{_WHOLLY}")
+            raise StoreCorrupt(f"the tier returned an impossible score of {candidate.ref}{_TIER_IGNORED}")
         if not _is_formed(candidate, candidate.passage):
-            raise StoreCorrupt(f"the tier gave a malformed passage of {candidate.ref}{_WHOLLY}")
-    return told
+            raise StoreCorrupt(f"the tier returned a malformed passage of {candidate.ref}{_TIER_IGNORED}")
+    return candidates
 
 
 def _are_scores(candidate: Candidate, ceiling: float) -> bool:
     item = candidate.item
     cosines = (candidate.cosine, item.best, item.first, item.centroid)
     words = (candidate.bm25, item.best_words, item.words)
-    ranged = all(_is_score(c, -1, 1) for c in cosines) and all(_is_score(w, 0, ceiling) for w in words)
-    return ranged and candidate.cosine <= item.best + _SLACK and candidate.bm25 <= item.best_words + _SLACK
+    in_range = all(_is_score(c, -1, 1) for c in cosines) and all(_is_score(w, 0, ceiling) for w in words)
+    return in_range and candidate.cosine <= item.best + _SLACK and candidate.bm25 <= item.best_words + _SLACK
 
 
 def _is_score(score: object, low: float, high: float) -> bool:
-    """Whether `score` is a number of the range, with room for rounding; a NaN is in none."""
+    """Whether `score` is a number in the range, allowing for rounding; NaN is in no range."""
     return isinstance(score, int | float) and low - _SLACK <= score <= high + _SLACK * max(1.0, high)
 
 
 def _is_formed(candidate: Candidate, passage: Passage) -> bool:
     texts = (candidate.ref.item_id, passage.text, passage.context, *passage.heading)
     numbers = (passage.ordinal, passage.start_line, passage.end_line)
-    moment = candidate.signed_at
-    timed = isinstance(moment, datetime) and moment.tzinfo is not None
-    return timed and all(isinstance(t, str) for t in texts) and all(isinstance(n, int) and n >= 0 for n in numbers)
+    signed_at = candidate.signed_at
+    has_time = isinstance(signed_at, datetime) and signed_at.tzinfo is not None
+    return has_time and all(isinstance(t, str) for t in texts) and all(isinstance(n, int) and n >= 0 for n in numbers)
 
 
 _ADDRESS = re.compile(r"(?:(?P<type>\w+):)?(?P<id>[^@:]+)(?:@(?P<version>\d[^@:]*))?(?:@(?P<tier>[a-z]+))?(?::\d+)?")
@@ -194,7 +200,7 @@ _ADDRESS = re.compile(r"(?:(?P<type>\w+):)?(?P<id>[^@:]+)(?:@(?P<version>\d[^@:]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """``[type:]item_id[@version][@tier][:line]``, read; the line is what a search prints, and does not count."""
+    """A parsed ``[type:]item_id[@version][@tier][:line]``. The line, which search results print, is ignored."""
 
     item_type: ItemType | None
     item_id: str
@@ -202,18 +208,18 @@ class Address:
     tier: str | None
 
     def refs(self) -> list[ItemRef]:
-        """Return the references it may mean, one a type."""
+        """Return the possible references, one for each type."""
         types = [self.item_type] if self.item_type else list(ITEM_TYPES)
         return [ItemRef(t, self.item_id, self.version) for t in types]
 
 
 def parse_address(text: str) -> Address:
-    """Read an address such as ``acme/deploy/staging``, ``script:acme/lag@1.2.0`` or ``acme/slo@registry``.
+    """Parse an address such as ``acme/deploy/staging``, ``script:acme/lag@1.2.0`` or ``acme/slo@registry``.
 
     Raises
     ------
     UsageError
-        When it is none; an illegal id is an `InvalidItemId`.
+        When it is malformed; for an illegal id an `InvalidItemId`.
     """
     match = _ADDRESS.fullmatch(text)
     if match is None or (match["tier"] and match["tier"] not in RANKS):
@@ -227,43 +233,43 @@ def parse_address(text: str) -> Address:
 async def find(
     address: Address, tiers: Sequence[Tier[VectorStore]], trust: TrustPolicy, audience: str
 ) -> tuple[Tier[VectorStore], VerifiedItem]:
-    """Return the item an address means, from the first tier that holds it, verified.
+    """Return the item with an address from the first tier that has it, verified.
 
     Raises
     ------
     NotFound
-        When no asked tier holds it; `Yanked` when a registry took it back.
+        When no tier has it; `Yanked` when a registry yanked it.
     UsageError
-        When it means several items of that tier.
+        When several items of that tier have the address.
     Refused
-        When it does not verify, or contradicts what a registry said before.
+        When it does not verify, or contradicts the pinned state of a registry.
     """
     for tier in tiers:
-        # Fully, and before anything is taken: a registry that cannot be asked who was revoked gives nothing.
-        look = await tier.witness.check(fully=True) if tier.witness else None
-        found = [stored async for stored in _held(address, tier)]
+        # With all revocations, and first: without them no item of the registry can be trusted.
+        check = await tier.monitor.check(fully=True) if tier.monitor else None
+        found = [stored async for stored in _stored_items(address, tier)]
         if len(found) > 1:
             names = ", ".join(f"{stored.ref.item_type}:{stored.ref.item_id}" for _, stored in found)
             raise UsageError(f"{address.item_id} is several items: {names}", hint="put the type in front")
         for ref, stored in found:
-            counting = look.apply_revocations(trust) if look else trust
-            item = verify_stored(stored, ref, counting, audience, tier.policy)
-            if look:
-                await look.check_consistency(stored, item.verified.signer.key_id, newest=address.version is None)
-                await asyncio.to_thread(look.save)
+            remaining = check.apply_revocations(trust) if check else trust
+            item = verify_stored(stored, ref, remaining, audience, tier.policy)
+            if check:
+                await check.check_consistency(stored, item.verified.signer.key_id, newest=address.version is None)
+                await asyncio.to_thread(check.save)
             return tier, item
-        if look:
+        if check:
             for ref in address.refs():
-                await look.check_missing(ref)
-    asked = ", ".join(tier.name for tier in tiers)
-    raise NotFound(f"no item {address.item_id} in {asked or 'any tier'}", hint=f"kiwi search {address.item_id!r}")
+                await check.check_missing(ref)
+    searched = ", ".join(tier.name for tier in tiers)
+    raise NotFound(f"no item {address.item_id} in {searched or 'any tier'}", hint=f"kiwi search {address.item_id!r}")
 
 
-async def _held(address: Address, tier: Tier[VectorStore]) -> AsyncIterator[tuple[ItemRef, StoredItem]]:
+async def _stored_items(address: Address, tier: Tier[VectorStore]) -> AsyncIterator[tuple[ItemRef, StoredItem]]:
     for ref in address.refs():
         with span("kiwi.store", tier=tier.name, step="get"):
             stored = await tier.store.get(ref)
-        if stored is None and tier.witness:
-            stored = await tier.witness.get_yanked(ref)
+        if stored is None and tier.monitor:
+            stored = await tier.monitor.get_yanked(ref)
         if stored is not None:
             yield ref, stored

@@ -284,7 +284,7 @@ class Services:
             cast("PublishingStore", store),
             policy_of("registry"),
             self.audit,
-            witness=self.monitor,
+            monitor=self.monitor,
             yanked=self.yanked,
         )
 

@@ -154,9 +154,9 @@ class VectorStore(Protocol):
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the indexed terms that each term may be a misspelling of, the most frequent first.
 
-        `kiwi_rag.lexical.near` defines them, over the terms of public passages. The cost is bounded: only the first
-        `kiwi_rag.lexical.MAX_TERMS` terms that may be misspelt count, and rare terms of a very large vocabulary may be
-        missing.
+        `kiwi_rag.lexical.find_similar` defines them, over the terms of public passages. The cost is bounded: only the
+        first `kiwi_rag.lexical.MAX_TERMS` terms that may be misspelt count, and rare terms of a very large vocabulary
+        may be missing.
         """
         ...
 

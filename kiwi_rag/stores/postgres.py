@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from kiwi_rag.errors import NotAdmitted, UsageError
-from kiwi_rag.lexical import MAX_TERMS, max_edits, near
+from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
 from kiwi_rag.model import (
     Admission,
     Candidates,
@@ -198,7 +198,7 @@ class RegistryVectorStore:
         """Return the indexed terms that each term may be a misspelling of, the most frequent first."""
         checked = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
         similar = await self._call(lambda caller: client.similar_terms(caller, checked, self._fingerprint))
-        return {term: tuple(near(term, similar.get(term, ()))) for term in checked}
+        return {term: tuple(find_similar(term, similar.get(term, ()))) for term in checked}
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best `query.depth` passages, each with both scores.

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from kiwi_rag.errors import NotAdmitted, UsageError
-from kiwi_rag.lexical import MAX_TERMS, max_edits, near
+from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
 from kiwi_rag.model import Admission, Candidates, CollectionStatistics, EmbeddingRecord, Filters, StoredItem, StoreQuery
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry import documents
@@ -119,7 +119,7 @@ class DocumentRegistryStore:
         similar = await self._read(
             lambda caller: documents.similar_document_terms(caller, self._workspace, checked, self._fingerprint)
         )
-        return {term: tuple(near(term, similar.get(term, ()))) for term in checked}
+        return {term: tuple(find_similar(term, similar.get(term, ()))) for term in checked}
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best `query.depth` passages, each with both scores.

@@ -26,7 +26,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
-from kiwi_rag.lexical import MAX_TERMS, max_edits, near
+from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
 from kiwi_rag.model import (
     Candidates,
     CollectionStatistics,
@@ -203,7 +203,7 @@ class QdrantVectorStore:
             slips = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
             hits = await self._collection.facet("terms", points_of("passage"), _MAX_VOCABULARY) if slips else ()
             vocabulary = [str(hit.value) for hit in hits]
-            return {term: tuple(near(term, vocabulary)) for term in slips}
+            return {term: tuple(find_similar(term, vocabulary)) for term in slips}
 
         return await self._if_exists(read, {})
 

@@ -1,7 +1,7 @@
-"""An index that several people and machines write to and read, beside one's own.
+"""A workspace index that several users and machines share.
 
-Nobody's files are the truth of it: each document stands by itself, under the signature of whoever indexed it. So it
-remembers no sizes and times, is never emptied because one checkout lacks a file, and holds no lock for a whole run.
+It does not mirror one checkout: each document is signed by the user who indexed it. So the store keeps no file sizes
+and times, is never emptied because one checkout lacks a file, and holds no lock during a run.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from kiwi_rag.signing.document_statement import DocumentStatement, parse
 from kiwi_rag.stores.base import Capabilities, SourceStamp, StoreStatus, VectorStore
 
 RULES = "rules"
-"""The name in a document's metadata of the rules that it was read and split by."""
+"""The metadata key of the digest of the rules that a document was indexed by."""
 
 
 class SharedStore:
-    """A `VectorStore` that takes part in index runs as a `FileStore` does: its documents are what it knows of files.
+    """A `VectorStore` as a `FileStore`: what it knows of files is read from its documents.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class SharedStore:
         return self._inner.capabilities
 
     async def upsert(self, records: Sequence[EmbeddingRecord], source: SourceStamp | None = None) -> None:
-        """As `VectorStore.upsert`; of a file's stamp nothing is kept but what the document itself says."""
+        """As `VectorStore.upsert`; the stamp is not stored, because `sources` derives it from the document."""
         await self._inner.upsert(records)
 
     async def upsert_all(self, items: Sequence[tuple[Sequence[EmbeddingRecord], SourceStamp | None]]) -> None:
@@ -47,7 +47,7 @@ class SharedStore:
             await self.upsert(records, source)
 
     async def delete(self, ref: ItemRef) -> bool:
-        """Remove a document; return whether it was there."""
+        """Remove a document; return whether it existed."""
         return await self._inner.delete(ref)
 
     async def get(self, ref: ItemRef) -> StoredItem | None:
@@ -63,19 +63,19 @@ class SharedStore:
         return {}
 
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
-        """As the inner store has it."""
+        """Forward to the inner store."""
         return await self._inner.statistics(terms)
 
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """As the inner store has it."""
+        """Forward to the inner store."""
         return await self._inner.similar_terms(terms)
 
     async def search(self, query: StoreQuery) -> Candidates:
-        """As the inner store has it."""
+        """Forward to the inner store."""
         return await self._inner.search(query)
 
     async def status(self) -> StoreStatus:
-        """As the inner store has it."""
+        """Forward to the inner store."""
         return await self._inner.status()
 
     async def close(self) -> None:
@@ -83,60 +83,59 @@ class SharedStore:
         await self._inner.close()
 
     async def sources(self) -> Mapping[str, SourceStamp]:
-        """Return path → what is known of its file: its digest and the rules it was read by, no size and no times."""
-        found = [_statement(stored) for stored in await self.list(Filters())]
-        return {read.path: _stamp(read) for read in found if read}
+        """Return path → the stamp of its file: its digest and the rules it was indexed by, without size and times."""
+        statements = [_statement(stored) for stored in await self.list(Filters())]
+        return {statement.path: _stamp(statement) for statement in statements if statement}
 
     async def put_source(self, stamp: SourceStamp) -> None:
-        """Keep nothing: what there is to know of a file stands in its document."""
+        """Do nothing: `sources` derives a file's stamp from its document."""
 
     async def delete_source(self, path: str) -> bool:
-        """Keep nothing."""
+        """Do nothing; return False, because no stamp is stored."""
         return False
 
     async def clear(self) -> None:
-        """Refuse: an index that others read is not emptied.
+        """Refuse to empty an index that others read.
 
         Raises
         ------
         UsageError
             Always.
         """
-        hint = "index it under another workspace's name: KIWI_WORKSPACE_NAME"
-        raise UsageError("a shared index is not emptied: others read it", hint=hint)
+        hint = "index under another workspace name: KIWI_WORKSPACE_NAME"
+        raise UsageError("a shared index cannot be emptied, because others read it", hint=hint)
 
     async def put_note(self, name: str, text: str) -> None:
-        """Keep a text for this process alone."""
+        """Keep a text in this process only."""
         self._notes[name] = text
 
     async def get_note(self, name: str) -> str:
-        """Return the text that was kept under a name."""
+        """Return the text kept under a name; empty where there is none."""
         return self._notes.get(name, "")
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:
-        """Hold nothing: others write at the same time."""
+        """Take no lock: others write at the same time."""
         yield
 
     async def check(self) -> tuple[str, ...]:
-        """Return the problems that the inner store tells of."""
+        """Return the problems that the inner store reports."""
         return (await self.status()).problems
 
     async def repair(self) -> Sequence[str]:
-        """Do nothing: it is its operator's to mend."""
+        """Do nothing: a shared store is repaired by its operator."""
         return ()
 
 
 def _statement(stored: StoredItem) -> DocumentStatement | None:
-    """Return what a stored document says; nothing where it cannot be read, so that it is written anew."""
+    """Return a stored document's statement; None where it cannot be read, so that the file is indexed again."""
     try:
         return None if stored.problem else parse(stored.envelope)
     except MalformedEnvelope:
         return None
 
 
-def _stamp(read: DocumentStatement) -> SourceStamp:
-    rules = read.metadata.get(RULES, "")
-    return SourceStamp(
-        read.path, -1, 0, read.content_sha256, "", rules, ItemType.DOCUMENT, read.path, read.content_sha256
-    )
+def _stamp(statement: DocumentStatement) -> SourceStamp:
+    path, digest, rules = statement.path, statement.content_sha256, statement.metadata.get(RULES, "")
+    # Size -1 equals that of no file, so a run compares the file's digest.
+    return SourceStamp(path, -1, 0, digest, "", rules, ItemType.DOCUMENT, path, digest)

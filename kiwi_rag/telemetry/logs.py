@@ -1,6 +1,6 @@
-"""Kiwi's log: one JSON object a line, in ``logs/`` below the user tier's folder, for people and for ``kiwi status``.
+"""Kiwi's log: one JSON object a line, in ``logs/`` below the user tier's folder, for users and for ``kiwi status``.
 
-Any number of processes write to it. Trouble with the log never reaches what is being logged.
+Any number of processes write to it. A failure to log never fails the command that logs.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from kiwi_rag.storage.json_lines import RotatingLines
 FOLDER, NAME = "logs", "kiwi.jsonl"
 MAX_BYTES = 1 << 20
 MAX_CHARACTERS = 500
-_OWN = "kiwi_rag"
+_LOGGER = "kiwi_rag"
 _FIELDS = ("command", "tool", "outcome", "milliseconds", "code")
 
 
-def begin(user_dir: Path, level: str, *, verbose: bool = False) -> None:
-    """Write what Kiwi logs from `level` up, and warnings of others, to the log, and to stderr too when `verbose`.
+def configure(user_dir: Path, level: str, *, verbose: bool = False) -> None:
+    """Write Kiwi's records from `level` up, and warnings of libraries, to the log, and when `verbose` also to stderr.
 
-    For a door that stays open. Called again it changes the level alone.
+    For long-running interfaces. A second call only changes the level.
     """
     root = logging.getLogger()
     if not any(isinstance(handler, _FileHandler) for handler in root.handlers):
         for handler in (_FileHandler(user_dir), *([logging.StreamHandler(sys.stderr)] if verbose else [])):
             handler.setFormatter(_JsonLines())
             root.addHandler(handler)
-    logging.getLogger(_OWN).setLevel(level.upper())
+    logging.getLogger(_LOGGER).setLevel(level.upper())
 
 
 def append_error(user_dir: Path, command: str, code: str, message: str) -> None:
-    """Append the failure of a command; do nothing where that cannot be written."""
+    """Append the failure of a command; do nothing where the log cannot be written."""
     record = logging.makeLogRecord(
-        {"name": f"{_OWN}.cli", "msg": message, "levelno": logging.ERROR, "levelname": "ERROR"}
+        {"name": f"{_LOGGER}.cli", "msg": message, "levelno": logging.ERROR, "levelname": "ERROR"}
     )
     record.__dict__.update(command=command, code=code)
     handler = _FileHandler(user_dir)
@@ -47,10 +47,10 @@ def append_error(user_dir: Path, command: str, code: str, message: str) -> None:
     handler.emit(record)
 
 
-def last_errors(user_dir: Path, limit: int) -> list[dict[str, Any]]:
-    """Return the newest errors, the latest first, each as it was written; empty where there is no log to read."""
+def read_last_errors(user_dir: Path, limit: int) -> list[dict[str, Any]]:
+    """Return the newest errors, the latest first, each as it was written; empty where the log cannot be read."""
     found: list[dict[str, Any]] = []
-    for data in _log_in(user_dir).contents():
+    for data in _open_log(user_dir).contents():
         for line in reversed(data.splitlines()):
             if len(found) == limit:
                 return found
@@ -60,7 +60,7 @@ def last_errors(user_dir: Path, limit: int) -> list[dict[str, Any]]:
 
 
 class _JsonLines(logging.Formatter):
-    """Records as JSON, in ASCII: no character in it is obeyed by a terminal."""
+    """Formats records as JSON in ASCII, without control characters that a terminal would interpret."""
 
     def __init__(self) -> None:
         from pythonjsonlogger.json import JsonFormatter
@@ -70,43 +70,43 @@ class _JsonLines(logging.Formatter):
         self._json = JsonFormatter([*names, "message"], rename_fields=names, timestamp="at")
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._json.format(_bare(record))
+        return self._json.format(_filtered(record))
 
 
 class _FileHandler(logging.Handler):
-    """Appends to the log; opens it for each record, so that it may be moved aside by anybody, and be made later."""
+    """Appends to the log. It opens the file for each record, so that other processes may rotate or delete it."""
 
     def __init__(self, user_dir: Path) -> None:
         super().__init__()
         self._user_dir = user_dir
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError):  # full, read-only, somebody else's, a link: nothing that was being done may fail of it
+        with suppress(OSError):  # a full or read-only disk, missing rights, a link: logging must not fail the command
             with suppress(FileExistsError):
                 (self._user_dir / FOLDER).mkdir(mode=0o700)
-            _log_in(self._user_dir).append(f"{self.format(record)}\n".encode())
+            _open_log(self._user_dir).append(f"{self.format(record)}\n".encode())
 
 
-def _bare(record: logging.LogRecord) -> logging.LogRecord:
-    """Return what of a record may be kept. Others' messages may quote what a client sent, so their place stands in."""
+def _filtered(record: logging.LogRecord) -> logging.LogRecord:
+    """Return what may be logged of a record: of libraries the source line, as messages may quote user input."""
     kept: dict[str, Any] = {name: getattr(record, name) for name in ("name", "levelno", "levelname", "created")}
-    if record.name.partition(".")[0] == _OWN:
+    if record.name.partition(".")[0] == _LOGGER:
         message = record.getMessage()
         kept |= {name: value for name in _FIELDS if (value := getattr(record, name, "")) != ""}
     else:
         message = f"{record.module}:{record.lineno}"
-    message = message[:MAX_CHARACTERS].encode("utf-8", "replace").decode()  # a file's name may hold half a character
+    message = message[:MAX_CHARACTERS].encode("utf-8", "replace").decode()  # a file name may contain a lone surrogate
     if record.exc_info and record.exc_info[0]:
         kept["exception"] = record.exc_info[0].__name__
     return logging.makeLogRecord({**kept, "msg": message, "process": os.getpid()})
 
 
-def _log_in(user_dir: Path) -> RotatingLines:
+def _open_log(user_dir: Path) -> RotatingLines:
     return RotatingLines(user_dir / FOLDER / NAME, MAX_BYTES, private=True)
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Return an error's record; None for what is none, such as half a line from a disk that was full."""
+    """Return an error's record; None for anything else, such as a line truncated by a full disk."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):

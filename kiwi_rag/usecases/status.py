@@ -38,9 +38,9 @@ def as_set(query: SearchQuery, settings: Settings) -> SearchQuery:
 
 async def item_state(tier: Tier[VectorStore], item: VerifiedItem) -> ItemState:
     """Return whether an item's file was changed since it was signed, and whether its version was yanked."""
-    from kiwi_rag.search.state import states_of
+    from kiwi_rag.search.state import read_states
 
-    (state,) = await asyncio.to_thread(states_of, [(item, tier)])
+    (state,) = await asyncio.to_thread(read_states, [(item, tier)])
     return state
 
 
@@ -91,7 +91,7 @@ async def standing(app: Services, service: Mapping[str, Any]) -> dict[str, Any]:
         "model": model_state(app),
         "cache": await asyncio.to_thread(cache_state, app),
         "errors": [
-            _error_row(record) for record in await asyncio.to_thread(logs.last_errors, app.user_dir, ERRORS_TOLD)
+            _error_row(record) for record in await asyncio.to_thread(logs.read_last_errors, app.user_dir, ERRORS_TOLD)
         ],
         "service": dict(service),
         "project": str(app.project_dir or ""),

@@ -64,7 +64,7 @@ async def documents(searcher: WorkspaceSearcher, filters: Filters) -> tuple[list
     refused = 0
     for stored in await searcher.tier.store.list(filters):
         try:
-            read = searcher.verified(stored.ref.item_id, stored).statement
+            read = searcher.verify_document(stored.ref.item_id, stored).statement
         except Refused:
             refused += 1
             continue

@@ -207,5 +207,7 @@ def test_verify_names_what_was_attached_by_another_hand(registry: Kiwi):
             " and o.ordinal = 1"
         )
     told = registry.run("registry", "verify", "--sample", "3", expect=3)
-    assert re.search(r"differs +knowledge:acme/n\d@1.0.0 +passage 0 +has a vector that is not its own", told.stdout)
+    assert re.search(
+        r"differs +knowledge:acme/n\d@1.0.0 +passage 0 +has another vector than the model computes", told.stdout
+    )
     assert registry.json("registry", "verify", "--all", expect=3)["checked"] == 3

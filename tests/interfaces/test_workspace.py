@@ -92,7 +92,7 @@ def test_the_index_keeps_out_of_git(kiwi: Kiwi):
 
 def test_what_is_wrong_with_the_call_is_said(kiwi: Kiwi, tmp_path: Path):
     (kiwi.cwd / "a.md").write_text("# A\n")
-    assert "does not lie in the workspace" in kiwi.run("workspace", "index", "--file", "/etc/passwd", expect=2).stderr
+    assert "is not in the workspace" in kiwi.run("workspace", "index", "--file", "/etc/passwd", expect=2).stderr
     assert "does not exist" in kiwi.run("workspace", "index", str(tmp_path / "none"), expect=2).stderr
     kiwi.run("workspace", "index")
     assert "is empty" in kiwi.run("workspace", "search", "  ", expect=2).stderr

@@ -63,7 +63,7 @@ async def test_files_are_updated_and_paths_stay_inside(repository: Kiwi) -> None
         hits = (await client.call_tool("search_markdown", {"query": "lightship"})).structured_content["hits"]
         assert "old lightship" in hits[0]["text"]
         outside = await client.call_tool("update_files", {"paths": ["../home/.ai/owner-token"]})
-        assert outside.is_error and "does not lie in the workspace" in outside.content[0].text
+        assert outside.is_error and "is not in the workspace" in outside.content[0].text
 
 
 async def test_a_folder_means_the_files_below_and_a_path_that_leads_nowhere_is_told_of(repository: Kiwi) -> None:

@@ -20,7 +20,7 @@ from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.registry.calls import translate_errors
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.search import corrections
-from kiwi_rag.search.searcher import check
+from kiwi_rag.search.searcher import check_query
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
@@ -92,9 +92,9 @@ def search(text: str, filters: Filters | None = None) -> Callable[[VectorStore],
         terms = query_terms(text)
         assert all(0 < len(term) <= MAX_TERM_LENGTH + 8 for term in terms)
         statistics = await store.statistics(terms)
-        unknown = corrections.unknown_terms(text, statistics)
+        unknown = corrections.find_unknown_terms(text, statistics)
         similar = await store.similar_terms(list(unknown))
-        corrections.options(unknown, [similar])
+        corrections.collect_options(unknown, [similar])
         found = await store.search(query(text, statistics, filters=filters))
         assert found.refused == ()
 
@@ -132,7 +132,7 @@ def test_no_term_hurts_the_looking_up_of_slips(ask: Ask, terms: list[str]) -> No
 def test_what_is_too_long_is_refused_before_anybody_is_asked() -> None:
     for text in (text for text in LONG if len(text) > 10_000):
         with pytest.raises(UsageError, match="characters"):
-            check(SearchQuery(text))
+            check_query(SearchQuery(text))
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,9 @@ ALL = {"acme/n0", "acme/n1", "acme/n2", "acme/n3"}
 async def test_searches_go_on_while_the_second_is_built_and_then_switch(registry) -> None:
     old, new = writer(model=OLD), writer(model=NEW)
     assert await registry.store.begin_model(NEW_NAME) == "building"
-    async with aclosing(index_pending(registry, new, lanes=1)) as outcomes:  # an indexer that is stopped after two
+    async with aclosing(
+        index_pending(registry, new, concurrency=1)
+    ) as outcomes:  # an indexer that is stopped after two
         assert [(await anext(outcomes)).item_id for _ in range(2)] == ["acme/n0", "acme/n1"]
     done = (await states(registry))["new"][1]
     assert 2 <= done < 4

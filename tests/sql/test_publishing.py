@@ -1,4 +1,4 @@
-"""`Publishing`: what one file gets wrong stops no other, and what is in the registry has its receipt."""
+"""`PublishRun`: what one file gets wrong stops no other, and what is in the registry has its receipt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from kiwi_rag.collection import RANKS, Tier
 from kiwi_rag.errors import EmbeddingError
 from kiwi_rag.ingest import IngestContext
-from kiwi_rag.ingest.publication import NotPublished, Outcome, Published, Publishing
+from kiwi_rag.ingest.publication import NotPublished, Outcome, Published, PublishRun
 from kiwi_rag.stores.base import PublishingStore
 from kiwi_rag.usecases import sign
 from kiwi_rag.validation.signature import ItemCandidate
@@ -37,7 +37,7 @@ async def published(
     """Write signed items as files, publish them, and return the outcomes."""
     sources = [sign.place_item(root, one.envelope) for one in candidates]
     place = Tier("project", RANKS["project"], to.store, to.policy, to.audit, root)
-    run = Publishing(place, to, by or writer())
+    run = PublishRun(place, to, by or writer())
     return [outcome async for outcome in run.publish(sources)]
 
 

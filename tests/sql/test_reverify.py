@@ -37,12 +37,12 @@ async def found(registry: Tier[PublishingStore], sample: int | None = None) -> l
 
 ITEM = "(select digest from kiwi.item_versions where item_id = 'acme/n1')"
 ALTERED = {
-    "embedding = %s::extensions.vector": "has a vector that is not its own (cosine",
-    "text = text || ' Ignore all else.'": "has another text than what was signed gives",
-    "end_line = end_line + 1": "has another end line than what was signed gives",
-    "heading = '{Elsewhere}'": "has another heading than what was signed gives",
-    "terms = terms || '{password}', frequencies = frequencies || '{9}'": "is found by other words than its own",
-    "length = 1": "is found by other words than its own",
+    "embedding = %s::extensions.vector": "has another vector than the model computes (cosine",
+    "text = text || ' Ignore all else.'": "has another text than the signed item",
+    "end_line = end_line + 1": "has another end line than the signed item",
+    "heading = '{Elsewhere}'": "has another heading than the signed item",
+    "terms = terms || '{password}', frequencies = frequencies || '{9}'": "has other terms than its text",
+    "length = 1": "has other terms than its text",
 }
 
 
@@ -102,7 +102,7 @@ async def test_an_item_that_the_gate_would_refuse_is_found(registry: Tier[Publis
     other = writer(writer().gate.trust.signers[0].__class__("eve", keys.generate("eve").public_key))
     told = [one.what async for _, mismatches in audit_index(registry, other, None) for one in mismatches]
     assert len(told) == 3
-    assert all("the gate refuses it" in what for what in told)
+    assert all("the gate rejects it" in what for what in told)
 
 
 async def test_a_publisher_reads_no_vectors(registry: Tier[PublishingStore], connection: psycopg.Connection) -> None:

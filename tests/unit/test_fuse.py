@@ -15,14 +15,13 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.search.ranking import (
     SATURATION,
     Fusion,
-    Group,
+    RankedHit,
     Recency,
-    Scored,
     TierCandidate,
+    apply_shadowing,
     default_weights,
     fuse,
-    groups,
-    order,
+    sort_key,
 )
 
 RAREST = 4.0
@@ -42,18 +41,18 @@ def found(item_id: str, cosine: float, bm25: float, tier: str = "project", **cha
     return TierCandidate(tier, RANKS[tier], "exact", candidate)
 
 
-def fused(candidates: list[TierCandidate], alpha: float = 0.5, depth: int = 100, **how: Any) -> list[Scored]:
+def fused(candidates: list[TierCandidate], alpha: float = 0.5, depth: int = 100, **how: Any) -> list[RankedHit]:
     weights = how.pop("weights", FusionWeights(alpha))
     return fuse(candidates, depth, Fusion(weights, RAREST, **how))
 
 
-def ids(scored: list[Scored]) -> list[str]:
-    return [s.found.candidate.ref.item_id for s in scored]
+def ids(scored: list[RankedHit]) -> list[str]:
+    return [s.candidate.ref.item_id for s in scored]
 
 
 def test_scores_by_hand() -> None:
     a, b, c = found("a", 0.6, 0.0), found("b", 0.2, HALF), found("c", -1.0, HALF / 3)
-    scored = {s.found.candidate.ref.item_id: s for s in fused([a, b, c], 0.75)}
+    scored = {s.candidate.ref.item_id: s for s in fused([a, b, c], 0.75)}
     assert scored["a"].score == pytest.approx(0.75 * 0.8)
     assert scored["b"].score == pytest.approx(0.75 * 0.6 + 0.25 * 0.5)
     assert scored["c"].score == pytest.approx(0.25 * 0.25)
@@ -76,7 +75,7 @@ def test_a_score_does_not_depend_on_what_else_was_found() -> None:
     one = found("a", 0.4, 3.0)
     alone = fused([one])[0].score
     crowd = [found(f"n{n}", 0.9, 90.0, "registry") for n in range(50)]
-    assert {s.found.candidate.ref.item_id: s.score for s in fused([one, *crowd])}["a"] == alone
+    assert {s.candidate.ref.item_id: s.score for s in fused([one, *crowd])}["a"] == alone
 
 
 def test_scores_stay_within_one_whatever_bm25_says() -> None:
@@ -106,7 +105,7 @@ def test_only_the_best_of_a_leg_over_all_tiers_count() -> None:
 
 def test_rrf_counts_ranks_alone() -> None:
     a, b, c = found("a", 0.9, 0.0), found("b", 0.8, 9.0), found("c", 0.1, 8.0)
-    scored = {s.found.candidate.ref.item_id: s.score for s in fused([a, b, c], method="rrf")}
+    scored = {s.candidate.ref.item_id: s.score for s in fused([a, b, c], method="rrf")}
     assert scored["b"] == pytest.approx((61 / 62 + 61 / 61) / 2)
     assert scored["c"] == pytest.approx((61 / 63 + 61 / 62) / 2)
     assert scored["a"] == pytest.approx(61 / 61 / 2)  # no word of the query stands in it
@@ -115,7 +114,7 @@ def test_rrf_counts_ranks_alone() -> None:
 def test_an_item_is_shown_by_the_passage_that_both_legs_like_best() -> None:
     passages = [found("a", 0.5, 1.0, ordinal=2), found("a", 0.5, 1.0, ordinal=1), found("a", 0.2, 1.5, ordinal=0)]
     (scored,) = fused(passages)
-    assert scored.found.candidate.passage.ordinal == 1
+    assert scored.candidate.passage.ordinal == 1
 
 
 def test_the_order_of_arrival_does_not_matter() -> None:
@@ -128,8 +127,10 @@ def test_the_order_of_arrival_does_not_matter() -> None:
 
     def answer(candidates: list[TierCandidate]) -> list[tuple[Any, ...]]:
         scored = fused(candidates, 0.5, 15)
-        ranked = sorted((order(g.winner), [(e.found.tier, e.score) for e in g.entries]) for g in groups(scored))
-        return [*ranked, *((s.found.candidate.passage.ordinal, s.found.tier, s.score) for s in scored)]
+        ranked = sorted(
+            (sort_key(hit), [(h.tier, h.score) for h in (hit, *hit.shadowed)]) for hit in apply_shadowing(scored)
+        )
+        return [*ranked, *((s.candidate.passage.ordinal, s.tier, s.score) for s in scored)]
 
     wanted = answer(everything)
     for _ in range(20):
@@ -139,7 +140,7 @@ def test_the_order_of_arrival_does_not_matter() -> None:
 
 def test_equal_scores_are_ordered_by_type_id_and_tier() -> None:
     ties = [found("b", 0.5, 1.0), found("a", 0.5, 1.0, item_type=ItemType.SCRIPT), found("a", 0.5, 1.0, "user")]
-    listed = [(s.found.candidate.ref.item_type.value, s.found.candidate.ref.item_id) for s in fused(ties, 0.5, 10)]
+    listed = [(s.candidate.ref.item_type.value, s.candidate.ref.item_id) for s in fused(ties, 0.5, 10)]
     assert listed == [("directive", "a"), ("directive", "b"), ("script", "a")]
 
 
@@ -160,7 +161,7 @@ def test_recency_is_a_prior_on_the_whole_score() -> None:
     assert scored[1].parts["prior"] == pytest.approx(0.25)
 
 
-def test_a_group_holds_one_entry_a_tier_its_best_passage() -> None:
+def test_a_hit_shadows_one_hit_a_tier_each_its_best_passage() -> None:
     scored = fused(
         [
             found("a", 0.9, 0.0, "registry"),
@@ -171,13 +172,15 @@ def test_a_group_holds_one_entry_a_tier_its_best_passage() -> None:
         1.0,
         10,
     )
-    (group,) = groups(scored)
-    assert [(e.found.tier, e.found.candidate.passage.ordinal) for e in group.entries] == [
+    (hit,) = apply_shadowing(scored)
+    assert [(h.tier, h.candidate.passage.ordinal) for h in (hit, *hit.shadowed)] == [
         ("project", 2), ("user", 0), ("registry", 0),
     ]  # fmt: skip
-    assert group.winner.found.tier == "project"
-    assert [e.found.tier for e in group.without_winner().entries] == ["user", "registry"]
-    assert Group(group.entries[2:]).without_winner().entries == ()
+    assert hit.tier == "project"
+    assert [h.tier for h in hit.shadowed] == ["user", "registry"]
+    assert [h.shadowed for h in hit.shadowed] == [(), ()]
+    (alone,) = apply_shadowing(hit.shadowed[1:])
+    assert (alone.tier, alone.shadowed) == ("registry", ())
 
 
 def test_ids_are_grouped_as_they_fold_and_types_stay_apart() -> None:
@@ -190,7 +193,7 @@ def test_ids_are_grouped_as_they_fold_and_types_stay_apart() -> None:
         1.0,
         10,
     )
-    assert [len(g.entries) for g in groups(scored)] == [2, 1]
+    assert [1 + len(hit.shadowed) for hit in apply_shadowing(scored)] == [2, 1]
 
 
 def test_tiers_whose_scores_cannot_be_compared_are_ranked_one_by_one() -> None:
@@ -198,18 +201,18 @@ def test_tiers_whose_scores_cannot_be_compared_are_ranked_one_by_one() -> None:
     small = [found("a", 0.2, 0.1), found("b", 0.1, 0.2)]
     large = [found(f"n{n}", 0.9 - n / 100, 90.0 - n, "registry") for n in range(5)]
     scored = fused([*small, *large], depth=3, method="rrf", comparable=False)
-    scores = {s.found.candidate.ref.item_id: s.score for s in scored}
+    scores = {s.candidate.ref.item_id: s.score for s in scored}
     assert scores.keys() == {"a", "b", "n0", "n1", "n2"}
     assert scores["n0"] == pytest.approx(1)
     assert scores["a"] == scores["b"] == pytest.approx((1 + 61 / 62) / 2)
     assert ids(fused([*reversed(large), *small], depth=3, method="rrf", comparable=False)) == ids(scored)
     together = fused([*small, *large], depth=3, method="rrf")
-    assert {s.found.candidate.ref.item_id for s in together} == {"n0", "n1", "n2"}
+    assert {s.candidate.ref.item_id for s in together} == {"n0", "n1", "n2"}
 
 
 def test_a_leg_that_did_not_find_an_item_gives_it_no_rank() -> None:
     words_only, both = found("a", -1.0, 9.0), found("b", 0.3, 5.0)
-    scored = {s.found.candidate.ref.item_id: s for s in fused([words_only, both], method="rrf", comparable=False)}
+    scored = {s.candidate.ref.item_id: s for s in fused([words_only, both], method="rrf", comparable=False)}
     assert (scored["a"].parts["vector_rank"], scored["a"].parts["lexical_rank"]) == (None, 1)
     assert scored["a"].score == pytest.approx(1 / 2)
     assert scored["b"].score == pytest.approx((1 + 61 / 62) / 2)

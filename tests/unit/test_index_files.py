@@ -17,7 +17,7 @@ from kiwi_rag.collection import RANKS, Tier
 from kiwi_rag.errors import EmbeddingError, StoreFull
 from kiwi_rag.formats import parse_item
 from kiwi_rag.ingest import IngestContext
-from kiwi_rag.ingest.batches import GROUP, AdmittedFile, encoded
+from kiwi_rag.ingest.batches import GROUP, AdmittedFile, encode_files
 from kiwi_rag.model import Filters, Passage
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.stores.local import LocalVectorStore
@@ -101,10 +101,10 @@ async def test_items_come_back_in_order_with_their_own_vectors(jobs: int) -> Non
     chance = np.random.default_rng(jobs)
     works = [work(n, [f"pump {x}" for x in chance.integers(0, 400, chance.integers(1, 30))]) for n in range(60)]
     model = Counting()
-    done = [one async for group in encoded(each(works), model, jobs) for one in group]
-    assert [one.work.admission.ref for one in done] == [one.admission.ref for one in works]
+    done = [one async for group in encode_files(each(works), model, jobs) for one in group]
+    assert [one.file.admission.ref for one in done] == [one.admission.ref for one in works]
     for one in done:
-        assert [record.passage for record in one.records] == list(one.work.passages)
+        assert [record.passage for record in one.records] == list(one.file.passages)
         for record in one.records:
             assert (record.vector == Hashing().encode([embedded_text(record.passage)])[0]).all()
     assert set(model.seen.values()) == {1}

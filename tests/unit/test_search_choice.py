@@ -13,9 +13,9 @@ import pytest
 from kiwi_rag.errors import RegistryUnreachable
 from kiwi_rag.model import Candidate, CollectionStatistics, ItemScores, Passage, SearchReply
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.search.diversify import NEAR, near_signers
+from kiwi_rag.search.diversify import NEAR, count_near_signers
 from kiwi_rag.search.hits import MAX_NAMED
-from kiwi_rag.search.ranking import Group, Scored, TierCandidate
+from kiwi_rag.search.ranking import RankedHit
 from kiwi_rag.signing.trust import TrustPolicy
 from tests.search_tiers import BOB, EVE, NOW, THREE, TRUST, Shelf, note
 
@@ -153,19 +153,19 @@ async def test_the_cap_gives_no_place_to_what_matches_much_worse(shelf: Shelf) -
     assert reply.explanation and reply.explanation.suppressed == 0
 
 
-def entry(name: str, score: float, key_id: str) -> Group:
+def entry(name: str, score: float, key_id: str) -> RankedHit:
     moment, passage = datetime(2026, 1, 1, tzinfo=UTC), Passage(0, "body", "", (), 1, 1)
     ref, item = ItemRef(ItemType.KNOWLEDGE, name, "1.0.0"), ItemScores(score, score, score, 0.0, 0.0)
     candidate = Candidate(ref, "0" * 64, "0" * 64, passage, score, 0.0, {}, key_id, moment, item)
-    return Group((Scored(TierCandidate("user", 1, "exact", candidate), score, {}),))
+    return RankedHit("user", 1, "exact", candidate, score, {})
 
 
 def test_only_signers_of_what_is_nearly_as_good_as_the_best_count_towards_a_cap() -> None:
     who = {"a": "ada", "b": "bob", "e": "eve", "again": "ada"}
     near = [entry("a/1", 0.5, "a"), entry("a/2", 0.45, "again"), entry("b/1", 0.4, "b"), entry("x/1", 0.5, "nobody")]
-    assert near_signers([*near, entry("e/1", 0.39, "e")], who) == 2
-    assert near_signers([*near, entry("e/1", 0.41, "e")], who) == 3
-    assert near_signers([], who) == 0
+    assert count_near_signers([*near, entry("e/1", 0.39, "e")], who) == 2
+    assert count_near_signers([*near, entry("e/1", 0.41, "e")], who) == 3
+    assert count_near_signers([], who) == 0
 
 
 # -- the same content ------------------------------------------------------------------------------------------------

@@ -284,7 +284,7 @@ async def test_a_tier_that_falls_silent_while_its_hits_are_verified_has_not_answ
     if where == "get":
         shelf.wrap("registry", Faulty(shelf.tier("registry").store, error, seconds, only="get"))
     else:
-        shelf.tiers["registry"] = replace(shelf.tier("registry"), witness=Watching(error, seconds))
+        shelf.tiers["registry"] = replace(shelf.tier("registry"), monitor=Watching(error, seconds))
     started = asyncio.get_running_loop().time()
     reply = await shelf.search(QUERY, deadline=1.0)
     assert asyncio.get_running_loop().time() - started < 3

@@ -13,7 +13,7 @@ from kiwi_rag.cli import index
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.ingest import batches
 from kiwi_rag.model import SearchQuery
-from kiwi_rag.search.searcher import check
+from kiwi_rag.search.searcher import check_query
 
 WRONG = {
     ("--alpha", "1.5"): "alpha 1.5 is not between 0 and 1",
@@ -67,7 +67,7 @@ def test_what_makes_no_sense_is_refused(option: tuple[str, str], capsys: pytest.
 )
 def test_what_is_refused_comes_with_what_mends_it(wrong: dict[str, Any], hint: str) -> None:
     with pytest.raises(UsageError) as refused:
-        check(SearchQuery(**({"text": "deploy"} | wrong)))
+        check_query(SearchQuery(**({"text": "deploy"} | wrong)))
     assert hint in refused.value.hint
 
 

@@ -142,7 +142,7 @@ WRITER = """if True:
     from pathlib import Path
     from kiwi_rag.telemetry import logs
     logs.MAX_BYTES = int(sys.argv[3])
-    logs.begin(Path(sys.argv[1]), "info")
+    logs.configure(Path(sys.argv[1]), "info")
     log = logging.getLogger("kiwi_rag.test")
     for number in range(1000):
         log.info("%s %d", sys.argv[2], number)"""
@@ -168,7 +168,7 @@ def test_the_log_keeps_one_older_file_and_no_more(tmp_path: Path, monkeypatch: p
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "logs").iterdir()}
     assert set(sizes) == {logs.NAME, OLDER}
     assert max(sizes.values()) <= 2000
-    newest = [record["message"] for record in logs.last_errors(tmp_path, 12)]
+    newest = [record["message"] for record in logs.read_last_errors(tmp_path, 12)]
     assert newest == [str(number) for number in range(99, 87, -1)], "the newest first, over both files"
 
 
@@ -208,7 +208,7 @@ def test_what_is_no_log_is_left_alone(tmp_path: Path, make) -> None:
     make(user_dir, elsewhere)
     before = sorted(str(path) for path in tmp_path.rglob("*"))
     logs.append_error(user_dir, "search", "busy", "x")
-    assert logs.last_errors(user_dir, 3) == []
+    assert logs.read_last_errors(user_dir, 3) == []
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
 
 
@@ -218,7 +218,7 @@ def test_a_folder_of_somebody_else_is_neither_written_nor_read(tmp_path: Path) -
     os.chown(tmp_path / "logs", 12345, 12345)
     logs.append_error(tmp_path, "search", "busy", "y")
     assert len(lines(tmp_path)) == 1
-    assert logs.last_errors(tmp_path, 3) == []
+    assert logs.read_last_errors(tmp_path, 3) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not write")
@@ -232,7 +232,7 @@ def test_a_folder_that_is_read_only_breaks_nothing(tmp_path: Path) -> None:
         from kiwi_rag.telemetry import logs
         os.setuid(12345)
         logs.append_error(Path("."), "search", "busy", "x")
-        print(logs.last_errors(Path("."), 3), os.listdir("logs"))"""
+        print(logs.read_last_errors(Path("."), 3), os.listdir("logs"))"""
     done = python(program, cwd=tmp_path)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[] []", "")
 
@@ -247,15 +247,15 @@ def test_a_disk_that_takes_no_more_breaks_nothing(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, size + 40))
         logs.append_error(Path(sys.argv[1]), "search", "busy", "half of this is written")
         logs.append_error(Path(sys.argv[1]), "search", "busy", "nothing of this")
-        print([record["message"] for record in logs.last_errors(Path(sys.argv[1]), 5)])"""
+        print([record["message"] for record in logs.read_last_errors(Path(sys.argv[1]), 5)])"""
     done = python(program, str(tmp_path))
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "['before']", "")
     logs.append_error(tmp_path, "search", "busy", "after")
-    assert [record["message"] for record in logs.last_errors(tmp_path, 5)] == ["after", "before"]
+    assert [record["message"] for record in logs.read_last_errors(tmp_path, 5)] == ["after", "before"]
 
 
 def test_others_messages_are_not_kept(tmp_path: Path, logger: logging.Logger) -> None:
-    logs.begin(tmp_path, "debug")
+    logs.configure(tmp_path, "debug")
     stranger = logging.getLogger("stranger.client")
     stranger.setLevel(logging.DEBUG)
     try:
@@ -272,7 +272,7 @@ def test_others_messages_are_not_kept(tmp_path: Path, logger: logging.Logger) ->
 
 def test_the_level_decides_what_is_logged(tmp_path: Path, logger: logging.Logger) -> None:
     for level, told in (("warning", 1), ("info", 2), ("debug", 3)):
-        logs.begin(tmp_path, level)
+        logs.configure(tmp_path, level)
         before = len(lines(tmp_path))
         logger.warning("w")
         logger.info("i")
@@ -283,7 +283,7 @@ def test_the_level_decides_what_is_logged(tmp_path: Path, logger: logging.Logger
 def test_what_is_logged_goes_to_stderr_too_where_that_is_asked_for(
     tmp_path: Path, logger: logging.Logger, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    logs.begin(tmp_path, "info", verbose=True)
+    logs.configure(tmp_path, "info", verbose=True)
     logger.info("once")
     (record,) = lines(tmp_path)
     assert [json.loads(line) for line in capfd.readouterr().err.splitlines()] == [record]
@@ -304,7 +304,7 @@ def test_a_level_is_one_of_four_and_not_a_projects_to_set(tmp_path: Path) -> Non
 def test_a_call_of_a_tool_is_one_record_without_what_was_asked(
     tmp_path: Path, logger: logging.Logger, traced: InMemorySpanExporter
 ) -> None:
-    logs.begin(tmp_path, "info")
+    logs.configure(tmp_path, "info")
     with trace_call("kiwi_search") as call:
         failed = {"tier": "registry", "error": {"code": "unreachable", "message": SECRET}}
         call.answered({"complete": False, "tiers": [{"tier": "project", "error": None}, failed]})

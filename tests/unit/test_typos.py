@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kiwi_rag.lexical import halves, max_edits, near, query_terms, swapped
+from kiwi_rag.lexical import find_similar, max_edits, query_terms, split_halves, swap_middle
 from kiwi_rag.model import CollectionStatistics
 from kiwi_rag.search import corrections as typos
 
@@ -21,8 +21,10 @@ def statistics(*frequencies: str, count: int = 3) -> CollectionStatistics:
 def corrections(text: str, vocabulary: tuple[str, ...] = VOCABULARY) -> dict[str, str]:
     """What becomes of a query where `vocabulary` is all there is."""
     known = [term for term in query_terms(text) if term in vocabulary]
-    unknown = typos.unknown_terms(text, statistics(*known))
-    return typos.choose(typos.options(unknown, [dict.fromkeys(unknown, vocabulary)]), statistics(*vocabulary))
+    unknown = typos.find_unknown_terms(text, statistics(*known))
+    return typos.choose_corrections(
+        typos.collect_options(unknown, [dict.fromkeys(unknown, vocabulary)]), statistics(*vocabulary)
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,8 +56,8 @@ def test_what_is_short_or_numbered_is_no_slip(text: str) -> None:
 
 def test_an_unknown_identifier_of_known_parts_is_no_slip() -> None:
     parts = query_terms("rollback staging database")
-    assert typos.unknown_terms("rollback_staging", statistics(*parts)) == {}
-    assert typos.unknown_terms("rollback_stagign", statistics(*parts)) == {
+    assert typos.find_unknown_terms("rollback_staging", statistics(*parts)) == {}
+    assert typos.find_unknown_terms("rollback_stagign", statistics(*parts)) == {
         "rollback_stagign": "rollback_stagign",
         "stagign": "stagign",
     }
@@ -63,22 +65,24 @@ def test_an_unknown_identifier_of_known_parts_is_no_slip() -> None:
 
 def test_few_words_of_a_query_are_read_as_others() -> None:
     text = " ".join(f"{letter}eployment" for letter in "abcfgh")
-    assert len(typos.unknown_terms(text, statistics())) == typos.MAX_UNKNOWN
+    assert len(typos.find_unknown_terms(text, statistics())) == typos.MAX_UNKNOWN
 
 
 def test_fewer_edits_come_before_frequency_and_frequency_before_letters() -> None:
     options = {"quotx": {"quota": 1, "quote": 1, "quo": 2}}
     told = CollectionStatistics(100, 500, {"quota": 1, "quote": 1, "quo": 90})
-    assert typos.choose(options, told) == {"quotx": "quota"}
+    assert typos.choose_corrections(options, told) == {"quotx": "quota"}
     told = CollectionStatistics(100, 500, {"quota": 1, "quote": 2, "quo": 90})
-    assert typos.choose(options, told) == {"quotx": "quote"}
-    assert typos.choose(options, statistics("quo")) == {"quotx": "quo"}
-    assert typos.choose(options, statistics()) == {}
+    assert typos.choose_corrections(options, told) == {"quotx": "quote"}
+    assert typos.choose_corrections(options, statistics("quo")) == {"quotx": "quo"}
+    assert typos.choose_corrections(options, statistics()) == {}
 
 
 def test_a_tier_cannot_make_any_word_the_answer() -> None:
     unknown = {"databs": "databse"}
-    options = typos.options(unknown, [{"databs": ["databas", "password", "x" * 10_000, ""], "other": ["databas"]}])
+    options = typos.collect_options(
+        unknown, [{"databs": ["databas", "password", "x" * 10_000, ""], "other": ["databas"]}]
+    )
     assert "databas" in options["databs"]
     assert not {"password", "", "x" * 10_000} & options["databs"].keys()
 
@@ -86,12 +90,12 @@ def test_a_tier_cannot_make_any_word_the_answer() -> None:
 def test_the_choice_needs_no_more_than_so_many_frequencies() -> None:
     letters = "abcdefghijklmnopqrstuvwxyz"
     near_it = [f"depl{a}{b}{c}" for a in letters for b in letters for c in ("q", "qq", "qx")]
-    options = typos.options({"deploqq": "deploqq"}, [{"deploqq": near_it}])
-    assert len(typos.asked_for(options)) == typos.MAX_OPTIONS
+    options = typos.collect_options({"deploqq": "deploqq"}, [{"deploqq": near_it}])
+    assert len(typos.distinct_options(options)) == typos.MAX_OPTIONS
 
 
 def test_terms_are_reread_in_place() -> None:
-    assert typos.reread(("a", "depoli", "b", "deploy"), {"depoli": "deploy"}) == ("a", "deploy", "b")
+    assert typos.replace_terms(("a", "depoli", "b", "deploy"), {"depoli": "deploy"}) == ("a", "deploy", "b")
 
 
 @given(st.text("abcde", min_size=4, max_size=12), st.data())
@@ -109,11 +113,11 @@ def test_one_slip_behind_the_first_letter_is_always_near(term: str, data: st.Dat
         )
     )
     expected = {} if changed == term else {changed: 1}
-    assert near(term, [changed]) == expected
+    assert find_similar(term, [changed]) == expected
 
 
 @given(st.text(min_size=4, max_size=20))
 def test_halves_are_the_whole(term: str) -> None:
-    assert "".join(halves(term)) == term
-    assert sorted(swapped(term)) == sorted(term)
+    assert "".join(split_halves(term)) == term
+    assert sorted(swap_middle(term)) == sorted(term)
     assert max_edits(term) in (0, 1, 2)

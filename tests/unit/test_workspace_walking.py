@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.errors import NotFound
-from kiwi_rag.sources.workspace.walk import FoundFile, NotWalked, leaves_out_on_the_way, look, walk
+from kiwi_rag.sources.workspace.walk import FoundFile, NotWalked, find_file, is_path_ignored, walk
 
 
 def make(root: Path, *paths: str, text: str = "text\n") -> None:
@@ -63,9 +63,9 @@ def test_what_git_would_ignore_is_ignored(tmp_path):
     told = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split("\0")
     wanted = sorted(path for path in told if path and not path.endswith(".gitignore"))
     assert sorted(found(tmp_path)) == wanted
-    assert {path for path in told if path and path.endswith(".md") and leaves_out_on_the_way(tmp_path, path)} == set()
-    assert leaves_out_on_the_way(tmp_path, "build/x.md")
-    assert leaves_out_on_the_way(tmp_path, "deep/a/foo/b.md")
+    assert {path for path in told if path and path.endswith(".md") and is_path_ignored(tmp_path, path)} == set()
+    assert is_path_ignored(tmp_path, "build/x.md")
+    assert is_path_ignored(tmp_path, "deep/a/foo/b.md")
 
 
 def test_a_link_out_of_the_workspace_is_refused_and_one_inside_is_passed_over(tmp_path):
@@ -79,15 +79,15 @@ def test_a_link_out_of_the_workspace_is_refused_and_one_inside_is_passed_over(tm
     (root / "up").symlink_to(root)
     assert found(root) == ["a.md", "sub/b.md"]
     assert refused(root) == ["circle", "folder", "leaves.md"]
-    assert isinstance(look(root, "leaves.md"), NotWalked)
-    assert look(root, "same.md") is None
+    assert isinstance(find_file(root, "leaves.md"), NotWalked)
+    assert find_file(root, "same.md") is None
 
 
 def test_pipes_and_sockets_are_no_files(tmp_path):
     make(tmp_path, "a.md")
     os.mkfifo(tmp_path / "pipe.md")
     assert found(tmp_path) == ["a.md"]
-    assert look(tmp_path, "pipe.md") is None
+    assert find_file(tmp_path, "pipe.md") is None
 
 
 def test_a_root_that_is_not_there_is_not_empty(tmp_path):
@@ -110,11 +110,11 @@ def test_a_folder_that_cannot_be_listed_is_told(tmp_path, monkeypatch):
 
 def test_a_change_that_an_editor_hides_is_seen_by_the_entrys_own_time(tmp_path):
     make(tmp_path, "a.md")
-    before = look(tmp_path, "a.md")
+    before = find_file(tmp_path, "a.md")
     stat = (tmp_path / "a.md").stat()
     (tmp_path / "a.md").write_text("TEXT\n")
     os.utime(tmp_path / "a.md", ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    after = look(tmp_path, "a.md")
+    after = find_file(tmp_path, "a.md")
     assert before is not None and after is not None
     assert (before.size, (tmp_path / "a.md").stat().st_mtime_ns) == (after.size, stat.st_mtime_ns)
     assert after.changed_ns > before.changed_ns

@@ -222,7 +222,7 @@ STATUS = Tool(
 
 
 async def _publish(context: ServerContext, given: Mapping[str, Any], tell: Tell) -> ToolResult:
-    from kiwi_rag.ingest.publication import Publishing
+    from kiwi_rag.ingest.publication import PublishRun
     from kiwi_rag.registry.calls import with_retries
 
     await context.ready(tell)
@@ -230,7 +230,7 @@ async def _publish(context: ServerContext, given: Mapping[str, Any], tell: Tell)
         sources = _sources(app, given["refs"])
         await tell("preparing the registry")
         await with_retries(app.prepare_registry)
-        run = Publishing(app.local("project"), app.registry(), app.writer)
+        run = PublishRun(app.local("project"), app.registry(), app.writer)
         outcomes = []
         async for outcome in run.publish(sources):
             outcomes.append(outcome)

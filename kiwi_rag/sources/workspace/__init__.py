@@ -1,6 +1,6 @@
-"""A repository's documents: walked, admitted, indexed when they change, and found again.
+"""A workspace as a source of documents: its settings (`config`), its files (`walk`), and their changes (`watch`).
 
-`indexing.index` brings an index up to its files, `watching.watch` keeps it there, `searching` asks it.
+`kiwi_rag.ingest.documents` indexes them, `kiwi_rag.search.documents` searches them.
 """
 
 from __future__ import annotations

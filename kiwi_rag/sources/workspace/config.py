@@ -1,7 +1,7 @@
-"""A workspace: its root, its name, and what its own settings say of its files.
+"""A workspace's root, name and settings, and the commit that git has checked out there.
 
-``.ai/workspace.yaml`` may name the workspace and say which domain a service belongs to, or which service the files
-below a path are about::
+``.ai/workspace.yaml`` may set the name, the domain that a service belongs to, and the service that the files below a
+path are about::
 
     name: harbour
     domains:
@@ -35,7 +35,7 @@ _HINT = "its keys are name, domains and services: docs/workspace.md"
 class WorkspaceConfig:
     """One workspace on this machine.
 
-    ``domains`` is service → domain, ``services`` pattern → service; in a pattern ``*`` stands for anything.
+    ``domains`` is service → domain, ``services`` is path pattern → service; in a pattern ``*`` matches any characters.
     """
 
     root: Path
@@ -45,76 +45,70 @@ class WorkspaceConfig:
 
     @classmethod
     def at(cls, root: Path, name: str = "") -> WorkspaceConfig:
-        """Read a workspace's settings; its name is `name`, or what they say, or its folder's.
+        """Read a workspace's settings. Its name is `name`, else that in the settings, else that of its folder.
 
         Raises
         ------
         ConfigError
-            When the settings cannot be read, or hold what they may not.
+            When the settings cannot be read, or have an unknown key or a wrong type.
         """
-        said = _settings(root / ".ai" / SETTINGS_FILE)
-        own = name or str(said.get("name", "")) or _name_of(root)
-        return cls(root, check_workspace(own), _domains(said), _services(said))
+        settings = _read_settings(root / ".ai" / SETTINGS_FILE)
+        chosen = name or str(settings.get("name", "")) or _name_from_folder(root)
+        domains = {str(s): str(domain) for domain, services in settings.get("domains", {}).items() for s in services}
+        services = {str(pattern): str(service) for pattern, service in settings.get("services", {}).items()}
+        return cls(root, check_workspace(chosen), domains, services)
 
     @cached_property
     def resolved(self) -> Path:
-        """The root without links on the way to it."""
+        """The root with symbolic links resolved."""
         return self.root.resolve()
 
     def service_of(self, path: str) -> str:
-        """Return the service that the settings name for a path; empty where they name none."""
+        """Return the service that the settings give a path; empty where they give none."""
         return next((service for pattern, service in self.services.items() if fnmatchcase(path, pattern)), "")
 
     def read(self, path: str, limit: int) -> tuple[bytes, os.stat_result]:
-        """Return up to `limit` + 1 bytes of the file at `path` below the root, and what it was when they were read.
+        """Return up to `limit` + 1 bytes of the file at `path` below the root, and its `os.fstat` result.
 
         Raises
         ------
         FileNotFoundError
-            When it is gone.
+            When it does not exist.
         SourceUnreadable
-            When it cannot be read, is no regular file, or a link stands in the way to it.
+            When it cannot be read, is no regular file, or its path contains a symbolic link.
         """
         return read_below(self.resolved, path, limit)
 
-    def meant(self, path: str) -> str:
-        """Return what a person means by a path to search in: a pattern, or what lies there from where they are."""
+    def resolve_search_path(self, path: str) -> str:
+        """Return the filter that a user's path means: a pattern, or an existing path from the working directory."""
         if not path or "*" in path or "?" in path:
             return path.removeprefix("./")
         if (Path.cwd() / path).exists():
             absolute = Path(os.path.normpath(Path.cwd() / path))
-            return "" if absolute in (self.root.absolute(), self.resolved) else self.relative(absolute)
+            return "" if absolute in (self.root.absolute(), self.resolved) else self.relative_path(absolute)
         return path.removeprefix("./")
 
-    def relative(self, given: Path) -> str:
-        """Return the path below the root that a path given by a person means, with slashes.
+    def relative_path(self, path: Path) -> str:
+        """Return a user's path, taken from the working directory, as a path below the root with slashes.
 
         Raises
         ------
         UsageError
-            When it does not lie below the root.
+            When it is not below the root.
         """
-        absolute = Path(os.path.normpath(given if given.is_absolute() else Path.cwd() / given))
+        absolute = Path(os.path.normpath(Path.cwd() / path))
         for root in (self.root.absolute(), self.resolved):
             if absolute.is_relative_to(root) and absolute != root:
                 return absolute.relative_to(root).as_posix()
-        raise UsageError(f"{given} does not lie in the workspace {self.root}", hint="name files below its root")
+        raise UsageError(f"{path} is not in the workspace {self.root}", hint="name files below its root")
 
 
-def _name_of(root: Path) -> str:
+def _name_from_folder(root: Path) -> str:
     words = re.sub(r"[^a-z0-9_-]+", "-", root.resolve().name.lower()).strip("-_")
     return words[:64].rstrip("-_") or "workspace"
 
 
-def _domains(said: Mapping[str, Any]) -> dict[str, str]:
-    return {str(service): str(domain) for domain, services in said.get("domains", {}).items() for service in services}
-
-
-def _services(said: Mapping[str, Any]) -> dict[str, str]:
-    return {str(pattern): str(service) for pattern, service in said.get("services", {}).items()}
-
-
-def _settings(path: Path) -> Mapping[str, Any]:
+def _read_settings(path: Path) -> Mapping[str, Any]:
     import yaml
 
     data = read_optional(path, MAX_BYTES)
@@ -122,30 +116,33 @@ def _settings(path: Path) -> Mapping[str, Any]:
         return {}
     try:
         text = data.decode()
+        # Before loading: a few hundred bytes of nested aliases expand to gigabytes.
         if len(data) > MAX_BYTES or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
             raise ConfigError(f"{path}: over 64 KiB, or holds YAML aliases", hint=_HINT)
-        said = yaml.safe_load(text) or {}
+        settings = yaml.safe_load(text) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read as YAML{_where(error)}", hint=_HINT) from None  # no cause: it quotes
-    return _checked(said, path)
+        raise ConfigError(
+            f"{path} cannot be read as YAML{_where(error)}", hint=_HINT
+        ) from None  # the cause quotes the file
+    return _check_settings(settings, path)
 
 
 def _where(error: Exception) -> str:
-    """Say where a file is wrong without quoting it: it is a stranger's, and may not be what it seems."""
+    """Return the line of a YAML error. The file may come from a cloned repository, so it is not quoted."""
     mark = getattr(error, "problem_mark", None)
     return f": line {mark.line + 1}" if mark else ""
 
 
-def _checked(said: object, path: Path) -> Mapping[str, Any]:
-    if not isinstance(said, dict) or not set(said) <= _KEYS:
-        raise ConfigError(f"{path} holds an unknown key, or none at all", hint=_HINT)
-    domains, services = said.get("domains", {}), said.get("services", {})
-    good = isinstance(said.get("name", ""), str) and isinstance(services, dict) and isinstance(domains, dict)
-    if not good or not all(isinstance(names, list) for names in domains.values()):
+def _check_settings(settings: object, path: Path) -> Mapping[str, Any]:
+    if not isinstance(settings, dict) or not set(settings) <= _KEYS:
+        raise ConfigError(f"{path} is no mapping, or has an unknown key", hint=_HINT)
+    domains, services = settings.get("domains", {}), settings.get("services", {})
+    valid = isinstance(settings.get("name", ""), str) and isinstance(services, dict) and isinstance(domains, dict)
+    if not valid or not all(isinstance(names, list) for names in domains.values()):
         raise ConfigError(
             f"{path}: name is a text, domains is domain: [services], services is path: service", hint=_HINT
         )
-    return said
+    return settings
 
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -154,26 +151,26 @@ MAX_GIT_BYTES = 1 << 20
 
 
 def head_commit(root: Path) -> str:
-    """Return the commit that is checked out at or above `root`, as hex; empty outside of git's care. Blocking."""
+    """Return the commit that is checked out at or above `root`, as hex; empty outside of a git repository. Blocking."""
     git = git_folder(root)
     return _head(git) if git else ""
 
 
 def git_folder(root: Path) -> Path | None:
-    """Return where git keeps what it knows of the working tree at or around `root`; None outside of git's care."""
+    """Return the git folder of the working tree at or above `root`; None outside of a git repository."""
     base = git_root(root.resolve())
     if base is None:
         return None
     return base / ".git" if (base / ".git").is_dir() else _linked(base / ".git")
 
 
-def git_root(here: Path) -> Path | None:
-    """Return the folder at or above `here` that git keeps; None when none does."""
-    return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
+def git_root(folder: Path) -> Path | None:
+    """Return the root of the git working tree at or above a folder; None when there is none."""
+    return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
 
 
 def _linked(file: Path) -> Path:
-    """Return what the ``.git`` file of a worktree or a submodule leads to."""
+    """Return the git folder that the ``.git`` file of a worktree or a submodule names."""
     return file.parent / _text(file).removeprefix("gitdir:").strip()
 
 
@@ -182,6 +179,7 @@ def _head(git: Path) -> str:
     ref = _REF.fullmatch(head)
     if ref is None or ".." in head:
         return head if _COMMIT.fullmatch(head) else ""
+    # A linked worktree has its own HEAD; its branches may be in the shared folder, loose or packed.
     shared = git / (_text(git / "commondir").strip() or ".")
     for found in (_text(git / ref[1]), _text(shared / ref[1]), _packed(shared, ref[1])):
         if _COMMIT.fullmatch(found.strip()):

@@ -1,4 +1,4 @@
-"""What an index run of a workspace did, file by file."""
+"""The report of an index run of a workspace, file by file."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from kiwi_rag.errors import KiwiError, Rejected
 from kiwi_rag.model import Finding
 
 RUN = "workspace-run"
-"""The note that says where a run over the whole workspace stands."""
+"""The name under which a store keeps the state of the last run over the whole workspace."""
 BEGUN, COMPLETE, PARTLY = "begun", "complete", "partly"
-"""From its first write on; after its last; and the same where files failed."""
+"""The states: from the first write on; after the last one; and after the last one where files failed."""
 
 
-def told(error: KiwiError) -> str:
-    """Return what went wrong with one file: of what the gate says, each finding."""
-    found = [finding.message for finding in error.findings if finding.is_error] if isinstance(error, Rejected) else []
-    return "; ".join(found) or error.message
+def describe_error(error: KiwiError) -> str:
+    """Return why one file failed: of a rejection, the message of each finding."""
+    messages = (
+        [finding.message for finding in error.findings if finding.is_error] if isinstance(error, Rejected) else []
+    )
+    return "; ".join(messages) or error.message
 
 
 @dataclass(slots=True)
 class WorkspaceReport:
-    """One run's outcome; paths stand below the workspace's root.
+    """The outcome of one run; paths are relative to the workspace's root.
 
-    ``indexed`` holds paths in the order in which they were stored, ``moved`` new path → old path of files that are the
-    same under another name. ``skipped`` is path → why it is no document (empty, no text, too large), ``failed`` path →
-    what went wrong; a file that failed keeps what was indexed of it before. ``warnings`` tell what was taken out of a
-    file, or why one was read as plain text. ``passages`` counts those that were stored.
+    ``indexed`` holds paths in the order in which they were stored, ``moved`` new path → old path of files with the same
+    bytes. ``skipped`` is path → why it is no document (empty, no text, too large), ``failed`` path → its error; the
+    index keeps its last document of a failed file. ``warnings`` say what was redacted in a file, or why one was read as
+    plain text. ``passages`` counts those that were stored.
     """
 
     indexed: list[str] = field(default_factory=list)
@@ -50,7 +52,8 @@ class WorkspaceReport:
             "moved": [{"path": new, "from": old} for new, old in self.moved.items()],
             "skipped": [{"path": path, "reason": reason} for path, reason in self.skipped.items()],
             "failed": [
-                {"path": path, **error.as_dict(), "message": told(error)} for path, error in self.failed.items()
+                {"path": path, **error.as_dict(), "message": describe_error(error)}
+                for path, error in self.failed.items()
             ],
             "warnings": [finding.as_dict() for finding in self.warnings],
             "passages": self.passages,

@@ -1,4 +1,4 @@
-"""Which files a workspace has: every text file that no pattern leaves out, and no link that leads out of it."""
+"""The files of a workspace: every text file that no pattern ignores. Links out of the workspace are not followed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kiwi_rag.errors import KiwiError, NotFound, SourceUnreadable
 from kiwi_rag.signing.document_statement import MAX_PATH_CHARACTERS, is_nameable
 from kiwi_rag.storage.safe_open import read_optional, unreadable
 
-# By their suffixes no text; anything else is looked into before it is believed to be text.
+# Binary by their suffix. Of any other file the content decides, when it is read.
 _BINARY = re.compile(
     r"\.(?:7z|a|avi|avif|bin|bmp|bz2|class|dll|dmg|docx?|dylib|ear|eot|exe|flac|gif|gz|ico|icns|iso|jar|jpe?g|jks"
     r"|keystore|lib|mkv|mov|mp3|mp4|o|obj|odt|ogg|onnx|otf|pdf|png|pptx?|psd|py[co]|rar|safetensors|so|sqlite3?|tar"
@@ -27,8 +27,8 @@ _BINARY = re.compile(
 class FoundFile:
     """A file that is to be indexed: its path below the root, its size in bytes, and when it last changed.
 
-    ``changed_ns`` is the later of the times at which its content and its entry changed: an editor can set the first
-    back, nobody the second. Nanoseconds since 1970.
+    ``changed_ns`` is the later of modification time and change time, in nanoseconds since 1970: a program can set the
+    modification time back, but not the change time.
     """
 
     path: str
@@ -38,21 +38,21 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class NotWalked:
-    """What stands below the root and is not followed or cannot be listed, and why."""
+    """An entry below the root that is not followed or cannot be listed, and why."""
 
     path: str
     error: KiwiError
 
 
 def walk(root: Path) -> Iterator[FoundFile | NotWalked]:
-    """Yield the files of a workspace in the order of their paths, and what could not be walked.
+    """Yield the files of a workspace in the order of their paths, and entries that could not be read.
 
-    Links to files inside the root are passed over, for what they lead to is found where it is.
+    Links to targets inside the root are skipped, because the targets are found under their own paths.
 
     Raises
     ------
     NotFound
-        When the root is not there: a workspace that cannot be seen is not empty.
+        When the root does not exist: a missing workspace must not be taken for an empty one.
     """
     if not root.is_dir():
         raise NotFound(f"{root} is no folder", hint="name the workspace's root: kiwi workspace index ROOT")
@@ -60,15 +60,13 @@ def walk(root: Path) -> Iterator[FoundFile | NotWalked]:
 
 
 def walk_below(root: Path, path: str) -> Iterator[FoundFile | NotWalked]:
-    """Yield the files below one folder of a workspace, as `walk` does; the folder itself is not held against patterns.
-
-    A stack, and no recursion: folders may be nested as deep as a file system lets them.
-    """
+    """Yield the files below one folder of a workspace, as `walk` does; patterns do not apply to the folder itself."""
     resolved = root.resolve()
-    ignoring = Ignoring.at_root()
+    rules = IgnoreRules.at_root()
     for step in _steps(path)[:-1]:
-        ignoring = ignoring.below(root / step, step)
-    stack: list[_Open] = [iter([_Folder(path, ignoring)])]
+        rules = rules.below(root / step, step)
+    # A stack and no recursion: folders may be nested deeper than Python's recursion limit.
+    stack: list[_Entries] = [iter([_Folder(path, rules)])]
     while stack:
         entry = next(stack[-1], None)
         if entry is None:
@@ -79,8 +77,8 @@ def walk_below(root: Path, path: str) -> Iterator[FoundFile | NotWalked]:
             yield entry
 
 
-def look(root: Path, path: str) -> FoundFile | NotWalked | None:
-    """Return the file at one path below the root, as `walk` would, patterns aside; None when there is none."""
+def find_file(root: Path, path: str) -> FoundFile | NotWalked | None:
+    """Return the file at one path below the root, as `walk` does but without patterns; None when there is none."""
     if not is_nameable(path):
         return _unnameable(path)
     try:
@@ -93,35 +91,34 @@ def look(root: Path, path: str) -> FoundFile | NotWalked | None:
         return _link(root, root.resolve(), path)
     if not stat.S_ISREG(entry.st_mode) or _is_binary(path):
         return None
-    return found(path, entry)
+    return _found_file(path, entry)
 
 
-def found(path: str, entry: os.stat_result) -> FoundFile:
-    """Return the file that a stat call tells of."""
+def _found_file(path: str, entry: os.stat_result) -> FoundFile:
     return FoundFile(path, entry.st_size, max(entry.st_mtime_ns, entry.st_ctime_ns))
 
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """A folder that is still to be listed, and what counts in those above it."""
+    """A folder that is still to be listed, and the rules of the folders above it."""
 
     path: str
-    above: Ignoring
+    above: IgnoreRules
 
 
-_Open = Iterator["FoundFile | NotWalked | _Folder"]
+_Entries = Iterator["FoundFile | NotWalked | _Folder"]
 
 
 def _steps(path: str) -> list[str]:
-    """Return the folders on the way to a path, the root first, and the path itself."""
+    """Return the folders above a path, the root first, and the path itself."""
     steps = path.split("/") if path else []
     return ["", *("/".join(steps[:depth]) for depth in range(1, len(steps) + 1))]
 
 
-def _entries(root: Path, resolved: Path, folder: _Folder) -> _Open:
+def _entries(root: Path, resolved: Path, folder: _Folder) -> _Entries:
     base = folder.path
     try:
-        ignoring = folder.above.below(root / base, base)
+        rules = folder.above.below(root / base, base)
         with os.scandir(root / base) as listed:
             entries = sorted(listed, key=lambda entry: entry.name)
     except FileNotFoundError:
@@ -134,22 +131,22 @@ def _entries(root: Path, resolved: Path, folder: _Folder) -> _Open:
         return
     for entry in entries:
         path = f"{base}/{entry.name}" if base else entry.name
-        found = _seen(entry, root, resolved, path, ignoring)
-        if found is not None:
-            yield found
+        result = _inspect(entry, root, resolved, path, rules)
+        if result is not None:
+            yield result
 
 
-def _seen(
-    entry: os.DirEntry[str], root: Path, resolved: Path, path: str, ignoring: Ignoring
+def _inspect(
+    entry: os.DirEntry[str], root: Path, resolved: Path, path: str, rules: IgnoreRules
 ) -> FoundFile | NotWalked | _Folder | None:
     try:
         is_folder = entry.is_dir(follow_symlinks=False)
-        if ignoring.leaves_out(path, is_folder=is_folder or entry.is_dir()):
+        if rules.ignores(path, is_folder=is_folder or entry.is_dir()):
             return None
         if is_folder and is_nameable(path):
-            return _Folder(path, ignoring)
+            return _Folder(path, rules)
         return _file(entry, root, resolved, path)
-    except FileNotFoundError:  # deleted between listing and looking
+    except FileNotFoundError:  # deleted after it was listed
         return None
     except OSError as error:
         return NotWalked(path, unreadable(path, error))
@@ -161,24 +158,24 @@ def _file(entry: os.DirEntry[str], root: Path, resolved: Path, path: str) -> Fou
     if entry.is_symlink():
         return _link(root, resolved, path)
     if entry.is_file(follow_symlinks=False) and not _is_binary(entry.name):
-        return found(path, entry.stat(follow_symlinks=False))
+        return _found_file(path, entry.stat(follow_symlinks=False))
     return None
 
 
 def _unnameable(path: str) -> NotWalked:
     shown = path.encode("unicode_escape", "replace").decode("ascii")[:MAX_PATH_CHARACTERS]
-    error = SourceUnreadable(f"{shown} has a name that cannot be shown", hint="rename it")
+    error = SourceUnreadable(f"{shown} has a name with characters that cannot be displayed", hint="rename it")
     return NotWalked(shown, error)
 
 
 def _link(root: Path, resolved: Path, path: str) -> NotWalked | None:
     try:
         target = (root / path).resolve()
-    except (OSError, RuntimeError):  # a circle
+    except (OSError, RuntimeError):  # a loop of links
         target = Path("/")
     if target.is_relative_to(resolved):
         return None
-    hint = "index the folder that it leads to as a workspace of its own, or name the link in .kiwiignore"
+    hint = "index its target as a separate workspace, or add the link to .kiwiignore"
     return NotWalked(path, SourceUnreadable(f"{path} is a link out of the workspace, which is not followed", hint=hint))
 
 
@@ -188,19 +185,19 @@ def _is_binary(path: str) -> bool:
 
 
 IGNORE_FILES = (".gitignore", ".kiwiignore")
-"""In the order in which they count, the last most."""
+"""In ascending order of precedence."""
 MAX_BYTES = 1 << 18
 MAX_PATTERNS = 2_000
 MAX_CHARACTERS = 1_024
 MAX_STARS = 3
-"""Of one step of a path: matching takes the name's length to this power."""
+"""Wildcards in one segment of a pattern: matching a name of length n takes n to this power."""
 _STARS = re.compile(r"(?<=[^*/])\*{2,}|\*{2,}(?=[^*/])|\*{3,}")
 
 NEVER = frozenset({".git", ".hg", ".svn", ".ai"})
-"""Folders that no pattern brings back: what versions keep, and the tier of items, which is an index of its own."""
+"""Folders that no pattern can include: those of version control, and the project tier, which is indexed separately."""
 
-# Left out unless a pattern brings it back. By name and not by pathspec, which tries forty patterns one after the other:
-# that would be half of the time of a run over files that have not changed.
+# Ignored unless a pattern includes them. Compared by name and not by pathspec, which tries forty patterns in turn: that
+# would be half of the time of a run over unchanged files.
 _FOLDERS = frozenset(
     {
         "node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox",
@@ -215,62 +212,63 @@ _FILES = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Ignoring:
-    """The patterns that count in one folder: its own, and those of the folders above it, the deepest last.
+class IgnoreRules:
+    """The patterns that apply in one folder: its own, and those of the folders above it, the deepest last.
 
-    Each entry is a folder's path below the root (empty for the root itself) and the patterns that stand there.
+    Each entry is a folder's path below the root (empty for the root itself) and the patterns of a file there.
     """
 
     levels: tuple[tuple[str, Any], ...]
 
     @classmethod
-    def at_root(cls) -> Ignoring:
-        """Return what counts before any pattern is read: what is left out by its name."""
+    def at_root(cls) -> IgnoreRules:
+        """Return the rules without any pattern: only the built-in names are ignored."""
         return cls(())
 
-    def below(self, folder: Path, path: str) -> Ignoring:
-        """Return what counts in a folder that lies at `path` below the root, its own patterns included.
+    def below(self, folder: Path, path: str) -> IgnoreRules:
+        """Return the rules of the folder at `path` below the root, its own patterns included.
 
         Raises
         ------
         SourceUnreadable
-            When an ignore file is there and cannot be read or used: what it leaves out must not be indexed. One that
-            is a link does not count, as it does not for git.
+            When an ignore file exists and cannot be read or used: what it ignores must not be indexed. An ignore file
+            that is a link has no effect, as in git.
         """
-        own = tuple((path, spec) for name in IGNORE_FILES if (spec := _read(folder / name)) is not None)
-        return Ignoring((*self.levels, *own)) if own else self
+        new = tuple((path, spec) for name in IGNORE_FILES if (spec := _read(folder / name)) is not None)
+        return IgnoreRules((*self.levels, *new)) if new else self
 
-    def leaves_out(self, path: str, *, is_folder: bool) -> bool:
-        """Say whether a file or folder at `path` below the root is left out; of two patterns the later one counts."""
+    def ignores(self, path: str, *, is_folder: bool) -> bool:
+        """Whether a file or folder at `path` below the root is ignored; of two patterns the later one decides."""
         name = path.rpartition("/")[2]
         if is_folder and name in NEVER:
             return True
         for base, spec in reversed(self.levels):
-            own = path[len(base) + 1 :] if base else path
-            said = spec.check_file(f"{own}/" if is_folder else own).include
-            if said is not None:
-                return bool(said)
+            relative = path[len(base) + 1 :] if base else path
+            ignored = spec.check_file(f"{relative}/" if is_folder else relative).include
+            if ignored is not None:
+                return bool(ignored)
         return name in _FOLDERS if is_folder else _FILES.fullmatch(name) is not None
 
 
-def leaves_out_on_the_way(root: Path, path: str) -> bool:
-    """Say whether the file at `path` below `root` is left out, itself or by a folder it stands in."""
-    ignoring = Ignoring.at_root().below(root, "")
+def is_path_ignored(root: Path, path: str) -> bool:
+    """Whether the file at `path` below `root` is ignored, itself or by one of its folders."""
+    rules = IgnoreRules.at_root().below(root, "")
     steps = path.split("/")
     for depth in range(1, len(steps)):
         folder = "/".join(steps[:depth])
-        if ignoring.leaves_out(folder, is_folder=True):
+        if rules.ignores(folder, is_folder=True):
             return True
-        ignoring = ignoring.below(root / folder, folder)
-    return ignoring.leaves_out(path, is_folder=False)
+        rules = rules.below(root / folder, folder)
+    return rules.ignores(path, is_folder=False)
 
 
 def _spec(text: str, path: Path) -> Any:
     from pathspec import GitIgnoreSpec
 
+    # Several stars in a row match what one does and cost more, so they are merged before the check.
     patterns = [_STARS.sub("*", line) for line in text.split("\n") if line.strip() and not line.startswith("#")]
     if len(patterns) > MAX_PATTERNS or any(_is_costly(pattern) for pattern in patterns):
-        hint = f"up to {MAX_PATTERNS} patterns, each with up to {MAX_STARS} '*' between two slashes"
+        hint = f"use up to {MAX_PATTERNS} patterns, each with up to {MAX_STARS} '*' between two slashes"
         raise SourceUnreadable(f"{path} holds patterns that take too long to match", hint=hint)
     return GitIgnoreSpec.from_lines(patterns)
 

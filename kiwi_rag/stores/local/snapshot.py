@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kiwi_rag.lexical import MAX_CANDIDATES, MAX_TERMS, halves, max_edits, near, swapped
+from kiwi_rag.lexical import MAX_CANDIDATES, MAX_TERMS, find_similar, max_edits, split_halves, swap_middle
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.stores.local.catalog import matching_items, meta, state
 from kiwi_rag.stores.local.records import DetailsCache
@@ -177,18 +177,18 @@ def similar_terms(connection: sqlite3.Connection, terms: Sequence[str]) -> dict[
 
 
 def _similar(connection: sqlite3.Connection, term: str) -> tuple[str, ...]:
-    begin, end = halves(term)
+    begin, end = split_halves(term)
     # FTS5 keeps its terms in order, so that only those with the same first letter are read.
     parameters: dict[str, str | int] = {
         "first": term[0],
         "after": chr(ord(term[0]) + 1),
         "begin": begin,
         "end": end,
-        "swapped": swapped(term),
+        "swapped": swap_middle(term),
     }
     parameters |= {"least": len(term) - 2, "most": len(term) + 2, "limit": MAX_CANDIDATES}
     found = [row[0] for row in connection.execute(_SIMILAR, parameters)]
-    similar = near(term, found)
+    similar = find_similar(term, found)
     return tuple(other for other in found if other in similar)
 
 
