@@ -79,7 +79,7 @@ async def _sync(session: Session, app: Services, paths: tuple[Path, ...], target
 
     await learn_who_lost_trust(session, app)
     user, root = app.local(target), app.root("project")
-    known = app.known_versions()
+    known = sign.known_versions(app)
     copies, refused = [], []
     async with user.store.writing():
         for source in sign.sources_of(paths or (root,), root):
@@ -106,7 +106,7 @@ async def learn_who_lost_trust(session: Session, app: Services) -> None:
 
     Without an answer what is remembered counts, and a notice says how old that is.
     """
-    if not app.registry_exists:
+    if not app.registry_connection.exists:
         return
     try:
         async with asyncio.timeout(min(WAIT_SECONDS, app.settings.deadline)):

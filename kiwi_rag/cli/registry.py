@@ -165,12 +165,12 @@ async def _start(session: Session, app: Services, port: int | None) -> int:
     await app.prepare_registry()
     session.say(f"running in {app.registry_dir}; stop it with: kiwi registry stop")
     if not session.quiet:
-        session.out(server.server_state(app.registry_dir).tcp_uri or app.registry_url())
+        session.out(server.server_state(app.registry_dir).tcp_uri or app.registry_connection.url())
     return DONE
 
 
 async def _migrate(session: Session, app: Services) -> int:
-    changed = await app.migrate_registry()
+    changed = await app.registry_connection.migrate()
     session.say("migrated to the newest schema" if changed else "the schema is the newest already")
     return DONE
 
@@ -205,10 +205,15 @@ def _shown(value: Any) -> str:
 def _server_row(app: Services) -> dict[str, Any]:
     from kiwi_rag.registry import server
 
-    if not app.registry_is_embedded:
-        return {"where": app.registry_place, "running": None}
+    if not app.registry_connection.is_embedded:
+        return {"where": app.registry_connection.description, "running": None}
     state = server.server_state(app.registry_dir)
-    return {"where": app.registry_place, "running": state.running, "kept": state.kept, "pid": state.pid}
+    return {
+        "where": app.registry_connection.description,
+        "running": state.running,
+        "kept": state.kept,
+        "pid": state.pid,
+    }
 
 
 async def _enrol(session: Session, app: Services, principal: str) -> int:
@@ -243,8 +248,8 @@ async def _signers(session: Session, app: Services) -> int:
 
 
 def _require_embedded(app: Services) -> None:
-    if not app.registry_is_embedded:
+    if not app.registry_connection.is_embedded:
         raise UsageError(
-            f"Kiwi does not run this registry: {app.registry_place}",
+            f"Kiwi does not run this registry: {app.registry_connection.description}",
             hint="unset KIWI_REGISTRY_URL and SUPABASE_URL, or ask its operator",
         )

@@ -82,7 +82,7 @@ async def tune_if_due(session: Session, app: Services, model: str) -> None:
     plans = (await app.registry().store.status()).details.get("vectors") or []
     if not any(plan["model"] == model and plan["due"] for plan in plans):
         return
-    if app.registry_is_api or not await asyncio.to_thread(tuning.may_tune, app.registry_url()):
+    if app.registry_connection.is_api or not await asyncio.to_thread(tuning.may_tune, app.registry_connection.url()):
         session.say("tuning is due, and needs the role that migrates: kiwi registry tune")
         return
     session.say("tuning the index over the vectors; searches continue meanwhile")
@@ -119,7 +119,7 @@ async def _tuned(session: Session, app: Services, options: dict[str, Any]) -> An
     """Tune in a worker thread; cancel the running statement when this task is cancelled."""
     from kiwi_rag.registry import tuning
 
-    url, stop = await asyncio.to_thread(app.registry_url), threading.Event()
+    url, stop = await asyncio.to_thread(app.registry_connection.url), threading.Event()
     reported: set[str] = set()
 
     def report(step: str) -> None:

@@ -132,7 +132,7 @@ async def _drafts(
     from kiwi_rag.usecases import sign as authoring
 
     sources = authoring.sources_of(paths, app.root(tier))
-    known = app.known_versions()
+    known = authoring.known_versions(app)
     author = authoring.Author(app.local(tier), app.gate, app.signing_key(key, ask_passphrase), known, app.principal)
     drafts, refused = await author.drafts(sources, bump=bump, force=force)
     if known.silent:

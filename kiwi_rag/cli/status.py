@@ -122,7 +122,7 @@ async def _check_versions(session: Session, app: Services) -> list[str]:
                 held.append((app.local(name), await app.local(name).store.list(Filters())))
     try:
         async with asyncio.timeout(min(WAIT_SECONDS, app.settings.deadline)):
-            found = await find_version_conflicts(held, app.registry() if app.registry_exists else None)
+            found = await find_version_conflicts(held, app.registry() if app.registry_connection.exists else None)
     except (TimeoutError, RegistryError, EmbeddingError) as error:
         session.say(f"the registry's versions were not compared: {error or 'it did not answer in time'}")
         found = await find_version_conflicts(held, None)

@@ -36,7 +36,7 @@ class HeldApp(Services):
 
     async def _close_registry(self) -> None:
         # The embedded server is this whole process's until it ends: another held app may be using it.
-        self._embedded_started = False
+        self.registry_connection.is_server_started = False
         await super()._close_registry()
 
 

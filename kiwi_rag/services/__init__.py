@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -14,26 +13,23 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kiwi_rag import config
 from kiwi_rag.collection import RANKS, Tier, tier_names
-from kiwi_rag.errors import NotFound, RegistryUnreachable, StoreError
+from kiwi_rag.errors import NotFound, StoreError
 from kiwi_rag.model import sha256_hex
+from kiwi_rag.services.registry import RegistryConnection
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus, TrustPolicy, apply_revocations
 from kiwi_rag.validation.policy import policy_of
-
-HISTORY_SECONDS = 5.0
-"""How long a registry is waited for when a file is to be signed; publishing compares versions again."""
 
 if TYPE_CHECKING:
     from kiwi_rag.embedding.base import EmbeddingProvider
     from kiwi_rag.ingest import IngestContext
     from kiwi_rag.monitor.monitor import RegistryMonitor
-    from kiwi_rag.registry.calls import Caller, Transport
+    from kiwi_rag.registry.calls import Caller
     from kiwi_rag.registry.client import EnrolledSigner
     from kiwi_rag.search import HybridSearchHandler
     from kiwi_rag.stores.base import FileStore, PublishingStore, VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
     from kiwi_rag.stores.postgres import RegistryVectorStore
-    from kiwi_rag.usecases.sign import KnownVersions
     from kiwi_rag.validation.audit import AuditLog
     from kiwi_rag.validation.manager import ValidationManager
 
@@ -59,7 +55,7 @@ class Services:
         self.project_dir = project_dir
         self._local: dict[str, LocalVectorStore] = {}
         self._registry: RegistryVectorStore | None = None
-        self._embedded_started = False
+        self.registry_connection = RegistryConnection(self.settings, self.registry_dir)
 
     @classmethod
     def open(
@@ -99,10 +95,7 @@ class Services:
     async def _close_registry(self) -> None:
         if self._registry is not None:
             await self._registry.close()
-        if self._embedded_started:
-            from kiwi_rag.registry import server
-
-            server.release(self.registry_dir)
+        self.registry_connection.release()
 
     @property
     def user_trust(self) -> Path:
@@ -161,7 +154,7 @@ class Services:
         from kiwi_rag.monitor.pinned_state import RegistryIdentity, database_address
 
         s = self.settings
-        url = s.supabase_url if self.registry_is_api else str(self.registry_dir.resolve())
+        url = s.supabase_url if self.registry_connection.is_api else str(self.registry_dir.resolve())
         identity = RegistryIdentity(s.registry_name, database_address(s.registry_url) if s.registry_url else url)
         return open_monitor(self._registry_store().transport, self.memory_dir, identity)
 
@@ -209,14 +202,6 @@ class Services:
         from kiwi_rag.ingest import IngestContext
 
         return IngestContext(self.gate, self.embed)
-
-    def known_versions(self) -> KnownVersions:
-        """Return the versions that the tiers which can be asked from here ever had; asking makes no index."""
-        from kiwi_rag.usecases.sign import KnownVersions
-
-        local = [self.local(name) for name in self.source_names("local") if self.is_indexed(name)]
-        seconds = min(HISTORY_SECONDS, self.settings.deadline)
-        return KnownVersions(local, self.registry if self.registry_exists else None, seconds)
 
     def is_indexed(self, tier: str) -> bool:
         """Whether a local tier has an index."""
@@ -309,53 +294,18 @@ class Services:
         s = self.settings
         return HybridSearchHandler(tiers, self.embed, self.trust, s.registry_name, s.deadline)
 
-    def registry_url(self) -> str:
-        """Return the registry's URL, starting the embedded server if that is the one. Blocking.
-
-        Raises
-        ------
-        RegistryUnreachable
-            When there is no registry yet, or its server cannot be started.
-        RegistryRefused
-            When the registry is reached over Supabase's API, which has no such URL.
-        """
-        if self.settings.registry_url:
-            return self.settings.registry_url
-        if self.registry_is_api:
-            from kiwi_rag.registry.supabase import direct_only
-
-            raise direct_only()
-        from kiwi_rag.registry import server
-
-        if not self.registry_dir.exists():
-            hint = "kiwi publish --all makes one, or point KIWI_REGISTRY_URL at a server"
-            raise RegistryUnreachable(f"there is no registry yet in {self.registry_dir}", hint=hint)
-        url = server.start(self.registry_dir)
-        self._embedded_started = True
-        return url
-
     async def prepare_registry(self) -> None:
         """Make the embedded registry if there is none, bring its schema up to date, and enrol this user's signers.
 
         A server that others run is left as it is: migrating and enrolling there is its operator's.
         """
-        if not self.registry_is_embedded:
+        if not self.registry_connection.is_embedded:
             return
-        self.registry_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        await self.migrate_registry()
-        known = {enrolled.signer.key_id for enrolled in await self.enrolled()}
+        await self.registry_connection.migrate()
+        enrolled_keys = {enrolled.signer.key_id for enrolled in await self.enrolled()}
         for signer in self.trust.by_key.values():
-            if signer.key_id not in known and signer.status is SignerStatus.ACTIVE:
+            if signer.key_id not in enrolled_keys and signer.status is SignerStatus.ACTIVE:
                 await self.enrol(signer)
-
-    async def migrate_registry(self) -> bool:
-        """Bring the registry's schema up to date; return whether anything had to be done."""
-        from kiwi_rag.registry.migrate import bring_up_to_date
-
-        if self.registry_is_embedded:
-            self.registry_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        url = await asyncio.to_thread(self.registry_url)
-        return await asyncio.to_thread(bring_up_to_date, url, audience=self.settings.registry_name)
 
     async def enrol(self, signer: Signer) -> str:
         """Let a signer publish to the registry; return its key id."""
@@ -370,32 +320,6 @@ class Services:
 
         async with self.calling() as caller:
             return await list_signers(caller)
-
-    @property
-    def registry_is_embedded(self) -> bool:
-        """Whether the registry is the one below the user's own folder."""
-        return not self.settings.registry_url and not self.registry_is_api
-
-    @property
-    def registry_exists(self) -> bool:
-        """Whether this user has a registry: one that is configured, or the embedded one once it was made."""
-        return not self.registry_is_embedded or self.registry_dir.exists()
-
-    @property
-    def registry_is_api(self) -> bool:
-        """Whether the registry is reached over Supabase's API; a connection string, which can do more, goes first."""
-        return bool(self.settings.supabase_url) and not self.settings.registry_url
-
-    @property
-    def registry_place(self) -> str:
-        """Where the registry is, for people."""
-        s = self.settings
-        if s.registry_url:
-            unused = "; SUPABASE_URL is set too, and not used" if s.supabase_url else ""
-            return f"a server (KIWI_REGISTRY_URL{unused})"
-        if self.registry_is_api:
-            return f"Supabase's API, {s.supabase_url}"
-        return f"embedded, {self.registry_dir.resolve()}"
 
     def _local_store(self, name: str, root: Path) -> LocalVectorStore:
         if name not in self._local:
@@ -418,15 +342,6 @@ class Services:
         from kiwi_rag.stores.postgres import RegistryVectorStore
 
         if self._registry is None:
-            self._registry = RegistryVectorStore(self.transport(), fingerprint=str(self.embed.fingerprint))
+            transport = self.registry_connection.transport()
+            self._registry = RegistryVectorStore(transport, fingerprint=str(self.embed.fingerprint))
         return self._registry
-
-    def transport(self) -> Transport:
-        """Return a way to the registry; the caller closes it."""
-        from kiwi_rag.registry.pool import Connections
-        from kiwi_rag.registry.supabase import SupabaseApi
-
-        s = self.settings
-        if self.registry_is_api:
-            return SupabaseApi(s.supabase_url, s.supabase_key, s.supabase_token)
-        return Connections(self.registry_url)

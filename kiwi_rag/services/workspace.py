@@ -198,4 +198,4 @@ class Workspace:
         from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
 
         model = str(self._app.embed.fingerprint)
-        return DocumentRegistryStore(self._app.transport(), self.place.name, fingerprint=model)
+        return DocumentRegistryStore(self._app.registry_connection.transport(), self.place.name, fingerprint=model)

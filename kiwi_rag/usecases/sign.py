@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import semver
 
@@ -35,7 +36,12 @@ from kiwi_rag.validation import signature as versions
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.signature import ItemCandidate, envelope_of, finding_of
 
+if TYPE_CHECKING:
+    from kiwi_rag.services import Services
+
 BUMPS = ("patch", "minor", "major")
+HISTORY_SECONDS = 5.0
+"""How long to wait for a registry when a file is signed; publishing compares the versions again."""
 
 
 def sources_of(paths: Sequence[Path], ai_dir: Path) -> list[SourceFile]:
@@ -73,7 +79,7 @@ class KnownVersions:
     """
 
     def __init__(
-        self, local: Sequence[Tier[VectorStore]], registry: Callable[[], Tier[VectorStore]] | None, seconds: float = 5.0
+        self, local: Sequence[Tier[VectorStore]], registry: Callable[[], Tier[VectorStore]] | None, seconds: float
     ) -> None:
         self._local = local
         self._registry = registry
@@ -101,6 +107,13 @@ class KnownVersions:
         finally:
             self._seconds = max(self._seconds - (time.monotonic() - begun), 0.1)
         return {}
+
+
+def known_versions(app: Services) -> KnownVersions:
+    """Return the versions that the local tiers with an index, and the registry if there is one, ever had."""
+    local = [app.local(name) for name in app.source_names("local") if app.is_indexed(name)]
+    registry = app.registry if app.registry_connection.exists else None
+    return KnownVersions(local, registry, min(HISTORY_SECONDS, app.settings.deadline))
 
 
 @dataclass(frozen=True, slots=True)

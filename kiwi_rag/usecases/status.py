@@ -173,8 +173,8 @@ async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
 async def _registry_row(app: Services) -> dict[str, Any]:
     from kiwi_rag.registry import server
 
-    if not app.registry_is_embedded:
-        where = {"tier": "registry", "where": render.safe(app.registry_place)}
+    if not app.registry_connection.is_embedded:
+        where = {"tier": "registry", "where": render.safe(app.registry_connection.description)}
         return {**where, **await _probe(app)}
     state = server.server_state(app.registry_dir)
     return {
