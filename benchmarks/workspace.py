@@ -74,7 +74,7 @@ async def _turn(place: Place) -> dict[str, Any]:
         await workspace.prepare()
         writer: Any = workspace.writer()
         await writer.embed.inner.documents(["warm"])
-        indexing, report = await _timed(index(workspace.place, workspace.tier, writer))
+        indexing, report = await _timed(index(workspace.config, workspace.tier, writer))
         root = place.project
         texts = [text for path in report.indexed for text in _texts(path, (root / path).read_bytes())]
         encoding, _ = await _timed(writer.embed.inner.documents(texts))
@@ -102,9 +102,9 @@ async def runs(place: Place, files: int) -> dict[str, Any]:
     async with Services.open(place.env, place.project, place.project) as app, Workspace(app) as workspace:
         await workspace.prepare()
         writer = workspace.writer()
-        first = await index(workspace.place, workspace.tier, writer)
+        first = await index(workspace.config, workspace.tier, writer)
         await asyncio.sleep(SETTLED_SECONDS)
-        await index(workspace.place, workspace.tier, writer)  # takes the stamps of what was written a moment ago
+        await index(workspace.config, workspace.tier, writer)  # takes the stamps of what was written a moment ago
         unchanged = [await _unchanged(workspace) for _ in range(7)]
         changed = [await _changed(workspace, writer, turn) for turn in range(1, 12)]
     return {
@@ -129,18 +129,18 @@ async def _unchanged(workspace: Workspace) -> tuple[float, float, int]:
     """Return the seconds of a run that finds nothing to do, those of walking alone, and how many texts it encoded."""
     writer: Any = workspace.writer()
     before = writer.embed.encoded
-    seconds, report = await _timed(index(workspace.place, workspace.tier, writer))
+    seconds, report = await _timed(index(workspace.config, workspace.tier, writer))
     if report.indexed or report.removed:
         raise SystemExit(f"not unchanged: {report.indexed[:3]}")
-    return seconds, timed(lambda: list(walk(workspace.place.root)))[0], writer.embed.encoded - before
+    return seconds, timed(lambda: list(walk(workspace.config.root)))[0], writer.embed.encoded - before
 
 
 async def _changed(workspace: Workspace, writer: Any, turn: int) -> dict[str, Any]:
     """Rewrite the long file, wholly; return the seconds of the run, and of encoding its passages once more."""
     text = "\n".join(note(10_000 * turn + part) for part in range(6))
-    (workspace.place.root / LONG).write_text(text)
+    (workspace.config.root / LONG).write_text(text)
     before = writer.embed.encoded
-    seconds, _ = await _timed(index(workspace.place, workspace.tier, writer))
+    seconds, _ = await _timed(index(workspace.config, workspace.tier, writer))
     texts = _texts(LONG, text.encode())
     encoding, _ = await _timed(writer.embed.inner.documents(texts))
     if writer.embed.encoded - before != len(set(texts)):
@@ -159,7 +159,7 @@ async def judged(place: Place) -> Mapping[str, Any]:
     queries = [json.loads(line) for line in (JUDGED.parent / "workspace-queries.jsonl").read_text().splitlines()]
     async with Services.open(place.env, JUDGED, place.project) as app, Workspace(app) as workspace:
         await workspace.prepare()
-        await index(workspace.place, workspace.tier, workspace.writer())
+        await index(workspace.config, workspace.tier, workspace.writer())
         ranks = [(query, await _rank(workspace, query)) for query in queries]
     found: dict[str, Any] = {}
     for split in ("tune", "test"):

@@ -13,7 +13,7 @@ from kiwi_rag.cli.session import DONE, PARTLY, Session
 from kiwi_rag.errors import UsageError
 from kiwi_rag.model import FusionWeights, SearchQuery
 from kiwi_rag.services import Services
-from kiwi_rag.usecases.status import as_set
+from kiwi_rag.usecases.status import apply_settings
 
 if TYPE_CHECKING:
     from kiwi_rag.evaluation.judgements import Dataset
@@ -89,7 +89,7 @@ async def _measure(
     from kiwi_rag.evaluation import runs
     from kiwi_rag.search.searcher import check_query
 
-    query = as_set(SearchQuery("x", weights=weights), app.settings)
+    query = apply_settings(SearchQuery("x", weights=weights), app.settings)
     check_query(query)
     tiers = [app.tier(name) for name in app.source_names(query.source)]
     about = await runs.conditions(dataset, tiers, query, str(app.embed.fingerprint))

@@ -84,7 +84,7 @@ async def _sync(session: Session, app: Services, paths: tuple[Path, ...], target
     async with user.store.writing():
         for source in sign.sources_of(paths or (root,), root):
             try:
-                envelope = await sign.judge_copy(source, app.local("project"), user, app.gate, known)
+                envelope = await sign.check_copy(source, app.local("project"), user, app.gate, known)
                 sign.check_place(app.root(target), envelope, overwrite=force)
                 copies.append(envelope)
             except KiwiError as error:

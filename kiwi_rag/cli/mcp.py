@@ -36,9 +36,9 @@ def mcp(
 ) -> int:
     """Serve the Model Context Protocol: search, read and check items, search this repository, for agents."""
     from kiwi_rag.mcp.stdio import Wire
-    from kiwi_rag.mcp.toolsets import load, named
+    from kiwi_rag.mcp.toolsets import load, parse_names
 
-    chosen = named(toolsets)
+    chosen = parse_names(toolsets)
     wire = None if http else Wire()
     if wire:
         wire.greet(chosen)
@@ -51,9 +51,9 @@ def mcp(
         context = ServerContext(app, allow_write=allow_write)
         try:
             if wire:
-                from kiwi_rag.mcp.stdio import AsyncLines, serve_lines, until_told
+                from kiwi_rag.mcp.stdio import AsyncLines, run_until_signal, serve_lines
 
-                await until_told(serve_lines(context, offered, AsyncLines(wire)))
+                await run_until_signal(serve_lines(context, offered, AsyncLines(wire)))
             else:
                 from kiwi_rag.mcp.http import ListenAddress, serve_http
 

@@ -26,7 +26,7 @@ async def show_log(session: Session, app: Services, since: int, limit: int) -> i
     """Print the registry's newest audit records."""
     from kiwi_rag.registry import client
 
-    async with app.calling() as caller:
+    async with app.registry_session() as caller:
         head = (await client.registry_news(caller, 0, 0, app.settings.registry_name)).head
     rows: list[dict[str, Any]] = []
     async for batch in _batches(app, max(since, head.seq - limit), limit):
@@ -85,7 +85,7 @@ async def _batches(app: Services, since: int, limit: int) -> AsyncIterator[Seque
     from kiwi_rag.registry.client import audit_records
 
     while limit > 0:
-        async with app.calling() as caller:
+        async with app.registry_session() as caller:
             batch = (await audit_records(caller, since, min(limit, _BATCH)))[:limit]
         if not batch:
             return

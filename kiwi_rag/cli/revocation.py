@@ -92,7 +92,7 @@ async def _yank(session: Session, app: Services, text: str, reason: str, yes: bo
     ref = await _published(app, text)
     what = ref if ref.version else f"every version of {ref}"
     confirm(f"Yank {what}, for good?", f"kiwi yank {text}", yes=yes)
-    async with app.calling() as caller:
+    async with app.registry_session() as caller:
         count = await client.yank_item(caller, ref, reason)
     await app.monitor.check()
     if session.as_json:
@@ -113,7 +113,7 @@ async def _published(app: Services, text: str) -> ItemRef:
     if address.tier not in (None, "registry"):
         raise UsageError(f"{text!r} is not in the registry", hint="kiwi delete removes an item from a local tier")
     found = []
-    async with app.calling() as caller:
+    async with app.registry_session() as caller:
         for ref in address.refs():
             versions = {row["version"] for row in await client.item_status(caller, ref)}
             found += [ref] if versions and ref.version in (None, *versions) else []
@@ -130,7 +130,7 @@ async def _retire(session: Session, app: Services, who: str, reason: str, yes: b
     signer = _chosen(await app.enrolled(), who, SignerStatus.RETIRED)
     question = f"Retire key {signer.signer.key_id[:16]}… of {signer.signer.principal} for good?"
     confirm(question, f"kiwi registry retire {who}", yes=yes)
-    async with app.calling() as caller:
+    async with app.registry_session() as caller:
         changed = await client.retire_signer(caller, signer.signer.key_id, reason)
     await _tell(session, app, signer, "retired", changed, 0)
     return DONE
@@ -141,11 +141,11 @@ async def _revoke(session: Session, app: Services, who: str, reason: str, yes: b
 
     chosen = _chosen(await app.enrolled(), who, SignerStatus.COMPROMISED)
     key_id = chosen.signer.key_id
-    async with app.calling() as caller:
+    async with app.registry_session() as caller:
         lost = len(await client.list_items(caller, Filters(signer=key_id)))
     question = f"Revoke key {key_id[:16]}… of {chosen.signer.principal} for good? {_items(lost)} of it will vanish."
     confirm(question, f"kiwi registry revoke {who}", yes=yes)
-    async with app.calling() as caller:
+    async with app.registry_session() as caller:
         changed = await client.revoke_signer(caller, key_id, reason)
     await _tell(session, app, chosen, "revoked", changed, lost)
     return DONE
@@ -211,7 +211,7 @@ async def _heads(session: Session, app: Services, yes: bool) -> tuple[AuditHead,
 
     _set_aside_damaged(session, app, yes)
     memory = app.monitor.pinned
-    async with app.calling() as caller:
+    async with app.registry_session() as caller:
         return memory.head(), (await client.registry_news(caller, 0, 0, memory.identity.name)).head
 
 
@@ -219,7 +219,7 @@ def _set_aside_damaged(session: Session, app: Services, yes: bool) -> None:
     """Move every registry's memory out of the way that cannot be read any more."""
     from kiwi_rag.monitor.pinned_state_file import pinned_states
 
-    for memory in pinned_states(app.memory_dir):
+    for memory in pinned_states(app.monitor_dir):
         try:
             memory.notices()
         except PinnedStateDamaged as error:

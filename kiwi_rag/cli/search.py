@@ -13,7 +13,7 @@ from kiwi_rag.collection import SOURCES
 from kiwi_rag.model import Filters, FusionMethod, FusionWeights, SearchQuery, SearchReply
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType
 from kiwi_rag.services import Services
-from kiwi_rag.usecases.status import as_set
+from kiwi_rag.usecases.status import apply_settings
 
 SOURCE = click.option("--source", type=click.Choice(list(SOURCES)), help="Tiers to ask; default: local.")
 FORMATS = ["text", "json", "jsonl", "md", "paths"]
@@ -100,7 +100,7 @@ def search(
 
 
 async def _search(app: Services, asked: SearchQuery) -> SearchReply:
-    query = as_set(asked, app.settings)
+    query = apply_settings(asked, app.settings)
     return await app.searcher(query.source).search(query)
 
 

@@ -47,11 +47,11 @@ def setup(
     session: Session, client: str, project: bool, tasks: bool, toolsets: str, remove: bool, dry_run: bool
 ) -> None:
     """Make a client start Kiwi as its MCP server, and tell its agent to ask Kiwi before it reads files."""
-    from kiwi_rag.mcp.toolsets import named
+    from kiwi_rag.mcp.toolsets import parse_names
 
     if tasks and client != "vscode":
         raise UsageError(f"{CLIENTS[client].title} has no tasks", hint="kiwi setup vscode --tasks")
-    toolsets = ",".join(named(toolsets))
+    toolsets = ",".join(parse_names(toolsets))
     known, project_folder = CLIENTS[client], _project(session, anywhere=tasks)
     environment = ClientEnvironment(Path.home(), project_folder, sys.platform, process_environment())
     _refuse_wrong_level(known, environment, project)

@@ -135,8 +135,8 @@ async def _drafts(
     known = authoring.known_versions(app)
     author = authoring.Author(app.local(tier), app.gate, app.signing_key(key, ask_passphrase), known, app.principal)
     drafts, refused = await author.drafts(sources, bump=bump, force=force)
-    if known.silent:
-        session.say(f"{known.silent}; its versions were not compared with these files, kiwi publish does it")
+    if known.registry_problem:
+        session.say(f"{known.registry_problem}; its versions were not compared with these files, kiwi publish does it")
     return drafts, refused
 
 

@@ -17,7 +17,7 @@ from kiwi_rag.local_service import address as place
 from kiwi_rag.local_service import client
 from kiwi_rag.model import Filters
 from kiwi_rag.services import Services
-from kiwi_rag.usecases.status import standing
+from kiwi_rag.usecases.status import collect_status
 
 if TYPE_CHECKING:
     from kiwi_rag.collection import Tier
@@ -63,13 +63,13 @@ def audit(session: Session, action: str, tier: str, since: int, limit: int) -> i
 
 async def _status(session: Session, app: Services) -> int:
     service = await asyncio.to_thread(client.state, place.run_folder(session.around.environment()))
-    data = await standing(app, service)
+    data = await collect_status(app, service)
     if session.as_json:
         session.data(data)
     else:
-        for line in render.standing_lines(data):
+        for line in render.status_lines(data):
             session.out(line)
-        session.say(render.standing_notice(data))
+        session.say(render.status_notice(data))
     return PARTLY if any(row["problems"] for row in data["tiers"]) else DONE
 
 

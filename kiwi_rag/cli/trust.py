@@ -204,7 +204,7 @@ def _key_ids_seen(app: Services) -> Iterator[str]:
         for side in root.rglob("*.sig"):
             if side.is_file() and side.stat().st_size <= trust_file.MAX_BYTES:
                 yield from re.findall(r'"keyid"\s*:\s*"([0-9a-f]{64})"', side.read_text(errors="replace"))
-    for memory in pinned_states(app.memory_dir):
+    for memory in pinned_states(app.monitor_dir):
         yield from (seen.key_id for versions in memory.items().values() for seen in versions)
 
 
@@ -264,7 +264,7 @@ def overrule(session: Session, who: str, undo: bool, yes: bool) -> None:
     if not (yes or undo) and not _confirm("Trust these keys all the same?"):
         raise UsageError("not confirmed; nothing was changed", hint=f"kiwi trust overrule {who} --yes")
     keys = {notice.key_id for notice in told}
-    count = sum(memory.overrule(key, overruled=not undo) for memory in pinned_states(app.memory_dir) for key in keys)
+    count = sum(memory.overrule(key, overruled=not undo) for memory in pinned_states(app.monitor_dir) for key in keys)
     session.say(f"{count} notice{'' if count == 1 else 's'} {'followed again' if undo else 'overruled'}")
 
 

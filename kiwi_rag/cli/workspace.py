@@ -118,7 +118,7 @@ def search(
         from kiwi_rag.services.workspace import Workspace
 
         async with Workspace(app) as opened:
-            meant = opened.place.resolve_search_path(path)
+            meant = opened.config.resolve_search_path(path)
             filters = Filters(file_type=file_type or "", service=service, domain=domain, path=meant)
             asked = DocumentQuery(" ".join(query), filters, app.settings.limit, per_file, alpha)
             return await opened.searcher.search(asked)
@@ -147,7 +147,7 @@ def list_documents(
 
     async def look(app: Services) -> tuple[list[dict[str, Any]], int]:
         async with Workspace(app) as opened:
-            meant = opened.place.resolve_search_path(path)
+            meant = opened.config.resolve_search_path(path)
             filters = Filters(file_type=file_type or "", service=service, domain=domain, path=meant)
             return await documents(opened.searcher, filters)
 
@@ -170,13 +170,13 @@ def stats(session: Session, root: Path | None, store: str | None) -> int:
     """Show what the index holds, and whether its last run was completed."""
     from kiwi_rag.render.documents import workspace_text
     from kiwi_rag.services.workspace import Workspace
-    from kiwi_rag.usecases.workspace_status import standing
+    from kiwi_rag.usecases.workspace_status import collect_workspace_status
 
     stand_in(session, root)
 
     async def look(app: Services) -> Mapping[str, Any]:
         async with Workspace(app) as opened:
-            return await standing(opened.place, opened.tier if opened.is_indexed else None)
+            return await collect_workspace_status(opened.config, opened.tier if opened.is_indexed else None)
 
     told = session.run(look, workspace_store=store)
     session.data(told) if session.as_json else session.out(workspace_text(told))

@@ -90,12 +90,12 @@ async def _index(session: Session, app: Services, files: tuple[Path, ...], rebui
         writer = opened.writer(ask_passphrase)  # before anything is emptied: it may have none
         if rebuild:
             await opened.tier.store.clear()
-        paths = [opened.place.relative_path(file) for file in files] if files else None
+        paths = [opened.config.relative_path(file) for file in files] if files else None
         _tell_of_outer(session, opened)
         with session.bar("index workspace", "files") as planned:
             listener = documents.ProgressCallbacks(planned if session.draws_bars else _told_now_and_then(session))
             report = await documents.index(
-                opened.place,
+                opened.config,
                 opened.tier,
                 writer,
                 paths,
@@ -118,12 +118,12 @@ async def _watch(session: Session, app: Services) -> int:
         writer = opened.writer(ask_passphrase)
 
         async def bring(paths: Sequence[str] | None) -> WorkspaceReport:
-            return await documents.index(opened.place, opened.tier, writer, paths, prune=not opened.is_shared)
+            return await documents.index(opened.config, opened.tier, writer, paths, prune=not opened.is_shared)
 
         # Past the cache, which would not load the model: the first save need not wait for it.
         await getattr(app.embed, "inner", app.embed).query("ready")
-        session.say(f"watching {opened.place.root}; stop with Ctrl-C")
-        async with aclosing(watching.watch(opened.place, bring, stop)) as outcomes:
+        session.say(f"watching {opened.config.root}; stop with Ctrl-C")
+        async with aclosing(watching.watch(opened.config, bring, stop)) as outcomes:
             async for outcome in outcomes:
                 _tell(session, outcome)
     session.say("stopped")
@@ -157,7 +157,7 @@ def _summary(report: WorkspaceReport) -> str:
 
 def _tell_of_outer(session: Session, opened: Workspace) -> None:
     """Say so where a workspace lies in another one: from now on it answers searches that are made below it."""
-    root = opened.place.root.resolve()
+    root = opened.config.root.resolve()
     outer = next((folder for folder in root.parents if (folder / PROJECT_FOLDER / "vectors").is_dir()), None)
     if outer:
         session.say(f"{root} lies in {outer}, which has an index as well; it is a workspace of its own from now on")
@@ -183,7 +183,7 @@ def _told_now_and_then(session: Session) -> Callable[[int], Callable[[int], None
 
 def _told(session: Session, opened: Workspace, report: WorkspaceReport, encoded: int) -> int:
     if session.as_json:
-        session.data({**report.as_dict(), "encoded": encoded, "root": str(opened.place.root)})
+        session.data({**report.as_dict(), "encoded": encoded, "root": str(opened.config.root)})
     else:
         fresh, moved = len(report.indexed) - len(report.moved), len(report.moved)
         session.out(

@@ -96,7 +96,7 @@ class Apps:
         try:
             await self._make_room()
             async with LentApp(opened.resolved, entry.app, may_connect) as lent:
-                lent.here = opened.here
+                lent.cwd = opened.cwd
                 yield lent
         finally:
             entry.users -= 1

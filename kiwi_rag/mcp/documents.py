@@ -122,7 +122,7 @@ def _started(context: ServerContext, paths: Sequence[str] | None, *, rebuild: bo
 
 
 def _work(context: ServerContext, paths: Sequence[str] | None, *, rebuild: bool) -> Work:
-    place = context.workspace.place
+    place = context.workspace.config
     if rebuild and context.workspace.is_shared:
         hint = "its operator does: kiwi workspace index --rebuild"
         raise UsageError("a shared index is not emptied by an agent", hint=hint)
@@ -137,7 +137,7 @@ def _work(context: ServerContext, paths: Sequence[str] | None, *, rebuild: bool)
             writer, told = workspace.writer(), ProgressCallbacks(job.planned)
             if rebuild:
                 await workspace.tier.store.clear()
-            report = await index(workspace.place, workspace.tier, writer, named, told, prune=not workspace.is_shared)
+            report = await index(workspace.config, workspace.tier, writer, named, told, prune=not workspace.is_shared)
             return report.as_dict()
 
     return work

@@ -53,7 +53,7 @@ async def serve_lines(context: ServerContext, offered: Toolset, lines: Lines) ->
         await server.run(read, write, server.create_initialization_options())
 
 
-async def until_told(serving: Coroutine[Any, Any, None]) -> None:
+async def run_until_signal(serving: Coroutine[Any, Any, None]) -> None:
     """Serve until it ends by itself, or SIGINT or SIGTERM ends it.
 
     It is cancelled until it has ended: while it begins, the SDK may take a cancellation for one of its own.

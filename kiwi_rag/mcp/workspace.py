@@ -131,15 +131,15 @@ async def search(context: ServerContext, given: Mapping[str, Any], tell: Tell) -
 def _searcher(context: ServerContext) -> WorkspaceSearcher:
     workspace = context.workspace
     if not workspace.is_indexed:
-        raise NotFound(f"{workspace.place.root} is not indexed yet", hint=INDEX)
+        raise NotFound(f"{workspace.config.root} is not indexed yet", hint=INDEX)
     return workspace.searcher
 
 
 async def _stats(context: ServerContext, _given: Mapping[str, Any], _tell: Tell) -> ToolResult:
-    from kiwi_rag.usecases.workspace_status import standing
+    from kiwi_rag.usecases.workspace_status import collect_workspace_status
 
     workspace = context.workspace
-    told = dict(await standing(workspace.place, workspace.tier if workspace.is_indexed else None))
+    told = dict(await collect_workspace_status(workspace.config, workspace.tier if workspace.is_indexed else None))
     return ToolResult(render.delimited(documents.workspace_text(told)), told)
 
 

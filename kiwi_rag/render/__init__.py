@@ -30,8 +30,8 @@ from kiwi_rag.render.items import (
     plain,
     rejection_text,
     safe,
-    standing_lines,
-    standing_notice,
+    status_lines,
+    status_notice,
     yank_json,
 )
 from kiwi_rag.render.usage import usage_lines
@@ -62,10 +62,10 @@ __all__ = [
     "safe",
     "signed_by",
     "snippet",
-    "standing_lines",
-    "standing_notice",
     "state_json",
     "state_lines",
+    "status_lines",
+    "status_notice",
     "tier_json",
     "usage_lines",
     "yank_json",

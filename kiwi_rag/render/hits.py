@@ -37,9 +37,11 @@ def state_json(state: ItemState) -> dict[str, Any]:
 
 
 def state_lines(ref: ItemRef, state: ItemState) -> list[str]:
-    """Return in words what is not as it was when an item was signed."""
-    told = [f"yanked: kiwi show {ref}@registry says why"] if state.yanked else []
-    return [*told, *([f"changed, shown as signed: {safe(state.changed)}"] if state.changed else [])]
+    """Return a line for each way in which an item is no longer as it was signed."""
+    yanked = [f"yanked: kiwi show {ref}@registry says why"] if state.yanked else []
+    # `state.changed` comes last: it may end with the command that admits the file's new text.
+    changed = [f"changed: this is the text that was signed; {safe(state.changed)}"] if state.changed else []
+    return [*yanked, *changed]
 
 
 def hits_text(reply: SearchReply, style: Style = plain, explain: bool = False) -> str:

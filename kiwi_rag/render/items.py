@@ -77,12 +77,12 @@ def findings_text(findings: Iterable[Finding], style: Style = plain) -> str:
 ERRORS_SHOWN = 3
 
 
-def standing_lines(data: Mapping[str, Any]) -> list[str]:
+def status_lines(data: Mapping[str, Any]) -> list[str]:
     """Return a line for each tier, the model, the cache, each of the newest errors, and the resident service."""
     return [safe("  ".join(str(word) for word in words if word != "")) for words in _rows(data)]
 
 
-def standing_notice(data: Mapping[str, Any]) -> str:
+def status_notice(data: Mapping[str, Any]) -> str:
     """Return what is said beside it: whom this user trusts, and where this is."""
     return safe(f"trusted signers: {data['trusted_signers']}; project: {data['project'] or 'none here'}")
 

@@ -1,4 +1,4 @@
-"""The composition root: settings → wired objects. The only place that builds things."""
+"""The composition root: settings → wired objects. No other module constructs stores, models, gates or searchers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Services:
-    """Everything a door needs, built when it is first asked for and released by `close`.
+    """The objects that an interface needs, each built on first use and released by `close`.
 
     Parameters
     ----------
@@ -43,12 +43,12 @@ class Services:
         The settings, with their origins.
     project_dir
         The project's ``.ai`` folder, or None outside of any project.
-    here
-        The folder that whoever asks stands in.
+    cwd
+        The caller's working directory; this process's by default.
     """
 
-    def __init__(self, resolved: config.Resolved, project_dir: Path | None, here: Path | None = None) -> None:
-        self.here = here or Path.cwd()
+    def __init__(self, resolved: config.Resolved, project_dir: Path | None, cwd: Path | None = None) -> None:
+        self.cwd = cwd or Path.cwd()
         self.resolved = resolved
         self.settings = resolved.settings
         self.user_dir = self.settings.user_dir
@@ -61,12 +61,12 @@ class Services:
     def open(
         cls, environ: Mapping[str, str], cwd: Path, project: Path | None = None, flags: Mapping[str, Any] | None = None
     ) -> Services:
-        """Read the settings and find the project: `project` (its folder) when given, else from `cwd` upwards.
+        """Read the settings and find the project: the folder `project` if given, else the nearest from `cwd` upwards.
 
         Raises
         ------
         ConfigError
-            When a setting is not valid.
+            When a setting is invalid.
         """
         home = config.home_of(environ)
         folder = (project / config.PROJECT_FOLDER).absolute() if project else config.find_project(cwd.absolute(), home)
@@ -81,7 +81,7 @@ class Services:
         await self.close()
 
     async def close(self) -> None:
-        """Write what is to be remembered, release stores and, if this was its last user, the embedded registry."""
+        """Close the stores, the model and the monitor, and release the embedded registry."""
         for store in self._local.values():
             await store.close()
         if "embed" in self.__dict__:
@@ -104,72 +104,72 @@ class Services:
 
     @property
     def project_trust(self) -> Path | None:
-        """The project's trust file, which counts once it is pinned."""
+        """The project's trust file, which has an effect only once it is pinned."""
         return self.project_dir / "trust.toml" if self.project_dir else None
 
     @property
     def keys_dir(self) -> Path:
-        """Where private keys are kept."""
+        """The folder of the private keys."""
         return self.user_dir / "keys"
 
     @property
     def registry_dir(self) -> Path:
-        """Where the embedded registry keeps its data."""
+        """The data folder of the embedded registry."""
         return self.user_dir / "registry"
 
     @property
-    def memory_dir(self) -> Path:
-        """Where this user remembers what registries said."""
+    def monitor_dir(self) -> Path:
+        """The folder of the pinned states of the registries that this user has used."""
         return self.user_dir / "registries"
 
     @cached_property
     def trust(self) -> TrustPolicy:
-        """Who may sign what, for this user in this project, less what registries took away."""
+        """Who may sign what, for this user in this project, without the keys that registries revoked or retired."""
         return apply_revocations(trust_file.policy(self.user_trust, self.project_trust), self.notices())
 
     def notices(self) -> Sequence[RevocationNotice]:
-        """Return the keys that lost trust, as every registry that this user met said.
+        """Return the revocation notices of all registries that this user has used.
 
         Raises
         ------
         MemoryDamaged
-            When that cannot be read any more: nothing is trusted then.
+            When a pinned state cannot be read: no key is trusted then.
         """
-        if not self.memory_dir.is_dir():
+        if not self.monitor_dir.is_dir():
             return ()
         from kiwi_rag.monitor.pinned_state_file import read_notices
 
-        return read_notices(self.memory_dir)
+        return read_notices(self.monitor_dir)
 
     def yanked(self, digests: Sequence[str]) -> frozenset[str]:
-        """Return which of some digests are of versions that a registry yanked, as far as this user knows."""
+        """Return the digests of yanked versions among `digests`, according to the pinned states on this machine."""
         from kiwi_rag.monitor.pinned_state_file import find_yanked
 
-        return find_yanked(self.memory_dir, digests)
+        return find_yanked(self.monitor_dir, digests)
 
     @cached_property
     def monitor(self) -> RegistryMonitor:
-        """The registry, watched: what it says is held against what this user remembers of it."""
+        """The monitor of the registry: it checks what the registry says against the pinned state."""
         from kiwi_rag.monitor.monitor import open_monitor
         from kiwi_rag.monitor.pinned_state import RegistryIdentity, database_address
 
         s = self.settings
-        url = s.supabase_url if self.registry_connection.is_api else str(self.registry_dir.resolve())
-        identity = RegistryIdentity(s.registry_name, database_address(s.registry_url) if s.registry_url else url)
-        return open_monitor(self._registry_store().transport, self.memory_dir, identity)
+        address = s.supabase_url if self.registry_connection.is_api else str(self.registry_dir.resolve())
+        identity = RegistryIdentity(s.registry_name, database_address(s.registry_url) if s.registry_url else address)
+        return open_monitor(self._registry_store().transport, self.monitor_dir, identity)
 
     def refresh_trust(self) -> None:
-        """Decide afresh who is trusted, after a registry took trust away."""
+        """Drop the objects that depend on trust, so that the next use reads it again."""
         for name in ("trust", "gate", "writer"):
             self.__dict__.pop(name, None)
 
-    def calling(self) -> AbstractAsyncContextManager[Caller]:
-        """Open a session with the registry, for the admins' functions."""
+    def registry_session(self) -> AbstractAsyncContextManager[Caller]:
+        """Open a session with the registry, for the functions of its admins."""
         return self._registry_store().transport.session()
 
     @cached_property
     def gate(self) -> ValidationManager:
-        """The gate."""
+        """The gate, with the trust of this user in this project."""
         from kiwi_rag.validation.manager import ValidationManager
 
         return ValidationManager(self.trust, self.settings.registry_name)
@@ -198,45 +198,44 @@ class Services:
 
     @cached_property
     def writer(self) -> IngestContext:
-        """Gate and model, for the write path."""
+        """Gate and embedding model, for the write path."""
         from kiwi_rag.ingest import IngestContext
 
         return IngestContext(self.gate, self.embed)
 
     def is_indexed(self, tier: str) -> bool:
-        """Whether a local tier has an index."""
+        """Whether a local tier has an index; checking creates none."""
         from kiwi_rag.stores.local.ownership import CATALOG_NAME
 
         return (self._local_store(tier, self.root(tier)).folder / CATALOG_NAME).exists()
 
     def signing_key(self, name: str = "", ask: Callable[[], str] = str) -> keys.SigningKey:
-        """Return the key to sign with: from the environment, by name, or the only one there is.
+        """Return the key to sign with: from the environment, by name, or the only one in the keys folder.
 
         Parameters
         ----------
         ask
-            Called for the passphrase of a kept key when the settings have none; may return an empty text.
+            Called for the passphrase of a stored key when the settings have none; may return an empty text.
 
         Raises
         ------
         NotFound
-            When there is none.
+            When there is no key.
         UsageError
             When there are several and none is named.
         """
         s = self.settings
         if s.signing_key and not name:
             return keys.from_pem("KIWI_SIGNING_KEY", s.signing_key.encode(), s.key_passphrase or None)
-        chosen = self.key_name(name)
-        return keys.load(chosen, self.keys_dir, s.key_passphrase or ask() or None)
+        return keys.load(self.key_name(name), self.keys_dir, s.key_passphrase or ask() or None)
 
     @property
     def principal(self) -> str:
-        """Who this user is, as the settings say, else ``user@host``."""
+        """The principal of this user: from the settings, else ``user@host``."""
         return self.settings.principal or f"{getpass.getuser()}@{socket.gethostname()}"
 
     def key_name(self, name: str = "") -> str:
-        """Return the name of the kept key that `name`, the settings, or the lack of others decide on."""
+        """Return the name of the stored key to use: `name`, else the one in the settings, else the only one."""
         return name or self.settings.key or keys.only_name(self.keys_dir)
 
     def root(self, tier: str) -> Path:
@@ -245,12 +244,14 @@ class Services:
         Raises
         ------
         NotFound
-            When the project tier is meant and there is no project here.
+            When `tier` is project and there is no project.
         """
         if tier == "user":
             return self.user_dir
         if self.project_dir is None or not self.project_dir.is_dir():
-            raise NotFound("there is no project here (no .ai folder in this one or above)", hint="kiwi init")
+            raise NotFound(
+                f"{self.cwd} is in no project: neither it nor a folder above it has a .ai folder", hint="kiwi init"
+            )
         return self.project_dir
 
     def local(self, name: str) -> Tier[FileStore]:
@@ -261,7 +262,7 @@ class Services:
         return Tier(name, RANKS[name], files, policy_of(name), store.audit, root, yanked=self.yanked)
 
     def registry(self) -> Tier[PublishingStore]:
-        """Return the registry tier; nothing is contacted until it is asked something."""
+        """Return the registry tier; no connection is made before its first use."""
         store = self._registry_store()
         return Tier(
             "registry",
@@ -279,11 +280,11 @@ class Services:
 
     @property
     def audit(self) -> AuditLog:
-        """The log on this machine for what belongs to no local tier: the project's, outside of one the user's."""
+        """The local audit log for the registry tier: the project's in a project, else the user's."""
         return self.local("project" if self.project_dir else "user").audit
 
     def source_names(self, source: str) -> Sequence[str]:
-        """Return the tiers that `source` names here; the project tier only where there is a project."""
+        """Return the tiers that `source` names; the project tier only in a project, or when named itself."""
         return [n for n in tier_names(source) if n != "project" or self.project_dir or source == "project"]
 
     def searcher(self, source: str) -> HybridSearchHandler:
@@ -295,9 +296,9 @@ class Services:
         return HybridSearchHandler(tiers, self.embed, self.trust, s.registry_name, s.deadline)
 
     async def prepare_registry(self) -> None:
-        """Make the embedded registry if there is none, bring its schema up to date, and enrol this user's signers.
+        """Create the embedded registry if there is none, bring its schema up to date, and enrol this user's signers.
 
-        A server that others run is left as it is: migrating and enrolling there is its operator's.
+        A registry that is not embedded is not changed: its operator migrates it and enrols signers.
         """
         if not self.registry_connection.is_embedded:
             return
@@ -308,17 +309,17 @@ class Services:
                 await self.enrol(signer)
 
     async def enrol(self, signer: Signer) -> str:
-        """Let a signer publish to the registry; return its key id."""
+        """Allow a signer to publish to the registry; return its key id."""
         from kiwi_rag.registry.client import enrol_signer
 
-        async with self.calling() as caller:
+        async with self.registry_session() as caller:
             return await enrol_signer(caller, signer)
 
     async def enrolled(self) -> Sequence[EnrolledSigner]:
-        """Return who may publish to the registry."""
+        """Return the signers that may publish to the registry."""
         from kiwi_rag.registry.client import list_signers
 
-        async with self.calling() as caller:
+        async with self.registry_session() as caller:
             return await list_signers(caller)
 
     def _local_store(self, name: str, root: Path) -> LocalVectorStore:
@@ -327,14 +328,22 @@ class Services:
         return self._local[name]
 
     def new_local_store(self, root: Path, *below: str, index_from: int = 0) -> LocalVectorStore:
-        """Return a store of this user's in the ``.ai`` folder `root`; the caller closes it."""
+        """Return a new store of this user below the ``.ai`` folder `root`; the caller closes it.
+
+        Raises
+        ------
+        StoreError
+            When its folder ``vectors`` is a symbolic link.
+        """
         from kiwi_rag.stores.local import LocalVectorStore
         from kiwi_rag.stores.local.ownership import owner_token
 
-        if (root / "vectors").is_symlink():  # a clone may hold one that leads into another tier, or anywhere
-            raise StoreError(f"{root / 'vectors'} is a link, which is not followed", hint=f"rm {root / 'vectors'}")
+        if (root / "vectors").is_symlink():  # a cloned repository may contain a link to another tier's folder
+            raise StoreError(
+                f"{root / 'vectors'} is a symbolic link, which Kiwi does not follow", hint=f"rm {root / 'vectors'}"
+            )
         token = owner_token(self.user_dir)
-        # A folder for each user of a working copy, so that none moves another's index aside.
+        # One folder a user: the store sets aside an index whose owner token is another's.
         folder = root.joinpath("vectors", sha256_hex(token.encode())[:12], *below)
         return LocalVectorStore(folder, token, index_from=index_from)
 

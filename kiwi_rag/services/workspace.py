@@ -1,4 +1,4 @@
-"""A workspace's parts, wired: its place, the tier of its documents, what writes and what searches them."""
+"""The objects of one workspace, wired: its configuration, the tier of its documents, their writer and searcher."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _IGNORE = b"# The index is made from the files of this repository; it never belo
 
 
 class Workspace:
-    """Everything that a door needs to index and search one workspace's documents; released by `close`.
+    """The objects that an interface needs to index and search one workspace's documents; released by `close`.
 
     Parameters
     ----------
     app
-        Settings, model and trust. Its project is the workspace; outside of any project it is the git repository around
-        where it stands, and outside of those that folder.
+        Settings, model and trust. The workspace is its project; without a project, the git repository around its
+        working directory; without a repository, the working directory.
     """
 
     def __init__(self, app: Services) -> None:
         self._app = app
-        here = app.here.absolute()
-        self._folder = app.project_dir or (git_root(here) or here) / PROJECT_FOLDER
+        cwd = app.cwd.absolute()
+        self._folder = app.project_dir or (git_root(cwd) or cwd) / PROJECT_FOLDER
         self._stores: list[VectorStore] = []
 
     async def __aenter__(self) -> Workspace:
@@ -55,62 +55,64 @@ class Workspace:
         await self.close()
 
     async def close(self) -> None:
-        """Release the store."""
+        """Close the stores."""
         for store in self._stores:
             await store.close()
         self._stores.clear()
 
     @cached_property
-    def place(self) -> WorkspaceConfig:
+    def config(self) -> WorkspaceConfig:
         """The workspace's root, name and settings."""
         return WorkspaceConfig.at(self._folder.parent, self._app.settings.workspace_name)
 
     @property
     def is_shared(self) -> bool:
-        """Whether the index is one that others write to and read, too."""
+        """Whether several users read and write the index."""
         return self._app.settings.workspace_store != "local"
 
     @cached_property
     def tier(self) -> Tier[FileStore]:
-        """The tier that holds its documents."""
-        own = self._local_store()
+        """The tier of the workspace's documents."""
+        local = self._local_store()
         policy = policy_of("shared" if self.is_shared else "documents")
-        store = self._shared_store() if self.is_shared else cast("FileStore", own)
-        return Tier(TIER, 0, store, policy, own.audit, self.place.root)
+        store = self._shared_store() if self.is_shared else cast("FileStore", local)
+        return Tier(TIER, 0, store, policy, local.audit, self.config.root)
 
     @cached_property
-    def own_key(self) -> keys.SigningKey:
-        """The key of this user's own indexes: made from the owner's token, so that nobody has to unlock one."""
+    def index_key(self) -> keys.SigningKey:
+        """The key that signs this user's local indexes: derived from the owner token, so it needs no passphrase."""
         from kiwi_rag.stores.local.ownership import owner_token
 
         return keys.derived("indexing", owner_token(self._app.user_dir).encode(), _KEY)
 
     @property
     def trust(self) -> TrustPolicy:
-        """Whose statements count: in an own index this user's, in a shared one those of whoever is trusted."""
+        """Whose index statements are accepted: this user's in a local index, trusted signers' in a shared one."""
         if self.is_shared:
             return self._app.trust
-        return TrustPolicy((Signer("this user", self.own_key.public_key, types=(ItemType.DOCUMENT,)),))
+        return TrustPolicy((Signer("this user", self.index_key.public_key, types=(ItemType.DOCUMENT,)),))
 
     def writer(self, ask: Callable[[], str] = str) -> DocumentIngestContext:
-        """Return the gate, the model and the key for an index run; `ask` is called for the passphrase of a kept key.
+        """Return the gate, the model and the key for an index run; `ask` is called for the passphrase of a stored key.
 
         Raises
         ------
         ConfigError
-            When the index is shared and only the workspace itself says which one it is: a stranger's clone could name
-            another's, and its files would take the place of theirs under this user's key.
+            When the index is shared and this user has not named the workspace. A cloned repository could otherwise
+            choose another workspace's name, and its files would replace that one's under this user's key.
         """
         from kiwi_rag.ingest.documents import DocumentIngestContext
         from kiwi_rag.validation.manager import ValidationManager
 
         if self.is_shared and not self._app.settings.workspace_name:
-            hint = f"name it yourself: --workspace {self.place.name}, or KIWI_WORKSPACE_NAME"
-            raise ConfigError("whoever writes to a shared index has to say which workspace it is", hint=hint)
+            hint = f"use --workspace {self.config.name}, or set KIWI_WORKSPACE_NAME"
+            raise ConfigError(
+                "a shared index is written to only under a workspace name that you set yourself", hint=hint
+            )
         audience = self._app.settings.registry_name
-        key = self._app.signing_key(ask=ask) if self.is_shared else self.own_key
+        key = self._app.signing_key(ask=ask) if self.is_shared else self.index_key
         gate = ValidationManager(self.trust, audience)
-        return DocumentIngestContext(gate, self._app.embed, Indexer(key, audience, self.place.name))
+        return DocumentIngestContext(gate, self._app.embed, Indexer(key, audience, self.config.name))
 
     @property
     def _is_users(self) -> bool:
@@ -118,7 +120,7 @@ class Workspace:
 
     @property
     def is_indexed(self) -> bool:
-        """Whether there is an index; looking makes none. A shared one says itself whether it is empty."""
+        """Whether there is an index; checking creates none. A shared one always exists, though it may be empty."""
         if self.is_shared:
             return True
         store = self._app.new_local_store(self._folder, "documents")
@@ -126,54 +128,56 @@ class Workspace:
 
     @property
     def searcher(self) -> WorkspaceSearcher:
-        """What searches the documents.
+        """A searcher of the documents.
 
         Raises
         ------
         NotFound
-            When nothing was indexed yet: that is not an empty answer.
+            When nothing was indexed yet, which must not look like a search without hits.
         """
         from kiwi_rag.search.documents import WorkspaceSearcher
 
         if not self.is_indexed:
-            raise NotFound(f"{self.place.root} is not indexed yet", hint="kiwi workspace index")
+            raise NotFound(f"{self.config.root} is not indexed yet", hint="kiwi workspace index")
         s = self._app.settings
-        return WorkspaceSearcher(self.tier, self._app.embed, self.trust, s.registry_name, self.place, s.deadline)
+        return WorkspaceSearcher(self.tier, self._app.embed, self.trust, s.registry_name, self.config, s.deadline)
 
     async def prepare(self) -> None:
-        """Make the folder of the index, kept out of git, if there is none; and the embedded registry if that is it.
+        """Create the folder of the index, ignored by git, and the embedded registry if the index is in it.
 
         Raises
         ------
         UsageError
-            When the root is where the user tier is.
+            When the root holds the user tier.
         NotFound
-            When the root is not there.
+            When the root does not exist.
         StoreError
-            When it cannot be made.
+            When the folder cannot be created, or is a symbolic link.
         """
         if self._is_users:
             hint = "index one repository at a time: kiwi workspace index ROOT"
-            raise UsageError(f"{self._folder.parent} holds the user tier, and is no workspace", hint=hint)
-        if not self.place.root.is_dir():
-            raise NotFound(f"{self.place.root} is no folder", hint="name the workspace's root")
+            raise UsageError(f"{self._folder.parent} holds the user tier and cannot be a workspace", hint=hint)
+        if not self.config.root.is_dir():
+            raise NotFound(f"{self.config.root} is not a folder", hint="give the root folder of the workspace")
         vectors = self._folder / "vectors"
         try:
             if self._folder.is_symlink():
-                raise StoreError(f"{self._folder} is a link, which is not followed", hint=f"rm {self._folder}")
+                raise StoreError(
+                    f"{self._folder} is a symbolic link, which Kiwi does not follow", hint=f"rm {self._folder}"
+                )
             self._folder.mkdir(exist_ok=True)
             if not vectors.is_symlink():  # a link is refused where the store is opened
                 vectors.mkdir(exist_ok=True)
                 create_file(vectors / ".gitignore", _IGNORE, mode=0o644)
         except OSError as error:
-            raise StoreError(f"cannot make {self._folder}: {error.strerror}") from error
+            raise StoreError(f"cannot create {self._folder}: {error.strerror}") from error
         if self._app.settings.workspace_store == "registry":
             await self._app.prepare_registry()
 
     def _local_store(self) -> LocalVectorStore:
         from kiwi_rag.stores.local.planner import EXACT_LIMIT
 
-        # Below the planner's limit every search is exact: Chroma would be written, and never asked.
+        # Up to the planner's limit every search is exact: Chroma would be written and never read.
         store = self._app.new_local_store(self._folder, "documents", index_from=EXACT_LIMIT)
         self._stores.append(store)
         return store
@@ -189,13 +193,13 @@ class Workspace:
 
         s = self._app.settings
         if not s.qdrant_url:
-            raise ConfigError("workspace_store is qdrant, and qdrant_url is not set", hint="KIWI_QDRANT_URL=https://…")
+            raise ConfigError("workspace_store is qdrant, but qdrant_url is not set", hint="set KIWI_QDRANT_URL=https://…")
         connection = QdrantConnection(s.qdrant_url, s.qdrant_api_key)
         # A pre-release Kiwi named its collections kiwi-<workspace>, in another schema: they are left alone.
-        return SharedStore(QdrantVectorStore(connection, f"kiwi100-{self.place.name}"))
+        return SharedStore(QdrantVectorStore(connection, f"kiwi100-{self.config.name}"))
 
     def _registry(self) -> FileStore:
         from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
 
         model = str(self._app.embed.fingerprint)
-        return DocumentRegistryStore(self._app.registry_connection.transport(), self.place.name, fingerprint=model)
+        return DocumentRegistryStore(self._app.registry_connection.transport(), self.config.name, fingerprint=model)

@@ -1,4 +1,4 @@
-"""From a file to a signed file: judged as the gate would, signed in memory, then written; and copies between tiers."""
+"""From a file to a signed file: checked by the gate, signed in memory, then written; and copies between tiers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 BUMPS = ("patch", "minor", "major")
 HISTORY_SECONDS = 5.0
-"""How long to wait for a registry when a file is signed; publishing compares the versions again."""
+"""Seconds to wait for a registry when a file is signed; publishing compares the versions again."""
 
 
 def sources_of(paths: Sequence[Path], ai_dir: Path) -> list[SourceFile]:
@@ -50,13 +50,13 @@ def sources_of(paths: Sequence[Path], ai_dir: Path) -> list[SourceFile]:
     Raises
     ------
     UsageError
-        When a path is not there, or names no item file of this tier.
+        When a path does not exist, or names no item file of this tier.
     """
     found = list(walk(ai_dir))
     chosen: dict[Path, SourceFile] = {}
     for path in paths:
         below = list(_below(path.absolute(), ai_dir.absolute(), found))
-        if not below and not _holds(path.absolute(), ai_dir.absolute()):
+        if not below and path.absolute() not in (ai_dir.absolute(), ai_dir.absolute().parent):  # a tier may be empty
             raise UsageError(
                 f"{path} is not an item file or folder of {ai_dir}",
                 hint="items are directives/*.md, scripts/*.py and knowledge/*.md below .ai",
@@ -66,16 +66,18 @@ def sources_of(paths: Sequence[Path], ai_dir: Path) -> list[SourceFile]:
 
 
 class KnownVersions:
-    """The versions of an item that each of several tiers ever had; a registry is asked once, and given up when silent.
+    """The versions of an item that each of several tiers ever had.
+
+    A registry that fails or does not answer in time is not queried again: ``registry_problem`` says what happened.
 
     Parameters
     ----------
     local
         The local tiers that have an index.
     registry
-        Gives the registry, where there is one.
+        Returns the registry tier; None without a registry.
     seconds
-        How long the registry may take for all answers together.
+        How long all queries to the registry may take together.
     """
 
     def __init__(
@@ -84,28 +86,28 @@ class KnownVersions:
         self._local = local
         self._registry = registry
         self._seconds = seconds
-        self.silent = ""
+        self.registry_problem = ""
 
     async def of(self, ref: ItemRef, *, fully: bool) -> dict[str, Mapping[str, str]]:
-        """Return tier name → (version → content sha256); the registry's are left out unless asked `fully`."""
+        """Return tier name → (version → content sha256); the registry's are included only when `fully` is set."""
         found = {tier.name: await tier.store.history(ref) for tier in self._local}
         if fully and self._registry:
             found["registry"] = await self._published(self._registry, ref)
         return found
 
     async def _published(self, registry: Callable[[], Tier[VectorStore]], ref: ItemRef) -> Mapping[str, str]:
-        if self.silent:
+        if self.registry_problem:
             return {}
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             async with asyncio.timeout(self._seconds):
                 return await registry().store.history(ref)
         except TimeoutError:
-            self.silent = "the registry did not answer in time"
+            self.registry_problem = "the registry did not answer in time"
         except (RegistryError, EmbeddingError) as error:
-            self.silent = error.message
+            self.registry_problem = error.message
         finally:
-            self._seconds = max(self._seconds - (time.monotonic() - begun), 0.1)
+            self._seconds = max(self._seconds - (time.monotonic() - started), 0.1)
         return {}
 
 
@@ -118,9 +120,9 @@ def known_versions(app: Services) -> KnownVersions:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A file as it is to be written: judged by the gate, signed in memory, nothing of it on disk yet.
+    """A file as it is to be written: checked by the gate and signed in memory, not yet on disk.
 
-    ``fresh`` when it is signed anew; ``wrote`` is the line that declares its new version, where that was raised.
+    ``fresh`` is set when the signature is new; ``wrote`` is the line with the version, if that was raised.
     """
 
     source: SourceFile
@@ -131,11 +133,11 @@ class Draft:
 
     @property
     def ref(self) -> ItemRef:
-        """What is signed."""
+        """The reference of the signed item."""
         return self.item.ref
 
     def write(self) -> None:
-        """Write the text, if its version was raised, and the signature, if it is new."""
+        """Write the text if its version was raised, and the signature if it is new."""
         if self.wrote:
             write_user_file(self.source.path, self.candidate.data, keep_rights=True)
         if self.fresh and self.candidate.side is not None:
@@ -144,9 +146,9 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who signs files of a tier: judges each as it would be written, and writes nothing.
+    """A signer of the files of a tier; each file is checked as it would be written, and nothing is written.
 
-    ``principal`` is named in the command that has an unknown key trusted.
+    ``principal`` appears in the command that is shown to trust an unknown key.
     """
 
     tier: Tier[VectorStore]
@@ -158,28 +160,28 @@ class Author:
     async def drafts(
         self, sources: Sequence[SourceFile], *, bump: str | None = None, force: bool = False
     ) -> tuple[list[Draft], list[Rejected]]:
-        """Return what may be written, and the rejections of the rest.
+        """Return the files that may be written, and the rejections of the others.
 
         Parameters
         ----------
         bump
-            Raise the version of what is not signed as it is, and of what another content was admitted under; add one
-            where there is none.
+            Raise the version of a file that changed since it was signed, or whose version was admitted with other
+            content; add a version to a file that has none.
         force
-            Sign again what has a valid signature.
+            Sign files again that have a valid signature.
 
         Raises
         ------
         UsageError
-            When a version cannot be raised in place.
+            When the line that declares the version cannot be rewritten.
         """
-        ready, refused = [], []
+        drafts, rejections = [], []
         for source in sources:
             try:
-                ready.append(await self._draft(source, bump, force))
+                drafts.append(await self._draft(source, bump, force))
             except Rejected as rejection:
-                refused.append(rejection)
-        return ready, refused
+                rejections.append(rejection)
+        return drafts, rejections
 
     async def _draft(self, source: SourceFile, bump: str | None, force: bool) -> Draft:
         candidate = read(source, self.tier, self.gate)
@@ -197,7 +199,7 @@ class Author:
         return Draft(source, signed, item, fresh=True, wrote=wrote)
 
     async def _raised(self, candidate: ItemCandidate, part: str) -> ItemCandidate:
-        """Return the candidate with a higher version where it changed, else as it is; the gate says what is wrong."""
+        """Return the candidate with a higher version if it changed, else unchanged; errors are left to the gate."""
         content = self.gate.inspect(candidate, self.tier.policy)
         item = content.item
         if item is None:
@@ -238,7 +240,7 @@ class Author:
 
 
 def _next_version(known: Sequence[str], part: str, missing: bool) -> str:
-    """Return the version after the highest of `known`; a file that had none begins with 1.0.0."""
+    """Return the version after the highest of `known`; a file without a version starts with 1.0.0."""
     highest = max(map(semver.Version.parse, known), default=None)
     if missing and (highest is None or highest < FIRST):
         return FIRST
@@ -251,17 +253,17 @@ def _declaration(item: Item, path: str) -> str:
 
 
 def write_signature(path: Path, envelope: Envelope) -> None:
-    """Write ``<file>.sig``, wholly or not at all."""
+    """Write ``<file>.sig`` atomically."""
     write_user_file(side_path(path), statement.side_file(envelope))
 
 
 def place_item(ai_dir: Path, envelope: Envelope, *, overwrite: bool = False) -> SourceFile:
-    """Write a verified item and its signature where they belong below `ai_dir`, and return the file.
+    """Write a verified item and its signature below `ai_dir`, and return the file.
 
     Raises
     ------
     UsageError, SourceUnreadable
-        As `check_place`; or when the folder cannot be written.
+        As `check_place`, or when the file cannot be written.
     """
     placed, content = check_place(ai_dir, envelope, overwrite=overwrite)
     write_user_file(placed.path, content)
@@ -275,21 +277,21 @@ def check_place(ai_dir: Path, envelope: Envelope, *, overwrite: bool = False) ->
     Raises
     ------
     UsageError
-        When other content stands there and `overwrite` is not set.
+        When the file exists with other content and `overwrite` is not set.
     SourceUnreadable
-        When a link would lead the write out of `ai_dir`.
+        When a symbolic link leads out of `ai_dir`.
     """
     signed = statement.parse(envelope.payload)
     path, content = path_of(ai_dir, signed.ref), signed.content.encode()
     if not path.parent.resolve().is_relative_to(ai_dir.resolve()) or path.is_symlink():
-        raise SourceUnreadable(f"{path} leaves {ai_dir} by a link", hint="remove the link")
+        raise SourceUnreadable(f"{path} leads out of {ai_dir} through a symbolic link", hint="remove the link")
     if path.exists() and not overwrite and read_source(path, ai_dir) != content:
-        raise UsageError(f"{path} holds other content", hint="look at the difference, then use --force")
+        raise UsageError(f"{path} exists with other content", hint="compare them, then use --force to overwrite it")
     return SourceFile(path, signed.ref.item_type, signed.ref.item_id), content
 
 
 def remove_files(source: SourceFile) -> None:
-    """Remove a file and its signature; one that is gone already is no error.
+    """Remove a file and its signature; a missing one is no error.
 
     Raises
     ------
@@ -298,14 +300,14 @@ def remove_files(source: SourceFile) -> None:
     """
     try:
         if source.path.parent.is_symlink():
-            raise SourceUnreadable(f"{source.path.parent} is a link", hint="remove the link")
+            raise SourceUnreadable(f"{source.path.parent} is a symbolic link", hint="remove the link")
         source.path.unlink(missing_ok=True)
         side_path(source.path).unlink(missing_ok=True)
     except OSError as error:
         raise SourceUnreadable(f"cannot remove {source.path}: {error.strerror}") from error
 
 
-async def judge_copy(
+async def check_copy(
     source: SourceFile, of: Tier[VectorStore], to: Tier[VectorStore], gate: ValidationManager, known: KnownVersions
 ) -> Envelope:
     """Return a file's envelope if the tier `to` would admit a copy; nothing is written.
@@ -313,7 +315,7 @@ async def judge_copy(
     Raises
     ------
     Rejected
-        When it does not verify, `to` would not admit it, or other content of its version is known anywhere.
+        When it does not verify, `to` would not admit it, or a tier has its version with other content.
     """
     candidate = read(source, of, gate)
     histories = await known.of(ItemRef(candidate.item_type, candidate.item_id), fully=True)
@@ -333,13 +335,9 @@ def _is_signed(candidate: ItemCandidate, item: Item, gate: ValidationManager) ->
     return same and statement.canonical(signed.metadata) == statement.canonical(item.metadata)
 
 
-def _holds(path: Path, ai_dir: Path) -> bool:
-    """Whether `path` is the whole tier, which may well be empty."""
-    return path in (ai_dir, ai_dir.parent)
-
-
 def _below(path: Path, ai_dir: Path, sources: Sequence[SourceFile]) -> Iterator[SourceFile]:
+    """Yield the sources that `path` names: the file itself, or all below a folder."""
     for source in sources:
-        here = source.path.absolute()
-        if here == path or path in here.parents:
+        file = source.path.absolute()
+        if file == path or path in file.parents:
             yield source

@@ -1,4 +1,4 @@
-"""What every door does alike: asking as the settings say, finding one item, saying how things stand."""
+"""What the interfaces share: settings applied to a query, finding one item, and the state of all parts of Kiwi."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from kiwi_rag.stores.base import VectorStore
 
 PROBE_SECONDS = 2.0
-ERRORS_TOLD = 10
+"""How long to wait for a server's answer."""
+MAX_ERRORS = 10
 
 
-def as_set(query: SearchQuery, settings: Settings) -> SearchQuery:
-    """Return a query with what the settings, and the flags that stand for them, say of every search."""
+def apply_settings(query: SearchQuery, settings: Settings) -> SearchQuery:
+    """Return a query with the search settings, which include the flags of this call."""
     return replace(
         query,
         source=settings.source,
@@ -37,7 +38,7 @@ def as_set(query: SearchQuery, settings: Settings) -> SearchQuery:
 
 
 async def item_state(tier: Tier[VectorStore], item: VerifiedItem) -> ItemState:
-    """Return whether an item's file was changed since it was signed, and whether its version was yanked."""
+    """Return whether an item's file changed since it was signed, and whether its version was yanked."""
     from kiwi_rag.search.state import read_states
 
     (state,) = await asyncio.to_thread(read_states, [(item, tier)])
@@ -45,22 +46,22 @@ async def item_state(tier: Tier[VectorStore], item: VerifiedItem) -> ItemState:
 
 
 async def find_item(app: Services, address: Address, names: Sequence[str]) -> tuple[Tier[VectorStore], VerifiedItem]:
-    """Return the item an address means, verified, from the first of the named tiers that holds it.
+    """Return the item at an address, verified, from the first of the named tiers that has it.
 
     Raises
     ------
     NotFound
-        When none of them does; `Yanked` when a registry took it back.
+        When no tier has it; `Yanked` when its version was yanked.
     UsageError
-        When it means several items.
+        When the address matches several items.
     Refused
         When it does not verify.
     KiwiError
-        What a tier failed with that might have held it: unreachable is not absent.
+        The error of a tier that could not be read and may have the item.
     """
     from kiwi_rag.search.verify import find
 
-    unreachable: KiwiError | None = None
+    failure: KiwiError | None = None
     yanked: Yanked | None = None
     for name in names:
         try:
@@ -72,27 +73,27 @@ async def find_item(app: Services, address: Address, names: Sequence[str]) -> tu
         except (Refused, UsageError):
             raise
         except KiwiError as error:
-            unreachable = error
-    if told := unreachable or yanked:
-        raise told
+            failure = error
+    if cause := failure or yanked:
+        raise cause
     kind = f"{address.item_type}:" if address.item_type else ""
     version = f"@{address.version}" if address.version else ""
-    named = f"{kind}{address.item_id}{version}"
-    raise NotFound(f"no item {named} in {', '.join(names)}", hint=f"kiwi search {address.item_id!r}")
+    raise NotFound(
+        f"no item {kind}{address.item_id}{version} in {', '.join(names)}", hint=f"kiwi search {address.item_id!r}"
+    )
 
 
-async def standing(app: Services, service: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how things stand, JSON-ready: tiers, model, cache, last errors, service. Starts and loads nothing.
+async def collect_status(app: Services, service: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state of tiers, model, cache, last errors and service, JSON-ready. Starts and loads nothing.
 
-    `service` is how the resident service does, as `kiwi_rag.local_service.client.state` tells it.
+    `service` is the state of the local service, from `kiwi_rag.local_service.client.state`.
     """
+    errors = await asyncio.to_thread(logs.read_last_errors, app.user_dir, MAX_ERRORS)
     return {
         "tiers": await tier_rows(app),
         "model": model_state(app),
         "cache": await asyncio.to_thread(cache_state, app),
-        "errors": [
-            _error_row(record) for record in await asyncio.to_thread(logs.read_last_errors, app.user_dir, ERRORS_TOLD)
-        ],
+        "errors": [_error_row(record) for record in errors],
         "service": dict(service),
         "project": str(app.project_dir or ""),
         "trusted_signers": len(app.trust.signers),
@@ -100,41 +101,40 @@ async def standing(app: Services, service: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def model_state(app: Services) -> dict[str, Any]:
-    """Return which model is used and where it is; nothing is loaded, and no server is asked."""
+    """Return which model is used and where it is, JSON-ready; loads nothing and contacts no server."""
     name = app.settings.embedding_provider
     state = {"provider": name, "name": app.settings.embedding_model, "fingerprint": "", "place": "", "problem": ""}
     try:
         embed = app.embed
     except KiwiError as error:
         return {**state, "problem": error.message}
-    if app.settings.embedding_dimension:  # where that is 0, a remote provider would ask its server
+    if app.settings.embedding_dimension:  # if 0, a remote provider would contact its server
         state |= {"name": embed.fingerprint.model, "fingerprint": str(embed.fingerprint)}
     return {**state, "place": embed.place, "problem": "" if embed.place else "its files are not on this machine"}
 
 
 def cache_state(app: Services) -> dict[str, Any]:
-    """Return where the cache is and how large; what is not Kiwi's in that folder does not count."""
+    """Return the path and size of the cache, JSON-ready; only Kiwi's own files in that folder are counted."""
     folder = app.settings.cache_path
     size = 0
-    for path in (
-        p for pattern in ("models/**/*", "embeddings.sqlite*", "usage.jsonl*", "probes/*") for p in folder.glob(pattern)
-    ):
-        with contextlib.suppress(OSError):  # gone a moment ago, or not ours to look at
-            size += path.lstat().st_size if path.is_file() else 0
+    for pattern in ("models/**/*", "embeddings.sqlite*", "usage.jsonl*", "probes/*"):
+        for path in folder.glob(pattern):
+            with contextlib.suppress(OSError):  # removed meanwhile, or not readable
+                size += path.lstat().st_size if path.is_file() else 0
     return {"path": str(folder), "bytes": size}
 
 
 def _error_row(record: dict[str, Any]) -> dict[str, Any]:
-    what = record.get("command") or record.get("tool") or record.get("logger", "")
-    told = {"at": record["at"], "what": what, "code": record.get("code") or record.get("exception", "")}
-    return {**told, "message": record.get("message", "")}
+    return {
+        "at": record["at"],
+        "what": record.get("command") or record.get("tool") or record.get("logger", ""),
+        "code": record.get("code") or record.get("exception", ""),
+        "message": record.get("message", ""),
+    }
 
 
 async def tier_rows(app: Services) -> list[dict[str, Any]]:
-    """Return what each tier holds and what is wrong with it, JSON-ready; starts nothing.
-
-    The index of the workspace is one of them where there is one.
-    """
+    """Return a row for each tier, and for the workspace's index if there is one, JSON-ready; starts nothing."""
     local = [await _local_row(app, name) for name in app.source_names("local")]
     return [*local, *await _workspace_rows(app), await _registry_row(app)]
 
@@ -162,10 +162,10 @@ async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
                 store = workspace.tier.store
                 state, run = await store.status(), await store.get_note(RUN)
         except TimeoutError:
-            return [{**row, "problems": f"the index gave no answer within {PROBE_SECONDS:g} s"}]
+            return [{**row, "problems": f"the index did not answer within {PROBE_SECONDS:g} s"}]
         except KiwiError as error:
             return [{**row, "problems": render.safe(error.message)}]
-    unfinished = ["the last run has not come to its end: kiwi workspace index goes on with it"] if run == BEGUN else []
+    unfinished = ["the last index run did not finish: continue it with kiwi workspace index"] if run == BEGUN else []
     counts = {"documents": state.items, "passages": state.passages, "model": state.fingerprint}
     return [{**row, **counts, "problems": "; ".join([*state.problems, *unfinished])}]
 
@@ -186,12 +186,12 @@ async def _registry_row(app: Services) -> dict[str, Any]:
 
 
 async def _probe(app: Services) -> dict[str, Any]:
-    """Say whether a registry elsewhere answers, having waited for it no longer than a person does."""
+    """Return whether a registry that is not embedded answers within `PROBE_SECONDS`, and what it contains."""
     try:
         async with asyncio.timeout(PROBE_SECONDS):
-            held = await app.registry().store.status()
+            status = await app.registry().store.status()
     except TimeoutError:
-        return {"state": "silent", "problems": f"the registry gave no answer within {PROBE_SECONDS:g} s"}
+        return {"state": "silent", "problems": f"the registry did not answer within {PROBE_SECONDS:g} s"}
     except KiwiError as error:
         return {"state": "failed", "problems": render.safe(error.message)}
-    return {"state": "answers", "items": held.items, "problems": "; ".join(held.problems)}
+    return {"state": "answers", "items": status.items, "problems": "; ".join(status.problems)}

@@ -1,4 +1,4 @@
-"""How the index of a workspace stands."""
+"""The state of a workspace's index: counts, the last run, and each document."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from kiwi_rag.sources.workspace.report import COMPLETE, RUN
 from kiwi_rag.stores.base import FileStore, StoreStatus
 
 
-async def standing(place: WorkspaceConfig, tier: Tier[FileStore] | None) -> Mapping[str, Any]:
-    """Return counts, the state of the last run and the index's place and size in bytes, JSON-ready.
+async def collect_workspace_status(config: WorkspaceConfig, tier: Tier[FileStore] | None) -> Mapping[str, Any]:
+    """Return counts, the state of the last run, and the path and size in bytes of the index, JSON-ready.
 
-    Without a tier there is no index yet, and all of it is nothing.
+    `tier` is None when there is no index yet: counts are 0 and texts empty then.
     """
     if tier is None:
-        return _standing(place, StoreStatus(0, 0, ""), {}, "")
+        return _state(config, StoreStatus(0, 0, ""), {}, "")
     status = await tier.store.status()
     documents = await tier.store.list(Filters())
     types = Counter(map(_type_of, documents))
     kind = tier.store.capabilities.kind
-    return _standing(place, status, dict(sorted(types.items())), await tier.store.get_note(RUN), kind)
+    return _state(config, status, dict(sorted(types.items())), await tier.store.get_note(RUN), kind)
 
 
-def _standing(
-    place: WorkspaceConfig, status: StoreStatus, types: Mapping[str, int], run: str, kind: str = "local"
+def _state(
+    config: WorkspaceConfig, status: StoreStatus, types: Mapping[str, int], run: str, kind: str = "local"
 ) -> Mapping[str, Any]:
     path = str(Path(str(status.details["path"])).parent) if "path" in status.details else ""
     return {
-        "workspace": place.name,
-        "root": str(place.root),
+        "workspace": config.name,
+        "root": str(config.root),
         "documents": status.items,
         "passages": status.passages,
         "file_types": types,
         "run": run,
-        "complete": run == COMPLETE if kind == "local" else not status.problems,  # a shared one's runs are many
+        "complete": run == COMPLETE if kind == "local" else not status.problems,  # several users run a shared one
         "model": status.fingerprint,
         "store": kind,
         "path": path,
@@ -55,39 +55,39 @@ def _standing(
 
 
 async def documents(searcher: WorkspaceSearcher, filters: Filters) -> tuple[list[dict[str, Any]], int]:
-    """Return what the index holds of each document that verifies, by path, JSON-ready; and how many do not.
+    """Return a row for each document that verifies, JSON-ready, and how many documents do not.
 
-    ``sha256`` is of the file, ``passages_sha256`` of the digests of its passages one after the other: two indexes that
-    give the same hold the same.
+    ``sha256`` is the digest of the file, ``passages_sha256`` that of its passages' digests in order: two indexes with
+    the same rows have the same content.
     """
     rows: list[dict[str, Any]] = []
     refused = 0
     for stored in await searcher.tier.store.list(filters):
         try:
-            read = searcher.verify_document(stored.ref.item_id, stored).statement
+            signed = searcher.verify_document(stored.ref.item_id, stored).statement
         except Refused:
             refused += 1
             continue
-        passages = sha256_hex("".join(read.passages).encode())
-        facts = {name: read.metadata.get(name, "") for name in ("file_type", "title", "service", "domain")}
-        counted = {"passages": len(read.passages), "passages_sha256": passages}
-        rows.append({"path": read.path, **facts, "sha256": read.content_sha256, **counted})
+        passages = sha256_hex("".join(signed.passages).encode())
+        facts = {name: signed.metadata.get(name, "") for name in ("file_type", "title", "service", "domain")}
+        counted = {"passages": len(signed.passages), "passages_sha256": passages}
+        rows.append({"path": signed.path, **facts, "sha256": signed.content_sha256, **counted})
     return rows, refused
 
 
 def _type_of(stored: StoredItem) -> str:
-    """Return a document's type for counting; nothing is verified, so nothing but a type's own name is returned."""
+    """Return a document's type for counting: a name in `FILE_TYPES`, as the statement is not verified here."""
     try:
-        said = parse(stored.envelope).metadata.get("file_type", "")
+        file_type = parse(stored.envelope).metadata.get("file_type", "")
     except MalformedEnvelope:
         return "unreadable"
-    return said if said in FILE_TYPES else "unreadable"
+    return file_type if file_type in FILE_TYPES else "unreadable"
 
 
 def _size(folder: Path) -> int:
     sizes = 0
     for parent, _, names in os.walk(folder):
         for name in names:
-            with suppress(FileNotFoundError):  # SQLite's log comes and goes
+            with suppress(FileNotFoundError):  # SQLite removes its log when it is closed
                 sizes += (Path(parent) / name).stat().st_size
     return sizes

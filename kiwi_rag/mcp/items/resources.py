@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kiwi_rag import render
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.mcp.context import ServerContext
-from kiwi_rag.mcp.toolsets import Listed, Prompt, ResourceTemplate
+from kiwi_rag.mcp.toolsets import ListedResource, Prompt, ResourceTemplate
 from kiwi_rag.model import Filters, ItemState
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.usecases.status import find_item, item_state
@@ -35,7 +35,7 @@ async def _read(context: ServerContext, named: Mapping[str, str]) -> tuple[str, 
     return signed.content, _MIME.get(signed.ref.item_type, "text/markdown")
 
 
-async def _list(context: ServerContext, begin: int, count: int) -> tuple[Sequence[Listed], bool]:
+async def _list(context: ServerContext, begin: int, count: int) -> tuple[Sequence[ListedResource], bool]:
     """Return what verifies of the local tiers' items; a registry's are found by searching."""
     app = context.app
     tiers = [app.local(name) for name in app.source_names("local")]
@@ -44,7 +44,7 @@ async def _list(context: ServerContext, begin: int, count: int) -> tuple[Sequenc
     return await asyncio.to_thread(_verified, app, page), begin + count < len(held)
 
 
-def _verified(app: Services, held: Sequence[tuple[Tier[FileStore], StoredItem]]) -> Sequence[Listed]:
+def _verified(app: Services, held: Sequence[tuple[Tier[FileStore], StoredItem]]) -> Sequence[ListedResource]:
     from kiwi_rag.search.verify import verify_stored
 
     listed = []
@@ -53,7 +53,9 @@ def _verified(app: Services, held: Sequence[tuple[Tier[FileStore], StoredItem]])
         with contextlib.suppress(KiwiError):  # what does not verify is not shown
             verify_stored(stored, ref, app.trust, app.settings.registry_name, tier.policy)
             uri = f"kiwi://{tier.name}/{ref.item_type.value}/{ref.item_id}"
-            listed.append(Listed(uri, f"{ref.item_id}@{ref.version}", _MIME.get(ref.item_type, "text/markdown")))
+            listed.append(
+                ListedResource(uri, f"{ref.item_id}@{ref.version}", _MIME.get(ref.item_type, "text/markdown"))
+            )
     return listed
 
 

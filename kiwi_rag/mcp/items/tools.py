@@ -18,7 +18,7 @@ from kiwi_rag.mcp.items import schemas
 from kiwi_rag.mcp.tool import Effects, Tell, Tool, ToolResult, continuation, position
 from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.model.refs import ItemType, check_item_id
-from kiwi_rag.usecases.status import as_set, find_item, item_state, standing
+from kiwi_rag.usecases.status import apply_settings, collect_status, find_item, item_state
 from kiwi_rag.wordpieces import estimate_tokens
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ async def _search(context: ServerContext, given: Mapping[str, Any], tell: Tell) 
     app = context.app
     asked = {name: value for name, value in given.items() if name not in {"continuation", "max_tokens"}}
     begin, limit = position(given["continuation"], asked), given["limit"]
-    query = as_set(SearchQuery(given["query"], filters=_filters(given), limit=limit), app.settings)
+    query = apply_settings(SearchQuery(given["query"], filters=_filters(given), limit=limit), app.settings)
     query = replace(query, source=given.get("source", query.source), limit=limit)
     reply = await _ranked(app, query, begin)
     page = render.hits_page(reply, begin, limit, given["max_tokens"], estimate_tokens)
@@ -173,8 +173,8 @@ async def _validate(context: ServerContext, given: Mapping[str, Any], _tell: Tel
 
 async def _status(context: ServerContext, _given: Mapping[str, Any], _tell: Tell) -> ToolResult:
     service = await asyncio.to_thread(client.state, place.run_folder(process_environment()))
-    data = {**await standing(context.app, service), "writable": context.allow_write}
-    return ToolResult("\n".join([*render.standing_lines(data), render.standing_notice(data)]), data)
+    data = {**await collect_status(context.app, service), "writable": context.allow_write}
+    return ToolResult("\n".join([*render.status_lines(data), render.status_notice(data)]), data)
 
 
 SEARCH = Tool(
