@@ -79,12 +79,12 @@ async def _sync(session: Session, app: Services, paths: tuple[Path, ...], target
 
     await learn_who_lost_trust(session, app)
     user, root = app.local(target), app.root("project")
-    known = sign.known_versions(app)
+    histories = sign.version_histories(app)
     copies, refused = [], []
     async with user.store.writing():
         for source in sign.sources_of(paths or (root,), root):
             try:
-                envelope = await sign.check_copy(source, app.local("project"), user, app.gate, known)
+                envelope = await sign.check_copy(source, app.local("project"), user, app.gate, histories)
                 sign.check_place(app.root(target), envelope, overwrite=force)
                 copies.append(envelope)
             except KiwiError as error:

@@ -35,13 +35,13 @@ def mcp(
     names: tuple[str, ...],
 ) -> int:
     """Serve the Model Context Protocol: search, read and check items, search this repository, for agents."""
-    from kiwi_rag.mcp.stdio import Wire
+    from kiwi_rag.mcp.stdio import StdioStreams
     from kiwi_rag.mcp.toolsets import load, parse_names
 
     chosen = parse_names(toolsets)
-    wire = None if http else Wire()
-    if wire:
-        wire.greet(chosen)
+    streams = None if http else StdioStreams()
+    if streams:
+        streams.start_initialize(chosen)
     offered = load(toolsets, allow_write=allow_write)
 
     async def serve(app: Services) -> int:
@@ -50,10 +50,10 @@ def mcp(
         session.log(app)
         context = ServerContext(app, allow_write=allow_write)
         try:
-            if wire:
+            if streams:
                 from kiwi_rag.mcp.stdio import AsyncLines, run_until_signal, serve_lines
 
-                await run_until_signal(serve_lines(context, offered, AsyncLines(wire)))
+                await run_until_signal(serve_lines(context, offered, AsyncLines(streams)))
             else:
                 from kiwi_rag.mcp.http import ListenAddress, serve_http
 

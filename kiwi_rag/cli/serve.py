@@ -283,11 +283,11 @@ class _Lines:
         self._reader, self._writer = wire
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        from kiwi_rag.mcp.stdio import refusal
+        from kiwi_rag.mcp.stdio import error_response
 
         with contextlib.suppress(ConnectionError, ValueError):  # it broke, or a line is over the limit: no more lines
             while line := await self._reader.readline():
-                if refused := refusal(line):
+                if refused := error_response(line):
                     await self.write(refused)
                 else:
                     yield line.decode()

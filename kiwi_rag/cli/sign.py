@@ -132,11 +132,13 @@ async def _drafts(
     from kiwi_rag.usecases import sign as authoring
 
     sources = authoring.sources_of(paths, app.root(tier))
-    known = authoring.known_versions(app)
-    author = authoring.Author(app.local(tier), app.gate, app.signing_key(key, ask_passphrase), known, app.principal)
+    histories = authoring.version_histories(app)
+    author = authoring.Author(app.local(tier), app.gate, app.signing_key(key, ask_passphrase), histories, app.principal)
     drafts, refused = await author.drafts(sources, bump=bump, force=force)
-    if known.registry_problem:
-        session.say(f"{known.registry_problem}; its versions were not compared with these files, kiwi publish does it")
+    if histories.registry_problem:
+        session.say(
+            f"{histories.registry_problem}; its versions were not compared with these files, kiwi publish does it"
+        )
     return drafts, refused
 
 

@@ -1,5 +1,5 @@
-"""The agents' door: toolsets over the Model Context Protocol, by stdio and by HTTP.
+"""The interface for agents: toolsets over the Model Context Protocol, on stdio and HTTP.
 
-``tool`` says what a tool is, ``toolsets`` names the rooms that have some, ``server`` puts those that were asked
-for behind the official SDK, ``stdio`` (over a ``wire`` with a ``greeting``) and ``http`` carry it.
+``tool`` defines a tool, ``toolsets`` lists the modules that provide some, ``server`` serves the chosen ones through the
+official SDK, ``stdio`` and ``http`` are its transports, ``context`` is shared by all calls, ``jobs`` runs long work.
 """

@@ -1,4 +1,4 @@
-"""What all tools of one server share: the app, its stores and its model, opened once and kept fresh."""
+"""What all tools of one server share: services that are opened once, and the record of each call."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.telemetry import span
 
 STEP_SECONDS = 1.0
-"""How often somebody who waits is told that it goes on."""
-
-
+"""Time between two progress reports."""
+_LOG = logging.getLogger(__name__)
 _USED_BY_CALLS = (
     "cryptography.hazmat.primitives.asymmetric.ed25519",
     "jsonschema",
@@ -39,24 +38,24 @@ _USED_BY_CALLS = (
 
 
 def import_what_calls_use() -> None:
-    """Import the modules that calls use, in one thread and before there are others.
+    """Import the modules that calls use, before there is more than one thread.
 
-    Two threads that import modules of one package at the same time may each wait for what the other began, and Python
-    ends one of the two imports with an error: a package imports its modules, and each of its modules first the package.
+    Two threads that import modules of one package at the same time can wait for each other's import lock: importing a
+    package imports its modules, and importing a module first imports the package. Python then fails one of the imports.
     """
     for name in _USED_BY_CALLS:
         import_module(name)
 
 
 class ServerContext:
-    """An `Services` that many calls share.
+    """The services that the calls of one server share.
 
     Parameters
     ----------
     app
-        What the calls use. It is closed by whoever opened it.
+        What the calls use; the caller closes it.
     allow_write
-        Whether tools that change something are offered.
+        Whether the server offers tools that change something.
     """
 
     def __init__(self, app: Services, *, allow_write: bool = False) -> None:
@@ -69,38 +68,38 @@ class ServerContext:
 
     @property
     def app(self) -> Services:
-        """The app, judging afresh who is trusted: a key that was revoked a moment ago counts no more."""
+        """The services, with the current trust: a key that was just revoked is no longer trusted."""
         self._app.refresh_trust()
         return self._app
 
     @property
     def workspace(self) -> Workspace:
-        """The workspace that this server stands in, opened once; who is trusted is judged afresh, as for `app`."""
+        """The workspace of this server's folder, opened once, with the current trust as in `app`."""
         app = self.app
         if self._workspace is None:
             self._workspace = Workspace(app)
         return self._workspace
 
     def warm(self) -> None:
-        """Begin to load the model and to open the local tiers, once; what fails is told by the call that needs it."""
-        self._task()
+        """Start loading the model and opening the local tiers, once; errors are raised by the call that needs them."""
+        self._start_warming()
 
-    async def ready(self, tell: Callable[[str], Awaitable[None]]) -> None:
-        """Wait until the model is loaded, telling every second that it is being loaded."""
-        warming = self._task()
+    async def wait_until_ready(self, report: Callable[[str], Awaitable[None]]) -> None:
+        """Wait until the model is loaded; report every second that it is loading."""
+        warming = self._start_warming()
         started = time.monotonic()
         while not warming.done():
-            await tell(f"loading the embedding model ({time.monotonic() - started:.0f} s)")
+            await report(f"loading the embedding model ({time.monotonic() - started:.0f} s)")
             await asyncio.wait([warming], timeout=STEP_SECONDS)
 
     @contextlib.asynccontextmanager
-    async def writing(self) -> AsyncIterator[Services]:
-        """Lend the app to one writer after the other."""
+    async def lock_for_writing(self) -> AsyncIterator[Services]:
+        """Yield the services while no other call writes."""
         async with self._writing:
             yield self.app
 
     async def close(self) -> None:
-        """Stop warming and all jobs, and release the workspace."""
+        """Stop all jobs, close the workspace and stop loading."""
         await self.jobs.close()
         if self._workspace is not None:
             await self._workspace.close()
@@ -108,12 +107,12 @@ class ServerContext:
             self._warming.cancel()
             await asyncio.gather(self._warming, return_exceptions=True)
 
-    def _task(self) -> asyncio.Task[None]:
+    def _start_warming(self) -> asyncio.Task[None]:
         self._warming = self._warming or asyncio.create_task(self._warm())
         return self._warming
 
     async def _warm(self) -> None:
-        # Errors are not lost: the first call that needs the model, or a tier, meets them itself.
+        # Errors are not lost: the first call that needs the model or a tier raises them again.
         with contextlib.suppress(Exception):
             await self._app.embed.query("ready")
         for name in self._app.source_names("local"):
@@ -121,47 +120,44 @@ class ServerContext:
                 await self._app.local(name).store.statistics(["ready"])
 
 
-_LOG = logging.getLogger(__name__)
-
-
 @dataclass(slots=True)
 class Call:
-    """What came of a call: ``ok``, ``partly`` (a tier failed, or a hit was refused), ``failed`` or ``cancelled``.
+    """The outcome of a call: ``ok``, ``partly`` (a tier failed or a hit was refused), ``failed`` or ``cancelled``.
 
-    ``problem`` is set where something is wrong on this side: it says what, and nothing of what was asked.
+    ``problem`` describes a fault of the server. It contains nothing of the call's arguments, as it is logged.
     """
 
     outcome: str = "ok"
     code: str = ""
     problem: str = ""
 
-    def answered(self, data: Mapping[str, Any]) -> None:
-        """Note what an answer says of its own completeness."""
+    def record_answer(self, data: Mapping[str, Any]) -> None:
+        """Record whether an answer is complete."""
         codes = {row["tier"]: row["error"]["code"] for row in data.get("tiers", ()) if row.get("error")}
         self.outcome = "ok" if data.get("complete", True) else "partly"
         self.code = next(iter(codes.values()), "")
         self.problem = ", ".join(f"{tier}: {code}" for tier, code in codes.items())
 
-    def raised(self, error: BaseException) -> None:
-        """Note an error; its message only where it cannot be about what was asked."""
-        told = error if isinstance(error, KiwiError) else error.__cause__
+    def record_error(self, error: BaseException) -> None:
+        """Record an error; its message only if it cannot contain arguments of the call."""
+        cause = error if isinstance(error, KiwiError) else error.__cause__
         self.outcome = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
-        self.code = told.code if isinstance(told, KiwiError) else type(error).__name__
-        if isinstance(told, KiwiError):
-            self.problem = "" if isinstance(told, UsageError | Refused | NotFound) else told.own_words
+        self.code = cause.code if isinstance(cause, KiwiError) else type(error).__name__
+        if isinstance(cause, KiwiError):
+            self.problem = "" if isinstance(cause, UsageError | Refused | NotFound) else cause.own_words
         elif isinstance(error, Exception):
             self.problem = "an error that Kiwi did not expect"
 
 
 @contextmanager
 def trace_call(tool: str) -> Iterator[Call]:
-    """Trace and log a call of `tool`; an empty name stands for one that there is not."""
+    """Trace and log a call of `tool`; the name is empty for a tool that does not exist."""
     call, started = Call(), time.monotonic()
     with span("kiwi.tool", tool=tool) as note:
         try:
             yield call
         except BaseException as error:
-            call.raised(error)
+            call.record_error(error)
             raise
         finally:
             note(outcome=call.outcome)

@@ -1,4 +1,4 @@
-"""Toolset **documents**: the Markdown of a repository as a knowledge base, and jobs that bring its index up to date."""
+"""Toolset **documents**: search of a repository's Markdown, and jobs that update the index of its documents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kiwi_rag import render
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.mcp import workspace as schemas
 from kiwi_rag.mcp.context import ServerContext
-from kiwi_rag.mcp.jobs import Job, Work, wait
+from kiwi_rag.mcp.jobs import Job, ReportProgress, Work, wait
 from kiwi_rag.mcp.tool import (
     BOOLEAN,
     INTEGER,
@@ -20,10 +20,9 @@ from kiwi_rag.mcp.tool import (
     STRINGS,
     Effects,
     SchemaDict,
-    Tell,
     Tool,
     ToolResult,
-    maybe,
+    nullable,
     record,
     text,
 )
@@ -40,17 +39,17 @@ def toolset() -> Toolset:
 _INDEXING, _REBUILDING, _UPDATING = "re-index documents", "rebuild the index of documents", "update files"
 _COUNTED = ("indexed", "unchanged", "removed", "moved", "skipped", "failed")
 SHOWN = 20
-"""Files that an answer's text names; its data name all."""
+"""Files that an answer's text lists; its data list all."""
 
 _JOB: dict[str, SchemaDict] = {
-    "job": text("Ask about this job in place of starting one.", maxLength=40),
-    "cancel": {"type": "boolean", "default": False, "description": "Stop the job; what it has stored stays."},
+    "job": text("Report on this job instead of starting one.", maxLength=40),
+    "cancel": {"type": "boolean", "default": False, "description": "Stop the job; what it has stored is kept."},
     "wait_seconds": {
         "type": "number",
         "minimum": 0,
         "maximum": 300,
         "default": 20,
-        "description": "How long to wait for its end before it is answered that it still runs.",
+        "description": "How long to wait for the end of the job before answering that it is still running.",
     },
 }
 _REINDEX: dict[str, SchemaDict] = {
@@ -80,40 +79,40 @@ _STATE = record(
     state={"type": "string", "enum": ["running", "done", "failed", "cancelled"]},
     done=INTEGER,
     total=INTEGER,
-    report=maybe(_REPORT),
-    error=maybe(OBJECT),
+    report=nullable(_REPORT),
+    error=nullable(OBJECT),
 )
 
 
-async def _reindex(context: ServerContext, given: Mapping[str, Any], tell: Tell) -> ToolResult:
-    return await _answered(context, given, tell, None)
+async def _reindex(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
+    return await _run_job(context, arguments, report, None)
 
 
-async def _update(context: ServerContext, given: Mapping[str, Any], tell: Tell) -> ToolResult:
-    if "job" not in given and "paths" not in given:
-        raise UsageError("update_files wants paths", hint="or job, to ask about one that was started")
-    return await _answered(context, given, tell, given.get("paths"))
+async def _update(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
+    if "job" not in arguments and "paths" not in arguments:
+        raise UsageError("update_files requires paths", hint="give paths, or job for a job that was started")
+    return await _run_job(context, arguments, report, arguments.get("paths"))
 
 
-async def _answered(
-    context: ServerContext, given: Mapping[str, Any], tell: Tell, paths: Sequence[str] | None
+async def _run_job(
+    context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress, paths: Sequence[str] | None
 ) -> ToolResult:
-    joined = False
-    if given["cancel"] and "job" not in given:
-        raise UsageError("cancel wants job", hint="name the job that is to be stopped")
-    if "job" in given:
-        job = context.jobs.get(given["job"])
+    already_running = False
+    if arguments["cancel"] and "job" not in arguments:
+        raise UsageError("cancel requires job", hint="give the id of the job to stop")
+    if "job" in arguments:
+        job = context.jobs.get(arguments["job"])
     else:
-        job, joined = _started(context, paths, rebuild=given.get("rebuild", False))
-    if given["cancel"]:
+        job, already_running = _find_or_start(context, paths, rebuild=arguments.get("rebuild", False))
+    if arguments["cancel"]:
         await context.jobs.cancel(job)
     else:
-        await wait(job, given["wait_seconds"], tell)
-    return _state(job, "It was running already; no other was started.\n" if joined else "")
+        await wait(job, arguments["wait_seconds"], report)
+    return _job_result(job, "It was running already, so no other was started.\n" if already_running else "")
 
 
-def _started(context: ServerContext, paths: Sequence[str] | None, *, rebuild: bool) -> tuple[Job, bool]:
-    """Start a job, or return the one that runs where it does the same; the flag says so."""
+def _find_or_start(context: ServerContext, paths: Sequence[str] | None, *, rebuild: bool) -> tuple[Job, bool]:
+    """Start a job, or return the running one if it does the same work, and whether it was running."""
     name = _UPDATING if paths is not None else _REBUILDING if rebuild else _INDEXING
     running = context.jobs.running
     if running and not running.stopping and running.name == name != _UPDATING:
@@ -122,28 +121,28 @@ def _started(context: ServerContext, paths: Sequence[str] | None, *, rebuild: bo
 
 
 def _work(context: ServerContext, paths: Sequence[str] | None, *, rebuild: bool) -> Work:
-    place = context.workspace.config
     if rebuild and context.workspace.is_shared:
-        hint = "its operator does: kiwi workspace index --rebuild"
-        raise UsageError("a shared index is not emptied by an agent", hint=hint)
-    named = [place.relative_path(place.root / Path(path)) for path in paths] if paths is not None else None
+        hint = "the operator of the index can: kiwi workspace index --rebuild"
+        raise UsageError("an agent cannot rebuild a shared index", hint=hint)
+    config = context.workspace.config
+    files = [config.relative_path(config.root / Path(path)) for path in paths] if paths is not None else None
 
     async def work(job: Job) -> Mapping[str, Any]:
         from kiwi_rag.ingest.documents import ProgressCallbacks, index
 
-        async with context.writing():
+        async with context.lock_for_writing():
             workspace = context.workspace
             await workspace.prepare()
-            writer, told = workspace.writer(), ProgressCallbacks(job.planned)
+            writer, listener, tier = workspace.writer(), ProgressCallbacks(job.set_total), workspace.tier
             if rebuild:
-                await workspace.tier.store.clear()
-            report = await index(workspace.config, workspace.tier, writer, named, told, prune=not workspace.is_shared)
-            return report.as_dict()
+                await tier.store.clear()
+            result = await index(workspace.config, tier, writer, files, listener, prune=not workspace.is_shared)
+            return result.as_dict()
 
     return work
 
 
-def _state(job: Job, said: str) -> ToolResult:
+def _job_result(job: Job, note: str) -> ToolResult:
     data = {
         "job": job.id,
         "state": job.state,
@@ -152,25 +151,25 @@ def _state(job: Job, said: str) -> ToolResult:
         "report": job.result,
         "error": dict(job.error.as_dict()) if job.error else None,
     }
-    return ToolResult(said + _told(job), data)
+    return ToolResult(note + _job_text(job), data)
 
 
-def _told(job: Job) -> str:
+def _job_text(job: Job) -> str:
     if job.state == "running":
-        how = "was cancelled, and still has to end" if job.stopping else "is running"
-        return f"Job {job.id} {how}: {job.done} of {job.total} files. Ask again with job {job.id}."
+        state = "was cancelled but has not ended yet" if job.stopping else "is running"
+        return f"Job {job.id} {state}: {job.done} of {job.total} files. Call again with job {job.id}."
     if job.result is None or job.state == "cancelled":
-        return f"Job {job.id} {job.state}." + (f"\n{_failure(job.error)}" if job.error else "")
-    told = job.result
-    counts = ", ".join(f"{_count(told[name])} {name}" for name in _COUNTED)
-    rows = [f"failed: {row['path']}: {row['message']}" for row in told["failed"]]
-    rows += [f"skipped: {row['path']}: {row['reason']}" for row in told["skipped"]]
+        return f"Job {job.id} {job.state}." + (f"\n{_error_text(job.error)}" if job.error else "")
+    result = job.result
+    counts = ", ".join(f"{_count(result[name])} {name}" for name in _COUNTED)
+    rows = [f"failed: {row['path']}: {row['message']}" for row in result["failed"]]
+    rows += [f"skipped: {row['path']}: {row['reason']}" for row in result["skipped"]]
     shown = [*rows[:SHOWN], f"and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else rows
     return "\n".join([f"Job {job.id} is done: {counts}.", *([render.delimited("\n".join(shown))] if shown else [])])
 
 
-def _failure(error: KiwiError) -> str:
-    # What went wrong may quote a file's name, or what a file says.
+def _error_text(error: KiwiError) -> str:
+    # The message may quote a file's name or its text.
     return render.delimited(error.message) + (f"\n→ {render.safe(error.hint)}" if error.hint else "")
 
 
@@ -182,8 +181,8 @@ _EFFECTS = Effects(read_only=False, destructive=False, idempotent=True)
 REINDEX = Tool(
     "reindex_documents",
     "Bring the index of documents up to date",
-    "Bring the index up to all files of this repository; only what changed is read and embedded. Long runs go on as a "
-    "job, of which there is one at a time: ask again with its id, or cancel it.",
+    "Index all files of this repository; only changed files are read and embedded. A long run continues as a job, one "
+    "at a time: call again with its id to see how far it is, or to cancel it.",
     _REINDEX,
     _STATE,
     _reindex,
@@ -192,8 +191,8 @@ REINDEX = Tool(
 )
 UPDATE = Tool(
     "update_files",
-    "Bring some files' index up to date",
-    "Bring the index up to some files, or to all files below some folders, after they were changed, added or deleted.",
+    "Index changed files",
+    "Index some files, or all files below some folders, after they were changed, added or deleted.",
     _UPDATE,
     _STATE,
     _update,
@@ -207,15 +206,15 @@ _INPUTS = {name: schemas.SEARCH_SCHEMA[name] for name in ("query", "service", "d
 _ALIASES = {alias: name for alias, name in schemas.ALIASES.items() if name in _INPUTS}
 
 
-async def _search(context: ServerContext, given: Mapping[str, Any], tell: Tell) -> ToolResult:
-    return await search(context, {**given, "file_type": "markdown"}, tell)
+async def _search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
+    return await search(context, {**arguments, "file_type": "markdown"}, report)
 
 
 SEARCH = Tool(
     "search_markdown",
     "Search this repository's Markdown",
-    "Find sections of this repository's Markdown documents by meaning and by words. Each comes with its path, its "
-    "lines and the headings that it stands under.",
+    "Find sections of this repository's Markdown documents by meaning and by words. Each hit has its path, lines and "
+    "headings.",
     _INPUTS,
     schemas.HITS,
     _search,

@@ -1,7 +1,7 @@
-"""The server over streamable HTTP: on this machine for whoever is on it, beyond it only with a token.
+"""The server over streamable HTTP: without a token on a loopback address, on any other address only with one.
 
-Host and Origin are checked against the names that it may be called by, so that no web page can speak to it by a name
-that it made point here. Bodies are bounded before they are read whole, and nobody may take for ever to send one.
+Host and Origin are checked against the server's names, so that no web page can reach it by DNS rebinding. The size of
+heads and bodies, and the time to send them, are limited.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ MAX_BODY = 4 * 1024 * 1024
 MIN_TOKEN = 16
 MAX_HEAD = 64 * 1024
 MAX_CONNECTIONS = 500
-SECONDS_FOR_A_HEAD = 10.0
-SECONDS_TO_SEND = 30.0
-"""What a client may take to send a body."""
+HEAD_SECONDS = 10.0
+BODY_SECONDS = 30.0
+"""How long a client may take to send a body."""
 KEEP_ALIVE_SECONDS = 75
 GRACE_SECONDS = 5
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -40,10 +40,10 @@ _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where to listen, what clients must send, and other names that they may call it by.
+    """Where to listen, the token that clients must send, and further host names of the server.
 
-    Without a token nothing has to be sent. Bound to every address of the machine, and without `names`, it cannot know
-    what it is called: any name will do then, as the token is asked for.
+    Without a token none is required. A server on all addresses of the machine without `names` does not know its own
+    names: it accepts every Host then, and requires the token.
     """
 
     host: str
@@ -57,8 +57,8 @@ class ListenAddress:
         Raises
         ------
         UsageError
-            When the address is beyond this machine and there is no token, or one that could be guessed; or when
-            nothing can listen there.
+            When the address is not a loopback address and there is no token, when the token is too short, or when the
+            address cannot be listened on.
         """
         self._check()
         try:
@@ -72,16 +72,16 @@ class ListenAddress:
                 listening.close()
                 raise
         except OSError as error:
-            told = f"cannot listen on {self.host}:{self.port}: {error.strerror}"
-            raise UsageError(told, hint="another --port; 0 for any") from error
+            message = f"cannot listen on {self.host}:{self.port}: {error.strerror}"
+            raise UsageError(message, hint="choose another --port, or 0 for any free one") from error
         return listening
 
     def security(self) -> TransportSecuritySettings:
-        """Return which names and origins requests may give."""
+        """Return the hosts and origins that requests may name."""
         from mcp.server.transport_security import TransportSecuritySettings
 
-        own = [f"[{self.host}]" if ":" in self.host else self.host]
-        names = [*_LOOPBACK_NAMES, *([] if _is_loopback(self.host) else own), *self.names]
+        host = [f"[{self.host}]" if ":" in self.host else self.host]
+        names = [*_LOOPBACK_NAMES, *([] if _is_loopback(self.host) else host), *self.names]
         return TransportSecuritySettings(
             enable_dns_rebinding_protection=bool(self.names) or not _is_any(self.host),
             allowed_hosts=[*names, *(f"{name}:*" for name in names)],
@@ -93,62 +93,65 @@ class ListenAddress:
     def _check(self) -> None:
         token = self.token
         if token and (len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable()):
-            raise UsageError(f"the token has under {MIN_TOKEN} plain characters", hint="openssl rand -hex 32")
+            raise UsageError(
+                f"the token needs at least {MIN_TOKEN} printable ASCII characters", hint="openssl rand -hex 32"
+            )
         if not token and not _is_loopback(self.host):
             hint = "KIWI_MCP_TOKEN=$(openssl rand -hex 32), or --host 127.0.0.1"
             raise UsageError(f"{self.host} can be reached from other machines, and there is no token", hint=hint)
 
 
 async def serve_http(
-    context: ServerContext, offered: Toolset, endpoint: ListenAddress, say: Callable[[str], None]
+    context: ServerContext, offered: Toolset, endpoint: ListenAddress, notify: Callable[[str], None]
 ) -> None:
-    """Serve until stopped; `say` is told where."""
+    """Serve until stopped; `notify` is called with a message that has the URL."""
     import uvicorn
 
     with endpoint.listen() as listening:
-        at = listening.getsockname()
-        shown = f"[{at[0]}]" if listening.family == socket.AF_INET6 else at[0]
+        address = listening.getsockname()
+        host = f"[{address[0]}]" if listening.family == socket.AF_INET6 else address[0]
         config = uvicorn.Config(
             application(context, offered, endpoint),
-            http=_punctual(),  # h11: bounds heads, and strips what the standard lets stand around a header's value
+            # h11 limits the size of a head, and strips optional white space around a header's value.
+            http=_protocol_with_head_timeout(),
             ws="none",
             limit_concurrency=MAX_CONNECTIONS,
-            log_config=None,  # as all of Kiwi logs
+            log_config=None,  # Kiwi's own logging is set up already
             access_log=False,
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=GRACE_SECONDS,
             h11_max_incomplete_event_size=MAX_HEAD,
         )
-        say(f"serving http://{shown}:{at[1]}/mcp; Ctrl-C stops it")
+        notify(f"serving http://{host}:{address[1]}/mcp; Ctrl-C stops it")
         await uvicorn.Server(config).serve(sockets=[listening])
 
 
 def application(context: ServerContext, offered: Toolset, endpoint: ListenAddress) -> ASGIApp:
-    """Return the ASGI application: the SDK's own, behind the token where there is one."""
+    """Return the SDK's ASGI application, behind the token if there is one."""
     server = build(context, offered)
     app: Any = server.streamable_http_app(transport_security=endpoint.security(), max_request_body_size=MAX_BODY)
-    return _Guarded(app, endpoint.token)
+    return _RequireToken(app, endpoint.token)
 
 
-def _punctual() -> type[H11Protocol]:
-    """Return uvicorn's protocol, which waits for ever for the head of a request, with an end to that."""
+def _protocol_with_head_timeout() -> type[H11Protocol]:
+    """Return uvicorn's protocol with a time limit on the first head of a connection, which it does not have itself."""
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    class Punctual(H11Protocol):
+    class HeadTimeout(H11Protocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self.loop.call_later(SECONDS_FOR_A_HEAD, self._hang_up_unless_asked)
+            self.loop.call_later(HEAD_SECONDS, self._close_unless_requested)
 
-        def _hang_up_unless_asked(self) -> None:
+        def _close_unless_requested(self) -> None:
             if getattr(self, "cycle", None) is None and not self.transport.is_closing():
                 self.transport.close()
 
-    return Punctual
+    return HeadTimeout
 
 
-class _Guarded:
-    """Lets nothing through but what carries the token, if there is one, and what is sent in time."""
+class _RequireToken:
+    """ASGI middleware: it requires the token, if there is one, and limits the time to send a body."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
@@ -160,22 +163,22 @@ class _Guarded:
             await send({"type": "http.response.start", "status": 401, "headers": headers})
             await send({"type": "http.response.body", "body": b"send Authorization: Bearer TOKEN\n"})
             return
-        await self._app(scope, _in_time(receive) if scope["type"] == "http" else receive, send)
+        await self._app(scope, _with_deadline(receive) if scope["type"] == "http" else receive, send)
 
     def _is_allowed(self, scope: Scope) -> bool:
-        given = next((bytes(value) for name, value in scope["headers"] if name == b"authorization"), b"")
-        scheme, _, token = given.partition(b" ")
+        value = next((bytes(content) for name, content in scope["headers"] if name == b"authorization"), b"")
+        scheme, _, token = value.partition(b" ")
         return not self._token or (scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token))
 
 
-def _in_time(receive: Receive) -> Receive:
-    """Return `receive` for a body that has to be there soon; who is late is gone."""
-    deadline = time.monotonic() + SECONDS_TO_SEND
+def _with_deadline(receive: Receive) -> Receive:
+    """Return `receive` with a time limit on the body; a client that exceeds it counts as disconnected."""
+    deadline = time.monotonic() + BODY_SECONDS
     whole = False
 
     async def received() -> Message:
         nonlocal whole
-        if whole:  # from here on it tells when the client hangs up
+        if whole:  # after the body, only the disconnect is received
             return await receive()
         try:
             async with asyncio.timeout(deadline - time.monotonic()):

@@ -1,4 +1,4 @@
-"""What a tool is: its schemas, what a client may know of its effects, and how its arguments are read."""
+"""A tool: its schemas, its effects, the check of its arguments, and continuations of long answers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.errors import UsageError
 from kiwi_rag.mcp.context import ServerContext
+from kiwi_rag.mcp.jobs import ReportProgress
 from kiwi_rag.model import sha256_hex
 
 if TYPE_CHECKING:
@@ -22,13 +23,11 @@ _BOUNDS = (
     ("minItems", "maxItems", " members"),
 )
 Schema = Mapping[str, Any]
-Tell = Callable[[str], Awaitable[None]]
-"""Called with what is being done, in words; reaches a client that asked to be told."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool gives back: the same for people and models (``text``) and for programs (``data``)."""
+    """The answer of a tool, as text for models and people and as data for programs."""
 
     text: str
     data: Mapping[str, Any]
@@ -36,7 +35,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """The four hints of the protocol: what a client may tell its user before a call."""
+    """The four hints of the protocol, which a client may show its user before a call."""
 
     read_only: bool = True
     destructive: bool = False
@@ -48,9 +47,9 @@ class Effects:
 class Tool:
     """One tool.
 
-    ``inputs`` are the JSON Schemas of its arguments by name, ``required`` those that must be there, ``aliases`` names
-    that other servers have taught agents. ``output`` is the JSON Schema of `Answer.data`. A ``rebuildable`` one changes
-    only what can be made again from files at any time, and so is offered without leave to write.
+    ``inputs`` are the JSON Schemas of its arguments by name, ``required`` the names of required ones, ``aliases`` maps
+    names that agents know from other servers to them. ``output`` is the JSON Schema of `ToolResult.data`. A
+    ``rebuildable`` tool changes only what can be built from files again, so it is offered without ``--allow-write``.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Tool:
     description: str
     inputs: Mapping[str, Schema]
     output: Schema
-    run: Callable[[ServerContext, Mapping[str, Any], Tell], Awaitable[ToolResult]]
+    run: Callable[[ServerContext, Mapping[str, Any], ReportProgress], Awaitable[ToolResult]]
     required: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     effects: Effects = field(default_factory=Effects)
@@ -66,7 +65,7 @@ class Tool:
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """The JSON Schema of its arguments: what it does not name is refused."""
+        """The JSON Schema of its arguments; unknown ones are refused."""
         return {
             "type": "object",
             "properties": {name: dict(schema) for name, schema in self.inputs.items()},
@@ -74,52 +73,52 @@ class Tool:
             "additionalProperties": False,
         }
 
-    def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments by their own names, defaults filled in.
+    def parse_arguments(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the checked arguments, with aliases replaced and defaults filled in.
 
         Raises
         ------
         UsageError
-            When one is unknown, missing, given twice or not what its schema says, with a hint that names what is meant.
+            When one is unknown, missing, given twice or does not match its schema.
         """
-        named: dict[str, Any] = {}
-        for name, value in given.items():
-            own = self.aliases.get(name, name)
-            if own not in self.inputs:
-                raise UsageError(f"{self.name} has no argument {name[:64]!r}", hint=self._meant(name))
-            if own in named:
-                raise UsageError(f"{self.name}: {own} is given twice, once as an alias", hint=f"name it {own}")
-            if value is not None:  # absent, as some clients write it
-                named[own] = int(value) if isinstance(value, float) and value.is_integer() else value
-        self._check(named)
+        arguments: dict[str, Any] = {}
+        for alias, value in raw.items():
+            name = self.aliases.get(alias, alias)
+            if name not in self.inputs:
+                raise UsageError(f"{self.name} has no argument {alias[:64]!r}", hint=self._suggestion(alias))
+            if name in arguments:
+                raise UsageError(f"{self.name}: {name} is given twice, once as an alias", hint=f"name it {name}")
+            if value is not None:  # some clients send null for an absent argument, and 5.0 for 5
+                arguments[name] = int(value) if isinstance(value, float) and value.is_integer() else value
+        self._check(arguments)
         defaults = {name: schema["default"] for name, schema in self.inputs.items() if "default" in schema}
-        return {**defaults, **named}
+        return {**defaults, **arguments}
 
-    def _check(self, named: Mapping[str, Any]) -> None:
+    def _check(self, arguments: Mapping[str, Any]) -> None:
         from jsonschema import Draft202012Validator
 
-        missing = [name for name in self.required if name not in named]
+        missing = [name for name in self.required if name not in arguments]
         if missing:
-            raise UsageError(f"{self.name} wants {', '.join(missing)}", hint=self._usage())
-        wrong = {
+            raise UsageError(f"{self.name} requires {', '.join(missing)}", hint=self._usage())
+        errors = {
             ".".join(str(step) for step in error.absolute_path) or self.name: error
-            for error in Draft202012Validator(self.input_schema).iter_errors(dict(named))
+            for error in Draft202012Validator(self.input_schema).iter_errors(dict(arguments))
         }
-        if wrong:
-            what = "; ".join(f"{where}: {_said(error)}" for where, error in wrong.items())
-            hint = "; ".join(f"{where} is {_wanted(error.schema)}" for where, error in wrong.items())
-            raise UsageError(f"{self.name}: {what}", hint=hint)
+        if errors:
+            message = "; ".join(f"{path}: {_error_message(error)}" for path, error in errors.items())
+            hint = "; ".join(f"{path} is {_describe(error.schema)}" for path, error in errors.items())
+            raise UsageError(f"{self.name}: {message}", hint=hint)
 
-    def _meant(self, name: str) -> str:
-        near = difflib.get_close_matches(name[:64], self.inputs, n=1)
-        return f"did you mean {near[0]}? {self._usage()}" if near else self._usage()
+    def _suggestion(self, name: str) -> str:
+        similar = difflib.get_close_matches(name[:64], self.inputs, n=1)
+        return f"did you mean {similar[0]}? {self._usage()}" if similar else self._usage()
 
     def _usage(self) -> str:
         return f"its arguments are {', '.join(self.inputs)}"
 
 
-def _wanted(schema: Any) -> str:
-    """Return in words what a schema takes."""
+def _describe(schema: Any) -> str:
+    """Return in words which values a schema accepts."""
     if "enum" in schema:
         return f"one of {', '.join(map(str, schema['enum']))}"
     article = "an" if schema.get("type", "") in {"integer", "array", "object"} else "a"
@@ -130,11 +129,11 @@ def _wanted(schema: Any) -> str:
     return f"{article} {schema.get('type', 'value')}"
 
 
-def _said(error: ValidationError) -> str:
-    """Return what is wrong; the library repeats the value first, however long it is."""
-    told: str = error.message
-    shown = repr(error.instance)
-    return told.replace(shown, f"{shown[:40]}…") if len(shown) > 80 else told[:200]
+def _error_message(error: ValidationError) -> str:
+    """Return the library's message with the value truncated, which it repeats however long it is."""
+    message: str = error.message
+    value = repr(error.instance)
+    return message.replace(value, f"{value[:40]}…") if len(value) > 80 else message[:200]
 
 
 SchemaDict = dict[str, Any]
@@ -160,42 +159,42 @@ def texts(description: str, length: int = 200, many: int = 50) -> SchemaDict:
 
 
 def record(**properties: SchemaDict) -> SchemaDict:
-    """Return the schema of an object that has all these members."""
+    """Return the schema of an object with these members, all required."""
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def maybe(schema: SchemaDict) -> SchemaDict:
+def nullable(schema: SchemaDict) -> SchemaDict:
     """Return the schema of a value that may be null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-_STALE = "call again without continuation"
+_START_AGAIN = "call again without continuation"
 
 
-def continuation(begin: int, of: Mapping[str, Any]) -> str:
-    """Return a continuation from position `begin` of the answer to `of`."""
-    return base64.urlsafe_b64encode(f"{begin}.{_name(of)}".encode()).decode()
+def make_continuation(begin: int, request: Mapping[str, Any]) -> str:
+    """Return a continuation that stands for position `begin` in the answer to `request`."""
+    return base64.urlsafe_b64encode(f"{begin}.{_digest(request)}".encode()).decode()
 
 
-def position(given: str, of: Mapping[str, Any]) -> int:
-    """Return where to go on; 0 for no continuation.
+def parse_continuation(text: str, request: Mapping[str, Any]) -> int:
+    """Return the position that a continuation stands for; 0 for an empty text.
 
     Raises
     ------
     UsageError
-        When it is none, or one of another question.
+        When it is not a continuation, or belongs to another request.
     """
-    if not given:
+    if not text:
         return 0
     try:
-        begin, _, name = base64.urlsafe_b64decode(given.encode()).decode().partition(".")
+        begin, _, digest = base64.urlsafe_b64decode(text.encode()).decode().partition(".")
         number = int(begin)
     except ValueError as error:
-        raise UsageError("continuation is not one that this server gave", hint=_STALE) from error
-    if name != _name(of) or number < 0:
-        raise UsageError("continuation is one of another question, or of a version that is gone", hint=_STALE)
+        raise UsageError("continuation is not from this server", hint=_START_AGAIN) from error
+    if digest != _digest(request) or number < 0:
+        raise UsageError("continuation belongs to another request, or to another version", hint=_START_AGAIN)
     return number
 
 
-def _name(of: Mapping[str, Any]) -> str:
-    return sha256_hex(json.dumps(of, sort_keys=True, default=str).encode())[:16]
+def _digest(request: Mapping[str, Any]) -> str:
+    return sha256_hex(json.dumps(request, sort_keys=True, default=str).encode())[:16]

@@ -1,4 +1,4 @@
-"""Toolset **workspace**: a repository's documents, found."""
+"""Toolset **workspace**: search of a repository's documents, and the state of their index."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from kiwi_rag import render
 from kiwi_rag.errors import NotFound
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.mcp.context import ServerContext
+from kiwi_rag.mcp.jobs import ReportProgress
 from kiwi_rag.mcp.tool import (
     BOOLEAN,
     INTEGER,
@@ -18,10 +19,9 @@ from kiwi_rag.mcp.tool import (
     STRING,
     STRINGS,
     SchemaDict,
-    Tell,
     Tool,
     ToolResult,
-    maybe,
+    nullable,
     record,
     text,
 )
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 def toolset() -> Toolset:
-    """Return the toolset; first the tool that wants no arguments, which clients try a server with."""
+    """Return the toolset; the tool without arguments is first, as clients call it to try a server."""
     return Toolset((STATS, SEARCH))
 
 
-QUERY = text("What is looked for, in plain words; identifiers and operations too.", minLength=1, maxLength=10_000)
+QUERY = text("What to find, in plain words; identifiers and operations too.", minLength=1, maxLength=10_000)
 LIMIT: SchemaDict = {"type": "integer", "minimum": 1, "maximum": 50, "default": 5, "description": "Passages to show."}
 BUDGET: SchemaDict = {
     "type": "integer",
@@ -54,7 +54,7 @@ SEARCH_SCHEMA: dict[str, SchemaDict] = {
     "file_type": text("Only files of this type.", enum=list(FILE_TYPES)),
     "service": text("Only files about this service, for instance svc-check-in.", maxLength=200),
     "domain": text("Only files of this domain.", maxLength=200),
-    "path": text("Only this file or folder, or paths that this pattern with * matches.", maxLength=1_024),
+    "path": text("Only this file or folder, or paths that match this pattern with *.", maxLength=1_024),
     "limit": LIMIT,
     "max_tokens": BUDGET,
 }
@@ -78,13 +78,13 @@ HIT = record(
     git_commit=STRING,
     score=NUMBER,
     parts=OBJECT,
-    changed=maybe(BOOLEAN),
+    changed=nullable(BOOLEAN),
     verified=BOOLEAN,
     signer=STRING,
     key_id=STRING,
     digest=STRING,
     text=STRING,
-    cut=BOOLEAN,
+    truncated=BOOLEAN,
 )
 HITS = record(
     query=STRING,
@@ -93,7 +93,7 @@ HITS = record(
     hits={"type": "array", "items": HIT},
     index=OBJECT,
     refused=OBJECTS,
-    gone=STRINGS,
+    missing_files=STRINGS,
     unfinished=BOOLEAN,
     corrections=OBJECT,
     notices=STRINGS,
@@ -115,16 +115,16 @@ STATS_SCHEMA = record(
 
 
 INDEX = "reindex_documents (toolset documents), or kiwi workspace index"
-"""What brings an index up to date, for an agent: whether it has the tool, it sees itself."""
+"""How an agent brings the index up to date; its client may not offer the tool."""
 _FILTERS = ("file_type", "service", "domain", "path")
 
 
-async def search(context: ServerContext, given: Mapping[str, Any], tell: Tell) -> ToolResult:
+async def search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
     """Search a workspace's documents with the arguments of ``workspace_search``."""
-    await context.ready(tell)
-    filters = Filters(**{name: given[name] for name in _FILTERS if name in given})
-    reply = await _searcher(context).search(DocumentQuery(given["query"], filters, given["limit"]))
-    text, data = documents.documents_page(reply, given["max_tokens"], estimate_tokens, INDEX)
+    await context.wait_until_ready(report)
+    filters = Filters(**{name: arguments[name] for name in _FILTERS if name in arguments})
+    reply = await _searcher(context).search(DocumentQuery(arguments["query"], filters, arguments["limit"]))
+    text, data = documents.documents_page(reply, arguments["max_tokens"], estimate_tokens, INDEX)
     return ToolResult(text, data)
 
 
@@ -135,20 +135,21 @@ def _searcher(context: ServerContext) -> WorkspaceSearcher:
     return workspace.searcher
 
 
-async def _stats(context: ServerContext, _given: Mapping[str, Any], _tell: Tell) -> ToolResult:
+async def _stats(context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
     from kiwi_rag.usecases.workspace_status import collect_workspace_status
 
     workspace = context.workspace
-    told = dict(await collect_workspace_status(workspace.config, workspace.tier if workspace.is_indexed else None))
-    return ToolResult(render.delimited(documents.workspace_text(told)), told)
+    tier = workspace.tier if workspace.is_indexed else None
+    status = dict(await collect_workspace_status(workspace.config, tier))
+    return ToolResult(render.delimited(documents.workspace_text(status)), status)
 
 
 SEARCH = Tool(
     "workspace_search",
     "Search this repository's documents",
     "Find passages of this repository's API specifications, decisions, designs, code, diagrams and notes by meaning "
-    "and by words, before you open files. Ask in plain words, or name an operation such as POST /check-ins, or ask "
-    "which services call another. Every passage comes with its path and lines.",
+    "and by words, before you open files. Query in plain words, or with an operation such as POST /check-ins, or ask "
+    "which services call another. Every passage has its path and lines.",
     SEARCH_SCHEMA,
     HITS,
     search,
@@ -157,9 +158,9 @@ SEARCH = Tool(
 )
 STATS = Tool(
     "workspace_index_stats",
-    "How the index of this repository stands",
-    "Say how many documents and passages of this repository are indexed, of which types, and whether the last run was "
-    "completed.",
+    "State of this repository's index",
+    "Return how many documents and passages of this repository are indexed, of which types, and whether the last run "
+    "was completed.",
     {},
     STATS_SCHEMA,
     _stats,

@@ -1,8 +1,8 @@
-"""Hits, items and findings → text, Markdown, JSON. Every door shows results through here."""
+"""Hits, items and findings → text, Markdown, JSON, for all interfaces."""
 
 from __future__ import annotations
 
-from kiwi_rag.render.agents import agents_state_lines, content_page, delimited, hits_page
+from kiwi_rag.render.agents import agents_state_lines, content_page, delimited, error_text, hits_page
 from kiwi_rag.render.audit import audit_line
 from kiwi_rag.render.hits import (
     SNIPPET_CHARACTERS,
@@ -43,6 +43,7 @@ __all__ = [
     "audit_line",
     "content_page",
     "delimited",
+    "error_text",
     "explanation_json",
     "explanation_text",
     "finding_text",

@@ -1,4 +1,4 @@
-"""Records of an audit log → lines for people."""
+"""Records of an audit log → lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hits and replies → text, Markdown, JSON."""
+"""Hits and replies → text, Markdown, JSON; and the explanation of their scores."""
 
 from __future__ import annotations
 
@@ -21,27 +21,26 @@ def snippet(result: SearchResult, width: int = SNIPPET_CHARACTERS) -> str:
 
 
 def place(result: SearchResult) -> str:
-    """Return ``path:line``; an item without a path, or whose file says something else, by its address and line."""
+    """Return ``path:line``; for an item without a path, or whose file has changed, its address and line."""
     path = "" if result.state.changed else safe(result.path)
     return f"{path or f'{result.ref}@{result.tier}'}:{result.passage.start_line}"
 
 
 def signed_by(principal: str, state: ItemState) -> str:
-    """Return who signed an item: with a check mark, or with what is not as it was when it was signed."""
+    """Return the principal with a check mark, or with the words that say what changed since the item was signed."""
     return f"{safe(principal)} ✓" if state.verified else f"{safe(principal)}, {' and '.join(state.labels)}"
 
 
 def state_json(state: ItemState) -> dict[str, Any]:
-    """Return an item's state, JSON-ready; ``verified`` is true when its file and version are what was signed."""
+    """Return an item's state, JSON-ready; ``verified`` is true if it is neither changed nor yanked."""
     return {"verified": state.verified, "changed": bool(state.changed), "yanked": state.yanked}
 
 
 def state_lines(ref: ItemRef, state: ItemState) -> list[str]:
     """Return a line for each way in which an item is no longer as it was signed."""
     yanked = [f"yanked: kiwi show {ref}@registry says why"] if state.yanked else []
-    # `state.changed` comes last: it may end with the command that admits the file's new text.
-    changed = [f"changed: this is the text that was signed; {safe(state.changed)}"] if state.changed else []
-    return [*yanked, *changed]
+    # Nothing follows `state.changed` on its line: it may end with the command that admits the file's new text.
+    return [*yanked, *([f"changed: {safe(state.changed)}"] if state.changed else [])]
 
 
 def hits_text(reply: SearchReply, style: Style = plain, explain: bool = False) -> str:
@@ -52,7 +51,7 @@ def hits_text(reply: SearchReply, style: Style = plain, explain: bool = False) -
 
 
 def hits_markdown(reply: SearchReply) -> str:
-    """Return hits as Markdown for an agent: each passage quoted as data, with where it came from and who signed it."""
+    """Return hits as Markdown for an agent: each passage quoted, with its path, tier and signer."""
     return "\n".join(_hit_markdown(rank, hit) for rank, hit in enumerate(reply.hits, start=1))
 
 
@@ -62,7 +61,7 @@ def hits_paths(reply: SearchReply) -> str:
 
 
 def reply_json(reply: SearchReply, explain: bool = False) -> dict[str, Any]:
-    """Return the whole reply, JSON-ready; `explain` adds how it came about."""
+    """Return the whole reply, JSON-ready; `explain` adds how the scores were computed."""
     explanation = {"explain": explanation_json(reply)} if explain else {}
     return {
         "query": reply.query.text,
@@ -129,7 +128,7 @@ _FILLED_BY = {
 
 
 def notices(reply: SearchReply) -> list[str]:
-    """Return what a person must be told beside the hits: failed tiers, refused hits, nothing found."""
+    """Return notices beside the hits: failed tiers, refused hits, version conflicts, nothing found."""
     lines = [
         f"{t.tier}: {t.state}: {(t.error or {}).get('message', '')} ({t.seconds:.1f} s)"
         for t in reply.tiers
@@ -150,8 +149,8 @@ def notices(reply: SearchReply) -> list[str]:
 
 
 def _is_empty(reply: SearchReply, name: str) -> bool:
-    held = next(tier.statistics for tier in reply.tiers if tier.tier == name)
-    return held is not None and not held.items
+    statistics = next(tier.statistics for tier in reply.tiers if tier.tier == name)
+    return statistics is not None and not statistics.items
 
 
 def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> list[str]:
@@ -168,7 +167,8 @@ def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> lis
         more = f" and {hit.more_duplicates} more" if hit.more_duplicates else ""
         lines.append(f"    {style('the same as ' + safe(', '.join(hit.duplicates)) + more, 'dim')}")
     lines += [f"    {snippet(hit)}", f"    {style(place(hit), 'dim')}"]
-    lines += [f"    {style(line, 'bad')}" for line in state_lines(hit.ref, hit.state)]
+    signed_text = ["this is the text that was signed"] if hit.state.changed else []
+    lines += [f"    {style(line, 'bad')}" for line in [*state_lines(hit.ref, hit.state), *signed_text]]
     return [*lines, *(f"    {style(line, 'dim')}" for line in hit_explanation(hit))] if explain else lines
 
 
@@ -194,34 +194,34 @@ _LEGEND = (
 
 
 def explanation_text(reply: SearchReply, style: Style = plain) -> str:
-    """Return how a whole reply came about: legs, tiers, terms, and the settings that counted."""
-    told = reply.explanation
-    if told is None:
+    """Return how the scores of a reply were computed: legs, tiers, terms and settings."""
+    explanation = reply.explanation
+    if explanation is None:
         return ""
-    blocks = [_legs(reply), _tiers(reply), _terms(told), _settings(reply, told)]
+    blocks = [_legs(reply), _tiers(reply), _terms(explanation), _settings(reply, explanation)]
     return "\n\n".join(style(safe("\n".join(block)), "dim") for block in blocks if block)
 
 
 def hit_explanation(hit: SearchResult) -> list[str]:
-    """Return what names a hit beyond doubt."""
+    """Return the digest and the key that identify a hit exactly."""
     return [f"digest {hit.digest}", f"key    {hit.key_id}"]
 
 
 def explanation_json(reply: SearchReply) -> dict[str, Any]:
-    """Return the same, JSON-ready; what each hit and each tier says of itself stands there."""
-    told = reply.explanation
-    if told is None:
+    """Return the same, JSON-ready, without the parts that hits and tiers have in their own JSON."""
+    explanation = reply.explanation
+    if explanation is None:
         return {}
     return {
-        "terms": _term_json(told),
-        "statistics": statistics_json(told.statistics),
-        "fusion": told.fusion,
-        "weights": asdict(told.weights),
+        "terms": _term_json(explanation),
+        "statistics": statistics_json(explanation.statistics),
+        "fusion": explanation.fusion,
+        "weights": asdict(explanation.weights),
         "half_life_days": reply.query.half_life_days,
-        "seconds": {name: round(taken, 6) for name, taken in told.seconds.items()},
-        "rounds": told.rounds,
-        "depth": told.depth,
-        "per_signer": {"signers": told.signers, "cap": told.cap, "suppressed": told.suppressed},
+        "seconds": {name: round(taken, 6) for name, taken in explanation.seconds.items()},
+        "rounds": explanation.rounds,
+        "depth": explanation.depth,
+        "per_signer": {"signers": explanation.signers, "cap": explanation.cap, "suppressed": explanation.suppressed},
     }
 
 
@@ -236,7 +236,7 @@ def statistics_json(statistics: CollectionStatistics) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
-    """Return rows, the first of them a heading, as lines with aligned columns; those in `left` stand to the left."""
+    """Return rows, of which the first is the heading, as lines with columns aligned right, those in `left` left."""
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
     return [
         "  ".join(c.ljust(w) if n in left else c.rjust(w) for n, (c, w) in enumerate(zip(row, widths, strict=True)))
@@ -253,7 +253,7 @@ def _legs(reply: SearchReply) -> list[str]:
     rows = [_leg_row(rank, hit, bool(prior)) for rank, hit in enumerate(reply.hits, start=1)]
     others = sum(max(len(row[n]) for row in [heading, *rows]) + 2 for n in range(len(heading)) if n != 1)
     for row in rows:
-        row[1] = _cut(row[1], WIDTH - others)
+        row[1] = _shorten(row[1], WIDTH - others)
     return [*table([heading, *rows], left=(1,)), *_LEGEND]
 
 
@@ -271,51 +271,61 @@ def _leg_row(rank: int, hit: SearchResult, prior: bool) -> list[str]:
 
 
 def _tiers(reply: SearchReply) -> list[str]:
-    heading = ["tier", "state", "plan", "items", "passages", "given", "statistics", "candidates", "verification", "ms"]
+    heading = ["tier", "state", "plan", "items", "passages", "rows", "statistics", "candidates", "verification", "ms"]
     rows = [heading]
     for tier in reply.tiers:
         steps = [_ms(tier.timings.get(step, 0.0)) for step in heading[6:9]]
         counts = [str(tier.statistics.items), str(tier.statistics.passages), str(tier.rows)]
-        rows.append([tier.tier, tier.state, _cut(tier.plan or "-", 24), *counts, *steps, _ms(tier.seconds)])
+        rows.append([tier.tier, tier.state, _shorten(tier.plan or "-", 24), *counts, *steps, _ms(tier.seconds)])
     return table(rows, left=(0, 1, 2))
 
 
-def _terms(told: Explanation) -> list[str]:
-    known = told.statistics
-    rows = [[_cut(term["term"], 40), str(term["df"]), f"{term['idf']:.3f}"] for term in _term_json(told)[:MAX_TERMS]]
-    more = [f"and {len(told.terms) - MAX_TERMS} more"] if len(told.terms) > MAX_TERMS else []
-    whole = f"{known.passages} passages of {known.items} items, {known.average_length:.1f} terms each on average"
-    return [*(table([["term", "passages", "idf"], *rows]) if rows else ["no terms: vectors alone count"]), *more, whole]
+def _terms(explanation: Explanation) -> list[str]:
+    statistics = explanation.statistics
+    rows = [
+        [_shorten(term["term"], 40), str(term["df"]), f"{term['idf']:.3f}"]
+        for term in _term_json(explanation)[:MAX_TERMS]
+    ]
+    more = [f"and {len(explanation.terms) - MAX_TERMS} more"] if len(explanation.terms) > MAX_TERMS else []
+    collection = (
+        f"{statistics.passages} passages of {statistics.items} items, "
+        f"{statistics.average_length:.1f} terms each on average"
+    )
+    return [
+        *(table([["term", "passages", "idf"], *rows]) if rows else ["no terms: only vectors count"]),
+        *more,
+        collection,
+    ]
 
 
-def _settings(reply: SearchReply, told: Explanation) -> list[str]:
-    weights = ", ".join(f"{name} {share:g}" for name, share in asdict(told.weights).items())
+def _settings(reply: SearchReply, explanation: Explanation) -> list[str]:
+    weights = ", ".join(f"{name} {share:g}" for name, share in asdict(explanation.weights).items())
     half_life = reply.query.half_life_days
     prior = f"halves every {half_life:g} days of the signature's age" if half_life else "none"
-    cap = "any number each" if told.cap is None else f"up to {told.cap} hits each, {told.suppressed} held back"
-    seconds = {name: _ms(taken) for name, taken in told.seconds.items()}
+    cap = (
+        "any number each"
+        if explanation.cap is None
+        else f"up to {explanation.cap} hits each, {explanation.suppressed} suppressed"
+    )
+    seconds = {name: _ms(taken) for name, taken in explanation.seconds.items()}
     return [
-        f"fusion   {told.fusion}" + (f": {weights}" if told.fusion == "convex" else ", by ranks alone"),
+        f"fusion   {explanation.fusion}" + (f": {weights}" if explanation.fusion == "convex" else ", by ranks only"),
         f"prior    {prior}",
-        f"signers  {told.signers} among what was found, {cap}",
-        f"asked    {_times(told.rounds, 'time')}, at last for {told.depth} passages a leg",
+        f"signers  {explanation.signers} among what was found, {cap}",
+        f"rounds   {explanation.rounds}, the last with {explanation.depth} passages a leg",
         "ms       " + ", ".join(f"{name} {taken}" for name, taken in seconds.items()),
     ]
 
 
-def _term_json(told: Explanation) -> list[dict[str, Any]]:
-    idf = bm25_weights(told.statistics, told.terms)
-    frequency: Mapping[str, int] = told.statistics.document_frequency
-    return [{"term": t, "df": frequency.get(t, 0), "idf": round(idf.get(t, 0.0), 6)} for t in told.terms]
+def _term_json(explanation: Explanation) -> list[dict[str, Any]]:
+    idf = bm25_weights(explanation.statistics, explanation.terms)
+    frequency: Mapping[str, int] = explanation.statistics.document_frequency
+    return [{"term": t, "df": frequency.get(t, 0), "idf": round(idf.get(t, 0.0), 6)} for t in explanation.terms]
 
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1000:.1f}"
 
 
-def _times(count: int, what: str) -> str:
-    return f"{count} {what}" + ("" if count == 1 else "s")
-
-
-def _cut(text: str, width: int) -> str:
+def _shorten(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(width - 1, 1)] + "…"

@@ -1,4 +1,4 @@
-"""What every shown text goes through: nothing in it is obeyed by a terminal."""
+"""Text safe for terminals; items, findings and the state of Kiwi → text and JSON."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ from typing import Any
 from kiwi_rag.errors import Rejected
 from kiwi_rag.model import Finding, StoredItem
 
+# C0 and C1 controls without tab and newline, and the characters that change the direction of text.
+ERRORS_SHOWN = 3
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 Style = Callable[[str, str], str]
-"""Called with a text and what it is (``id``, ``ok``, ``dim``, ``bad``); returns what a terminal should show."""
+"""Called with a text and its role (``id``, ``ok``, ``dim``, ``bad``); returns the text with a terminal's colours."""
 
 
 def plain(text: str, _role: str) -> str:
-    """Style nothing."""
+    """Return `text` without colours."""
     return text
 
 
 def safe(text: str) -> str:
-    """Return `text` with control and direction-changing characters replaced, so that no terminal obeys it."""
+    """Return `text` with control and direction-changing characters replaced, which a terminal would interpret."""
     return _CONTROL.sub("�", text)
 
 
 def json_text(value: Any, indent: int | None = 2) -> str:
-    """Return `value` as JSON, with the characters that a terminal would obey escaped; None indents nothing."""
+    """Return `value` as JSON, with characters that a terminal would interpret escaped; `indent` None gives one line."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def item_json(stored: StoredItem, signed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored item, JSON-ready; `signed` adds what was verified."""
+    """Return a stored item, JSON-ready, with the verified members `signed`."""
     return {
         "item_type": stored.ref.item_type.value,
         "item_id": stored.ref.item_id,
@@ -50,14 +52,14 @@ def item_json(stored: StoredItem, signed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def yank_json(stored: StoredItem) -> dict[str, Any]:
-    """Return when and why an item was taken back, JSON-ready; nothing for one that was not."""
+    """Return when and why an item was yanked, JSON-ready; empty for one that was not."""
     if stored.yanked_at is None:
         return {}
     return {"yanked_at": stored.yanked_at.isoformat(), "yank_reason": stored.yank_reason}
 
 
 def finding_text(finding: Finding, style: Style = plain) -> str:
-    """Return a finding as ``where: severity code: message`` and, on a second line, what mends it."""
+    """Return a finding as ``where: severity code: message`` and, on a second line, how to fix it."""
     role = "bad" if finding.is_error else "dim"
     where = f"{finding.where}: " if finding.where else ""
     head = f"{safe(where)}{style(f'{finding.severity} {finding.code}', role)}: {safe(finding.message)}"
@@ -74,16 +76,13 @@ def findings_text(findings: Iterable[Finding], style: Style = plain) -> str:
     return "\n".join(finding_text(f, style) for f in findings)
 
 
-ERRORS_SHOWN = 3
-
-
 def status_lines(data: Mapping[str, Any]) -> list[str]:
-    """Return a line for each tier, the model, the cache, each of the newest errors, and the resident service."""
+    """Return a line for each tier, the model, the cache, each of the newest errors, and the local service."""
     return [safe("  ".join(str(word) for word in words if word != "")) for words in _rows(data)]
 
 
 def status_notice(data: Mapping[str, Any]) -> str:
-    """Return what is said beside it: whom this user trusts, and where this is."""
+    """Return the number of trusted signers and the project, for people."""
     return safe(f"trusted signers: {data['trusted_signers']}; project: {data['project'] or 'none here'}")
 
 
@@ -103,5 +102,7 @@ def _service(service: Mapping[str, Any]) -> list[Any]:
         return list(service.values())
     minutes = service.get("uptime_seconds", 0) // 60
     since = f"for {minutes} min" if minutes < 120 else f"for {minutes // 60} h"
-    counts = [f"{service[name]} {name}" for name in ("requests", "sessions") if name in service]  # as its version tells
+    counts = [
+        f"{service[name]} {name}" for name in ("requests", "sessions") if name in service
+    ]  # absent in older versions of the service
     return ["running", f"process {service.get('pid')}", service.get("version"), since, ", ".join(counts)]

@@ -1,4 +1,4 @@
-"""Rows of usage → a table for people."""
+"""Rows of usage → a table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SUMS = ("calls", "texts", "tokens", "tokens_unknown", "cost_usd", "cost_unknown
 
 
 def usage_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a table with a line a row, and a last one that adds up where there are several rows.
+    """Return a table with a line for each row, and a sum if there are several.
 
-    A ``+`` behind tokens or cost says that some calls are not in it, because the server did not count, or the price is
-    not known; a ``?`` that none is.
+    A ``+`` after tokens or cost means that some calls are not included, as the server did not report tokens or the
+    price is unknown; a ``?`` means that none is included.
     """
     total = {name: sum(row[name] for row in rows) for name in _SUMS} | {"day": "all", "provider": "", "model": ""}
     shown = [*rows, total] if len(rows) > 1 else rows
@@ -24,16 +24,16 @@ def usage_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    good = row["calls"] - row["failures"]
+    successes = row["calls"] - row["failures"]
     return (
         row["day"], f"{row['provider']} {row['model']}".strip(), f"{row['calls']:,}", f"{row['texts']:,}",
-        _known(f"{row['tokens']:,}", row["tokens_unknown"], good),
-        _known(_dollars(row["cost_usd"]), row["cost_unknown"], good),
+        _with_mark(f"{row['tokens']:,}", row["tokens_unknown"], successes),
+        _with_mark(_dollars(row["cost_usd"]), row["cost_unknown"], successes),
         _seconds(row.get("p50_seconds")), _seconds(row.get("p95_seconds")), f"{row['failures']:,}",
     )  # fmt: skip
 
 
-def _known(text: str, unknown: int, of: int) -> str:
+def _with_mark(text: str, unknown: int, of: int) -> str:
     if unknown and unknown == of:
         return "?"
     return f"{text}+" if unknown else text

@@ -209,12 +209,12 @@ class Services:
 
         return (self._local_store(tier, self.root(tier)).folder / CATALOG_NAME).exists()
 
-    def signing_key(self, name: str = "", ask: Callable[[], str] = str) -> keys.SigningKey:
+    def signing_key(self, name: str = "", ask_passphrase: Callable[[], str] = str) -> keys.SigningKey:
         """Return the key to sign with: from the environment, by name, or the only one in the keys folder.
 
         Parameters
         ----------
-        ask
+        ask_passphrase
             Called for the passphrase of a stored key when the settings have none; may return an empty text.
 
         Raises
@@ -227,7 +227,7 @@ class Services:
         s = self.settings
         if s.signing_key and not name:
             return keys.from_pem("KIWI_SIGNING_KEY", s.signing_key.encode(), s.key_passphrase or None)
-        return keys.load(self.key_name(name), self.keys_dir, s.key_passphrase or ask() or None)
+        return keys.load(self.key_name(name), self.keys_dir, s.key_passphrase or ask_passphrase() or None)
 
     @property
     def principal(self) -> str:

@@ -92,8 +92,8 @@ class Workspace:
             return self._app.trust
         return TrustPolicy((Signer("this user", self.index_key.public_key, types=(ItemType.DOCUMENT,)),))
 
-    def writer(self, ask: Callable[[], str] = str) -> DocumentIngestContext:
-        """Return the gate, the model and the key for an index run; `ask` is called for the passphrase of a stored key.
+    def writer(self, ask_passphrase: Callable[[], str] = str) -> DocumentIngestContext:
+        """Return the gate, the model and the key for an index run; `ask_passphrase` returns that of a stored key.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class Workspace:
                 "a shared index is written to only under a workspace name that you set yourself", hint=hint
             )
         audience = self._app.settings.registry_name
-        key = self._app.signing_key(ask=ask) if self.is_shared else self.index_key
+        key = self._app.signing_key(ask_passphrase=ask_passphrase) if self.is_shared else self.index_key
         gate = ValidationManager(self.trust, audience)
         return DocumentIngestContext(gate, self._app.embed, Indexer(key, audience, self.config.name))
 

@@ -65,7 +65,7 @@ def sources_of(paths: Sequence[Path], ai_dir: Path) -> list[SourceFile]:
     return list(chosen.values())
 
 
-class KnownVersions:
+class VersionHistories:
     """The versions of an item that each of several tiers ever had.
 
     A registry that fails or does not answer in time is not queried again: ``registry_problem`` says what happened.
@@ -111,11 +111,11 @@ class KnownVersions:
         return {}
 
 
-def known_versions(app: Services) -> KnownVersions:
+def version_histories(app: Services) -> VersionHistories:
     """Return the versions that the local tiers with an index, and the registry if there is one, ever had."""
     local = [app.local(name) for name in app.source_names("local") if app.is_indexed(name)]
     registry = app.registry if app.registry_connection.exists else None
-    return KnownVersions(local, registry, min(HISTORY_SECONDS, app.settings.deadline))
+    return VersionHistories(local, registry, min(HISTORY_SECONDS, app.settings.deadline))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Author:
     tier: Tier[VectorStore]
     gate: ValidationManager
     key: SigningKey
-    known: KnownVersions
+    histories: VersionHistories
     principal: str
 
     async def drafts(
@@ -189,13 +189,13 @@ class Author:
         item = self.gate.inspect_or_raise(raised, self.tier.policy, self.tier.audit)
         wrote = "" if raised is candidate else _declaration(item, candidate.path)
         if not (wrote or force) and _is_signed(candidate, item, self.gate):
-            self._check_other_tiers(candidate, item, await self.known.of(item.ref, fully=False))
+            self._check_other_tiers(candidate, item, await self.histories.of(item.ref, fully=False))
             return Draft(source, candidate, item, fresh=False)
         self._check_key(candidate)
-        known = await self.known.of(item.ref, fully=True)
+        contents = await self.histories.of(item.ref, fully=True)
         signed = replace(raised, side=statement.side_file(self.key.sign(item, self.gate.audience)))
-        self.gate.check(signed, self.tier.policy, known.get(self.tier.name, {}), self.tier.audit)
-        self._check_other_tiers(candidate, item, known)
+        self.gate.check(signed, self.tier.policy, contents.get(self.tier.name, {}), self.tier.audit)
+        self._check_other_tiers(candidate, item, contents)
         return Draft(source, signed, item, fresh=True, wrote=wrote)
 
     async def _raised(self, candidate: ItemCandidate, part: str) -> ItemCandidate:
@@ -204,15 +204,15 @@ class Author:
         item = content.item
         if item is None:
             return candidate
-        known = await self.known.of(item.ref, fully=True)
-        taken = any(versions.conflicts(item, history) for history in known.values())
+        contents = await self.histories.of(item.ref, fully=True)
+        taken = any(versions.conflicts(item, history) for history in contents.values())
         if _is_signed(candidate, item, self.gate) and not taken:
             return candidate
         missing = any(finding.code == "metadata.version-missing" for finding in content.findings)
         if not missing and not semver.Version.is_valid(item.ref.version or ""):
             return candidate
         declared = () if missing else (item.ref.version or "",)
-        version = _next_version([*declared, *(v for history in known.values() for v in history)], part, missing)
+        version = _next_version([*declared, *(v for history in contents.values() for v in history)], part, missing)
         change = add_version if missing else with_version
         try:
             data = change(item.ref.item_type, item.content, version).encode()
@@ -220,8 +220,8 @@ class Author:
             raise UsageError(f"{candidate.path}: {error.message}; nothing was changed", hint=error.hint) from error
         return replace(candidate, data=data)
 
-    def _check_other_tiers(self, candidate: ItemCandidate, item: Item, known: Mapping[str, Mapping[str, str]]) -> None:
-        found = versions.check_other_tiers(item, known, candidate.path, self.tier.name)
+    def _check_other_tiers(self, candidate: ItemCandidate, item: Item, contents: Mapping[str, Mapping[str, str]]) -> None:
+        found = versions.check_other_tiers(item, contents, candidate.path, self.tier.name)
         if found:
             raise self.gate.reject(candidate.name, found, self.tier.policy, self.tier.audit)
 
@@ -239,9 +239,9 @@ class Author:
             raise self.gate.reject(candidate.name, found, self.tier.policy, self.tier.audit) from error
 
 
-def _next_version(known: Sequence[str], part: str, missing: bool) -> str:
-    """Return the version after the highest of `known`; a file without a version starts with 1.0.0."""
-    highest = max(map(semver.Version.parse, known), default=None)
+def _next_version(existing: Sequence[str], part: str, missing: bool) -> str:
+    """Return the version after the highest of `existing`; a file without a version starts with 1.0.0."""
+    highest = max(map(semver.Version.parse, existing), default=None)
     if missing and (highest is None or highest < FIRST):
         return FIRST
     return str(highest.next_version(part)) if highest else FIRST
@@ -308,7 +308,11 @@ def remove_files(source: SourceFile) -> None:
 
 
 async def check_copy(
-    source: SourceFile, of: Tier[VectorStore], to: Tier[VectorStore], gate: ValidationManager, known: KnownVersions
+    source: SourceFile,
+    of: Tier[VectorStore],
+    to: Tier[VectorStore],
+    gate: ValidationManager,
+    histories: VersionHistories,
 ) -> Envelope:
     """Return a file's envelope if the tier `to` would admit a copy; nothing is written.
 
@@ -318,9 +322,9 @@ async def check_copy(
         When it does not verify, `to` would not admit it, or a tier has its version with other content.
     """
     candidate = read(source, of, gate)
-    histories = await known.of(ItemRef(candidate.item_type, candidate.item_id), fully=True)
-    item = gate.check(candidate, to.policy, histories.get(to.name, {}), to.audit)
-    if found := versions.check_other_tiers(item, histories, candidate.path, of.name):
+    contents = await histories.of(ItemRef(candidate.item_type, candidate.item_id), fully=True)
+    item = gate.check(candidate, to.policy, contents.get(to.name, {}), to.audit)
+    if found := versions.check_other_tiers(item, contents, candidate.path, of.name):
         raise gate.reject(candidate.name, found, to.policy, to.audit)
     return envelope_of(candidate)
 

@@ -69,7 +69,7 @@ async def test_from_initialise_to_a_verified_hit(acme: Kiwi) -> None:
         read = await client.read_resource("kiwi://project/directive/acme/deploy/rollback")
         assert read.contents[0].text == item.structured_content["content"]
         listed = (await client.list_resources()).resources
-        with pytest.raises(MCPError, match="cursor is not one"):
+        with pytest.raises(MCPError, match="cursor is not from this server"):
             await client.list_resources(cursor="1;drop")
         assert "kiwi://project/directive/acme/deploy/rollback" in {str(one.uri) for one in listed}
 
@@ -89,7 +89,7 @@ async def test_an_answer_keeps_to_its_budget_and_goes_on(acme: Kiwi) -> None:
         with_another = {"query": "rollback", "continuation": first["continuation"]}
         refused = await client.call_tool("kiwi_search", with_another)
         assert refused.is_error
-        assert "another question" in refused.content[0].text
+        assert "another request" in refused.content[0].text
 
         pages, given = [], {"ref": "directive:acme/deploy/rollback", "max_tokens": 100}
         while True:
@@ -170,7 +170,7 @@ async def test_a_directive_becomes_a_prompt_that_is_ready_to_run(url: str) -> No
 
 
 BAD = {
-    "no argument": ("kiwi_search", {}, "wants query", "its arguments are query, source"),
+    "no argument": ("kiwi_search", {}, "requires query", "its arguments are query, source"),
     "unknown argument": ("kiwi_search", {"query": "x", "colour": "red"}, "no argument 'colour'", "query, source"),
     "misspelled argument": ("kiwi_search", {"query": "x", "limits": 3}, "no argument 'limits'", "did you mean limit?"),
     "wrong type": ("kiwi_search", {"query": 7}, "not of type 'string'", "query is a string, 1 to 10000 characters"),
@@ -307,7 +307,7 @@ async def test_each_type_of_item_is_given_and_only_directives_are_carried_out(ur
         assert script["permissions"]
         same = await client.call_tool("kiwi_get", {"ref": "kiwi://project/script/acme/code/flaky_report"})
         assert same.structured_content["digest"] == script["digest"]
-        with pytest.raises(MCPError, match="is no directive"):
+        with pytest.raises(MCPError, match="is not a directive"):
             await client.get_prompt("run_directive", {"ref": "script:acme/code/flaky_report"})
 
 
@@ -338,14 +338,14 @@ async def test_pages_hold_every_hit_once_though_a_signer_may_have_only_half_of_a
 
 @pytest.mark.parametrize("toolsets", [["items", "workspace"], ["documents"]])
 def test_the_early_answer_is_the_one_that_the_sdk_gives(acme: Kiwi, toolsets: list[str]) -> None:
-    from kiwi_rag.mcp.stdio import VERSIONS, greeting
+    from kiwi_rag.mcp.stdio import VERSIONS, initialize_response
 
     assert VERSIONS == HANDSHAKE_PROTOCOL_VERSIONS
     with serving(acme, "--toolsets", ",".join(toolsets)) as url:
         for version in (*VERSIONS, "1999-01-01", LATEST_MODERN_VERSION):
             status, _, text = post(url, json.loads(initialize(version)))
             assert status == 200, text
-            assert read_answer(text) == greeting(initialize(version).encode(), toolsets)
+            assert read_answer(text) == initialize_response(initialize(version).encode(), toolsets)
 
 
 def test_what_is_no_message_is_answered_and_the_server_lives(talking) -> None:

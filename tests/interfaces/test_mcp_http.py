@@ -52,7 +52,7 @@ def test_beyond_this_machine_only_with_a_token(acme: Kiwi) -> None:
     assert "there is no token" in refused.stderr
     assert "KIWI_MCP_TOKEN" in refused.stderr
     short = acme.run_process("mcp", "--http", "--token", "short", expect=2)
-    assert "under 16" in short.stderr
+    assert "at least 16" in short.stderr
     with serving(acme, "--host", "0.0.0.0", "--token", TOKEN) as url:
         here = url.replace("0.0.0.0", "127.0.0.1")
         for sent in (

@@ -97,7 +97,7 @@ async def test_a_job_can_be_asked_about_and_cancelled(repository: Kiwi) -> None:
         assert 0 < asked.structured_content["done"] < asked.structured_content["total"] == 252
         ended = await client.call_tool("reindex_documents", {"job": started["job"], "cancel": True})
         if ended.structured_content["state"] == "running":  # a slow machine: what is being encoded has to end first
-            assert "was cancelled, and still has to end" in ended.content[0].text
+            assert "was cancelled but has not ended yet" in ended.content[0].text
             ended = await client.call_tool("reindex_documents", {"job": started["job"], "wait_seconds": 60})
         assert ended.structured_content["state"] == "cancelled"
         unknown = await client.call_tool("reindex_documents", {"job": "none"})
@@ -141,7 +141,7 @@ async def test_whatever_a_file_says_its_name_too_stands_between_marks(repository
     assert "1. lines 1-3 · markdown · score" in changed
     assert "the file has changed since it was indexed, and lines may have moved (hit 1" in changed
     assert "marked *" not in changed
-    assert "1 file that was found is gone: reindex_documents" in gone
+    assert "1 file that was found no longer exists: reindex_documents" in gone
     for text in (indexed, found.content[0].text, changed, gone):
         outside = re.sub(r"<data-(\w+)>.*?</data-\1>", "", text, flags=re.DOTALL)
         assert "<data-" in text
@@ -154,7 +154,7 @@ async def test_bad_arguments_are_results_that_a_model_can_correct(repository: Ki
             ({"query": "x", "file_type": "docx"}, "file_type is one of"),
             ({"query": ""}, "query is a string"),
             ({"query": "x", "where": {}}, "no argument 'where'"),
-            ({"top_k": 3}, "wants query"),
+            ({"top_k": 3}, "requires query"),
         ):
             result = await client.call_tool("workspace_search", arguments)
             assert result.is_error

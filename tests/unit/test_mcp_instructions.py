@@ -9,7 +9,7 @@ import pytest
 
 from kiwi_rag.errors import UsageError
 from kiwi_rag.integrations.ai_clients import agent_instructions
-from kiwi_rag.mcp.stdio import greeting
+from kiwi_rag.mcp.stdio import initialize_response
 from kiwi_rag.mcp.toolsets import DEFAULT, INSTRUCTIONS, TOOLSETS, instructions, load, parse_names
 
 OFFERED = ["items", "workspace", "documents", "items,workspace", "workspace,documents", "items,workspace,documents"]
@@ -35,7 +35,7 @@ def test_every_toolset_is_told_of() -> None:
 def test_the_early_answer_tells_what_the_server_does(text: str) -> None:
     asked = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": asked}).encode()
-    answer = greeting(line, parse_names(text))
+    answer = initialize_response(line, parse_names(text))
     assert answer is not None
     assert answer["result"]["instructions"] == instructions(load(text).names)
 
@@ -44,4 +44,4 @@ def test_the_early_answer_tells_what_the_server_does(text: str) -> None:
 def test_a_toolset_that_there_is_not_is_refused_with_those_that_there_are(text: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_names(text)
-    assert refused.value.hint == "items, workspace, documents"
+    assert refused.value.hint == "choose from items, workspace, documents"

@@ -10,7 +10,7 @@ from mcp.shared.exceptions import MCPError
 
 from kiwi_rag.errors import StoreError
 from kiwi_rag.mcp.server import build
-from kiwi_rag.mcp.toolsets import Listed, ResourceTemplate, Toolset
+from kiwi_rag.mcp.toolsets import ListedResource, ResourceTemplate, Toolset
 
 
 class ServerContext:
@@ -21,9 +21,11 @@ class ServerContext:
 
 
 def template(name: str, count: int, refused: frozenset[int] = frozenset()) -> ResourceTemplate:
-    async def listed(_house: Any, begin: int, limit: int) -> tuple[list[Listed], bool]:
+    async def listed(_house: Any, begin: int, limit: int) -> tuple[list[ListedResource], bool]:
         there = range(begin, min(begin + limit, count))
-        return [Listed(f"{name}://{n}", str(n), "text/plain") for n in there if n not in refused], begin + limit < count
+        return [
+            ListedResource(f"{name}://{n}", str(n), "text/plain") for n in there if n not in refused
+        ], begin + limit < count
 
     async def read(_house: Any, _named: Any) -> tuple[str, str]:
         raise AssertionError("nothing is read")
@@ -45,7 +47,7 @@ async def test_every_page_is_followed_by_the_next_over_all_templates() -> None:
 
 
 async def test_a_store_that_fails_is_an_error_and_no_empty_list() -> None:
-    async def fails(_house: Any, _begin: int, _limit: int) -> tuple[list[Listed], bool]:
+    async def fails(_house: Any, _begin: int, _limit: int) -> tuple[list[ListedResource], bool]:
         raise StoreError("the catalog cannot be read", hint="kiwi doctor")
 
     broken = ResourceTemplate("a://{n}", "a", "a", "a", template("a", 0).read, fails)

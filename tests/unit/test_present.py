@@ -144,8 +144,8 @@ def test_an_explanation_shows_legs_tiers_terms_and_settings() -> None:
     for told in (
         "200 passages of 20 items, 120.0 terms each on average",
         "convex: alpha 0.86, first 0.2, centroid 0.3, whole 0.5",
-        "3 among what was found, up to 5 hits each, 1 held back",
-        "2 times, at last for 500 passages a leg",
+        "3 among what was found, up to 5 hits each, 1 suppressed",
+        "rounds   2, the last with 500 passages a leg",
         "embedding 12.5, fusion 1.0, whole 60.0",
     ):
         assert told in text

@@ -1,4 +1,4 @@
-"""Toolset **items**: directives, scripts and knowledge, found, read, checked and published."""
+"""Toolset **items**: search, read, check and publish directives, scripts and knowledge."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from kiwi_rag.mcp.toolsets import Toolset
 
 
 def toolset() -> Toolset:
-    """Return the toolset; first the tool that wants no arguments, which clients try a server with."""
+    """Return the toolset; the tool without arguments is first, as clients call it to try a server."""
     return Toolset((STATUS, SEARCH, GET, VALIDATE, PUBLISH), (ITEMS,), (RUN_DIRECTIVE,))

@@ -1,4 +1,4 @@
-"""JSON Schemas of what the items' tools take and give."""
+"""JSON Schemas of the arguments and answers of the items' tools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kiwi_rag.mcp.tool import (
     STRING,
     STRINGS,
     SchemaDict,
-    maybe,
+    nullable,
     record,
     text,
     texts,
@@ -26,16 +26,16 @@ _TYPES = [item_type.value for item_type in ITEM_TYPES]
 TIER: SchemaDict = {"type": "string", "enum": list(get_args(TierName))}
 
 _SOURCE = text(
-    "Tiers to ask: project, user, registry, local (project and user) or all; what is set here when left out.",
+    "Tiers to search: project, user, registry, local (project and user) or all; the settings' default if left out.",
     enum=list(SOURCES),
 )
 _BUDGET: SchemaDict = {
     "type": "integer",
     "minimum": 50,
     "maximum": 100_000,
-    "description": "About how many tokens of content the answer may have; the rest comes by its continuation.",
+    "description": "About how many tokens of content the answer may have; its continuation gives the next part.",
 }
-_CONTINUATION = text("From the answer before, to go on where it ended.", default="", maxLength=200)
+_CONTINUATION = text("From the previous answer, to continue where it ended.", default="", maxLength=200)
 _REF = text(
     "[type:]item_id[@version][@tier], for instance directive:acme/deploy/staging or acme/slo@1.2.0@registry.",
     minLength=1,
@@ -43,19 +43,19 @@ _REF = text(
 )
 
 SEARCH: dict[str, SchemaDict] = {
-    "query": text("What is to be found or done, in plain words; identifiers too.", minLength=1, maxLength=10_000),
+    "query": text("What to find or do, in plain words; identifiers too.", minLength=1, maxLength=10_000),
     "source": _SOURCE,
     "item_type": text("Only this type.", enum=_TYPES),
     "category": text("Only this category.", maxLength=200),
     "author": text("Only this author.", maxLength=200),
     "tags": texts("Only items that have all these tags."),
-    "namespace": text("Only ids whose first segment this is.", maxLength=200),
+    "namespace": text("Only ids with this first segment.", maxLength=200),
     "signer": text("Only items signed by this principal or key id.", maxLength=200),
-    "since": text("Only what was signed since this date, ISO 8601, UTC.", maxLength=40),
+    "since": text("Only items signed since this date, ISO 8601, UTC.", maxLength=40),
     "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 5, "description": "Hits to show."},
     "max_tokens": {**_BUDGET, "default": 4_000},
     "continuation": _CONTINUATION,
-    "explain": {"type": "boolean", "default": False, "description": "Tell how the scores came about."},
+    "explain": {"type": "boolean", "default": False, "description": "Explain how the scores were computed."},
 }
 SEARCH_ALIASES = {
     "q": "query", "text": "query", "top_k": "limit", "k": "limit", "n_results": "limit", "max_results": "limit",
@@ -63,7 +63,7 @@ SEARCH_ALIASES = {
 }  # fmt: skip
 GET: dict[str, SchemaDict] = {
     "ref": _REF,
-    "source": {**_SOURCE, "description": "Tiers to look in, where the ref names none; what is set here when left out."},
+    "source": {**_SOURCE, "description": "Tiers to search if the ref names none; the settings' default if left out."},
     "max_tokens": {**_BUDGET, "default": 8_000},
     "continuation": _CONTINUATION,
 }
@@ -71,13 +71,15 @@ GET_ALIASES = {
     "id": "ref", "item_id": "ref", "name": "ref", "address": "ref", "tier": "source", "cursor": "continuation",
 }  # fmt: skip
 VALIDATE: dict[str, SchemaDict] = {
-    "item_type": text("What it is.", enum=_TYPES),
-    "item_id": text("Its id: its path below the type's folder, without the extension.", minLength=1, maxLength=255),
+    "item_type": text("Type of the draft.", enum=_TYPES),
+    "item_id": text(
+        "Id of the draft: its path below the type's folder, without the extension.", minLength=1, maxLength=255
+    ),
     "content": text("The whole file.", maxLength=2_000_000),
 }
 VALIDATE_ALIASES = {"type": "item_type", "id": "item_id", "text": "content"}
 PUBLISH: dict[str, SchemaDict] = {
-    "refs": {**texts("Items of this project, signed already: [type:]item_id each."), "minItems": 1},
+    "refs": {**texts("Signed items of this project, each as [type:]item_id."), "minItems": 1},
 }
 PUBLISH_ALIASES = {"items": "refs", "ids": "refs"}
 
@@ -85,7 +87,7 @@ _CITED: dict[str, SchemaDict] = {
     "ref": STRING,
     "item_type": STRING,
     "item_id": STRING,
-    "version": maybe(STRING),
+    "version": nullable(STRING),
     "tier": TIER,
     "signer": STRING,
     "key_id": STRING,
@@ -94,7 +96,7 @@ _CITED: dict[str, SchemaDict] = {
     "yanked": BOOLEAN,
     "digest": STRING,
 }
-"""By what an item is cited, in a hit and on its own."""
+"""The members that cite an item, in a hit and in an answer of kiwi_get."""
 HIT = record(
     rank=INTEGER,
     **_CITED,
@@ -105,7 +107,7 @@ HIT = record(
     end_line=INTEGER,
     heading=STRINGS,
     text=STRING,
-    cut=BOOLEAN,
+    truncated=BOOLEAN,
 )
 HITS = record(
     query=STRING,
@@ -114,7 +116,7 @@ HITS = record(
     tiers=OBJECTS,
     refused=INTEGER,
     notices=STRINGS,
-    continuation=maybe(STRING),
+    continuation=nullable(STRING),
 )
 CONTENT = record(
     **_CITED,
@@ -124,7 +126,7 @@ CONTENT = record(
     inputs=OBJECTS,
     metadata=OBJECT,
     content=STRING,
-    continuation=maybe(STRING),
+    continuation=nullable(STRING),
 )
 FINDINGS = record(valid=BOOLEAN, findings=OBJECTS)
 STATUS = record(

@@ -1,4 +1,4 @@
-"""The tools that read: ``kiwi_search``, ``kiwi_get``, ``kiwi_validate``, ``kiwi_status``."""
+"""The tools ``kiwi_search``, ``kiwi_get``, ``kiwi_validate``, ``kiwi_status`` and ``kiwi_publish``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from kiwi_rag import render
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import NotFound, UsageError
-from kiwi_rag.local_service import address as place
-from kiwi_rag.local_service import client
+from kiwi_rag.local_service import address, client
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.items import schemas
-from kiwi_rag.mcp.tool import Effects, Tell, Tool, ToolResult, continuation, position
+from kiwi_rag.mcp.jobs import ReportProgress
+from kiwi_rag.mcp.tool import Effects, Tool, ToolResult, make_continuation, parse_continuation
 from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.model.refs import ItemType, check_item_id
 from kiwi_rag.usecases.status import apply_settings, collect_status, find_item, item_state
@@ -31,28 +31,30 @@ if TYPE_CHECKING:
 MAX_HITS = 200
 
 
-async def _search(context: ServerContext, given: Mapping[str, Any], tell: Tell) -> ToolResult:
-    await context.ready(tell)
+async def _search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
+    await context.wait_until_ready(report)
     app = context.app
-    asked = {name: value for name, value in given.items() if name not in {"continuation", "max_tokens"}}
-    begin, limit = position(given["continuation"], asked), given["limit"]
-    query = apply_settings(SearchQuery(given["query"], filters=_filters(given), limit=limit), app.settings)
-    query = replace(query, source=given.get("source", query.source), limit=limit)
+    request = {name: value for name, value in arguments.items() if name not in {"continuation", "max_tokens"}}
+    begin, limit = parse_continuation(arguments["continuation"], request), arguments["limit"]
+    query = apply_settings(SearchQuery(arguments["query"], filters=_filters(arguments), limit=limit), app.settings)
+    query = replace(query, source=arguments.get("source", query.source), limit=limit)
     reply = await _ranked(app, query, begin)
-    page = render.hits_page(reply, begin, limit, given["max_tokens"], estimate_tokens)
-    may_go_on = begin < limit == len(reply.hits)
-    end = limit if page.end is None and may_go_on else page.end
-    on = continuation(end, asked) if end is not None else None
-    more = "\n\nThere may be more: call again with the same arguments and this continuation: " + on if on else ""
-    explained = {"explain": render.explanation_json(reply)} if given["explain"] else {}
-    return ToolResult(page.text + more, {**page.data, "continuation": on, **explained})
+    page = render.hits_page(reply, begin, limit, arguments["max_tokens"], estimate_tokens)
+    # As many hits as were asked for: the tiers may have more, which the next page searches for.
+    may_have_more = begin < limit == len(reply.hits)
+    end = limit if page.end is None and may_have_more else page.end
+    following = make_continuation(end, request) if end is not None else None
+    note = f"\n\nThere may be more: call again with the same arguments and this continuation: {following}"
+    explained = {"explain": render.explanation_json(reply)} if arguments["explain"] else {}
+    return ToolResult(page.text + (note if following else ""), {**page.data, "continuation": following, **explained})
 
 
 async def _ranked(app: Services, query: SearchQuery, begin: int) -> SearchReply:
-    """Return the hits that a search shows, and where a page begins behind them, all others after those.
+    """Return the hits of the first page; for a later page, followed by all others.
 
-    What is shown depends on how many hits are asked for, as a signer may have half of them. So the first hits are
-    asked for alike by every page, and what follows has no cap: no hit comes twice or never.
+    One signer may have at most half of the hits, so which hits are shown depends on their number. Every page therefore
+    starts from the same first search, and appends the hits of a second one without that limit: none is repeated or
+    missing.
     """
     searcher = app.searcher(query.source)
     first = await searcher.search(query)
@@ -63,19 +65,19 @@ async def _ranked(app: Services, query: SearchQuery, begin: int) -> SearchReply:
     return replace(deep, hits=(*first.hits, *(hit for hit in deep.hits if hit.ref.key not in shown)))
 
 
-def _filters(given: Mapping[str, Any]) -> Filters:
-    since: str = given.get("since", "")
+def _filters(arguments: Mapping[str, Any]) -> Filters:
+    since: str = arguments.get("since", "")
     try:
         moment = _moment(since) if since else None
     except (ValueError, OverflowError) as error:
         raise UsageError(f"since is not a date: {since[:40]!r}", hint="2026-01-31, or 2026-01-31T12:00:00Z") from error
     return Filters(
-        ItemType(given["item_type"]) if "item_type" in given else None,
-        given.get("category", ""),
-        given.get("author", ""),
-        tuple(given.get("tags", ())),
-        given.get("namespace", ""),
-        given.get("signer", ""),
+        ItemType(arguments["item_type"]) if "item_type" in arguments else None,
+        arguments.get("category", ""),
+        arguments.get("author", ""),
+        tuple(arguments.get("tags", ())),
+        arguments.get("namespace", ""),
+        arguments.get("signer", ""),
         moment,
     )
 
@@ -85,24 +87,24 @@ def _moment(text: str) -> datetime:
     return found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
 
 
-async def _get(context: ServerContext, given: Mapping[str, Any], _tell: Tell) -> ToolResult:
+async def _get(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
     from kiwi_rag.search.verify import parse_address
 
-    app, address = context.app, parse_address(_address_of(given["ref"]))
-    names = [address.tier] if address.tier else app.source_names(given.get("source", app.settings.source))
-    tier, item = await find_item(app, address, names)
-    digest = {"digest": item.stored.digest}
+    app, meant = context.app, parse_address(_address_of(arguments["ref"]))
+    names = [meant.tier] if meant.tier else app.source_names(arguments.get("source", app.settings.source))
+    tier, item = await find_item(app, meant, names)
+    request = {"digest": item.stored.digest}
     content = item.verified.statement.content
-    begin = position(given["continuation"], digest)
-    text, end = render.content_page(content, begin, given["max_tokens"], estimate_tokens)
-    on = continuation(end, digest) if end is not None else None
+    begin = parse_continuation(arguments["continuation"], request)
+    text, end = render.content_page(content, begin, arguments["max_tokens"], estimate_tokens)
+    following = make_continuation(end, request) if end is not None else None
     state = await item_state(tier, item)
-    data = {**_described(tier.name, item, state), "content": text, "continuation": on}
+    data = {**_described(tier.name, item, state), "content": text, "continuation": following}
     return ToolResult(_item_text(data, begin, state), data)
 
 
 def _address_of(ref: str) -> str:
-    """Return what a resource's URI means as an address; any other text is one already."""
+    """Return the address that a resource's URI stands for; any other text unchanged."""
     tier, _, rest = ref.removeprefix("kiwi://").partition("/")
     return f"{rest.replace('/', ':', 1)}@{tier}" if ref.startswith("kiwi://") else ref
 
@@ -122,7 +124,7 @@ def _described(tier: str, item: VerifiedItem, state: ItemState) -> dict[str, Any
         "digest": item.stored.digest,
         "signed_at": signed.signed_at.isoformat(),
         "private": item.stored.private,
-        "permissions": [permission(one) for one in metadata.pop("permissions", [])],
+        "permissions": [_permission_json(declared) for declared in metadata.pop("permissions", [])],
         "inputs": metadata.pop("inputs", []),
         "metadata": metadata,
         **render.yank_json(item.stored),
@@ -133,11 +135,11 @@ def _item_text(data: Mapping[str, Any], begin: int, state: ItemState) -> str:
     signer = render.signed_by(data["signer"], state)
     lines = [f"{data['ref']} · {data['tier']} · signed by {signer} · digest {data['digest']}"]
     lines += render.agents_state_lines(state)
-    told = [] if begin else [*map(_input_text, data["inputs"]), *map(_permission_text, data["permissions"])]
+    declared = [] if begin else [*map(_input_text, data["inputs"]), *map(_permission_text, data["permissions"])]
     if "yanked_at" in data:
         lines.append(f"Yanked on {data['yanked_at']}.")
-        told.append(f"Reason: {data['yank_reason']}")
-    lines += [render.delimited("\n".join(told))] if told else []
+        declared.append(f"Reason: {data['yank_reason']}")  # a registry's words: between the marks
+    lines += [render.delimited("\n".join(declared))] if declared else []
     lines.append(render.delimited(data["content"]))
     if data["continuation"]:
         lines.append(f"There is more: call again with this continuation: {data['continuation']}")
@@ -153,36 +155,87 @@ def _permission_text(row: Mapping[str, str]) -> str:
     return f"Permission: {row['verb']} {row['resource']} {row['pattern']}"
 
 
-def permission(declared: Mapping[str, str] | str) -> dict[str, str]:
-    """Return a permission by verb, resource and pattern; a script declares a verb alone."""
+def _permission_json(declared: Mapping[str, str] | str) -> dict[str, str]:
+    """Return a permission by verb, resource and pattern; a script declares only a verb."""
     return {"verb": declared, "resource": "*", "pattern": "*"} if isinstance(declared, str) else dict(declared)
 
 
-async def _validate(context: ServerContext, given: Mapping[str, Any], _tell: Tell) -> ToolResult:
+async def _validate(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
     from kiwi_rag.validation.policy import policy_of
     from kiwi_rag.validation.signature import ItemCandidate
 
-    item_type, item_id = ItemType(given["item_type"]), check_item_id(given["item_id"])
-    candidate = ItemCandidate(item_type, item_id, given["content"].encode(), path=given["item_id"])
-    found = await asyncio.to_thread(context.app.gate.inspect, candidate, policy_of("project"))
-    told = render.findings_text(found.findings)
-    verdict = "would be admitted, once signed by a trusted key" if found.valid else "would be refused"
-    data = {"valid": found.valid, "findings": [finding.as_dict() for finding in found.findings]}
-    return ToolResult(f"{item_type}:{item_id} {verdict}.\n{told}".rstrip(), data)
+    item_type, item_id = ItemType(arguments["item_type"]), check_item_id(arguments["item_id"])
+    candidate = ItemCandidate(item_type, item_id, arguments["content"].encode(), path=arguments["item_id"])
+    inspected = await asyncio.to_thread(context.app.gate.inspect, candidate, policy_of("project"))
+    findings = render.findings_text(inspected.findings)
+    verdict = "would be admitted once a trusted key signed it" if inspected.valid else "would be rejected"
+    data = {"valid": inspected.valid, "findings": [finding.as_dict() for finding in inspected.findings]}
+    return ToolResult(f"{item_type}:{item_id} {verdict}.\n{findings}".rstrip(), data)
 
 
-async def _status(context: ServerContext, _given: Mapping[str, Any], _tell: Tell) -> ToolResult:
-    service = await asyncio.to_thread(client.state, place.run_folder(process_environment()))
+async def _status(context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
+    service = await asyncio.to_thread(client.state, address.run_folder(process_environment()))
     data = {**await collect_status(context.app, service), "writable": context.allow_write}
-    return ToolResult("\n".join([*render.status_lines(data), render.status_notice(data)]), data)
+    # Problems and errors quote what a registry said.
+    return ToolResult(render.delimited("\n".join([*render.status_lines(data), render.status_notice(data)])), data)
+
+
+async def _publish(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
+    from kiwi_rag.ingest.publication import PublishRun
+    from kiwi_rag.registry.calls import with_retries
+
+    await context.wait_until_ready(report)
+    async with context.lock_for_writing() as app:
+        sources = _sources(app, arguments["refs"])
+        await report("preparing the registry")
+        await with_retries(app.prepare_registry)
+        run = PublishRun(app.local("project"), app.registry(), app.writer)
+        outcomes = []
+        async for outcome in run.publish(sources):
+            outcomes.append(outcome)
+            await report(f"{len(outcomes)} of {len(sources)}")
+    return _publish_result(outcomes, searchable=run.not_indexed is None)
+
+
+def _sources(app: Services, refs: Sequence[str]) -> Sequence[SourceFile]:
+    """Return the project's files that `refs` name."""
+    from kiwi_rag.search.verify import parse_address
+    from kiwi_rag.usecases import sign
+
+    root = app.root("project")
+    by_key = {(s.item_type, s.item_id.casefold()): s for s in sign.sources_of((root,), root) if s.item_id}
+    sources = {}
+    for ref in refs:
+        meant = parse_address(ref)
+        if meant.version or meant.tier:
+            raise UsageError(f"{ref}: only the project's current version can be published", hint="leave out the @")
+        matches = [by_key[candidate.key] for candidate in meant.refs() if candidate.key in by_key]
+        if not matches:
+            raise NotFound(f"{ref} is not an item of this project", hint="find items with kiwi_search, source project")
+        if len(matches) > 1:
+            raise UsageError(f"{ref} matches several items", hint="name the type: directive:, script: or knowledge:")
+        sources[matches[0].path] = matches[0]
+    return list(sources.values())
+
+
+def _publish_result(outcomes: Sequence[Outcome], *, searchable: bool) -> ToolResult:
+    from kiwi_rag.ingest.publication import Published
+
+    published = [outcome for outcome in outcomes if isinstance(outcome, Published)]
+    errors = [outcome.error for outcome in outcomes if not isinstance(outcome, Published)]
+    rows = [{"ref": str(one.ref), "digest": one.receipt.digest, "already_published": one.receipt.already_published} for one in published]
+    lines = [f"published {row['ref']}" + (" (already published)" if row["already_published"] else "") for row in rows]
+    lines += [f"refused: {render.error_text(error)}" for error in errors]
+    data = {"published": rows, "refused": [error.as_dict() for error in errors], "searchable": searchable}
+    return ToolResult("\n".join(lines), data)
 
 
 SEARCH = Tool(
     "kiwi_search",
     "Search playbooks, scripts and notes",
     "Find the team's directives (playbooks), scripts and knowledge by meaning, before you write your own or read "
-    "files. Ask in plain words what you are about to do. Every hit was verified; cite it by its ref. "
-    "kiwi_get gives the whole item.",
+    "files. Describe your task in plain words. Every hit was verified; cite it by its ref. "
+    "kiwi_get returns the whole item.",
     schemas.SEARCH,
     schemas.HITS,
     _search,
@@ -192,8 +245,8 @@ SEARCH = Tool(
 GET = Tool(
     "kiwi_get",
     "Read one item",
-    "Get one verified item whole: its content, and of a directive the inputs and permissions that it declares. "
-    "Take ref from a hit of kiwi_search.",
+    "Return one whole verified item: its content, and the inputs and permissions that a directive declares. "
+    "Use the ref of a hit of kiwi_search.",
     schemas.GET,
     schemas.CONTENT,
     _get,
@@ -203,8 +256,8 @@ GET = Tool(
 VALIDATE = Tool(
     "kiwi_validate",
     "Check a draft",
-    "Check the text of a directive, script or knowledge entry as the gate would, before it is signed. "
-    "Nothing is stored; each finding says what mends it.",
+    "Check the text of a directive, script or knowledge entry before it is signed, as publishing it would. "
+    "Nothing is stored; each finding says how to fix it.",
     schemas.VALIDATE,
     schemas.FINDINGS,
     _validate,
@@ -213,73 +266,17 @@ VALIDATE = Tool(
 )
 STATUS = Tool(
     "kiwi_status",
-    "How things stand",
-    "Say what each tier holds, which model is used, what is wrong where something is, and what failed lately.",
+    "State of Kiwi",
+    "Return what each tier contains, which model is used, current problems and the last errors.",
     {},
     schemas.STATUS,
     _status,
 )
-
-
-async def _publish(context: ServerContext, given: Mapping[str, Any], tell: Tell) -> ToolResult:
-    from kiwi_rag.ingest.publication import PublishRun
-    from kiwi_rag.registry.calls import with_retries
-
-    await context.ready(tell)
-    async with context.writing() as app:
-        sources = _sources(app, given["refs"])
-        await tell("preparing the registry")
-        await with_retries(app.prepare_registry)
-        run = PublishRun(app.local("project"), app.registry(), app.writer)
-        outcomes = []
-        async for outcome in run.publish(sources):
-            outcomes.append(outcome)
-            await tell(f"{len(outcomes)} of {len(sources)}")
-    return _answer(outcomes, searchable=run.not_indexed is None)
-
-
-def _sources(app: Services, refs: Sequence[str]) -> Sequence[SourceFile]:
-    """Return the project's files that are meant, one for each ref."""
-    from kiwi_rag.search.verify import parse_address
-    from kiwi_rag.usecases import sign
-
-    root = app.root("project")
-    there = {(s.item_type, s.item_id.casefold()): s for s in sign.sources_of((root,), root) if s.item_id}
-    found = {}
-    for given in refs:
-        address = parse_address(given)
-        if address.version or address.tier:
-            raise UsageError(f"{given}: what is published is what lies in the project now", hint="leave out the @")
-        meant = [there[ref.key] for ref in address.refs() if ref.key in there]
-        if not meant:
-            raise NotFound(f"{given} is no item of this project", hint="kiwi_search with source project finds them")
-        if len(meant) > 1:
-            raise UsageError(f"{given} is several items", hint="name the type: directive:, script: or knowledge:")
-        found[meant[0].path] = meant[0]
-    return list(found.values())
-
-
-def _answer(outcomes: Sequence[Outcome], *, searchable: bool) -> ToolResult:
-    from kiwi_rag.ingest.publication import Published
-
-    done = [outcome for outcome in outcomes if isinstance(outcome, Published)]
-    errors = [outcome.error for outcome in outcomes if not isinstance(outcome, Published)]
-    rows = [
-        {"ref": str(one.ref), "digest": one.receipt.digest, "already_published": one.receipt.already_published}
-        for one in done
-    ]
-    lines = [f"published {row['ref']}" + (" (was there already)" if row["already_published"] else "") for row in rows]
-    lines += [f"refused: {error.message} ({error.hint})" for error in errors]
-    refused = [error.as_dict() for error in errors]
-    data = {"published": rows, "refused": refused, "searchable": searchable}
-    return ToolResult(render.safe("\n".join(lines)), data)
-
-
 PUBLISH = Tool(
     "kiwi_publish",
     "Publish to the registry",
-    "Publish items of this project that are signed already to the global registry, for all who trust their signer. "
-    "A published version cannot be changed or unpublished, only taken back.",
+    "Publish signed items of this project to the global registry, for everyone who trusts their signer. "
+    "A published version cannot be changed or deleted, only yanked.",
     schemas.PUBLISH,
     schemas.PUBLISHED,
     _publish,
