@@ -193,7 +193,9 @@ class Workspace:
 
         s = self._app.settings
         if not s.qdrant_url:
-            raise ConfigError("workspace_store is qdrant, but qdrant_url is not set", hint="set KIWI_QDRANT_URL=https://…")
+            raise ConfigError(
+                "workspace_store is qdrant, but qdrant_url is not set", hint="set KIWI_QDRANT_URL=https://…"
+            )
         connection = QdrantConnection(s.qdrant_url, s.qdrant_api_key)
         # A pre-release Kiwi named its collections kiwi-<workspace>, in another schema: they are left alone.
         return SharedStore(QdrantVectorStore(connection, f"kiwi100-{self.config.name}"))
