@@ -220,7 +220,9 @@ class Author:
             raise UsageError(f"{candidate.path}: {error.message}; nothing was changed", hint=error.hint) from error
         return replace(candidate, data=data)
 
-    def _check_other_tiers(self, candidate: ItemCandidate, item: Item, contents: Mapping[str, Mapping[str, str]]) -> None:
+    def _check_other_tiers(
+        self, candidate: ItemCandidate, item: Item, contents: Mapping[str, Mapping[str, str]]
+    ) -> None:
         found = versions.check_other_tiers(item, contents, candidate.path, self.tier.name)
         if found:
             raise self.gate.reject(candidate.name, found, self.tier.policy, self.tier.audit)

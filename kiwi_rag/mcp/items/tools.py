@@ -223,7 +223,10 @@ def _publish_result(outcomes: Sequence[Outcome], *, searchable: bool) -> ToolRes
 
     published = [outcome for outcome in outcomes if isinstance(outcome, Published)]
     errors = [outcome.error for outcome in outcomes if not isinstance(outcome, Published)]
-    rows = [{"ref": str(one.ref), "digest": one.receipt.digest, "already_published": one.receipt.already_published} for one in published]
+    rows = [
+        {"ref": str(one.ref), "digest": one.receipt.digest, "already_published": one.receipt.already_published}
+        for one in published
+    ]
     lines = [f"published {row['ref']}" + (" (already published)" if row["already_published"] else "") for row in rows]
     lines += [f"refused: {render.error_text(error)}" for error in errors]
     data = {"published": rows, "refused": [error.as_dict() for error in errors], "searchable": searchable}
