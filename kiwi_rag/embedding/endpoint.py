@@ -265,7 +265,7 @@ def _given_up(error: _Transient, tries: int) -> EmbeddingError:
     """Return the failure, with how often it was tried, or how long the server wants to be left alone."""
     times = "once" if tries == 1 else f"{tries} times"
     asked = f"; it asks for {error.retry_after:.0f} s of rest" if error.retry_after else ""
-    return error.failure.reworded(f"{error.failure.message} (tried {times}{asked})")
+    return error.failure.with_message(f"{error.failure.message} (tried {times}{asked})")
 
 
 def _wait(endpoint: Endpoint, attempt: int, retry_after: float) -> float:

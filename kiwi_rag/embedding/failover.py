@@ -197,5 +197,5 @@ def _all_failed(failures: Sequence[EmbeddingError]) -> EmbeddingError:
     first, others = failures[0], failures[1:]
     if not others:
         return first
-    told = "; ".join(error.own_words for error in others)
-    return first.reworded(f"{first.message}; and the fallbacks: {told}")
+    told = "; ".join(error.loggable_message for error in others)
+    return first.with_message(f"{first.message}; and the fallbacks: {told}")

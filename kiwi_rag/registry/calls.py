@@ -166,7 +166,7 @@ def from_state(state: str, said: str, hint: str, way: Way) -> KiwiError:
 
 def unreachable(said: str, way: Way) -> RegistryUnreachable:
     """Return the error for no connection: there may be one in a moment."""
-    return RegistryUnreachable(f"the registry cannot be reached: {said}", hint=way.unreachable, passing=True)
+    return RegistryUnreachable(f"the registry cannot be reached: {said}", hint=way.unreachable, transient=True)
 
 
 def _failed(state: str, said: str) -> RegistryError:
@@ -174,7 +174,7 @@ def _failed(state: str, said: str) -> RegistryError:
         return RegistryUnreachable("the registry took too long to answer", hint=_CUT_OFF)
     if state in _CONFLICTS:
         told, advice = _CONFLICTS[state]
-        return RegistryError(told, hint=advice, passing=True)
+        return RegistryError(told, hint=advice, transient=True)
     return RegistryError(f"the registry failed: {said}")
 
 
@@ -206,7 +206,7 @@ async def with_retries(
         except TimeoutError as error:
             hint = "is the network slow? kiwi registry status; running it again is safe"
             said = f"the registry gave no answer within {seconds:g} s"
-            raise RegistryUnreachable(said, hint=hint, passing=True) from error
+            raise RegistryUnreachable(said, hint=hint, transient=True) from error
 
     return await retry(attempt, pauses)
 

@@ -220,7 +220,7 @@ def _translated() -> Iterator[None]:
         raise _translate(error) from None  # the cause quotes the whole answer
     except httpx.TimeoutException as error:
         said = "the registry took too long to answer"
-        raise RegistryUnreachable(said, hint=_API.unreachable, passing=True) from error
+        raise RegistryUnreachable(said, hint=_API.unreachable, transient=True) from error
     except httpx.HTTPError as error:
         raise unreachable(_quoted(str(error)) or type(error).__name__, _API) from error
 

@@ -52,8 +52,8 @@ def test_publishing_again_changes_nothing(ready: Kiwi):
     ready.run("sign", ".ai")
     first = ready.json("publish", "--all")["published"]
     second = ready.json("publish", "--all")["published"]
-    assert [row["known"] for row in first] == [False]
-    assert [row["known"] for row in second] == [True]
+    assert [row["already_published"] for row in first] == [False]
+    assert [row["already_published"] for row in second] == [True]
     assert first[0]["sequence"] == second[0]["sequence"]
 
 

@@ -155,7 +155,7 @@ def test_publishing_goes_on_where_it_was_killed(registry: Kiwi):
     there = listed(registry)
     assert before <= there < everything
     rows = registry.json("publish", "--all")["published"]
-    assert {row["ref"].split("@")[0] for row in rows if not row["known"]} == everything - there
+    assert {row["ref"].split("@")[0] for row in rows if not row["already_published"]} == everything - there
     assert listed(registry) == found(registry) == everything
 
 

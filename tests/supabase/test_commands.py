@@ -49,7 +49,7 @@ def test_the_journey(anon: Kiwi, publisher: Kiwi, indexer: Kiwi, enrolled: None)
     published = publisher.run("publish", "--all")
     assert "knowledge:acme/note@1.0.0" in published.stdout
     assert "not searchable yet" in published.stderr
-    assert publisher.json("publish", "--all")["published"][0]["known"] is True
+    assert publisher.json("publish", "--all")["published"][0]["already_published"] is True
     assert anon.json("search", "night-time scale-down", "--source", "registry")["hits"] == []
     indexer.run("registry", "index")
     (hit,) = anon.json("search", "night-time scale-down", "--source", "registry")["hits"]
@@ -92,7 +92,7 @@ def test_what_needs_a_direct_connection_says_so(publisher: Kiwi, command: tuple[
 
 def test_start_and_stop_are_not_for_a_hosted_registry(anon: Kiwi) -> None:
     for command in ("start", "stop"):
-        assert "Kiwi does not run this registry" in anon.run("registry", command, expect=2).stderr
+        assert "is not the embedded registry" in anon.run("registry", command, expect=2).stderr
 
 
 def test_an_address_without_a_key_is_an_error_and_not_another_registry(anon: Kiwi, hosted: PostgRest) -> None:

@@ -264,8 +264,8 @@ def _answer(outcomes: Sequence[Outcome], *, searchable: bool) -> ToolResult:
 
     done = [outcome for outcome in outcomes if isinstance(outcome, Published)]
     errors = [outcome.error for outcome in outcomes if not isinstance(outcome, Published)]
-    rows = [{"ref": str(one.ref), "digest": one.receipt.digest, "known": one.receipt.known} for one in done]
-    lines = [f"published {row['ref']}" + (" (was there already)" if row["known"] else "") for row in rows]
+    rows = [{"ref": str(one.ref), "digest": one.receipt.digest, "already_published": one.receipt.known} for one in done]
+    lines = [f"published {row['ref']}" + (" (published already)" if row["already_published"] else "") for row in rows]
     lines += [f"refused: {error.message} ({error.hint})" for error in errors]
     refused = [error.as_dict() for error in errors]
     data = {"published": rows, "refused": refused, "searchable": searchable}
