@@ -148,7 +148,7 @@ class Call:
         self.outcome = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
         self.code = told.code if isinstance(told, KiwiError) else type(error).__name__
         if isinstance(told, KiwiError):
-            self.problem = "" if isinstance(told, UsageError | Refused | NotFound) else told.own_words
+            self.problem = "" if isinstance(told, UsageError | Refused | NotFound) else told.loggable_message
         elif isinstance(error, Exception):
             self.problem = "an error that Kiwi did not expect"
 

@@ -1,4 +1,4 @@
-"""The server for one client that sends lines: over stdin and stdout, or over the resident service's socket."""
+"""The server for one client that sends lines: over stdin and stdout, or over the local service's socket."""
 
 from __future__ import annotations
 

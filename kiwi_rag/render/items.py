@@ -78,7 +78,7 @@ ERRORS_SHOWN = 3
 
 
 def standing_lines(data: Mapping[str, Any]) -> list[str]:
-    """Return a line for each tier, the model, the cache, each of the newest errors, and the resident service."""
+    """Return a line for each tier, the model, the cache, each of the newest errors, and the local service."""
     return [safe("  ".join(str(word) for word in words if word != "")) for words in _rows(data)]
 
 

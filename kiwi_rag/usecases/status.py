@@ -84,7 +84,7 @@ async def find_item(app: Services, address: Address, names: Sequence[str]) -> tu
 async def standing(app: Services, service: Mapping[str, Any]) -> dict[str, Any]:
     """Return how things stand, JSON-ready: tiers, model, cache, last errors, service. Starts and loads nothing.
 
-    `service` is how the resident service does, as `kiwi_rag.local_service.client.state` tells it.
+    `service` is how the local service does, as `kiwi_rag.local_service.client.state` tells it.
     """
     return {
         "tiers": await tier_rows(app),
