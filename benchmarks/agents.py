@@ -1,4 +1,4 @@
-"""Agents' doors: `initialize`, `kiwi search` through the resident service, searches over HTTP by one client and by 50.
+"""Agents' doors: `initialize`, `kiwi search` through the local service, searches over HTTP by one client and by 50.
 
 Run: ``python -m benchmarks.agents [clients] [searches]``. Prints one JSON object; times in milliseconds, memory in MB.
 Clients are the official SDK's, in a process beside the server's; both share the machine's cores. Each search asks what

@@ -1,6 +1,6 @@
-"""Kiwi finds the right playbook, script or note for an AI agent by meaning, and shows only what was verified.
+"""Kiwi: verified retrieval of directives, scripts, knowledge and documents for AI agents.
 
-The names below are imported when they are first used, so that ``import kiwi_rag`` stays cheap.
+The names below are imported when they are first used, so that ``import kiwi_rag`` loads no large library.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "Admission": "model",
     "CachedEmbeddingProvider": "embedding",
     "Document": "model",
@@ -71,9 +71,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

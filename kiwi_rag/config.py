@@ -1,7 +1,7 @@
-"""Settings: one frozen value, read once at the edge from defaults, two YAML files, the environment and flags.
+"""Settings: one frozen object, read once from defaults, two YAML files, the environment and flags.
 
-A project's ``config.yaml`` arrives with its repository, so it may tune how Kiwi searches there, but not where secrets
-are sent or which code and weights are used: those keys are refused in it.
+A project's ``config.yaml`` comes with its repository. So it may change how Kiwi searches there, but not where secrets
+are sent or which model weights are loaded: those keys are refused in it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _setting(default: Any, what: str, *, project: bool = False, secret: bool = F
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every setting of Kiwi. The environment variable of ``name`` is ``KIWI_NAME``; a few have a usual one as well."""
+    """Every setting of Kiwi. The environment variable of ``name`` is ``KIWI_NAME``; two have another one (``also``)."""
 
     home: str = _setting("~/.ai", "the user tier: items, keys, trust, embedded registry")
     cache_dir: str = _setting("~/.cache/kiwi", "model files and embedding cache; safe to delete")
@@ -38,37 +38,55 @@ class Settings:
     key_passphrase: str = _setting("", "unlocks the private key", secret=True)
     registry_url: str = _setting("", "postgresql://… of a registry server; default: the embedded one", secret=True)
     supabase_url: str = _setting("", "https://… of a Supabase project that is the registry", also="SUPABASE_URL")
-    supabase_key: str = _setting("", "its publishable key, or a user's token", secret=True, also="SUPABASE_KEY")
-    supabase_token: str = _setting("", "a signed-in user's token, beside the publishable key", secret=True)
-    registry_name: str = _setting("kiwi", "audience that signatures are made for", project=True)
+    supabase_key: str = _setting(
+        "", "publishable key of the Supabase project, or a user's token", secret=True, also="SUPABASE_KEY"
+    )
+    supabase_token: str = _setting("", "token of a signed-in user, in addition to the publishable key", secret=True)
+    registry_name: str = _setting("kiwi", "name of the registry that signatures are made for", project=True)
     embedding_provider: str = _setting("onnx", "onnx, sentence-transformers, openai or ollama")
-    embedding_model: str = _setting("", "model name; default: the provider's own")
+    embedding_model: str = _setting("", "model name; default: the provider's default model")
     embedding_model_dir: str = _setting("", "folder with the model's weights and tokenizer")
     embedding_base_url: str = _setting("", "base URL of a remote provider")
     embedding_api_key: str = _setting("", "key of a remote provider", secret=True)
     embedding_dimension: int = _setting(384, "dimension of a remote provider's vectors")
     embedding_fallbacks: str = _setting(
-        "", "servers of the same model that stand in: [PROVIDER] URL [MODEL], with commas"
+        "", "servers of the same model, used when the first fails: [PROVIDER] URL [MODEL], separated by commas"
     )
-    embedding_fallback_keys: str = _setting("", "their keys, in order, with commas between", secret=True)
-    embedding_identity: str = _setting("", "a name for the model that stays when its servers' addresses change")
-    embedding_batch_texts: int = _setting(0, "texts a request to a remote provider; 0: the provider's own")
-    embedding_batch_tokens: int = _setting(0, "tokens a request, by estimate; 0: the provider's own")
-    embedding_prices: str = _setting("", "US dollars a million tokens, over the list prices: MODEL=PRICE, with commas")
-    threads: int = _setting(0, "threads of the embedding model; 0: one a core")
-    source: str = _setting("local", "tiers that a search asks: project, user, registry, local, all", project=True)
-    limit: int = _setting(10, "hits that a search shows", project=True)
-    alpha: float = _setting(-1.0, "weight of the vector leg, 0 to 1; -1: the tuned one", project=True)
-    half_life_days: float = _setting(0.0, "recency: days after which a hit's score halves; 0: off", project=True)
+    embedding_fallback_keys: str = _setting(
+        "", "keys of the fallback servers, in the same order, separated by commas", secret=True
+    )
+    embedding_identity: str = _setting(
+        "", "name of the model in fingerprints; set it to keep vectors when the server's URL changes"
+    )
+    embedding_batch_texts: int = _setting(0, "texts per request to a remote provider; 0: the provider's default")
+    embedding_batch_tokens: int = _setting(
+        0, "estimated tokens per request to a remote provider; 0: the provider's default"
+    )
+    embedding_prices: str = _setting(
+        "", "US dollars per million tokens, in place of list prices: MODEL=PRICE, separated by commas"
+    )
+    threads: int = _setting(0, "threads of the embedding model; 0: one per core")
+    source: str = _setting(
+        "local", "tiers to search: project, user, registry, local (project and user) or all", project=True
+    )
+    limit: int = _setting(10, "number of hits that a search shows", project=True)
+    alpha: float = _setting(-1.0, "weight of the vector leg, 0 to 1; -1: the tuned weight", project=True)
+    half_life_days: float = _setting(
+        0.0, "number of days in which a hit's score halves with its age; 0: off", project=True
+    )
     per_signer: int = _setting(
-        -1, "hits of one signer; 0: any number; -1: half, once three signers are found", project=True
+        -1,
+        "most hits of one signer; 0: no limit; -1: half of the hits when three or more signers are found",
+        project=True,
     )
-    deadline: float = _setting(10.0, "seconds that a tier may take to answer", project=True)
-    workspace_store: str = _setting("local", "where a workspace's documents are: local, qdrant or registry")
-    qdrant_url: str = _setting("", "https://… of a Qdrant server that holds them, or a folder of this machine")
-    qdrant_api_key: str = _setting("", "its key", secret=True)
-    workspace_name: str = _setting("", "name of the workspace in statements; default: its settings' or its folder's")
-    log_level: str = _setting("info", "what is logged from where up: debug, info, warning or error")
+    deadline: float = _setting(10.0, "seconds that a tier may take to answer a search", project=True)
+    workspace_store: str = _setting("local", "store of a workspace's documents: local, qdrant or registry")
+    qdrant_url: str = _setting("", "https://… of a Qdrant server, or a folder on this machine")
+    qdrant_api_key: str = _setting("", "API key of the Qdrant server", secret=True)
+    workspace_name: str = _setting(
+        "", "name of the workspace in statements; default: from .ai/workspace.yaml, else the folder's name"
+    )
+    log_level: str = _setting("info", "lowest level that is logged: debug, info, warning or error")
 
     @property
     def user_dir(self) -> Path:
@@ -83,7 +101,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a setting's value came from: ``default``, a file, a variable or a flag."""
+    """A setting's value and its ``source``: ``default``, a file, an environment variable or ``flag``."""
 
     name: str
     value: Any
@@ -98,28 +116,28 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The settings, and where each came from."""
+    """The settings, and the source of each."""
 
     settings: Settings
     origins: tuple[Origin, ...]
 
 
-# Keys below ``vector_store:``, as other programs write them, and what they are here.
-_OLDER_KEYS: Mapping[str, str] = {
+# Keys below ``vector_store:`` in a file that another program shares, and the settings that they set.
+_FOREIGN_KEYS: Mapping[str, str] = {
     "embedding_provider": "embedding_provider",
     "embedding_model": "embedding_model",
     "embedding_dimensions": "embedding_dimension",
     "context_results": "limit",
 }
-_OLDER_KEYS_WITHOUT_EFFECT = frozenset({
+_FOREIGN_KEYS_WITHOUT_EFFECT = frozenset({
     "enabled", "backend", "path", "collection_name", "search_context_window", "similarity_threshold",
     "dynamic_threshold", "retrieval_strategy", "chunking_strategy", "chunk_size", "chunk_overlap", "max_chunk_size",
     "preserve_sentence_boundaries",
 })  # fmt: skip
 
-# Settings that act with some embedding providers alone.
+# Settings that have an effect with some embedding providers only.
 _LOCAL, _REMOTE = ("onnx", "sentence-transformers"), ("openai", "ollama")
-_ACTS_WITH: Mapping[str, tuple[str, ...]] = {
+_PROVIDERS_OF: Mapping[str, tuple[str, ...]] = {
     "embedding_model_dir": _LOCAL,
     "threads": _LOCAL,
     "embedding_base_url": _REMOTE,
@@ -137,7 +155,7 @@ _ACTS_WITH: Mapping[str, tuple[str, ...]] = {
 def resolve(
     environ: Mapping[str, str], project: Path | None = None, flags: Mapping[str, Any] | None = None
 ) -> Resolved:
-    """Read all sources; later ones win: defaults, user file, project file, environment, flags.
+    """Read all sources. Later ones replace earlier ones: defaults, user file, project file, environment, flags.
 
     Parameters
     ----------
@@ -146,7 +164,7 @@ def resolve(
     project
         The project's ``.ai`` folder, if there is one.
     flags
-        Values given on the command line; None values do not count.
+        Values from the command line; those that are None are ignored.
 
     Raises
     ------
@@ -165,23 +183,23 @@ def resolve(
 
 
 def find_project(start: Path, home: Path) -> Path | None:
-    """Return the nearest ``.ai`` folder at or above `start` that is not the user's own, or None.
+    """Return the nearest ``.ai`` folder at or above `start` that is not the user tier's, or None.
 
-    One that belongs to another user, or leads out of the folder that it is in, is passed over: whoever may write to a
-    folder above (``/tmp``) would else decide about all projects below.
+    A folder that belongs to another user, or is a link out of its parent, is skipped. Otherwise any user with write
+    access to a folder above (``/tmp``) could set the configuration of all projects below it.
     """
-    owners = _own_ids(start)
+    owners = _allowed_owners(start)
     for folder in (start, *start.parents):
         candidate = folder / PROJECT_FOLDER
-        if candidate.is_dir() and candidate.resolve() != home.resolve() and _is_own(candidate, owners):
+        if candidate.is_dir() and candidate.resolve() != home.resolve() and _is_owned(candidate, owners):
             return candidate
     return None
 
 
-def _own_ids(start: Path) -> frozenset[int]:
-    """Return whose folders may be a project: the process's, root's, and those of whoever owns the folder it stands in.
+def _allowed_owners(start: Path) -> frozenset[int]:
+    """Return the ids of the users who may own a project's folder: this process's, root, and the owner of `start`.
 
-    The last is for root in a container, or by sudo, in somebody's checkout: its ``.ai`` is that checkout's.
+    The last is for root in a container, or with sudo, in another user's checkout.
     """
     try:
         return frozenset({0, os.geteuid(), start.stat().st_uid})
@@ -189,11 +207,11 @@ def _own_ids(start: Path) -> frozenset[int]:
         return frozenset({0, os.geteuid()})
 
 
-def _is_own(candidate: Path, owners: frozenset[int]) -> bool:
+def _is_owned(candidate: Path, owners: frozenset[int]) -> bool:
     try:
         leads_out = not candidate.resolve().is_relative_to(candidate.parent.resolve())
         return not leads_out and {candidate.lstat().st_uid, candidate.stat().st_uid} <= owners
-    except OSError:  # it went meanwhile
+    except OSError:  # removed meanwhile
         return False
 
 
@@ -207,7 +225,7 @@ def _names() -> tuple[str, ...]:
 
 
 def _variable(name: str, environ: Mapping[str, str]) -> str:
-    """Return the environment variable that sets `name`, Kiwi's own first; empty where none does."""
+    """Return the environment variable that sets `name`, ``KIWI_NAME`` first, or an empty string."""
     also = next(f.metadata["also"] for f in fields(Settings) if f.name == name)
     return next((variable for variable in (f"KIWI_{name.upper()}", also) if environ.get(variable)), "")
 
@@ -217,8 +235,8 @@ def _merge(layers: list[tuple[str, Mapping[str, Any]]], environ: Mapping[str, st
     sources: dict[str, str] = {}
     for source, layer in layers:
         for name, value in layer.items():
-            values[name] = _typed(name, value, source)
             sources[name] = _variable(name, environ) if source == "environment" else source
+            values[name] = _convert(name, value, sources[name])
     settings = Settings(**values)
     origins = tuple(
         Origin(f.name, getattr(settings, f.name), sources.get(f.name, "default"), f.metadata["secret"])
@@ -227,21 +245,22 @@ def _merge(layers: list[tuple[str, Mapping[str, Any]]], environ: Mapping[str, st
     return Resolved(settings, origins)
 
 
-def _typed(name: str, value: Any, source: str) -> Any:
-    wanted: type = next(type(f.default) for f in fields(Settings) if f.name == name)
+def _convert(name: str, value: Any, source: str) -> Any:
+    """Return `value` as the setting's type, checked against its range."""
+    setting_type: type = next(type(f.default) for f in fields(Settings) if f.name == name)
     try:
         if isinstance(value, (bool, list, dict)) or value is None:
-            raise ValueError(f"a {wanted.__name__} is wanted")
-        typed = wanted(value)
-        _check_range(name, typed, source)
-        return typed
+            raise ValueError(f"it must be a {setting_type.__name__}")
+        converted = setting_type(value)
+        _check_range(name, converted, source)
+        return converted
     except (ValueError, OverflowError) as error:
         secret = any(f.metadata["secret"] for f in fields(Settings) if f.name == name)
         shown = "(hidden)" if secret else repr(value)
-        raise ConfigError(f"{source}: {name} = {shown} is not valid: {error}") from error
+        raise ConfigError(f"{source}: {name} = {shown} is not valid: {error}", hint="correct or remove it") from error
 
 
-# What a value may be, beside one of its type, and how that is said. A NaN is in no range.
+# The range of a setting, as a condition and in words. The conditions are written so that NaN fulfils none of them.
 _RANGES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "deadline": (lambda seconds: 0 < seconds < math.inf, "a number above 0"),
     "half_life_days": (lambda days: 0 <= days < math.inf, "a number from 0 up"),
@@ -254,11 +273,11 @@ _RANGES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def _check_range(name: str, value: Any, source: str) -> None:
-    is_within, wanted = _RANGES.get(name, (lambda _: True, ""))
-    left_out = name == "alpha" and source == "flag" and value < 0  # a flag is left out where none is wanted
-    if left_out or not is_within(value):
+    is_within, allowed = _RANGES.get(name, (lambda _: True, ""))
+    negative_flag = name == "alpha" and source == "flag" and value < 0  # -1 is for files; on a command line, omit it
+    if negative_flag or not is_within(value):
         shown = f"{value:g}" if isinstance(value, float) else value
-        raise ValueError(f"{name} {shown} is not {wanted}")
+        raise ValueError(f"{name} {shown} is not {allowed}")
 
 
 def _from_project(path: Path) -> dict[str, Any]:
@@ -268,7 +287,7 @@ def _from_project(path: Path) -> dict[str, Any]:
         if name not in allowed:
             raise ConfigError(
                 f"{path}: a project may not set {name!r}",
-                hint=f"set it in ~/.ai/config.yaml, or as KIWI_{name.upper()}",
+                hint=f"set it in ~/.ai/config.yaml, or as the environment variable KIWI_{name.upper()}",
             )
     return values
 
@@ -279,7 +298,9 @@ def _from_file(path: Path) -> dict[str, Any]:
     try:
         text = read_regular(path, MAX_BYTES, follow_links=True)[0].decode()
         if len(text) > MAX_BYTES or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise ConfigError(f"{path}: over 64 KiB, or holds YAML aliases")
+            raise ConfigError(
+                f"{path} is larger than 64 KiB or contains YAML aliases", hint="shorten it, and write aliases out"
+            )
         _check_unique(yaml.compose(text), path)
         document = yaml.safe_load(text) or {}
     except (FileNotFoundError, NotADirectoryError, NotRegularFile):
@@ -287,12 +308,12 @@ def _from_file(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read as YAML: {_reason(error)}") from None  # the cause quotes the file
     if not isinstance(document, dict):
-        raise ConfigError(f"{path} does not hold keys and values")
-    return _known(document, path)
+        raise ConfigError(f"{path} does not hold keys and values", hint="write one setting a line, as in: limit: 10")
+    return _read_keys(document, path)
 
 
 def _reason(error: Exception) -> str:
-    """Say what is wrong without quoting the file: it may hold secrets, or be a clone's link to one that does."""
+    """Return what is wrong without quoting the file: it may hold secrets, or be a link to a file that does."""
     import yaml
 
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
@@ -301,7 +322,7 @@ def _reason(error: Exception) -> str:
 
 
 def _check_unique(node: Any, path: Path) -> None:
-    """Raise `ConfigError` when a key stands twice in one mapping: YAML takes the last one, the first has no effect."""
+    """Raise `ConfigError` when a mapping has a key twice: YAML keeps the last one, and the first has no effect."""
     import yaml
 
     if not isinstance(node, yaml.MappingNode):
@@ -313,8 +334,8 @@ def _check_unique(node: Any, path: Path) -> None:
         _check_unique(value, path)
 
 
-def _known(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return a file's settings by their names here.
+def _read_keys(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return a file's settings under Kiwi's names.
 
     Raises
     ------
@@ -322,33 +343,34 @@ def _known(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
         When a key is unknown, or would have no effect.
     """
     values = {**document}
-    older = values.pop("vector_store", None) or {}
-    if not isinstance(older, dict):
+    foreign = values.pop("vector_store", None) or {}
+    if not isinstance(foreign, dict):
         raise ConfigError(f"{path}: 'vector_store' does not hold keys and values")
     for name in values:
         if name not in _names():
             raise _unknown(path, name, name, _names())
-    for name in older:
-        if name not in _OLDER_KEYS and name not in _OLDER_KEYS_WITHOUT_EFFECT:
-            raise _unknown(path, f"vector_store.{name}", name, _OLDER_KEYS)
-    idle = [f"vector_store.{name}" for name in older if name in _OLDER_KEYS_WITHOUT_EFFECT]
+    for name in foreign:
+        if name not in _FOREIGN_KEYS and name not in _FOREIGN_KEYS_WITHOUT_EFFECT:
+            raise _unknown(path, f"vector_store.{name}", name, _FOREIGN_KEYS)
+    idle = [f"vector_store.{name}" for name in foreign if name in _FOREIGN_KEYS_WITHOUT_EFFECT]
     if idle:
-        hint = f"remove {'it' if len(idle) == 1 else 'them'}; of vector_store these act: {', '.join(_OLDER_KEYS)}"
+        hint = f"remove {'it' if len(idle) == 1 else 'them'}; Kiwi reads of vector_store: {', '.join(_FOREIGN_KEYS)}"
         raise _without_effect(path, idle, "in Kiwi", hint)
-    renamed = {new: older[old] for old, new in _OLDER_KEYS.items() if old in older}
+    renamed = {new: foreign[key] for key, new in _FOREIGN_KEYS.items() if key in foreign}
     _check_provider({**renamed, **values}, path)
     return {**renamed, **values}
 
 
 def _check_provider(values: Mapping[str, Any], path: Path) -> None:
-    """Raise `ConfigError` for keys that do nothing with the embedding provider that the same file names."""
+    """Raise `ConfigError` for keys without effect with the embedding provider that the same file names."""
     provider = values.get("embedding_provider")
     if provider not in (*_LOCAL, *_REMOTE):
         return
-    idle = [name for name in values if provider not in _ACTS_WITH.get(name, (provider,))]
+    idle = [name for name in values if provider not in _PROVIDERS_OF.get(name, (provider,))]
     if idle:
-        acting = ", ".join(_ACTS_WITH[idle[0]])
-        raise _without_effect(path, idle, f"with embedding_provider {provider}", f"{idle[0]} acts with {acting}")
+        providers = " and ".join(_PROVIDERS_OF[idle[0]])
+        hint = f"remove {'it' if len(idle) == 1 else 'them'}; {idle[0]} has an effect with {providers}"
+        raise _without_effect(path, idle, f"with embedding_provider {provider}", hint)
 
 
 def _without_effect(path: Path, names: list[str], where: str, hint: str) -> ConfigError:
@@ -356,10 +378,10 @@ def _without_effect(path: Path, names: list[str], where: str, hint: str) -> Conf
     return ConfigError(f"{path}: {', '.join(names)} {have} no effect {where}", hint=hint)
 
 
-def _unknown(path: Path, shown: str, name: object, known: Iterable[str]) -> ConfigError:
-    near = difflib.get_close_matches(str(name), known, n=1)
-    meant = f"did you mean {near[0]!r}? " if near else ""
-    return ConfigError(f"{path}: unknown key {shown!r}", hint=f"{meant}kiwi config --resolved lists the keys")
+def _unknown(path: Path, shown: str, name: object, names: Iterable[str]) -> ConfigError:
+    similar = difflib.get_close_matches(str(name), names, n=1)
+    suggestion = f"did you mean {similar[0]!r}? " if similar else ""
+    return ConfigError(f"{path}: unknown key {shown!r}", hint=f"{suggestion}kiwi config --resolved lists the keys")
 
 
 def process_environment() -> Mapping[str, str]:

@@ -1,7 +1,7 @@
-"""The ``kiwi`` command's first step: ask the resident service where one runs, else be the command line.
+"""The entry point of ``kiwi``: let the local service answer if one runs, else run the command line here.
 
-Nothing but the caller's side of the service is imported before that is settled: with a service, starting Python is
-most of what a search costs.
+Only the client of the local service is imported before that is decided, because with a service most of a search's time
+is the start of Python.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from kiwi_rag.local_service.protocol import Declined
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line, through the service where it runs and can; exit with the command's code."""
-    given = sys.argv[1:] if arguments is None else arguments
-    code = _answered(given)
+    """Run a command line, in the local service if possible, and exit with the command's code."""
+    code = _run_in_service(sys.argv[1:] if arguments is None else arguments)
     if code is not None:
         raise SystemExit(code)
     from kiwi_rag.cli import main as run
@@ -24,27 +23,27 @@ def main(arguments: list[str] | None = None) -> None:
     run(arguments)
 
 
-def _answered(given: list[str]) -> int | None:
-    """Return the exit code of what the service answered; None where the command line has to do it itself."""
+def _run_in_service(arguments: list[str]) -> int | None:
+    """Return the exit code of the service's answer, or None if this process has to run the command."""
     try:
-        return client.answer(given)
+        return client.answer(arguments)
     except Declined as reason:
-        if client.is_verbose(given) and sys.stderr is not None:
-            sys.stderr.write(f"kiwi: the resident service was not used: {reason}\n")
+        if client.is_verbose(arguments) and sys.stderr is not None:
+            sys.stderr.write(f"kiwi: the local service was not used: {reason}\n")
         return None
     except KeyboardInterrupt:
-        return _stopped()
-    except BrokenPipeError:  # whoever read the output has gone, and may not be told so again when Python ends
+        return _report_interrupt()
+    except BrokenPipeError:  # the reader of stdout has closed it; when Python flushes at exit it would fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
-def _stopped() -> int:
-    """Say what the command line says at Ctrl-C."""
+def _report_interrupt() -> int:
+    """Print the command line's message for Ctrl-C."""
     from kiwi_rag.cli.session import Session
 
-    sys.stderr.write("\n")  # behind the terminal's own ^C
-    return Session().stopped()
+    sys.stderr.write("\n")  # after the ^C that the terminal prints
+    return Session().report_interrupt()
 
 
 if __name__ == "__main__":

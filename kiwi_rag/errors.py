@@ -3,51 +3,51 @@
 ::
 
     KiwiError                     code            what happened
-    ├── UsageError                usage           the caller asked for something that makes no sense
+    ├── UsageError                usage           a command or call was given arguments that do not fit together
     │   ├── ConfigError           config          a setting is unknown, malformed or contradictory
     │   ├── InvalidItemId         item-id         not a legal item id, or a path outside its root
     │   ├── UnknownFilter         filter          a filter or a source that Kiwi does not have
     │   └── MissingExtra          extra           an optional package is not installed
-    ├── Refused                   refused         the gate, or a verification, said no
-    │   ├── Rejected              rejected        a candidate was refused; carries every finding
-    │   ├── NotAdmitted           not-admitted    a store was handed something the gate never admitted
-    │   ├── SignatureRefused      signature       the base of everything a signature can get wrong
-    │   │   ├── Unsigned          unsigned        there is no signature at all
-    │   │   ├── MalformedEnvelope envelope        the envelope is not strict DSSE / canonical JSON
-    │   │   ├── BadSignature      bad-signature   the bytes are not what the key signed
-    │   │   ├── UnknownSigner     unknown-signer  nobody trusts the key that signed
-    │   │   └── WrongKey          wrong-key       a known key that may not sign this item, now
-    │   ├── AuditBroken           audit           a hash chain does not hold
-    │   └── RegistryContradicted  contradiction   a registry says other than what it said before
-    │       ├── ChainShortened    audit-shortened its audit log ends before the head that was seen
-    │       ├── ChainForked       audit-forked    its audit log is another one than the one that was seen
-    │       ├── RolledBack        rolled-back     it serves an older version than was seen as the newest
-    │       ├── YankUndone        yank-undone     it serves a version as alive that was yanked
-    │       └── VersionChanged    version-changed it serves other bytes under a version that was seen
+    ├── Refused                   refused         the base of what the gate or a verification refuses
+    │   ├── Rejected              rejected        the gate refused a candidate; carries every finding
+    │   ├── NotAdmitted           not-admitted    a store was given a record without an admission of the gate
+    │   ├── SignatureRefused      signature       the base of all that can be wrong with a signature
+    │   │   ├── Unsigned          unsigned        there is no signature
+    │   │   ├── MalformedEnvelope envelope        the envelope is not strict DSSE or not canonical JSON
+    │   │   ├── BadSignature      bad-signature   the bytes are not those that the key signed
+    │   │   ├── UnknownSigner     unknown-signer  the key that signed is not trusted
+    │   │   └── WrongKey          wrong-key       a trusted key that may not sign this item at this time
+    │   ├── AuditBroken           audit           the hash chain of an audit log is broken
+    │   └── RegistryContradicted  contradiction   a registry contradicts its pinned state
+    │       ├── ChainShortened    audit-shortened its audit log ends before the pinned head
+    │       ├── ChainForked       audit-forked    its audit log does not contain the pinned head
+    │       ├── RolledBack        rolled-back     it serves an older version than the newest one pinned
+    │       ├── YankUndone        yank-undone     it serves a yanked version without the yank
+    │       └── VersionChanged    version-changed it serves other bytes under a pinned version
     ├── NotFound                  not-found       no such item, key, version or signer
-    │   └── Yanked                yanked          every version of the item was taken back
+    │   └── Yanked                yanked          every version of the item was yanked
     ├── KeyUnavailable            key             a private key cannot be read, unlocked or written
-    ├── SourceUnreadable          unreadable      a file cannot be read, or leaves its root by a link
-    ├── EmbeddingError            embedding       the base of what a model can get wrong
-    │   ├── ModelUnavailable      model           no weights could be found, or they are not the pinned ones
-    │   ├── FingerprintMismatch   fingerprint     vectors of two models would have met
-    │   ├── RateLimited           rate-limited    a server wants fewer requests than are wanted of it
-    │   ├── TextsRefused          texts-refused   a server does not take these texts, or this request
-    │   └── AnswerMalformed       answer          what a server sent is no vectors for these texts
-    └── StoreError                store           the base of what a store can get wrong
-        ├── StoreBusy             busy            another process is writing; names the holder
-        ├── StoreFull             full            the disk is full; nothing was half-written
+    ├── SourceUnreadable          unreadable      a file cannot be read, or is outside its root
+    ├── EmbeddingError            embedding       the base of all that can go wrong with an embedding model
+    │   ├── ModelUnavailable      model           the weights are missing, or differ from the pinned ones
+    │   ├── FingerprintMismatch   fingerprint     vectors of two models would be compared
+    │   ├── RateLimited           rate-limited    an embedding server limits the rate of requests
+    │   ├── TextsRefused          texts-refused   an embedding server refuses these texts, or this request
+    │   └── AnswerMalformed       answer          an embedding server's response holds no vectors for these texts
+    └── StoreError                store           the base of all that can go wrong with a store
+        ├── StoreBusy             busy            another process is writing; the message names it
+        ├── StoreFull             full            the disk is full; nothing was written in part
         ├── StoreCorrupt          corrupt         the catalog or an index is damaged
-        ├── PinnedStateDamaged    memory          what was remembered of a registry cannot be read
+        ├── PinnedStateDamaged    memory          the pinned state of a registry cannot be read
         ├── TierTimedOut          silent          a tier stopped answering while its hits were verified
-        ├── StoreUnreachable      store-unreachable a shared index gives no answer; says nothing about what it holds
+        ├── StoreUnreachable      store-unreachable a shared index does not answer, so its content is unknown
         ├── StoreRefused          store-refused   a shared index does not accept the key
-        └── RegistryError         registry        the base of what a registry can get wrong
-            ├── RegistryUnreachable unreachable   no connection; says nothing about what it holds
-            ├── RegistryOutdated  outdated        its schema is not the one this Kiwi speaks
+        └── RegistryError         registry        the base of all that can go wrong with a registry
+            ├── RegistryUnreachable unreachable   no connection, so the registry's content is unknown
+            ├── RegistryOutdated  outdated        its schema is not the one that this Kiwi works with
             └── RegistryRefused   registry-refused the registry itself refused the call
 
-A class's docstring is its default message. ``hint`` says what mends it, as a command where one exists.
+A class's docstring is its default message. ``hint`` says what to do next, as a command where one exists.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class KiwiError(Exception):
     message
         What happened, in one sentence; the class's docstring when left out.
     hint
-        What mends it, or an empty string.
+        What to do next, or an empty string.
     """
 
     code = "error"
     quoted = ""
-    """What of the message a server said that was sent a text to work on: it may repeat it."""
+    """The part of the message that quotes a server's response; it may repeat a document's text, so it is not logged."""
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
         self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
@@ -80,17 +80,17 @@ class KiwiError(Exception):
         super().__init__(self.message)
 
     @property
-    def own_words(self) -> str:
-        """The message without what it quotes: what may be logged."""
+    def loggable_message(self) -> str:
+        """The message with ``…`` in place of what it quotes."""
         return self.message.replace(self.quoted, "…") if self.quoted else self.message
 
     def as_dict(self) -> dict[str, object]:
-        """Return ``code``, ``message`` and ``hint``, as every door shows them."""
+        """Return ``code``, ``message`` and ``hint``, as every interface shows them."""
         return {"code": self.code, "message": self.message, "hint": self.hint}
 
 
 class UsageError(KiwiError):
-    """The request makes no sense as it stands."""
+    """The arguments do not fit together."""
 
     code = "usage"
 
@@ -102,13 +102,13 @@ class ConfigError(UsageError):
 
 
 class InvalidItemId(UsageError):
-    """The item id is not legal."""
+    """The item id is not legal: it must be a path such as acme/deploy/staging."""
 
     code = "item-id"
 
 
 class UnknownFilter(UsageError):
-    """There is no such filter or source."""
+    """Kiwi has no such filter or source."""
 
     code = "filter"
 
@@ -131,9 +131,9 @@ class Rejected(Refused):
     Parameters
     ----------
     ref
-        The item it was about, as text.
+        The item, as text.
     findings
-        Everything the gate found, errors and warnings, in the order of the procedure.
+        Every finding of the gate, errors and warnings, in the order of its steps.
     """
 
     code = "rejected"
@@ -151,13 +151,13 @@ class Rejected(Refused):
 
 
 class NotAdmitted(Refused):
-    """A store takes admitted records only, and this one the gate never admitted."""
+    """The record has no admission of the gate, so it was not stored."""
 
     code = "not-admitted"
 
 
 class SignatureRefused(Refused):
-    """The signature was refused."""
+    """The signature is not accepted."""
 
     code = "signature"
 
@@ -181,67 +181,67 @@ class BadSignature(SignatureRefused):
 
 
 class UnknownSigner(SignatureRefused):
-    """Nobody here trusts the key that signed this."""
+    """The key that signed this is not trusted here."""
 
     code = "unknown-signer"
 
 
 class WrongKey(SignatureRefused):
-    """The key is known, but may not sign this item."""
+    """The key is trusted, but may not sign this item."""
 
     code = "wrong-key"
 
 
 class AuditBroken(Refused):
-    """The audit log's hash chain does not hold."""
+    """The hash chain of the audit log is broken."""
 
     code = "audit"
 
 
 class RegistryContradicted(Refused):
-    """The registry contradicts what it said before."""
+    """The registry contradicts what it answered before."""
 
     code = "contradiction"
 
 
 class ChainShortened(RegistryContradicted):
-    """The registry's audit log ends before the head that was seen."""
+    """The registry's audit log ends before the record that was its last one before."""
 
     code = "audit-shortened"
 
 
 class ChainForked(RegistryContradicted):
-    """The registry's audit log is not the one that was seen before."""
+    """The registry's audit log has another history than before."""
 
     code = "audit-forked"
 
 
 class RolledBack(RegistryContradicted):
-    """The registry serves an older version than was seen as the newest."""
+    """The registry serves an older version as the newest one than before."""
 
     code = "rolled-back"
 
 
 class YankUndone(RegistryContradicted):
-    """The registry serves a version as alive that was yanked."""
+    """The registry serves a version without its yank."""
 
     code = "yank-undone"
 
 
 class VersionChanged(RegistryContradicted):
-    """The registry serves other bytes under a version that was seen."""
+    """The registry serves other bytes under the same version than before."""
 
     code = "version-changed"
 
 
 class NotFound(KiwiError):
-    """There is no such thing here."""
+    """Nothing of this name was found."""
 
     code = "not-found"
 
 
 class Yanked(NotFound):
-    """Every version of the item was taken back."""
+    """Every version of the item was yanked."""
 
     code = "yanked"
 
@@ -263,13 +263,13 @@ class EmbeddingError(KiwiError):
 
     code = "embedding"
     status = 0
-    """The HTTP status that a server answered; 0 where it did not, or where no server was asked."""
+    """The HTTP status of the server's response; 0 without a response, or without a server."""
 
-    def reworded(self, message: str) -> Self:
-        """Return the same failure in other words, which hold the old ones."""
-        told = type(self)(message, hint=self.hint)
-        told.quoted, told.status = self.quoted, self.status
-        return told
+    def with_message(self, message: str) -> Self:
+        """Return the same error with another message, which contains the one it has now."""
+        error = type(self)(message, hint=self.hint)
+        error.quoted, error.status = self.quoted, self.status
+        return error
 
 
 class ModelUnavailable(EmbeddingError):
@@ -279,25 +279,25 @@ class ModelUnavailable(EmbeddingError):
 
 
 class FingerprintMismatch(EmbeddingError):
-    """Vectors of two embedding models never mix."""
+    """These vectors were made by another embedding model than the collection's."""
 
     code = "fingerprint"
 
 
 class RateLimited(EmbeddingError):
-    """The embedding server wants fewer requests."""
+    """The embedding server limits the rate of requests."""
 
     code = "rate-limited"
 
 
 class TextsRefused(EmbeddingError):
-    """The embedding server does not take this request."""
+    """The embedding server refused this request."""
 
     code = "texts-refused"
 
 
 class AnswerMalformed(EmbeddingError):
-    """What the embedding server sent is no answer."""
+    """The embedding server's response does not hold the vectors that were requested."""
 
     code = "answer"
 
@@ -307,15 +307,15 @@ class StoreError(KiwiError):
 
     Parameters
     ----------
-    passing
-        Whether the same call may succeed in a moment: no connection, no free one, no answer, or a conflict.
+    transient
+        Whether a retry may succeed: there was no connection, no response, or a conflict with another transaction.
     """
 
     code = "store"
 
-    def __init__(self, message: str = "", *, hint: str = "", passing: bool = False) -> None:
+    def __init__(self, message: str = "", *, hint: str = "", transient: bool = False) -> None:
         super().__init__(message, hint=hint)
-        self.passing = passing
+        self.transient = transient
 
 
 class StoreBusy(StoreError):
@@ -325,7 +325,7 @@ class StoreBusy(StoreError):
 
 
 class StoreFull(StoreError):
-    """The disk is full; nothing was half-written."""
+    """The disk is full; nothing was written in part."""
 
     code = "full"
 
@@ -337,19 +337,19 @@ class StoreCorrupt(StoreError):
 
 
 class PinnedStateDamaged(StoreError):
-    """What was remembered of a registry cannot be read."""
+    """The pinned state of a registry cannot be read."""
 
     code = "memory"
 
 
 class TierTimedOut(StoreError):
-    """The tier stopped answering while its hits were verified; its outcome says so."""
+    """The tier stopped answering while its hits were verified."""
 
     code = "silent"
 
 
 class StoreUnreachable(StoreError):
-    """The shared index cannot be reached; this says nothing about what it holds."""
+    """The shared index cannot be reached, so its content is unknown."""
 
     code = "store-unreachable"
 
@@ -367,13 +367,13 @@ class RegistryError(StoreError):
 
 
 class RegistryUnreachable(RegistryError):
-    """The registry cannot be reached; this says nothing about what it holds."""
+    """The registry cannot be reached, so its content is unknown."""
 
     code = "unreachable"
 
 
 class RegistryOutdated(RegistryError):
-    """The registry's schema is not the one this Kiwi speaks."""
+    """The registry's schema is not the one that this Kiwi works with."""
 
     code = "outdated"
 
@@ -394,5 +394,5 @@ class RegistryRefused(RegistryError):
         self.state = state
 
     def as_dict(self) -> dict[str, object]:
-        """Return the error, with ``state`` where the registry gave one."""
+        """Return the error, with ``state`` if there is one."""
         return super().as_dict() | ({"state": self.state} if self.state else {})

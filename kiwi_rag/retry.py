@@ -25,13 +25,13 @@ async def retry(work: Callable[[], Awaitable[_T]], pauses: Sequence[float] = WRI
     Raises
     ------
     StoreError
-        Of the last attempt, or at once when it is not ``passing``, so that another attempt would not help.
+        Of the last attempt, or at once when it is not ``transient``, so that another attempt would not help.
     """
     for pause in pauses:
         try:
             return await work()
         except StoreError as error:
-            if not error.passing:
+            if not error.transient:
                 raise
         await asyncio.sleep(pause)
     return await work()

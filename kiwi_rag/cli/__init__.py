@@ -1,4 +1,4 @@
-"""The ``kiwi`` command: a thin door. Commands are imported when they are called, so that help comes at once."""
+"""The ``kiwi`` command. Each command's module is imported when the command is called, so that help is fast."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.telemetry import tracing
 
-# Name → (module, attribute, one line for the list).
+# Name → (module, attribute, line in the list of commands), in the order in which a new user needs them.
 _COMMANDS = {
-    "init": ("setup", "init", "Make a project's .ai folder."),
-    "keys": ("keys", "keys", "Make, list, show, export, import and retire signing keys."),
-    "trust": ("trust", "trust", "Decide whose signatures count here."),
-    "validate": ("sign", "validate", "Check items as the gate would, without signing or storing."),
-    "sign": ("sign", "sign", "Sign items: writes FILE.sig beside each file."),
-    "add": ("sign", "add", "Validate, sign and index files in one step."),
-    "index": ("index", "index", "Bring a tier's index up to its files."),
+    "init": ("setup", "init", "Create a project's .ai folder."),
+    "keys": ("keys", "keys", "Create, list, show, export, import and retire signing keys."),
+    "trust": ("trust", "trust", "Choose whose signatures are accepted."),
+    "validate": ("sign", "validate", "Check items without signing or indexing them."),
+    "sign": ("sign", "sign", "Sign items: write FILE.sig beside each file."),
+    "add": ("sign", "add", "Check, sign and index items in one step."),
+    "index": ("index", "index", "Update a tier's index from its files."),
     "sync": ("index", "sync", "Copy signed project items to the user tier."),
     "publish": ("publish", "publish", "Publish signed items to the registry."),
-    "search": ("search", "search", "Find items by meaning and by words, verified."),
-    "get": ("items", "get", "Bring an item from another tier into this one."),
-    "show": ("items", "show", "Print an item's verified content."),
+    "search": ("search", "search", "Find items by meaning and by words."),
+    "get": ("items", "get", "Copy an item from another tier into the project."),
+    "show": ("items", "show", "Print the verified content of an item."),
     "list": ("items", "list_items", "List the items of a tier."),
-    "verify": ("items", "verify", "Verify again what a tier's index holds."),
-    "delete": ("items", "delete", "Remove an item: its file, signature and index entry."),
-    "yank": ("revocation", "yank", "Take a published version back: kept, but no longer found."),
+    "verify": ("items", "verify", "Verify the indexed items again."),
+    "delete": ("items", "delete", "Delete an item: its file, signature and index entry."),
+    "yank": ("revocation", "yank", "Withdraw a published version, so that searches no longer find it."),
     "status": ("status", "status", "Show tiers, counts, model and registry."),
-    "doctor": ("status", "doctor", "Check everything; --repair mends what can be mended."),
+    "doctor": ("status", "doctor", "Check keys, trust, model and indexes; --repair repairs indexes."),
     "audit": ("status", "audit", "Show or verify the hash-chained audit log."),
     "registry": ("registry", "registry", "Start, stop, migrate and inspect the registry."),
     "workspace": ("workspace", "workspace", "Index, watch and search a repository's documents."),
-    "usage": ("usage", "usage", "Show what remote embedding took: calls, tokens, cost, latency."),
+    "usage": ("status", "usage", "Show the calls, tokens, cost and latency of remote embedding."),
     "eval": ("evaluate", "evaluate", "Measure search quality on judged queries."),
-    "mcp": ("mcp", "mcp", "Serve agents: the Model Context Protocol, by stdio or HTTP."),
-    "serve": ("serve", "serve", "Keep model and tiers open, so that searches start warm."),
-    "setup": ("setup", "setup", "Make an agent's client start Kiwi, and ask it first."),
-    "config": ("setup", "show_config", "Show settings and where each came from."),
-    "completion": ("setup", "completion", "Print shell completion for bash, zsh or fish."),
+    "mcp": ("mcp", "mcp", "Serve agents over the Model Context Protocol, on stdio or HTTP."),
+    "serve": ("serve", "serve", "Run the local service, which makes searches start faster."),
+    "setup": ("setup", "setup", "Configure an AI client to use Kiwi."),
+    "config": ("setup", "show_config", "Show the settings and the source of each."),
+    "completion": ("setup", "completion", "Print the completion script for bash, zsh or fish."),
 }
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name, and imports one when it is called."""
+    """A group that imports the module of a command when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of a newcomer's way."""
+        """Return the names in the order of the table."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -67,7 +67,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the arguments name; what is no command's name gets a suggestion."""
+        """Return the command that the arguments name; for an unknown name the error suggests similar ones."""
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
@@ -86,37 +86,39 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, prog_name="kiwi")
 @click.option(
-    "--project", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Project folder; default: found."
+    "--project",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Project folder. Default: the nearest one with .ai, from here upwards.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Data and errors as JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="No notices and no progress on stderr.")
-@click.option("--verbose", "-v", is_flag=True, help="Show the cause of errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print data and errors as JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="Print no notices and no progress on stderr.")
+@click.option("--verbose", "-v", is_flag=True, help="Show the cause of each error.")
 @click.pass_context
 def kiwi(ctx: click.Context, project: Path | None, as_json: bool, quiet: bool, verbose: bool) -> None:
-    """Find the right directive, script or note by meaning; see only what was verified.
+    """Find directives, scripts and knowledge entries by meaning. Every result is verified before it is shown.
 
-    --project, --json, --quiet and --verbose may also stand after the command.
+    --project, --json, --quiet and --verbose can be given before or after the command.
     """
-    around = ctx.obj or ProcessContext()
-    around.check(ctx.invoked_subcommand)
-    ctx.obj = Session(project, as_json, quiet, verbose, around=around)
+    context = ctx.obj or ProcessContext()
+    context.check(ctx.invoked_subcommand)
+    ctx.obj = Session(project, as_json, quiet, verbose, context=context)
 
 
 def _accept_global_options(command: click.Command) -> None:
-    """Let a command, and each one below it, take the global options as well, where it has none of that name."""
-    own = {name for parameter in command.params for name in parameter.opts}
-    missing = [option for option in kiwi.params if option.expose_value and not own & set(option.opts)]
-    # Replaced as a whole: several threads of the service may come here at once.
+    """Add the global options to a command and its subcommands, except where one has an option of the same name."""
+    present = {name for parameter in command.params for name in parameter.opts}
+    missing = [option for option in kiwi.params if option.expose_value and not present & set(option.opts)]
+    # Assigned in one step, not appended to: threads of the local service may run this at the same time.
     command.params = [*command.params, *map(_after_command, missing)]
-    for below in getattr(command, "commands", {}).values():
-        _accept_global_options(below)
+    for subcommand in getattr(command, "commands", {}).values():
+        _accept_global_options(subcommand)
 
 
 def _after_command(option: click.Parameter) -> click.Parameter:
-    """Return a global option for use after a command: not in that command's help, and set in the session."""
-    given: Any = copy.copy(option)
-    given.hidden, given.expose_value, given.callback = True, False, _set_in_session
-    return given  # type: ignore[no-any-return]
+    """Return a copy of a global option that is hidden in help and sets the session's attribute."""
+    copied: Any = copy.copy(option)
+    copied.hidden, copied.expose_value, copied.callback = True, False, _set_in_session
+    return copied  # type: ignore[no-any-return]
 
 
 def _set_in_session(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -126,17 +128,17 @@ def _set_in_session(ctx: click.Context, parameter: click.Parameter, value: Any) 
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Run the command line; errors become messages and exit codes here and nowhere else."""
-    session = Session.early(arguments, _COMMANDS)
+    """Run the command line, and turn errors into messages and exit codes."""
+    session = Session.before_parsing(arguments, _COMMANDS)
     try:
         with tracing(process_environment()):
             result = kiwi.main(arguments, prog_name="kiwi", standalone_mode=False)
     except click.exceptions.Abort:
-        raise SystemExit(session.stopped()) from None
+        raise SystemExit(session.report_interrupt()) from None
     except click.ClickException as error:
-        raise SystemExit(session.usage(error)) from None
+        raise SystemExit(session.report_usage(error)) from None
     except KiwiError as error:
-        raise SystemExit(session.failed(error)) from None
+        raise SystemExit(session.report_error(error)) from None
     except BrokenPipeError:
-        raise SystemExit(session.pipe_closed()) from None
+        raise SystemExit(session.close_stdout()) from None
     raise SystemExit(result if isinstance(result, int) else 0)

@@ -51,12 +51,12 @@ def evaluate() -> None:
 @evaluate.command(epilog=_EXAMPLES)
 @click.argument("paths", metavar="QUERIES [JUDGEMENTS]", nargs=-1, required=True, type=_PATH)
 @SOURCE
-@click.option("--method", "methods", multiple=True, help="Only this row; repeatable. Default: all of them.")
+@click.option("--method", "methods", multiple=True, help="Only this method. Repeatable. Default: all.")
 @click.option("--k", type=click.IntRange(1, 200), default=10, show_default=True, help="Depth of recall@k.")
-@click.option("--kind", "by_kind", is_flag=True, help="A table for each kind of query, too.")
+@click.option("--kind", "by_kind", is_flag=True, help="Also print a table for each kind of query.")
 @WEIGHTS
-@click.option("--alpha", type=float, help="Weight of the vector leg in the hybrid row; default: the tuned one.")
-@click.option("--out", type=_FILE, help="Write the run, with every query's answers, as JSON.")
+@click.option("--alpha", type=float, help="Weight of the vector leg in the method hybrid. Default: the tuned weight.")
+@click.option("--out", type=_FILE, help="Write the run, with the results of each query, as JSON.")
 @click.pass_obj
 def run(
     session: Session, /, paths: tuple[Path, ...], methods: tuple[str, ...], k: int, by_kind: bool,
@@ -77,7 +77,7 @@ def run(
     if out:
         runs.write(done, out)
     if session.as_json:
-        session.data(runs.as_document(done))
+        session.print_json(runs.as_document(done))
     else:
         _show(session, done, by_kind)
     return _warn(session, done)
@@ -93,7 +93,7 @@ async def _measure(
     check_query(query)
     tiers = [app.tier(name) for name in app.source_names(query.source)]
     about = await runs.conditions(dataset, tiers, query, str(app.embed.fingerprint))
-    with session.bar("eval", "queries") as planned:
+    with session.progress_bar("eval", "queries") as planned:
         progress = planned((1 + len(methods)) * len(dataset.queries))
         for judged in dataset.queries:  # no row shall pay for the model
             await app.embed.query(judged.text)
@@ -108,54 +108,56 @@ def _show(session: Session, done: Run, by_kind: bool) -> None:
     parts = {"all": done, **{kind: done.of_kind(kind) for kind in done.kinds if by_kind}}
     for name, part in parts.items():
         if by_kind:
-            session.out(f"{name}: {len(part.queries)} queries")
+            session.print(f"{name}: {len(part.queries)} queries")
         for line in runs.table(part):
-            session.out(line)
+            session.print(line)
 
 
 def _warn(session: Session, done: Run) -> int:
     """Print what makes the figures lower than they could be; return the exit code."""
     dataset, missing = done.about["dataset"], done.about["missing"]
-    session.say(f"{len(done.queries)} queries of {dataset['name']}")
+    session.notify(f"{len(done.queries)} queries of {dataset['name']}")
     if dataset["left_out"]:
-        session.say(f"left out: {dataset['left_out']} queries for which nothing is judged relevant")
+        session.notify(f"left out: {dataset['left_out']} queries for which nothing is judged relevant")
     if missing:
         names = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
-        session.say(f"warning: {len(missing)} judged items are in no searched tier and cannot be found: {names}")
+        session.notify(f"warning: {len(missing)} judged items are in no searched tier and cannot be found: {names}")
     incomplete = {name: sum(not answer.complete for answer in done.answers(name)) for name in done.methods}
     for name, count in incomplete.items():
         if count:
-            session.say(f"warning: {count} answers of {name} are incomplete: a tier failed or a hit was refused")
+            session.notify(f"warning: {count} answers of {name} are incomplete: a tier failed or a hit was refused")
     return PARTLY if any(incomplete.values()) else DONE
 
 
 @evaluate.command(epilog="Example: kiwi eval diff yesterday.json today.json --metric mrr@10 --limit 20")
 @click.argument("before", type=_FILE)
 @click.argument("after", type=_FILE)
-@click.option("--metric", default="ndcg@10", show_default=True, help="What to compare.")
-@click.option("--method", "methods", multiple=True, help="The row to compare, or two: of BEFORE, of AFTER.")
-@click.option("--limit", "-n", type=click.IntRange(0), default=10, show_default=True, help="Queries to show.")
+@click.option("--metric", default="ndcg@10", show_default=True, help="Metric to compare.")
+@click.option(
+    "--method", "methods", multiple=True, help="Method to compare; given twice: that of BEFORE and that of AFTER."
+)
+@click.option("--limit", "-n", type=click.IntRange(0), default=10, show_default=True, help="Number of queries to show.")
 @click.pass_obj
 def diff(session: Session, before: Path, after: Path, metric: str, methods: tuple[str, ...], limit: int) -> int:
     """Compare two runs query by query: how many got better and worse, and which changed most.
 
-    BEFORE and AFTER are files that `kiwi eval --out` wrote; the same file twice compares two of its methods.
+    BEFORE and AFTER are files written by `kiwi eval --out`. Give the same file twice to compare two of its methods.
     """
     from dataclasses import asdict
 
     from kiwi_rag.evaluation import runs
 
     if len(methods) > 2:
-        raise UsageError("two methods at most can be compared")
+        raise UsageError("--method was given more than twice", hint="give it once, or once for each run")
     pair = (methods[0], methods[-1]) if methods else ("hybrid", "hybrid")
     found = runs.compare(runs.read(before), runs.read(after), metric, pair)
     if session.as_json:
-        session.data(asdict(found))
+        session.print_json(asdict(found))
         return DONE
     for line in runs.comparison_lines(found, limit):
-        session.out(line)
+        session.print(line)
     if found.differs:
-        session.say(f"the runs also differ in: {', '.join(found.differs)}")
+        session.notify(f"the runs also differ in: {', '.join(found.differs)}")
     if found.unmatched:
-        session.say(f"left out: {found.unmatched} queries that are in one run only, or judged differently")
+        session.notify(f"left out: {found.unmatched} queries that are in one run only, or judged differently")
     return DONE

@@ -1,4 +1,4 @@
-"""``kiwi index`` and ``sync``: bringing a local tier's index up to its files."""
+"""``kiwi index`` and ``sync``: update a local tier's index, and copy items to the user tier."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from kiwi_rag.cli.sign import TIER, acknowledge, report_rejections
 from kiwi_rag.errors import KiwiError, RegistryContradicted, RegistryError
 from kiwi_rag.services import Services
 
-JOBS = 2  # as in kiwi_rag.ingest.batches, which help need not import
+JOBS = 2  # the default of ingest.index, repeated here so that --help does not import kiwi_rag.ingest
 
 
 @click.command(epilog="Example: kiwi index, or kiwi index --tier user")
 @TIER
-@click.option("--rebuild", is_flag=True, help="Empty the index first; versions seen and the audit log stay.")
+@click.option("--rebuild", is_flag=True, help="Empty the index first. Recorded versions and the audit log are kept.")
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
     default=JOBS,
     show_default=True,
-    help="Groups of 64 passages encoded at once. The local model uses every core as it is, and more jobs gain nothing;"
-    " a server that embeds may answer several at once.",
+    help="Batches of 64 passages that are embedded at the same time. More are faster with an embedding server only;"
+    " the local model uses every core already.",
 )
 @click.pass_obj
 def index(session: Session, tier: str, rebuild: bool, jobs: int) -> int:
-    """Admit, embed and store what changed; forget what is gone. Safe to stop and to run again."""
+    """Update a tier's index: admit and embed changed files, and remove deleted ones. Can be stopped and run again."""
     return session.run(lambda app: _index(session, app, tier, rebuild, jobs))
 
 
 @click.command(epilog="Example: kiwi sync --to user, or kiwi sync .ai/knowledge --to user")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--to", "target", type=click.Choice(["user"]), default="user", show_default=True)
-@click.option("--force", is_flag=True, help="Overwrite other content of the same id.")
+@click.option("--force", is_flag=True, help="Overwrite an item of the same id that has other content.")
 @click.pass_obj
 def sync(session: Session, paths: tuple[Path, ...], target: str, force: bool) -> int:
-    """Copy signed project items to the user tier and index them there; all of them, or those below PATHS."""
+    """Copy signed project items, all or those below PATHS, to the user tier, and index them there."""
     return session.run(lambda app: _sync(session, app, paths, target, force))
 
 
@@ -48,14 +48,14 @@ async def _index(session: Session, app: Services, tier: str, rebuild: bool, jobs
 
     if rebuild:
         await app.local(tier).store.clear()
-    with session.bar(f"index {tier}", "files") as planned:
-        acknowledged = acknowledge(session) if not session.draws_bars else lambda _: None
+    with session.progress_bar(f"index {tier}", "files") as planned:
+        acknowledged = acknowledge(session) if not session.shows_progress else lambda _: None
         report = await ingest.index(
             app.local(tier), app.writer, planned, lambda admission: acknowledged(f"stored  {admission.ref}"), jobs
         )
     encoded = getattr(app.embed, "encoded", None)
     if session.as_json:
-        session.data(
+        session.print_json(
             {
                 "admitted": [str(ref) for ref in report.admitted],
                 "unchanged": report.unchanged,
@@ -66,7 +66,7 @@ async def _index(session: Session, app: Services, tier: str, rebuild: bool, jobs
             }
         )
     else:
-        session.out(
+        session.print(
             f"{len(report.admitted)} admitted, {report.unchanged} unchanged, {len(report.removed)} removed, "
             f"{len(report.rejected)} refused; {report.passages} passages, {encoded} encoded"
         )
@@ -77,7 +77,7 @@ async def _sync(session: Session, app: Services, paths: tuple[Path, ...], target
     from kiwi_rag import ingest
     from kiwi_rag.usecases import sign
 
-    await learn_who_lost_trust(session, app)
+    await fetch_revocations(session, app)
     user, root = app.local(target), app.root("project")
     histories = sign.version_histories(app)
     copies, refused = [], []
@@ -94,17 +94,17 @@ async def _sync(session: Session, app: Services, paths: tuple[Path, ...], target
             admission = await ingest.ingest(placed, user, app.writer)
             acknowledge(session)(f"copied  {admission.ref}")
     if refused:
-        session.say(f"nothing was copied: {len(refused)} of {len(refused) + len(copies)} items were refused")
+        session.notify(f"nothing was copied: {len(refused)} of {len(refused) + len(copies)} items were refused")
     return report_rejections(session, refused)
 
 
 WAIT_SECONDS = 5.0
 
 
-async def learn_who_lost_trust(session: Session, app: Services) -> None:
-    """Ask the registry, if this user has one, and judge by its answer from here on.
+async def fetch_revocations(session: Session, app: Services) -> None:
+    """Read the registry's revocations, if this user has a registry, and apply them to the trusted keys.
 
-    Without an answer what is remembered counts, and a notice says how old that is.
+    If it does not answer, the pinned revocations are applied, and a notice says how old they are.
     """
     if not app.registry_connection.exists:
         return
@@ -112,16 +112,16 @@ async def learn_who_lost_trust(session: Session, app: Services) -> None:
         async with asyncio.timeout(min(WAIT_SECONDS, app.settings.deadline)):
             await app.monitor.check(fully=True)
     except TimeoutError:
-        session.say(f"the registry did not answer in time; {_age(app)}")
+        session.notify(f"the registry did not answer in time; {_revocations_age(app)}")
     except (RegistryError, RegistryContradicted) as error:
-        session.say(f"{error.message}; {_age(app)}")
+        session.notify(f"{error.message}; {_revocations_age(app)}")
     app.refresh_trust()
 
 
-def _age(app: Services) -> str:
-    asked = app.monitor.pinned.checked_at()
-    if asked is None:
-        return "it never told who was revoked"
-    minutes = int((datetime.now(UTC) - asked).total_seconds() // 60)
+def _revocations_age(app: Services) -> str:
+    read_at = app.monitor.pinned.checked_at()
+    if read_at is None:
+        return "its revocations were never read"
+    minutes = int((datetime.now(UTC) - read_at).total_seconds() // 60)
     ago = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h" if minutes < 2880 else f"{minutes // 1440} days"
-    return f"who was revoked is known as of {asked:%Y-%m-%d %H:%M} UTC ({ago} ago)"
+    return f"the revocations used are of {read_at:%Y-%m-%d %H:%M} UTC ({ago} ago)"

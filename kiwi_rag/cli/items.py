@@ -1,4 +1,4 @@
-"""``kiwi get``, ``show``, ``list``, ``verify`` and ``delete``: one item, or all of a tier."""
+"""``kiwi get``, ``show``, ``list``, ``verify`` and ``delete``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.index import learn_who_lost_trust
+from kiwi_rag.cli.index import fetch_revocations
 from kiwi_rag.cli.search import SOURCE
 from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, UsageError, Yanked
@@ -32,10 +32,10 @@ REF = click.argument("ref")
 @click.command(epilog="Example: kiwi get acme/deploy/staging, or kiwi get acme/slo@1.2.0@registry --to user")
 @REF
 @click.option("--to", "target", type=click.Choice(["project", "user"]), default="project", show_default=True)
-@click.option("--force", is_flag=True, help="Overwrite other content of the same id.")
+@click.option("--force", is_flag=True, help="Overwrite an item of the same id that has other content.")
 @click.pass_obj
 def get(session: Session, ref: str, target: str, force: bool) -> int:
-    """Bring an item from another tier into this one: verified, written as file and signature, and indexed."""
+    """Copy an item from another tier: verify it, write its file and signature, and index it."""
     return session.run(lambda app: _get(session, app, ref, target, force))
 
 
@@ -44,17 +44,17 @@ def get(session: Session, ref: str, target: str, force: bool) -> int:
 @SOURCE
 @click.pass_obj
 def show(session: Session, ref: str, source: str | None) -> int:
-    """Print an item's content as it was signed, from the first tier that holds it."""
+    """Print the signed content of an item, from the nearest tier that has it."""
     return session.run(lambda app: _show(session, app, ref, source or "all"))
 
 
 @click.command("list", epilog="Example: kiwi list --type script --source all")
 @SOURCE
-@click.option("--type", "item_type", type=click.Choice([t.value for t in ITEM_TYPES]), help="Only this type.")
-@click.option("--namespace", default="", help="Only ids whose first segment this is.")
+@click.option("--type", "item_type", type=click.Choice([t.value for t in ITEM_TYPES]), help="Only items of this type.")
+@click.option("--namespace", default="", help="Only items of this namespace, the first segment of the id.")
 @click.pass_obj
 def list_items(session: Session, source: str | None, item_type: str | None, namespace: str) -> int:
-    """List what the tiers' indexes hold."""
+    """List the indexed items."""
     filters = Filters(item_type=ItemType(item_type) if item_type else None, namespace=namespace)
     return session.run(lambda app: _list(session, app, source or "local", filters))
 
@@ -64,10 +64,10 @@ def list_items(session: Session, source: str | None, item_type: str | None, name
 @SOURCE
 @click.pass_obj
 def verify(session: Session, refs: tuple[str, ...], source: str | None) -> int:
-    """Verify again what the indexes hold, and compare with the files and between tiers.
+    """Verify indexed items again, and compare them with their files and between tiers.
 
-    Ends with 4 when something is refused, with 3 when a file was changed, a version yanked, or one version has two
-    contents.
+    Exit code 4: an item was refused. Exit code 3: a file was changed, a version was yanked, or two tiers have the same
+    version with different content.
     """
     return session.run(lambda app: _verify(session, app, refs, source or "local"))
 
@@ -78,7 +78,7 @@ def verify(session: Session, refs: tuple[str, ...], source: str | None) -> int:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def delete(session: Session, ref: str, tier: str, yes: bool) -> int:
-    """Remove an item from a local tier: file, signature and index entry. Its versions stay on record."""
+    """Delete an item from a local tier: file, signature and index entry. Its versions stay recorded."""
     return session.run(lambda app: _delete(session, app, ref, tier, yes))
 
 
@@ -96,16 +96,16 @@ async def _get(session: Session, app: Services, text: str, target: str, force: b
     _warn(session, item.stored, state)
     to = app.local(target)
     async with to.store.writing():
-        # Judged first: what is refused must neither lie in the folder nor take the place of a good file.
+        # Admitted before it is written: a refused item must not replace a file.
         sign.check_place(app.root(target), item.stored.envelope, overwrite=force)
         admission = await ingest.admit(candidate_of(item.stored.envelope), to, app.gate)
         placed = sign.place_item(app.root(target), item.stored.envelope, overwrite=force)
         await ingest.store(placed, ingest.read(placed, to, app.gate), admission, to, app.writer)
     if session.as_json:
-        told = {**render.state_json(state), **render.yank_json(item.stored)}
-        session.data({"ref": str(admission.ref), "path": str(placed.path), "from": tier.name, **told})
+        state_rows = {**render.state_json(state), **render.yank_json(item.stored)}
+        session.print_json({"ref": str(admission.ref), "path": str(placed.path), "from": tier.name, **state_rows})
     else:
-        session.out(
+        session.print(
             f"{admission.ref} from {tier.name}, signed by {admission.principal}: {ingest.display_path(placed.path)}"
         )
     return DONE
@@ -121,23 +121,23 @@ async def _show(session: Session, app: Services, text: str, source: str) -> int:
     signed, signer = item.verified.statement, item.verified.signer
     if session.as_json:
         row = {**_row(tier.name, item), **render.state_json(state)}
-        session.data({**row, "metadata": dict(signed.metadata), "content": signed.content})
+        session.print_json({**row, "metadata": dict(signed.metadata), "content": signed.content})
         return DONE
     by = render.signed_by(signer.principal, state)
-    session.say(f"{signed.ref} from {tier.name}, signed by {by}, digest {item.stored.digest}")
-    session.out(render.safe(signed.content.rstrip("\n")))
+    session.notify(f"{signed.ref} from {tier.name}, signed by {by}, digest {item.stored.digest}")
+    session.print(render.safe(signed.content.rstrip("\n")))
     return DONE
 
 
 def _warn(session: Session, stored: StoredItem, state: ItemState) -> None:
-    """Say what is not as it was when the item was signed."""
+    """Print warnings about a yanked version and a changed file."""
     if stored.yanked_at:
         reason = f": {stored.yank_reason}" if stored.yank_reason else ""
-        session.say(f"warning: {stored.ref} was yanked on {stored.yanked_at:%Y-%m-%d}{reason}")
+        session.notify(f"warning: {stored.ref} was yanked on {stored.yanked_at:%Y-%m-%d}{reason}")
     elif state.yanked:
-        session.say(f"warning: {stored.ref} was yanked: kiwi show {stored.ref}@registry says why")
+        session.notify(f"warning: {stored.ref} was yanked; kiwi show {stored.ref}@registry says why")
     if state.changed:
-        session.say(f"warning: {state.changed}; this is the text that was signed")
+        session.notify(f"warning: {state.changed}; this is the text that was signed")
 
 
 async def _list(session: Session, app: Services, source: str, filters: Filters) -> int:
@@ -151,22 +151,22 @@ async def _list(session: Session, app: Services, source: str, filters: Filters) 
             stored = await tier.store.list(filters)
         except KiwiError as error:
             failed = True
-            session.say(f"{name}: {error.message}")
+            session.notify(f"{name}: {error.message}")
         else:
             rows += [{"tier": name, **render.item_json(item, {})} for item in stored if not item.problem]
             for item in stored:
                 if item.problem:
                     failed = True
-                    session.say(f"{name}: left out {item.ref}: {item.problem}")
+                    session.notify(f"{name}: {item.ref} is not listed: {item.problem}")
     if session.as_json:
-        session.data(rows)
+        session.print_json(rows)
     else:
         for row in rows:
             where = row["path"] or ("private" if row["private"] else "")
             line = f"{row['tier']}  {row['item_type']}  {row['item_id']}@{row['version']}  {where}"
-            session.out(render.safe(line))
+            session.print(render.safe(line))
     if not rows:
-        session.say("no items: kiwi index brings a tier's files in")
+        session.notify("no items; index a tier's files with: kiwi index")
     return PARTLY if failed else DONE
 
 
@@ -175,7 +175,7 @@ async def _verify(session: Session, app: Services, refs: tuple[str, ...], source
     from kiwi_rag.search.verify import parse_address
 
     wanted = [parse_address(ref) for ref in refs]
-    await learn_who_lost_trust(session, app)
+    await fetch_revocations(session, app)
     rows: list[dict[str, Any]] = []
     compared = []
     for name in app.source_names(source):
@@ -192,22 +192,22 @@ async def _verify(session: Session, app: Services, refs: tuple[str, ...], source
     registry = app.registry() if "registry" in app.source_names(source) else None
     _mark(rows, await find_version_conflicts(compared, registry))
     if wanted and not rows:
-        raise NotFound(f"{', '.join(refs)}: not in {source}", hint="kiwi list")
+        raise NotFound(f"{', '.join(refs)}: not found in {source}", hint="kiwi list shows what is there")
     if session.as_json:
-        session.data(rows)
+        session.print_json(rows)
     else:
         for row in rows:
             mark = "✓" if row["state"] == "verified" else "✗"
             line = f"{mark} {row['tier']}  {row['ref']}  {row['state']}  {row['signer']}{row['reason']}"
-            session.out(render.safe(line))
+            session.print(render.safe(line))
     states = [row["state"] for row in rows]
     named = ("verified", "changed", "yanked", "refused", *(["conflict"] if "conflict" in states else []))
-    session.say(", ".join(f"{states.count(name)} {name}" for name in named))
+    session.notify(", ".join(f"{states.count(name)} {name}" for name in named))
     return REFUSED if "refused" in states else DONE if set(states) <= {"verified"} else PARTLY
 
 
 def _mark(rows: Sequence[dict[str, Any]], conflicts: Sequence[VersionConflict]) -> None:
-    """Say of each row in whose version two tiers differ that they do, unless something worse is said of it."""
+    """Set the state of each row whose version has other content in another tier to conflict, unless it is refused."""
     for conflict in conflicts:
         for row in rows:
             if row["ref"] == str(conflict.ref) and row["tier"] in conflict.digests and row["state"] != "refused":
@@ -217,7 +217,7 @@ def _mark(rows: Sequence[dict[str, Any]], conflicts: Sequence[VersionConflict]) 
 async def _withheld(
     tier: Tier[VectorStore], held: Sequence[StoredItem], look: ConsistencyCheck
 ) -> list[dict[str, Any]]:
-    """Return a row for each item that the registry had when it was last seen, and does not own up to now."""
+    """Return a row for each item in the pinned state that the registry no longer has, without a yank."""
     there = {stored.ref.key for stored in held}
     rows = []
     for ref in look.pinned_items():
@@ -225,10 +225,10 @@ async def _withheld(
             if ref.key not in there:
                 await look.check_missing(ref)
         except RegistryContradicted as error:
-            told = {"signer": "", "reason": f"{error.code}: {error.message}"}
-            rows.append({"tier": tier.name, "ref": str(ref), "state": "refused", **told})
+            reason = f"{error.code}: {error.message}"
+            rows.append({"tier": tier.name, "ref": str(ref), "state": "refused", "signer": "", "reason": reason})
         except (Yanked, Refused):
-            pass  # it was taken back, and the registry says so
+            pass  # the registry reports that it was yanked
     return rows
 
 
@@ -257,22 +257,26 @@ async def _delete(session: Session, app: Services, text: str, tier: str, yes: bo
     from kiwi_rag.search.verify import parse_address
     from kiwi_rag.usecases import sign
 
-    place = app.local(tier)
-    refs = [ref for ref in parse_address(text).refs() if await place.store.get(ref)]
-    if len(refs) != 1:
-        raise NotFound(f"{len(refs)} items of the {tier} tier are {text!r}", hint="kiwi list; put the type in front")
-    stored = await place.store.get(refs[0])
-    # Where the item's file is follows from its id; the index's word for it could name any file of the user's.
+    target = app.local(tier)
+    refs = [ref for ref in parse_address(text).refs() if await target.store.get(ref)]
+    if not refs:
+        raise NotFound(f"the {tier} tier has no item {text!r}", hint=f"kiwi list --source {tier}")
+    if len(refs) > 1:
+        raise NotFound(
+            f"{text!r} is several items: {', '.join(map(str, refs))}", hint="put the type in front of the id"
+        )
+    stored = await target.store.get(refs[0])
+    # The path is derived from the id, because a damaged index could name any of the user's files.
     path = path_of(app.root(tier), stored.ref) if stored and stored.path else None
     if not yes and not (sys.stdin.isatty() and click.confirm(f"Delete {refs[0]} and {path}?", err=True)):
         raise UsageError("not confirmed; nothing was deleted", hint=f"kiwi delete {text} --yes")
-    async with place.store.writing():
+    async with target.store.writing():
         if path:
             sign.remove_files(SourceFile(path, refs[0].item_type, refs[0].item_id))
-            await place.store.delete_source(stored.path if stored else "")
-        await place.store.delete(refs[0])
-        place.audit.append("deleted", str(refs[0]), stored.digest if stored else "", "", {})
-    session.out(f"deleted  {refs[0]}")
+            await target.store.delete_source(stored.path if stored else "")
+        await target.store.delete(refs[0])
+        target.audit.append("deleted", str(refs[0]), stored.digest if stored else "", "", {})
+    session.print(f"deleted  {refs[0]}")
     return DONE
 
 

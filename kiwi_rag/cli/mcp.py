@@ -1,4 +1,4 @@
-"""``kiwi mcp``: the agents' door."""
+"""``kiwi mcp``: run the MCP server for agents."""
 
 from __future__ import annotations
 
@@ -9,20 +9,31 @@ from kiwi_rag.mcp.toolsets import DEFAULT
 from kiwi_rag.services import Services
 
 _EXAMPLES = """\b
-Example: kiwi mcp                            serve the client that starts it, over stdio
-         kiwi mcp --http --port 8765         serve many, on 127.0.0.1
-         KIWI_MCP_TOKEN=… kiwi mcp --http --host 10.0.0.5    beyond this machine, for those who have the token
+Example: kiwi mcp                            serve one client over stdio
+         kiwi mcp --http --port 8765         serve several clients on 127.0.0.1
+         KIWI_MCP_TOKEN=… kiwi mcp --http --host 10.0.0.5    serve other machines, with a token
 """
 
 
 @click.command(epilog=_EXAMPLES)
-@click.option("--toolsets", default=DEFAULT, show_default=True, help="What to offer, separated by commas.")
-@click.option("--allow-write", is_flag=True, help="Offer tools that change something, too.")
-@click.option("--http", is_flag=True, help="Serve streamable HTTP in place of stdio.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen, with --http.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=8765, show_default=True, help="0: any free one.")
-@click.option("--token", envvar="KIWI_MCP_TOKEN", help="What clients must send: Authorization: Bearer TOKEN.")
-@click.option("--name", "names", multiple=True, help="Another name that clients call it by, with --http; repeatable.")
+@click.option("--toolsets", default=DEFAULT, show_default=True, help="Toolsets to offer, separated by commas.")
+@click.option("--allow-write", is_flag=True, help="Also offer tools that write.")
+@click.option("--http", is_flag=True, help="Serve streamable HTTP, not stdio.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on, with --http.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=8765,
+    show_default=True,
+    help="Port to listen on, with --http. 0: any free port.",
+)
+@click.option("--token", envvar="KIWI_MCP_TOKEN", help="Token that clients must send, as Authorization: Bearer TOKEN.")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    help="Another host name of this server that clients may use, with --http. Repeatable.",
+)
 @click.pass_obj
 def mcp(
     session: Session,
@@ -34,7 +45,7 @@ def mcp(
     token: str | None,
     names: tuple[str, ...],
 ) -> int:
-    """Serve the Model Context Protocol: search, read and check items, search this repository, for agents."""
+    """Run an MCP server, with which agents search, read and check items, and search this repository."""
     from kiwi_rag.mcp.stdio import StdioStreams
     from kiwi_rag.mcp.toolsets import load, parse_names
 
@@ -47,7 +58,7 @@ def mcp(
     async def serve(app: Services) -> int:
         from kiwi_rag.mcp.context import ServerContext
 
-        session.log(app)
+        session.start_logging(app)
         context = ServerContext(app, allow_write=allow_write)
         try:
             if streams:
@@ -57,8 +68,8 @@ def mcp(
             else:
                 from kiwi_rag.mcp.http import ListenAddress, serve_http
 
-                session.end_in_order()
-                await serve_http(context, offered, ListenAddress(host, port, token or "", names), session.say)
+                session.exit_on_sigterm()
+                await serve_http(context, offered, ListenAddress(host, port, token or "", names), session.notify)
         finally:
             await context.close()
         return DONE

@@ -1,4 +1,4 @@
-"""``kiwi publish``."""
+"""``kiwi publish``: send signed items to the registry."""
 
 from __future__ import annotations
 
@@ -18,14 +18,19 @@ if TYPE_CHECKING:
     from kiwi_rag.ingest.publication import NotPublished, Published, PublishRun
     from kiwi_rag.model import Visibility
 
-_PREPARING_SECONDS = 300.0  # a migration of a large registry included
+_PREPARING_SECONDS = 300.0  # long enough for the migration of a large registry
 
 
 @click.command(epilog="Example: kiwi publish --all, or kiwi publish .ai/directives/acme/deploy")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--all", "everything", is_flag=True, help="All signed items of the tier.")
-@click.option("--private", "visibility", flag_value="private", help="For their owner alone.")
-@click.option("--public", "visibility", flag_value="public", help="For all, for good; opens what was private.")
+@click.option("--all", "everything", is_flag=True, help="Publish all signed items of the tier.")
+@click.option("--private", "visibility", flag_value="private", help="Make new items visible to their owner only.")
+@click.option(
+    "--public",
+    "visibility",
+    flag_value="public",
+    help="Make items visible to everybody, private ones too. This cannot be undone.",
+)
 @TIER
 @click.pass_obj
 def publish(
@@ -33,12 +38,12 @@ def publish(
 ) -> int:
     """Publish signed items and make them searchable for everyone who trusts their signer.
 
-    Each line on stdout is a receipt: the item is in the registry. Stopped half-way, run it again: what is there
-    already is left as it is.
+    Each line on stdout is a receipt: the item is in the registry. After an interruption run the command again; items
+    that are published already are not changed.
 
-    A private item is its owner's: of who is logged in (Supabase), else of the database role that is named like its
-    signer. Nobody else finds it, gets it, or learns that it is there. Without --private or --public new items are
-    public, and those that are there stay what they are.
+    The owner of a private item is the user who is logged in (Supabase), else the database role with the name of its
+    signer. Other users cannot find or read it, or learn that it exists. Without --private and --public new items are
+    public, and published ones are not changed.
     """
     if bool(paths) == everything:
         raise UsageError("name files or folders, or use --all", hint="kiwi publish --all")
@@ -55,35 +60,38 @@ async def _publish(
     root = app.root(tier)
     sources = sign.sources_of(paths or (root,), root)
     if not sources:
-        raise UsageError(f"there are no items in {root}", hint="kiwi init, then add a file below .ai/")
+        raise UsageError(
+            f"there are no items in {root}",
+            hint="add a file to its directives, scripts or knowledge folder, then kiwi sign",
+        )
     await with_retries(app.prepare_registry, seconds=_PREPARING_SECONDS)
     run = PublishRun(app.local(tier), app.registry(), app.writer, visibility)
     rows, failures = await _run(session, run, sources)
     if session.as_json:
-        session.data({"published": rows, "refused": [f.error.as_dict() for f in failures]})
+        session.print_json({"published": rows, "refused": [f.error.as_dict() for f in failures]})
     new = sum(not row["already_published"] for row in rows)
     refused = [f.error for f in failures if not isinstance(f.error, RegistryUnreachable)]
-    session.say(f"{new} published, {len(rows) - new} were there already, {len(refused)} refused")
+    session.notify(f"{new} published, {len(rows) - new} were published already, {len(refused)} refused")
     if run.not_indexed:
-        session.say(f"not searchable yet, until an indexer ran kiwi registry index: {run.not_indexed.message}")
+        session.notify(f"not searchable yet, until an indexer runs kiwi registry index: {run.not_indexed.message}")
     worst = report_rejections(session, refused)
     if not run.unreachable:
         return worst
-    session.say(f"{len(failures) - len(refused)} not published: run it again to go on where it stopped")
-    session.failed(run.unreachable)
+    session.notify(f"{len(failures) - len(refused)} not published; run the command again to continue")
+    session.report_error(run.unreachable)
     return PARTLY
 
 
 async def _run(
     session: Session, run: PublishRun, sources: Sequence[SourceFile]
 ) -> tuple[list[dict[str, Any]], list[NotPublished]]:
-    """Publish, acknowledging each item once it is durable; return the rows, and what was not published."""
+    """Publish, and print a line for each durable item. Return the rows, and the items that were not published."""
     from kiwi_rag.ingest.publication import NotPublished
 
-    told = acknowledge(session)
+    print_receipt = acknowledge(session)
     rows: list[dict[str, Any]] = []
     failures: list[NotPublished] = []
-    with session.bar("publish", "items") as planned:
+    with session.progress_bar("publish", "items") as planned:
         progress = planned(len(sources))
         async for outcome in run.publish(sources):
             progress(1)
@@ -91,7 +99,7 @@ async def _run(
                 failures.append(outcome)
                 continue
             rows.append(_row(outcome))
-            told(_line(outcome))
+            print_receipt(_line(outcome))
     return rows, failures
 
 
@@ -104,12 +112,12 @@ def _row(outcome: Published) -> dict[str, Any]:
         "private": receipt.private,
         "made_public": receipt.made_public,
         "yanked": receipt.yanked,
-        "waits": outcome.waits,
+        "waits_for_index": outcome.waits,
     }
 
 
 def _line(outcome: Published) -> str:
     receipt = outcome.receipt
-    change = "made public" if receipt.made_public else "unchanged" if receipt.already_published else "published"
+    change = "made public" if receipt.made_public else "already published" if receipt.already_published else "published"
     state = "  private" if receipt.private else "  yanked" if receipt.yanked else ""
     return f"{change:11}  {outcome.ref}  #{receipt.sequence}  {receipt.digest[:16]}{state}"

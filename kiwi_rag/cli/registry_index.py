@@ -1,4 +1,4 @@
-"""``kiwi registry tune``, and what the indexer does of it by itself."""
+"""``kiwi registry index``, ``verify`` and ``tune``."""
 
 from __future__ import annotations
 
@@ -49,9 +49,11 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
     callback=_number,
     help="Share of the ten nearest passages that a search is to find.  [default: that of the last time, or 0.98]",
 )
-@click.option("--model", default="", help="Whose vectors; the active model's when left out.")
-@click.option("--memory", type=click.IntRange(min=64), default=1024, show_default=True, help="MiB for building.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be built.")
+@click.option("--model", default="", help="Fingerprint of the model. Default: the active model.")
+@click.option(
+    "--memory", type=click.IntRange(min=64), default=1024, show_default=True, help="Memory for building, in MiB."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be built, without building it.")
 @click.pass_obj
 def tune(session: Session, method: str | None, wanted: float | None, model: str, memory: int, dry_run: bool) -> int:
     """Build the index over the registry's vectors, and measure that searches find what they should.
@@ -63,15 +65,15 @@ def tune(session: Session, method: str | None, wanted: float | None, model: str,
 
 
 async def _tune(session: Session, app: Services, options: dict[str, Any]) -> int:
-    tuned = await _tuned(session, app, options)
+    tuned = await _run_tuning(session, app, options)
     if session.as_json:
-        session.data(tuned.as_dict())
+        session.print_json(tuned.as_dict())
     else:
-        session.out(render.safe(f"{tuned.passages} passages of {tuned.model}: {tuned.choice}"))
+        session.print(render.safe(f"{tuned.passages} passages of {tuned.model}: {tuned.choice}"))
         if tuned.recall is not None:
-            session.out(f"recall@10 {tuned.recall:.3f}, wanted {tuned.wanted_recall:g}; effort {tuned.effort}")
+            session.print(f"recall@10 {tuned.recall:.3f}, required {tuned.wanted_recall:g}; effort {tuned.effort}")
     if not tuned.reached:
-        session.say("the wanted recall was not reached: try --method ivfflat, or exact")
+        session.notify("the required recall was not reached; try --method ivfflat or --method exact")
     return DONE if tuned.reached else PARTLY
 
 
@@ -83,14 +85,14 @@ async def tune_if_due(session: Session, app: Services, model: str) -> None:
     if not any(plan["model"] == model and plan["due"] for plan in plans):
         return
     if app.registry_connection.is_api or not await asyncio.to_thread(tuning.may_tune, app.registry_connection.url()):
-        session.say("tuning is due, and needs the role that migrates: kiwi registry tune")
+        session.notify("the vector index should be tuned; with the role that migrates run: kiwi registry tune")
         return
-    session.say("tuning the index over the vectors; searches continue meanwhile")
+    session.notify("tuning the index over the vectors; searches continue meanwhile")
     try:
-        tuned = await _tuned(session, app, {"fingerprint": model})
-        session.say(f"tuned: {tuned.choice}")
+        tuned = await _run_tuning(session, app, {"fingerprint": model})
+        session.notify(f"tuned: {tuned.choice}")
     except KiwiError as error:  # searches find what was indexed without it, too
-        session.say(f"not tuned: {error.message}; try it again with: kiwi registry tune")
+        session.notify(f"the vector index was not tuned: {error.message}; try again with: kiwi registry tune")
 
 
 @asynccontextmanager
@@ -109,13 +111,13 @@ async def _keep_tuned(session: Session, app: Services) -> None:
         try:
             await tune_if_due(session, app, model)
         except RegistryUnreachable:
-            pass  # the indexer says so, and when it tries again
+            pass  # the indexer reports it, and when it tries again
         except KiwiError as error:
-            session.say(f"not tuned: {error.message}")
+            session.notify(f"the vector index was not tuned: {error.message}")
         await asyncio.sleep(_CHECK_SECONDS)
 
 
-async def _tuned(session: Session, app: Services, options: dict[str, Any]) -> Any:
+async def _run_tuning(session: Session, app: Services, options: dict[str, Any]) -> Any:
     """Tune in a worker thread; cancel the running statement when this task is cancelled."""
     from kiwi_rag.registry import tuning
 
@@ -125,7 +127,7 @@ async def _tuned(session: Session, app: Services, options: dict[str, Any]) -> An
     def report(step: str) -> None:
         if step not in reported:  # a build reports the same percentage every second
             reported.add(step)
-            session.say(step)
+            session.notify(step)
 
     try:
         return await asyncio.to_thread(tuning.tune, url, **options, report=report, stop=stop)
@@ -135,20 +137,28 @@ async def _tuned(session: Session, app: Services, options: dict[str, Any]) -> An
 
 
 @click.command(epilog="Example: kiwi registry index, or kiwi registry index --watch")
-@click.option("--watch", is_flag=True, help="Go on with whatever is published, until stopped.")
-@click.option("--every", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds between looks.")
-@click.option("--switch", is_flag=True, help="Make this model the active one even where items were refused.")
-@click.option("--drop-old", is_flag=True, help="Remove the vectors of models that were superseded, and do no more.")
-@click.option("--drop", "model", default="", help="Remove the vectors of one model that is not the active one.")
+@click.option("--watch", is_flag=True, help="Run until stopped, and index what is published meanwhile.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    show_default=True,
+    help="Seconds between checks, with --watch.",
+)
+@click.option("--switch", is_flag=True, help="Make this model the active one although items were refused.")
+@click.option("--drop-old", is_flag=True, help="Only remove the vectors of superseded models.")
+@click.option(
+    "--drop", "model", default="", help="Only remove the vectors of this model, which must not be the active one."
+)
 @click.pass_obj
 def index(session: Session, watch: bool, every: float, switch: bool, drop_old: bool, model: str) -> int:
-    """Make searchable what was published and waits: the whole gate again, then the vectors.
+    """Make published items searchable: run the whole gate again, then compute their vectors.
 
-    With another model than the registry's, a second collection is built beside the first; searches move to it once it
-    is complete. Several indexers may run at once, anywhere; each may be stopped and started at any time.
+    With another model than the registry's active one, a second set of vectors is built, and searches use it when it is
+    complete. Several indexers can run at the same time, and each can be stopped and started again.
     """
     if sum((watch, switch, drop_old, bool(model))) > 1:
-        raise UsageError("--watch, --switch, --drop-old and --drop are four different things", hint="one at a time")
+        raise UsageError("--watch, --switch, --drop-old and --drop exclude each other", hint="give one of them")
     if drop_old or model:
         return session.run(lambda app: _drop(session, app, model))
     if watch:
@@ -157,13 +167,15 @@ def index(session: Session, watch: bool, every: float, switch: bool, drop_old: b
 
 
 @click.command(epilog="Example: kiwi registry verify --sample 200")
-@click.option("--sample", type=click.IntRange(min=1), default=50, show_default=True, help="Items to draw at random.")
-@click.option("--all", "everything", is_flag=True, help="Every item.")
+@click.option(
+    "--sample", type=click.IntRange(min=1), default=50, show_default=True, help="Number of items, chosen at random."
+)
+@click.option("--all", "everything", is_flag=True, help="Check every item.")
 @click.pass_obj
 def verify(session: Session, sample: int, everything: bool) -> int:
-    """Check that stored passages and vectors are those that the signed items give; report each that is not.
+    """Compare stored passages and vectors with those computed from the signed items; report each difference.
 
-    Runs the whole gate over each item again and embeds it anew. Needs kiwi_indexer.
+    Runs the whole gate on each item and embeds it again. Needs the role kiwi_indexer.
     """
     return session.run(lambda app: _verify(session, app, None if everything else sample))
 
@@ -173,23 +185,23 @@ async def _index(session: Session, app: Services, switch: bool) -> int:
 
     registry, model = app.registry(), str(app.embed.fingerprint)
     if await registry.store.begin_model(model) == "building":
-        session.say(f"building vectors of {model} beside the active ones; searches go on with those until then")
+        session.notify(f"building vectors of {model}; searches use the active model until they are complete")
     failed: list[Failed] = []
     done: list[str] = []
-    told = acknowledge(session)
+    print_receipt = acknowledge(session)
     async for outcome in index_pending(registry, app.writer):
         if isinstance(outcome, Failed):
             failed.append(outcome)
         else:
             done.append(str(outcome))
-            told(f"indexed  {outcome}")
-    await tune_if_due(session, app, model)  # before searches move to it
+            print_receipt(f"indexed  {outcome}")
+    await tune_if_due(session, app, model)  # before searches use it
     progress = await registry.store.finish_model(model, insist=switch)
     if session.as_json:
         refused = [{"ref": one.ref, **one.error.as_dict()} for one in failed]
-        session.data({"indexed": done, "refused": refused, "model": model, "state": progress.state})
-    session.say(f"{len(done)} indexed, {len(failed)} refused")
-    session.say(_state(progress))
+        session.print_json({"indexed": done, "refused": refused, "model": model, "state": progress.state})
+    session.notify(f"{len(done)} indexed, {len(failed)} refused")
+    session.notify(_state(progress))
     return report_rejections(session, [one.error for one in failed])
 
 
@@ -199,8 +211,8 @@ def _state(progress: Progress) -> str:
     if progress.state == "active":
         return text
     if progress.waiting == progress.refused:
-        return f"{text}; make it the active one without the others: kiwi registry index --switch"
-    return f"{text}; go on with: kiwi registry index"
+        return f"{text}; to make it the active one without the refused items: kiwi registry index --switch"
+    return f"{text}; to continue: kiwi registry index"
 
 
 async def _watch(session: Session, app: Services, every: float) -> int:
@@ -209,36 +221,36 @@ async def _watch(session: Session, app: Services, every: float) -> int:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    session.say(f"watching, with {app.embed.fingerprint}; stop with Ctrl-C")
+    session.notify(f"waiting for published items, with model {app.embed.fingerprint}; stop with Ctrl-C")
     done = 0
-    told = acknowledge(session)
+    print_receipt = acknowledge(session)
 
-    def anew() -> IngestContext:
+    def refreshed() -> IngestContext:
         app.refresh_trust()
         return app.writer
 
-    async with keep_tuned(session, app), aclosing(watch(app.registry(), anew, stop, every=every)) as outcomes:
+    async with keep_tuned(session, app), aclosing(watch(app.registry(), refreshed, stop, every=every)) as outcomes:
         async for outcome in outcomes:
             if isinstance(outcome, Unreachable):
-                session.say(f"{outcome.error.message}; again in {outcome.pause:g} s")
+                session.notify(f"{outcome.error.message}; trying again in {outcome.pause:g} s")
             elif isinstance(outcome, Failed):
-                session.failed(outcome.error)
+                session.report_error(outcome.error)
             else:
                 done += 1
-                told(f"indexed  {outcome}")
-    session.say(f"stopped; {done} indexed")
+                print_receipt(f"indexed  {outcome}")
+    session.notify(f"stopped; {done} indexed")
     return DONE
 
 
 async def _drop(session: Session, app: Services, model: str) -> int:
     store = app.registry().store
-    held: list[dict[str, Any]] = list((await store.index_status())["models"])
-    chosen = [model] if model else [row["fingerprint"] for row in held if row["state"] == "superseded"]
+    models: list[dict[str, Any]] = list((await store.index_status())["models"])
+    chosen = [model] if model else [row["fingerprint"] for row in models if row["state"] == "superseded"]
     for name in chosen:
         removed = await store.drop_model(name)
-        session.out(render.safe(f"dropped  {name}  {removed} passages"))
+        session.print(render.safe(f"dropped  {name}  {removed} passages"))
     if not chosen:
-        session.say("no model was superseded")
+        session.notify("there is no superseded model")
     return DONE
 
 
@@ -252,8 +264,8 @@ async def _verify(session: Session, app: Services, sample: int | None) -> int:
         mismatches += found
         if not session.as_json:
             for one in found:
-                session.out(render.safe(f"differs  {ref}  {one.passage}  {one.what}"))
+                session.print(render.safe(f"differs  {ref}  {one.passage}  {one.what}"))
     if session.as_json:
-        session.data({"checked": checked, "mismatches": [one.as_dict() for one in mismatches]})
-    session.say(f"{checked} items checked, {len({m.ref for m in mismatches})} do not match what was signed")
+        session.print_json({"checked": checked, "mismatches": [one.as_dict() for one in mismatches]})
+    session.notify(f"{checked} items checked, {len({m.ref for m in mismatches})} do not match what was signed")
     return PARTLY if mismatches else DONE

@@ -1,4 +1,4 @@
-"""Taking back: ``kiwi yank``, ``kiwi registry retire``, ``revoke``, and ``accept`` after a registry was restored."""
+"""``kiwi yank``, ``kiwi registry retire`` and ``revoke``, and ``kiwi registry accept`` after a restore."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kiwi_rag.registry.client import EnrolledSigner
     from kiwi_rag.validation.audit import AuditHead
 
-REASON = click.option("--reason", default="", help="Why; everybody who reads the registry sees it.")
+REASON = click.option("--reason", default="", help="Reason; every reader of the registry can see it.")
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
 WHO = click.argument("who", metavar="PRINCIPAL|KEYID")
 
@@ -31,9 +31,10 @@ WHO = click.argument("who", metavar="PRINCIPAL|KEYID")
 @YES
 @click.pass_obj
 def yank(session: Session, ref: str, reason: str, yes: bool) -> int:
-    """Take a published version back (all versions when none is named): kept, gettable by version, no longer found.
+    """Withdraw a published version, or all versions if REF names none: searches no longer find it.
 
-    Needs kiwi_admin, or to be the item's owner. A yank cannot be undone: publish a new version instead.
+    It is kept, and `kiwi get` still returns it by its version. Needs the role kiwi_admin, or to be the item's owner. A
+    yank cannot be undone; publish a new version instead.
     """
     return session.run(lambda app: _yank(session, app, ref, reason, yes))
 
@@ -44,7 +45,7 @@ def yank(session: Session, ref: str, reason: str, yes: bool) -> int:
 @YES
 @click.pass_obj
 def retire(session: Session, who: str, reason: str, yes: bool) -> int:
-    """Take a key out of use at the registry: it signs no more, and what was received before stays. Needs kiwi_admin."""
+    """Accept no more items signed by a key; earlier ones stay valid. Needs the role kiwi_admin."""
     return session.run(lambda app: _retire(session, app, who, reason, yes))
 
 
@@ -54,9 +55,9 @@ def retire(session: Session, who: str, reason: str, yes: bool) -> int:
 @YES
 @click.pass_obj
 def revoke(session: Session, who: str, reason: str, yes: bool) -> int:
-    """Mark a key compromised: all that it ever signed vanishes from search, for everybody. Needs kiwi_admin.
+    """Declare a key compromised: nobody finds the items that it signed any more. Needs the role kiwi_admin.
 
-    This cannot be undone: the key never counts again, and its items have to be signed with another and published anew.
+    This cannot be undone. Sign its items with another key and publish them again.
     """
     return session.run(lambda app: _revoke(session, app, who, reason, yes))
 
@@ -66,21 +67,21 @@ def revoke(session: Session, who: str, reason: str, yes: bool) -> int:
 @YES
 @click.pass_obj
 def accept(session: Session, ref: str | None, yes: bool) -> int:
-    """Accept what the registry says now, though you saw otherwise: after a restore, and once you know why.
+    """Accept the registry's present state although it contradicts the pinned one, as after a restored backup.
 
-    For one item when REF names it, else for the whole registry: its audit head is taken as it is, and versions seen are
-    forgotten. Keys that the registry revoked stay revoked.
+    With REF this forgets the pinned versions of one item. Without it, it pins the registry's present audit head and
+    forgets all pinned versions. Keys that the registry revoked stay revoked.
     """
     return session.run(lambda app: _accept_item(session, app, ref, yes) if ref else _accept(session, app, yes))
 
 
 def confirm(question: str, command: str, *, yes: bool) -> None:
-    """Return if the user says yes, by the flag or on a terminal.
+    """Ask the user to confirm, on a terminal, unless `yes` is set.
 
     Raises
     ------
     UsageError
-        When not.
+        Without a confirmation.
     """
     if not yes and not (sys.stdin.isatty() and click.confirm(render.safe(question), err=True)):
         raise UsageError("not confirmed; nothing was changed", hint=f"{command} --yes")
@@ -91,27 +92,30 @@ async def _yank(session: Session, app: Services, text: str, reason: str, yes: bo
 
     ref = await _published(app, text)
     what = ref if ref.version else f"every version of {ref}"
-    confirm(f"Yank {what}, for good?", f"kiwi yank {text}", yes=yes)
+    confirm(f"Yank {what}? This cannot be undone.", f"kiwi yank {text}", yes=yes)
     async with app.registry_session() as caller:
         count = await client.yank_item(caller, ref, reason)
     await app.monitor.check()
     if session.as_json:
-        session.data({"ref": str(ref), "yanked": count})
+        session.print_json({"ref": str(ref), "yanked": count})
     elif count:
-        session.out(f"yanked  {ref}" + (f"  ({count} versions)" if count > 1 else ""))
+        session.print(f"yanked  {ref}" + (f"  ({count} versions)" if count > 1 else ""))
     else:
-        session.say(f"{ref} was yanked already; nothing changed")
+        session.notify(f"{ref} was yanked already; nothing changed")
     return DONE
 
 
 async def _published(app: Services, text: str) -> ItemRef:
-    """Return the one published item that an address means."""
+    """Return the published item that an address names."""
     from kiwi_rag.registry import client
     from kiwi_rag.search.verify import parse_address
 
     address = parse_address(text)
     if address.tier not in (None, "registry"):
-        raise UsageError(f"{text!r} is not in the registry", hint="kiwi delete removes an item from a local tier")
+        raise UsageError(
+            f"{text!r} names a local tier, but only the registry can yank",
+            hint="kiwi delete removes an item from a local tier",
+        )
     found = []
     async with app.registry_session() as caller:
         for ref in address.refs():
@@ -120,7 +124,7 @@ async def _published(app: Services, text: str) -> ItemRef:
     if len(found) > 1:
         raise UsageError(f"{text} is several items: {', '.join(map(str, found))}", hint="put the type in front")
     if not found:
-        raise NotFound(f"the registry has no {text}", hint="kiwi list --source registry")
+        raise NotFound(f"the registry has no item {text}", hint="kiwi list --source registry")
     return found[0]
 
 
@@ -128,11 +132,11 @@ async def _retire(session: Session, app: Services, who: str, reason: str, yes: b
     from kiwi_rag.registry import client
 
     signer = _chosen(await app.enrolled(), who, SignerStatus.RETIRED)
-    question = f"Retire key {signer.signer.key_id[:16]}… of {signer.signer.principal} for good?"
+    question = f"Retire key {signer.signer.key_id[:16]}… of {signer.signer.principal}? This cannot be undone."
     confirm(question, f"kiwi registry retire {who}", yes=yes)
     async with app.registry_session() as caller:
         changed = await client.retire_signer(caller, signer.signer.key_id, reason)
-    await _tell(session, app, signer, "retired", changed, 0)
+    await _report(session, app, signer, "retired", changed, 0)
     return DONE
 
 
@@ -142,25 +146,31 @@ async def _revoke(session: Session, app: Services, who: str, reason: str, yes: b
     chosen = _chosen(await app.enrolled(), who, SignerStatus.COMPROMISED)
     key_id = chosen.signer.key_id
     async with app.registry_session() as caller:
-        lost = len(await client.list_items(caller, Filters(signer=key_id)))
-    question = f"Revoke key {key_id[:16]}… of {chosen.signer.principal} for good? {_items(lost)} of it will vanish."
+        hidden = len(await client.list_items(caller, Filters(signer=key_id)))
+    question = (
+        f"Revoke key {key_id[:16]}… of {chosen.signer.principal}? This cannot be undone. It hides {_items(hidden)}."
+    )
     confirm(question, f"kiwi registry revoke {who}", yes=yes)
     async with app.registry_session() as caller:
         changed = await client.revoke_signer(caller, key_id, reason)
-    await _tell(session, app, chosen, "revoked", changed, lost)
+    await _report(session, app, chosen, "revoked", changed, hidden)
     return DONE
 
 
-async def _tell(session: Session, app: Services, chosen: EnrolledSigner, word: str, changed: bool, lost: int) -> None:
-    await app.monitor.check(fully=True)  # this user's own tiers follow at once
+async def _report(
+    session: Session, app: Services, chosen: EnrolledSigner, word: str, changed: bool, hidden: int
+) -> None:
+    await app.monitor.check(fully=True)  # applies it to this user's local tiers, too
     signer = chosen.signer
     if session.as_json:
-        session.data({"key_id": signer.key_id, "principal": signer.principal, "changed": changed, "items_lost": lost})
+        session.print_json(
+            {"key_id": signer.key_id, "principal": signer.principal, "changed": changed, "items_lost": hidden}
+        )
         return
-    session.out(f"{word if changed else f'{word} already'}  {render.safe(signer.principal)}  {signer.key_id}")
-    if lost:
-        session.say(
-            f"{_items(lost)} of it left search; where an older version by another key exists, that is found now"
+    session.print(f"{word if changed else f'{word} already'}  {render.safe(signer.principal)}  {signer.key_id}")
+    if hidden:
+        session.notify(
+            f"{_items(hidden)} signed by it can no longer be found; searches find older versions by other keys instead"
         )
 
 
@@ -169,11 +179,11 @@ def _items(count: int) -> str:
 
 
 def _chosen(enrolled: Sequence[EnrolledSigner], who: str, status: SignerStatus) -> EnrolledSigner:
-    """Return the one enrolled key that `who` means: a principal, a public key, or the start of a key id."""
+    """Return the enrolled key that `who` names: by principal, public key, or the start of a key id."""
     named = [e for e in enrolled if who in (e.signer.principal, e.signer.public_key.hex())]
     found = named or [e for e in enrolled if len(who) >= 8 and e.signer.key_id.startswith(who)]
     if not found:
-        raise NotFound(f"no signer of the registry is {who!r}", hint="kiwi registry signers")
+        raise NotFound(f"the registry has no signer {who!r}", hint="kiwi registry signers")
     left = [e for e in found if e.signer.status not in (status, SignerStatus.COMPROMISED)] or found
     if len(left) > 1:
         keys = ", ".join(f"{e.signer.key_id[:16]} ({e.signer.status})" for e in left)
@@ -185,28 +195,28 @@ async def _accept_item(session: Session, app: Services, text: str, yes: bool) ->
     from kiwi_rag.search.verify import parse_address
 
     refs = parse_address(text).refs()
-    confirm(f"Forget which versions of {text} you saw?", f"kiwi registry accept {text}", yes=yes)
+    confirm(f"Forget the pinned versions of {text}?", f"kiwi registry accept {text}", yes=yes)
     count = sum(app.monitor.pinned.forget(ref) for ref in refs)
-    session.say(f"{count} version{'' if count == 1 else 's'} of {text} forgotten")
+    session.notify(f"forgot {count} pinned version{'' if count == 1 else 's'} of {text}")
     return DONE
 
 
 async def _accept(session: Session, app: Services, yes: bool) -> int:
-    known, now = await _heads(session, app, yes)
-    if known == now:
-        session.say(f"nothing to accept: the registry's head is {_shown(now)}, as you saw it")
+    pinned, current = await _heads(session, app, yes)
+    if pinned == current:
+        session.notify(f"nothing to accept: the registry's head is the pinned one, {_shown(current)}")
         return DONE
-    session.say(f"you saw    {_shown(known)}")
-    session.say(f"it says    {_shown(now)}")
-    confirm("Accept it, and forget the versions you saw?", "kiwi registry accept", yes=yes)
-    app.monitor.pinned.accept(now)
+    session.notify(f"pinned     {_shown(pinned)}")
+    session.notify(f"registry   {_shown(current)}")
+    confirm("Accept the registry's head, and forget the pinned versions?", "kiwi registry accept", yes=yes)
+    app.monitor.pinned.accept(current)
     await app.monitor.check(fully=True)
-    session.say("accepted")
+    session.notify("accepted the registry's head")
     return DONE
 
 
 async def _heads(session: Session, app: Services, yes: bool) -> tuple[AuditHead, AuditHead]:
-    """Return the head that is remembered, and the registry's own now; a damaged memory is set aside."""
+    """Return the pinned head and the registry's present one; a damaged pinned state is renamed."""
     from kiwi_rag.registry import client
 
     _set_aside_damaged(session, app, yes)
@@ -216,16 +226,16 @@ async def _heads(session: Session, app: Services, yes: bool) -> tuple[AuditHead,
 
 
 def _set_aside_damaged(session: Session, app: Services, yes: bool) -> None:
-    """Move every registry's memory out of the way that cannot be read any more."""
+    """Rename the file of each pinned state that cannot be read."""
     from kiwi_rag.monitor.pinned_state_file import pinned_states
 
     for memory in pinned_states(app.monitor_dir):
         try:
             memory.notices()
         except PinnedStateDamaged as error:
-            session.say(error.message)
-            confirm("Set it aside and begin anew?", "kiwi registry accept", yes=yes)
-            session.say(f"set aside as {memory.move_aside()}")
+            session.notify(error.message)
+            confirm("Rename the damaged file and begin with an empty one?", "kiwi registry accept", yes=yes)
+            session.notify(f"renamed to {memory.move_aside()}")
         finally:
             memory.close()
 

@@ -1,4 +1,4 @@
-"""``kiwi serve``: the resident service."""
+"""``kiwi serve``: run the local service, and handle its requests."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ IDLE_MINUTES = 60
 _STOP_SECONDS = 20.0
 
 
-@click.command(epilog="Example: kiwi serve &, or kiwi serve --install to have systemd start it now and at each login")
-@click.option("--stop", is_flag=True, help="End the service, once what it does is done.")
-@click.option("--install", is_flag=True, help="Have systemd start it now and at each login, for this user.")
+@click.command(epilog="Example: kiwi serve &, or kiwi serve --install to let systemd start it now and at each login")
+@click.option("--stop", is_flag=True, help="Stop the service after its running commands.")
+@click.option("--install", is_flag=True, help="Let systemd start it now and at each login of this user.")
 @click.option("--uninstall", is_flag=True, help="Undo --install.")
 @click.option(
     "--idle-exit",
     type=click.IntRange(0, 100_000),
     metavar="MINUTES",
-    help=f"End after so long without a caller; 0: never. Default: {IDLE_MINUTES}, by systemd 0.",
+    help=f"Stop after this time without a request. 0: never. Default: {IDLE_MINUTES}, or 0 under systemd.",
 )
 @click.pass_obj
 def serve(session: Session, stop: bool, install: bool, uninstall: bool, idle_exit: int | None) -> int:
-    """Keep model, tiers and connections open, so that searches of this user start warm.
+    """Run the local service, which keeps the model, the tiers and the connections open for faster searches.
 
-    The command line and agents' sessions use the service where it runs, and work without it.
+    The command line and agents' sessions use the service while it runs, and also work without it.
     """
     if stop + install + uninstall > 1:
-        raise UsageError("--stop, --install and --uninstall exclude each other", hint="one of them")
+        raise UsageError("--stop, --install and --uninstall exclude each other", hint="give one of them")
     if stop:
         return _stop(session)
     if install or uninstall:
@@ -61,11 +61,11 @@ def _serve(session: Session, minutes: int) -> int:
     from kiwi_rag.local_service.listener import listening
 
     app = session.app()
-    session.log(app)
+    session.start_logging(app)
     with listening(_folder(session)) as line:
-        session.say(f"serving at {line.getsockname()}; Ctrl-C or kiwi serve --stop ends it")
+        session.notify(f"serving at {line.getsockname()}; stop with Ctrl-C or kiwi serve --stop")
         asyncio.run(_attend(line, minutes * 60.0 if minutes else math.inf, app))
-    session.say("the service has ended")
+    session.notify("the service has stopped")
     return DONE
 
 
@@ -74,14 +74,14 @@ async def _attend(line: socket, idle_seconds: float, app: Services) -> None:
     from kiwi_rag.local_service.server import Service
 
     apps = Apps()
-    served = Served(apps)
-    warming = asyncio.create_task(served.warm(app))
+    handler = CommandHandler(apps)
+    warming = asyncio.create_task(handler.warm(app))
     try:
-        await Service(served, idle_seconds).serve(line)
+        await Service(handler, idle_seconds).serve(line)
     finally:
         warming.cancel()
         await asyncio.gather(warming, return_exceptions=True)
-        served.close()
+        handler.close()
         await apps.close()
 
 
@@ -91,15 +91,17 @@ def _stop(session: Session) -> int:
 
     folder = _folder(session)
     if not listening.is_running(folder):
-        session.say("no service runs")
+        session.notify("the service is not running")
         return DONE
     try:
-        told = client.call(str(folder), {"ask": protocol.STOP})
+        reply = client.call(str(folder), {"ask": protocol.STOP})
     except protocol.Declined as reason:
-        raise KiwiError(f"the service does not listen: {reason}", hint=_kill_hint(folder)) from None
+        raise KiwiError(f"the service in {folder} does not answer: {reason}", hint=_kill_hint(folder)) from None
     if not wait_until(lambda: not listening.is_running(folder), _STOP_SECONDS, pause=0.05):
-        raise KiwiError("the service was told to end, and does not", hint=_kill_hint(folder))
-    session.say(f"the service has ended (process {told.get('pid')})")
+        raise KiwiError(
+            f"the service in {folder} received the request to stop, but still runs", hint=_kill_hint(folder)
+        )
+    session.notify(f"the service has stopped (process {reply.get('pid')})")
     return DONE
 
 
@@ -107,26 +109,28 @@ def _install(session: Session, minutes: int) -> int:
     from kiwi_rag.local_service import listener as listening
     from kiwi_rag.local_service import systemd
 
-    environ = session.around.environment()
+    environ = session.context.environment()
     if listening.is_running(_folder(session)) and not systemd.path_of(environ).exists():
-        raise KiwiError("a service runs already, and not by systemd", hint="kiwi serve --stop, then install")
+        raise KiwiError(
+            "a service that systemd did not start is running", hint="kiwi serve --stop, then kiwi serve --install"
+        )
     path = systemd.install(["serve", "--idle-exit", str(minutes)], environ)
-    session.say(f"installed {path}: the service starts now and at each login")
+    session.notify(f"installed {path}: the service starts now and at each login")
     return DONE
 
 
 def _uninstall(session: Session) -> int:
     from kiwi_rag.local_service import systemd
 
-    path = systemd.uninstall(session.around.environment())
-    session.say(f"stopped, and removed {path}" if path else "it is not installed")
+    path = systemd.uninstall(session.context.environment())
+    session.notify(f"stopped the service and removed {path}" if path else "the service is not installed")
     return DONE
 
 
 def _folder(session: Session) -> Path:
     from kiwi_rag.local_service import address
 
-    return Path(address.run_folder(session.around.environment())).absolute()
+    return Path(address.run_folder(session.context.environment())).absolute()
 
 
 def _kill_hint(folder: Path) -> str:
@@ -135,41 +139,41 @@ def _kill_hint(folder: Path) -> str:
     try:
         return f"kill {(folder / address.LOCK_NAME).read_text(encoding='ascii').strip()}"
     except (OSError, ValueError):
-        return "end its process"
+        return "kill its process"
 
 
-AT_ONCE = 8
-"""Command lines that run at once; more wait."""
+MAX_COMMANDS = 8
+"""Number of commands that run at the same time; more wait."""
 WAIT_SECONDS = 1.0
-"""After it the caller does the work itself: nobody waits for others' slow registries."""
-LONGEST_SECONDS = 60.0
-"""After it the caller does the work itself: something hangs here."""
+"""Longest wait for a free slot; then the caller runs the command itself."""
+MAX_SECONDS = 60.0
+"""Longest run of a command; then the caller runs it itself, because something hangs here."""
 _Result = TypeVar("_Result")
 
 
-class Served:
-    """Runs requests with the apps that the service holds."""
+class CommandHandler:
+    """Runs commands and MCP sessions with the services that stay open."""
 
     def __init__(self, apps: Apps) -> None:
         self._apps = apps
-        self._slots = asyncio.Semaphore(AT_ONCE)
-        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kiwi-command")
+        self._slots = asyncio.Semaphore(MAX_COMMANDS)
+        self._pool = ThreadPoolExecutor(MAX_COMMANDS, thread_name_prefix="kiwi-command")
 
     async def command(self, request: Request) -> Message:
-        """Run a command line as the caller's own process would; an error is left to that process."""
+        """Run a command line as the caller's process would; an error raises `Declined`, and that process reports it."""
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._slots.acquire()
         except TimeoutError:
-            raise Declined(f"it is busy with {AT_ONCE} other commands") from None
+            raise Declined(f"it is busy with {MAX_COMMANDS} other commands") from None
         loop = asyncio.get_running_loop()
-        running = self._pool.submit(_run, _Callers(request, self._apps, loop))
-        # Its own end frees the slot, and not its caller's: a thread goes on when nobody waits for it any more.
+        running = self._pool.submit(_run, _CallerContext(request, self._apps, loop))
+        # The end of the thread frees the slot, not that of the caller: the thread runs on when its caller has gone.
         running.add_done_callback(lambda _: loop.call_soon_threadsafe(self._slots.release))
         return await asyncio.wrap_future(running)
 
     async def session(self, request: Request, accept: Callable[[], Awaitable[Wire]]) -> None:
-        """Serve an MCP session with the apps that are held."""
+        """Serve an MCP session with the services that stay open."""
         if not request.may_connect:
             raise Declined(OTHER_NETWORK)
         if request.environment.get("KIWI_HOME") != process_environment().get("KIWI_HOME"):
@@ -178,14 +182,14 @@ class Served:
             await asyncio.to_thread(importlib.import_module, "kiwi_rag.mcp.server")
             app = await asyncio.to_thread(request.open, {})
             async with self._apps.lend(app) as lent:
-                await _speak(lent, request.toolsets, accept)
+                await _serve_session(lent, request.toolsets, accept)
         except (ImportError, KiwiError) as error:
             raise Declined(f"the session cannot begin: {error}") from error
 
     async def warm(self, app: Services) -> None:
-        """Load what the first request would wait for. What fails is told to whoever needs it."""
+        """Load what the first request would wait for; a failure is reported by the request that needs it."""
         for module in ("kiwi_rag.cli.search", "kiwi_rag.cli.items", "kiwi_rag.search", "kiwi_rag.mcp.server"):
-            with contextlib.suppress(ImportError):  # mcp's library may not be there
+            with contextlib.suppress(ImportError):  # the library mcp may not be installed
                 await asyncio.to_thread(importlib.import_module, module)
         with contextlib.suppress(KiwiError):
             async with self._apps.lend(app) as lent:
@@ -194,23 +198,23 @@ class Served:
                     await lent.local(name).store.statistics(["ready"])
 
     def close(self) -> None:
-        """Take nothing more on; what still runs ends with the event loop."""
+        """Start no more commands; those that run end with the event loop."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-class _Callers(ProcessContext):
-    """What a command line would have around it in its caller's process; what it writes is kept."""
+class _CallerContext(ProcessContext):
+    """Environment, working directory and services of a caller; the output is collected for the reply."""
 
     def __init__(self, request: Request, apps: Apps, loop: asyncio.AbstractEventLoop) -> None:
         self.request = request
         self.output: list[tuple[int, str]] = []
-        self.stdout = _Kept(1, self.output, request.terminals[0])
-        self.stderr = _Kept(2, self.output, request.terminals[1])
+        self.stdout = _CapturedStream(1, self.output, request.terminals[0])
+        self.stderr = _CapturedStream(2, self.output, request.terminals[1])
         self._apps = apps
         self._loop = loop
 
     def check(self, command: str | None) -> None:
-        if command not in SERVED:  # `asking` sends no other, but anything of this user's can write to the socket
+        if command not in SERVED:  # the client sends no other, but any process of this user can write to the socket
             raise Declined("it is not a command for the service")
 
     def environment(self) -> Mapping[str, str]:
@@ -226,14 +230,14 @@ class _Callers(ProcessContext):
 
         running = asyncio.run_coroutine_threadsafe(lent(), self._loop)
         try:
-            return running.result(LONGEST_SECONDS)
+            return running.result(MAX_SECONDS)
         except TimeoutError:
             running.cancel()
-            raise Declined(f"the command takes over {LONGEST_SECONDS:.0f} s") from None
+            raise Declined(f"the command takes over {MAX_SECONDS:.0f} s") from None
 
 
-class _Kept:
-    """A stream whose text is kept; a terminal where the caller's is one."""
+class _CapturedStream:
+    """A stream that collects its text, and is a terminal if the caller's stream is one."""
 
     def __init__(self, number: int, output: list[tuple[int, str]], terminal: bool) -> None:
         self._number = number
@@ -251,19 +255,19 @@ class _Kept:
         pass
 
 
-def _run(around: _Callers) -> Message:
+def _run(caller: _CallerContext) -> Message:
     from kiwi_rag.cli import kiwi
 
     try:
-        # Not `main`, which ends the process on a broken pipe.
-        with kiwi.make_context("kiwi", around.request.command_line, obj=around) as context:
+        # Not `main`, which turns errors into exit codes and redirects stdout after a broken pipe.
+        with kiwi.make_context("kiwi", caller.request.command_line, obj=caller) as context:
             code = kiwi.invoke(context)
     except (KiwiError, click.ClickException, click.Abort, click.exceptions.Exit) as error:
-        raise Declined(f"it ends in an error ({type(error).__name__}), which the command line tells itself") from None
-    return {"exit": code if isinstance(code, int) else DONE, "output": around.output}
+        raise Declined(f"it ends in an error ({type(error).__name__}), which the command line reports itself") from None
+    return {"exit": code if isinstance(code, int) else DONE, "output": caller.output}
 
 
-async def _speak(app: Services, toolsets: str, accept: Callable[[], Awaitable[Wire]]) -> None:
+async def _serve_session(app: Services, toolsets: str, accept: Callable[[], Awaitable[Wire]]) -> None:
     from kiwi_rag.mcp.context import ServerContext
     from kiwi_rag.mcp.stdio import serve_lines
     from kiwi_rag.mcp.toolsets import DEFAULT, load
@@ -277,7 +281,7 @@ async def _speak(app: Services, toolsets: str, accept: Callable[[], Awaitable[Wi
 
 
 class _Lines:
-    """A wire as `stdio.Lines`."""
+    """A connection as `stdio.Lines`."""
 
     def __init__(self, wire: Wire) -> None:
         self._reader, self._writer = wire
@@ -285,7 +289,9 @@ class _Lines:
     async def __aiter__(self) -> AsyncIterator[str]:
         from kiwi_rag.mcp.stdio import error_response
 
-        with contextlib.suppress(ConnectionError, ValueError):  # it broke, or a line is over the limit: no more lines
+        with contextlib.suppress(
+            ConnectionError, ValueError
+        ):  # the connection broke, or a line is too long: the session ends
             while line := await self._reader.readline():
                 if refused := error_response(line):
                     await self.write(refused)
@@ -293,7 +299,7 @@ class _Lines:
                     yield line.decode()
 
     async def write(self, text: str) -> None:
-        with contextlib.suppress(ConnectionError):  # reading tells that the client has gone
+        with contextlib.suppress(ConnectionError):  # reading then finds that the client has gone
             self._writer.write(text.encode())
             await self._writer.drain()
 

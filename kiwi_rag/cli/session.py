@@ -1,4 +1,4 @@
-"""What every command shares: opening the app, writing to stdout and stderr, bars, and exit codes."""
+"""What all commands share: opening the services, writing to stdout and stderr, progress bars and exit codes."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ _Result = TypeVar("_Result")
 
 
 class ProcessContext:
-    """What a run of the command line has around it: its process's own. The service has one for each caller."""
+    """Environment, working directory and output streams of this process; the local service has one for each caller."""
 
     stdout: Any = None
-    """Where data go; None: this process's stdout."""
+    """The stream for data; None for this process's stdout."""
     stderr: Any = None
 
     def check(self, command: str | None) -> None:
-        """Return if a command may run here."""
+        """Raise `Declined` if a command must not run in this process."""
 
     def environment(self) -> Mapping[str, str]:
         """Return the environment variables."""
         return process_environment()
 
     def open(self, project: Path | None, flags: Mapping[str, Any]) -> Services:
-        """Return the app for this run."""
+        """Return the services for this run."""
         return Services.open(self.environment(), Path.cwd(), project, flags)
 
     def run(self, app: Services, work: Callable[[Services], Awaitable[_Result]]) -> _Result:
-        """Run `work` with `app`, which is closed afterwards."""
+        """Run `work` with `app`, and close it afterwards."""
 
         async def opened() -> _Result:
             async with app:
@@ -62,67 +62,67 @@ class ProcessContext:
 
 @dataclass(slots=True)
 class Session:
-    """One run of the command line: its global flags, and how it talks."""
+    """One run of the command line: its global options, and its output."""
 
     project: Path | None = None
     as_json: bool = False
     quiet: bool = False
     verbose: bool = False
-    around: ProcessContext = field(default_factory=ProcessContext)
+    context: ProcessContext = field(default_factory=ProcessContext)
     command: str = ""
 
     @classmethod
-    def early(cls, arguments: list[str] | None, commands: Collection[str] = ()) -> Session:
-        """Return what can be told before parsing, for errors of the parser itself and for the log."""
+    def before_parsing(cls, arguments: list[str] | None, commands: Collection[str] = ()) -> Session:
+        """Return a session with the global options as far as they are clear before parsing, to report parser errors."""
         words = sys.argv[1:] if arguments is None else arguments
-        given = words[: words.index("--")] if "--" in words else words
-        command = next((word for word in given if word in commands), "")
-        return cls(as_json="--json" in given, verbose="--verbose" in given or "-v" in given, command=command)
+        options = words[: words.index("--")] if "--" in words else words
+        command = next((word for word in options if word in commands), "")
+        return cls(as_json="--json" in options, verbose="--verbose" in options or "-v" in options, command=command)
 
     def app(self, **flags: Any) -> Services:
-        """Return the app for this run."""
-        return self.around.open(self.project, flags)
+        """Return the services for this run."""
+        return self.context.open(self.project, flags)
 
     def run(self, work: Callable[[Services], Awaitable[_Result]], **flags: Any) -> _Result:
-        """Run `work` with an app that is closed afterwards."""
-        return self.around.run(self.app(**flags), work)
+        """Open the services, run `work` with them, and close them."""
+        return self.context.run(self.app(**flags), work)
 
-    def out(self, text: str) -> None:
+    def print(self, text: str) -> None:
         """Write data to stdout."""
-        click.echo(text, file=self.around.stdout, color=self._color)
+        click.echo(text, file=self.context.stdout, color=self._color)
 
-    def data(self, value: Any) -> None:
+    def print_json(self, value: Any) -> None:
         """Write data to stdout as JSON."""
-        click.echo(render.json_text(value), file=self.around.stdout)
+        click.echo(render.json_text(value), file=self.context.stdout)
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         """Write a notice to stderr."""
         if not self.quiet:
-            click.echo(render.safe(text), file=self.around.stderr, err=True, color=self._color)
+            click.echo(render.safe(text), file=self.context.stderr, err=True, color=self._color)
 
     @property
     def _color(self) -> bool | None:
-        return False if self.around.environment().get("NO_COLOR") else None
+        return False if self.context.environment().get("NO_COLOR") else None
 
     def style(self, text: str, role: str) -> str:
-        """Colour `text` for a terminal; `out` strips it anywhere else."""
+        """Colour `text` for a terminal; `print` removes the colours when stdout is none."""
         return click.style(text, **_STYLES[role])
 
     @property
-    def draws_bars(self) -> bool:
-        """Whether progress is shown: on a terminal only, and not with --quiet."""
+    def shows_progress(self) -> bool:
+        """Whether progress bars are drawn: on a terminal, without --quiet."""
         return not self.quiet and sys.stderr.isatty()
 
     @contextlib.contextmanager
-    def bar(self, what: str, unit: str) -> Iterator[Callable[[int], Callable[[int], None]]]:
-        """Give a function that takes a total and returns what to call with each step; draws only on a terminal."""
+    def progress_bar(self, what: str, unit: str) -> Iterator[Callable[[int], Callable[[int], None]]]:
+        """Yield a function that takes a total, begins a bar, and returns the function that advances it."""
         from tqdm import tqdm
 
         bars: list[Any] = []
 
         def begin(total: int) -> Callable[[int], None]:
-            hidden = not self.draws_bars or not total
-            width, height = shutil.get_terminal_size()  # 80 × 24 where the terminal does not say
+            hidden = not self.shows_progress or not total
+            width, height = shutil.get_terminal_size()  # 80 × 24 if the terminal does not report its size
             bars.append(tqdm(total=total, desc=what, unit=unit, ncols=width, nrows=height, disable=hidden))
             return lambda steps: bars[-1].update(steps) and None
 
@@ -132,8 +132,8 @@ class Session:
             for drawn in bars:
                 drawn.close()
 
-    def failed(self, error: KiwiError) -> int:
-        """Report an error and return the exit code."""
+    def report_error(self, error: KiwiError) -> int:
+        """Print an error on stderr, and return the exit code."""
         if self.as_json:
             click.echo(render.json_text({"error": error.as_dict()}), err=True)
         elif isinstance(error, Rejected):
@@ -146,51 +146,51 @@ class Session:
             cause = f"    caused by {type(error.__cause__).__name__}: {error.__cause__}"
             click.echo(render.safe(cause), err=True)
         if exit_code(error) == FAILED and not isinstance(error, NotFound):
-            self.remember(self.command, error.code, error.own_words)
+            self.log_error(self.command, error.code, error.loggable_message)
         return exit_code(error)
 
-    def remember(self, command: str, code: str, message: str) -> None:
-        """Log a failure, for ``kiwi status``; where that cannot be done the command goes on as if it had been."""
+    def log_error(self, command: str, code: str, message: str) -> None:
+        """Append a failure to the error log that ``kiwi status`` shows; a log that cannot be written is no error."""
         with contextlib.suppress(ConfigError):
-            logs.append_error(resolve(self.around.environment()).settings.user_dir, command, code, message)
+            logs.append_error(resolve(self.context.environment()).settings.user_dir, command, code, message)
 
-    def log(self, app: Services) -> None:
-        """Begin to log what happens, for a command that stays."""
+    def start_logging(self, app: Services) -> None:
+        """Start logging, for a command that runs until it is stopped."""
         logs.configure(app.user_dir, app.settings.log_level, verbose=self.verbose)
 
-    def end_in_order(self) -> None:
-        """Let SIGTERM end a command that stays as Ctrl-C does: what is open is closed, what was traced is sent."""
+    def exit_on_sigterm(self) -> None:
+        """Let SIGTERM end a long-running command as Ctrl-C does: close what is open, and send pending traces."""
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(DONE))
 
-    def usage(self, error: click.ClickException) -> int:
-        """Report a mistake in the command line itself."""
-        near = getattr(error, "possibilities", None)
-        message = (error.message if near else error.format_message()).removesuffix(".")
-        message += f"; did you mean {near[0]!r}?" if near else ""
+    def report_usage(self, error: click.ClickException) -> int:
+        """Report an error in the command line's syntax."""
+        similar = getattr(error, "possibilities", None)
+        message = (error.message if similar else error.format_message()).removesuffix(".")
+        message += f"; did you mean {similar[0]!r}?" if similar else ""
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "kiwi"
-        return self.failed(UsageError(message[:1].lower() + message[1:], hint=f"{path} --help"))
+        return self.report_error(UsageError(message[:1].lower() + message[1:], hint=f"{path} --help"))
 
-    def stopped(self) -> int:
+    def report_interrupt(self) -> int:
         """Report Ctrl-C."""
-        click.echo("stopped; run it again to go on where it stopped", err=True)
+        click.echo("stopped; run the command again to continue", err=True)
         return INTERRUPTED
 
-    def pipe_closed(self) -> int:
-        """Leave quietly when the reader of stdout went away."""
+    def close_stdout(self) -> int:
+        """End without a message when the reader of stdout has closed it."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
 
 
 def exit_code(error: KiwiError) -> int:
-    """Return the exit code of an error: usage 2, refused by the gate 4, anything else 1."""
+    """Return the exit code of an error: 2 for usage, 4 for a refusal, 1 for any other."""
     if isinstance(error, UsageError):
         return USAGE
     return REFUSED if isinstance(error, Refused | RegistryRefused) else FAILED
 
 
 def ask_passphrase(*, confirm: bool = False) -> str:
-    """Ask for a passphrase on the terminal; return an empty text where there is none."""
+    """Prompt for a passphrase on the terminal; return an empty string without a terminal."""
     if not sys.stdin.isatty():
         return ""
     return str(click.prompt("Passphrase", hide_input=True, confirmation_prompt=confirm, err=True))

@@ -1,4 +1,4 @@
-"""``kiwi setup``, ``init``, ``config`` and ``completion``: what is set up once."""
+"""``kiwi setup``, ``init``, ``config`` and ``completion``: configure AI clients, projects, settings and shells."""
 
 from __future__ import annotations
 
@@ -29,28 +29,32 @@ from kiwi_rag.storage.atomic import create_file
 
 _EXAMPLES = """\b
 Example: kiwi setup claude --project     .mcp.json and CLAUDE.md of this project, for the whole team
-         kiwi setup codex --dry-run      what would change in ~/.codex, as a diff
-         kiwi setup cursor --remove      take Kiwi out again
-         kiwi setup vscode --tasks       .vscode/tasks.json: index the workspace, and watch it
+         kiwi setup codex --dry-run      show the changes in ~/.codex as a diff
+         kiwi setup cursor --remove      remove Kiwi again
+         kiwi setup vscode --tasks       .vscode/tasks.json: index and watch the workspace
 """
 
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("client", type=click.Choice(list(CLIENTS)))
-@click.option("--project", is_flag=True, help="This project's files, for everybody who works on it, in place of yours.")
-@click.option("--tasks", is_flag=True, help="Of VS Code, the project's tasks instead: watch and index the workspace.")
-@click.option("--toolsets", default=TOOLSETS, show_default=True, help="What the server offers, separated by commas.")
-@click.option("--remove", is_flag=True, help="Take Kiwi's part out again.")
+@click.option("--project", is_flag=True, help="Change this project's files, which the team shares, not your own.")
+@click.option(
+    "--tasks", is_flag=True, help="Only with vscode: add tasks to the project that index and watch the workspace."
+)
+@click.option("--toolsets", default=TOOLSETS, show_default=True, help="Toolsets of the server, separated by commas.")
+@click.option("--remove", is_flag=True, help="Remove what kiwi setup added.")
 @click.option("--dry-run", is_flag=True, help="Print the changes as a unified diff; write nothing.")
 @click.pass_obj
 def setup(
     session: Session, client: str, project: bool, tasks: bool, toolsets: str, remove: bool, dry_run: bool
 ) -> None:
-    """Make a client start Kiwi as its MCP server, and tell its agent to ask Kiwi before it reads files."""
+    """Configure an AI client to start Kiwi as an MCP server, and its agent to search Kiwi before it reads files."""
     from kiwi_rag.mcp.toolsets import parse_names
 
     if tasks and client != "vscode":
-        raise UsageError(f"{CLIENTS[client].title} has no tasks", hint="kiwi setup vscode --tasks")
+        raise UsageError(
+            f"--tasks works with vscode only, not with {CLIENTS[client].title}", hint="kiwi setup vscode --tasks"
+        )
     toolsets = ",".join(parse_names(toolsets))
     known, project_folder = CLIENTS[client], _project(session, anywhere=tasks)
     environment = ClientEnvironment(Path.home(), project_folder, sys.platform, process_environment())
@@ -66,7 +70,7 @@ def setup(
     _report(session, plan, dry_run)
     if plan and not (dry_run or remove):
         _advise(session, known, project or tasks, toolsets)
-        session.say(f"next: {THEN if tasks else known.then}")
+        session.notify(f"next: {THEN if tasks else known.then}")
 
 
 def _project(session: Session, *, anywhere: bool) -> Path | None:
@@ -85,75 +89,85 @@ def _project(session: Session, *, anywhere: bool) -> Path | None:
 
 def _refuse_wrong_level(client: Client, environment: ClientEnvironment, project: bool) -> None:
     if project and client.project is None:
-        raise UsageError(f"{client.title} keeps nothing in projects", hint="run it without --project")
+        raise UsageError(
+            f"{client.title} has no configuration files in projects", hint="run the command without --project"
+        )
     if project and environment.project is None:
-        raise UsageError("there is no project here", hint="kiwi init makes one; or run it in a project's folder")
+        raise UsageError(
+            f"there is no {PROJECT_FOLDER} folder here or above",
+            hint="create one with kiwi init, or run it in a project",
+        )
 
 
 def _report(session: Session, plan: Sequence[FileChange], dry_run: bool) -> None:
     if session.as_json:
-        session.data({"dry_run": dry_run, "changes": [_as_dict(change) for change in plan]})
+        session.print_json({"dry_run": dry_run, "changes": [_as_dict(change) for change in plan]})
     elif dry_run:
         for line in [line for change in plan for line in change.diff().splitlines()]:
-            session.out(render.safe(line))
+            session.print(render.safe(line))
     if not plan:
-        session.say("nothing to change")
+        session.notify("nothing to change")
     for change in () if dry_run else plan:
-        kept = _kept(change)
+        backup = _backup_path(change)
         verb = "removed" if change.after is None else "wrote"
-        session.say(f"{verb} {change.file.path}{f'; as it was: {kept}' if kept else ''}")
+        session.notify(f"{verb} {change.file.path}{f'; backup: {backup}' if backup else ''}")
 
 
 def _as_dict(change: FileChange) -> dict[str, object]:
-    return {"path": str(change.file.path), "action": change.action, "backup": _kept(change), "diff": change.diff()}
+    return {
+        "path": str(change.file.path),
+        "action": change.action,
+        "backup": _backup_path(change),
+        "diff": change.diff(),
+    }
 
 
-def _kept(change: FileChange) -> str | None:
+def _backup_path(change: FileChange) -> str | None:
     return str(change.backup) if change.backup and change.file.data is not None else None
 
 
 def _advise(session: Session, client: Client, project: bool, toolsets: str) -> None:
     if project and shutil.which("kiwi") is None:
-        session.say(
-            "kiwi is not on your PATH, where the client will look for it: uv tool install PATH-OF-KIWI, or pipx"
-        )
+        session.notify("kiwi is not on your PATH, so the client cannot start it: uv tool install PATH-OF-KIWI, or pipx")
     if client.without_rules and not project:
-        session.say(f"{client.without_rules}:\n    {agent_instructions(toolsets)}")
+        session.notify(f"{client.without_rules}:\n    {agent_instructions(toolsets)}")
 
 
-_IGNORE = b"# The index is made from the signed files beside it; it never belongs in a repository.\nvectors/\n"
+_IGNORE = b"# The index is built from the signed files; do not commit it.\nvectors/\n"
 
 
 @click.command(epilog="Example: kiwi init, or kiwi init ../service")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=".")
 @click.pass_obj
 def init(session: Session, folder: Path) -> None:
-    """Make a project's .ai folder with a place for each type of item. Safe to run again."""
+    """Create a project's .ai folder, with a folder for each item type. Can be run again."""
     root = folder.resolve() / PROJECT_FOLDER
     if root == home_of(process_environment()).resolve():
-        raise UsageError(f"{root} is the user tier, not a project's", hint="run it in the project's folder")
+        raise UsageError(
+            f"{root} is the folder of the user tier, not of a project", hint="run kiwi init in the project's folder"
+        )
     try:
         for item_type in ITEM_TYPES:
             (root / item_type.folder).mkdir(parents=True, exist_ok=True)
         create_file(root / ".gitignore", _IGNORE, mode=0o644)
     except OSError as error:
-        raise StoreError(f"cannot make {root}: {error.strerror}") from error
-    session.say(f"{root} is ready: directives/, scripts/, knowledge/")
-    session.say("next: kiwi keys new, put an item there, kiwi sign .ai, kiwi index")
+        raise StoreError(f"cannot create {root}: {error.strerror}") from error
+    session.notify(f"{root} is ready: directives/, scripts/, knowledge/")
+    session.notify("next: kiwi keys new, add an item, kiwi sign .ai, kiwi index")
 
 
 @click.command("config", epilog="Example: kiwi config --resolved")
-@click.option("--resolved", is_flag=True, help="Also where each value came from.")
+@click.option("--resolved", is_flag=True, help="Also show the source of each value.")
 @click.pass_obj
 def show_config(session: Session, resolved: bool) -> None:
-    """Show the settings in force: defaults < ~/.ai/config.yaml < .ai/config.yaml < KIWI_* < flags."""
+    """Show the current settings: defaults < ~/.ai/config.yaml < .ai/config.yaml < KIWI_* < flags."""
     origins = session.app().resolved.origins
     if session.as_json:
-        session.data({o.name: {"value": o.shown, "from": o.source} for o in origins})
+        session.print_json({o.name: {"value": o.shown, "from": o.source} for o in origins})
         return
     for origin in origins:
-        came = f"  # {origin.source}" if resolved else ""
-        session.out(render.safe(f"{origin.name}: {origin.shown}{came}"))
+        source = f"  # {origin.source}" if resolved else ""
+        session.print(render.safe(f"{origin.name}: {origin.shown}{source}"))
 
 
 @click.command(epilog="Example: kiwi completion bash >> ~/.bashrc")
@@ -167,5 +181,5 @@ def completion(session: Session, shell: str) -> None:
 
     found = get_completion_class(shell)
     if found is None:
-        raise UsageError(f"no completion for {shell}")
-    session.out(found(kiwi, {}, "kiwi", "_KIWI_COMPLETE").source())
+        raise UsageError(f"there is no completion for {shell}")
+    session.print(found(kiwi, {}, "kiwi", "_KIWI_COMPLETE").source())

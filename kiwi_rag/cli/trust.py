@@ -1,4 +1,4 @@
-"""``kiwi trust``: whose signatures count."""
+"""``kiwi trust``: the signers whose signatures are accepted."""
 
 from __future__ import annotations
 
@@ -12,58 +12,64 @@ from pathlib import Path
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.keys import labelled
+from kiwi_rag.cli.keys import format_key
 from kiwi_rag.cli.session import Session
 from kiwi_rag.errors import NotFound, SignatureRefused, UsageError
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType
 from kiwi_rag.services import Services
-from kiwi_rag.signing import keys as kept
+from kiwi_rag.signing import keys as key_files
 from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.ed25519 import is_on_curve
 from kiwi_rag.signing.statement import format_time
 from kiwi_rag.signing.trust import Signer, SignerStatus, check_pattern, check_principal
 
-_ASK = "a public key cannot be had from its id: ask the key's owner, who prints it with: kiwi keys show"
-_MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
+_HINT = "a key id does not give the public key: the key's owner prints that with kiwi keys show"
+_TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
 
 
 @click.group()
 def trust() -> None:
-    """Decide whose signatures count here."""
+    """Choose whose signatures are accepted."""
 
 
 @trust.command("list", epilog="Example: kiwi trust list")
 @click.pass_obj
 def list_signers(session: Session) -> None:
-    """List the signers in force here, the user's first."""
+    """List the trusted signers: yours first, then those of the project's pinned trust file."""
     rows = [_row(signer) for signer in session.app().trust.by_key.values()]
     if session.as_json:
-        session.data(rows)
+        session.print_json(rows)
         return
     for row in rows:
-        line = f"{row['principal']}  {row['status']}  {row['items']}  {row['types']}  {labelled(row)}"
+        line = f"{row['principal']}  {row['status']}  {row['items']}  {row['types']}  {format_key(row)}"
         line += f"  {row['origin']}" if row["origin"] else ""
-        session.out(render.safe(line))
+        session.print(render.safe(line))
     if not rows:
-        session.say("nobody is trusted yet: kiwi keys new, or kiwi trust add PUBLIC_KEY --principal NAME")
+        session.notify(
+            "no signer is trusted yet; add one with: kiwi keys new, or kiwi trust add PUBLIC_KEY --principal NAME"
+        )
 
 
 @trust.command(epilog="Example: kiwi trust add 3b6a27… --principal ada@acme.example --items 'acme/*' --type directive")
 @click.argument("public_key")
-@click.option("--principal", required=True, help="Whose key it is.")
-@click.option("--items", "patterns", multiple=True, help="Items it may sign, as acme/*; default: all. Repeatable.")
+@click.option("--principal", required=True, help="Name of the key's owner.")
+@click.option(
+    "--items", "patterns", multiple=True, help="Items that the key may sign, as acme/*. Default: all. Repeatable."
+)
 @click.option(
     "--type",
     "types",
     multiple=True,
     type=click.Choice([t.value for t in ItemType]),
-    help="Types it may sign; default: items, not documents. Repeatable.",
+    help="Types that the key may sign. Default: all item types, not documents. Repeatable.",
 )
-@click.option("--valid-after", type=_MOMENT, help="Signatures count from then, UTC.")
-@click.option("--valid-before", type=_MOMENT, help="Signatures count until then, UTC.")
-@click.option("--status", type=click.Choice([s.value for s in SignerStatus]), help="Default: active.")
-@click.option("--replace", "anew", is_flag=True, help="Of a known key: say anew what it may sign, not add to it.")
-@click.option("--yes", is_flag=True, help="Do not ask before rights are taken away.")
+@click.option("--valid-after", type=_TIME, help="Accept signatures from this time on, UTC.")
+@click.option("--valid-before", type=_TIME, help="Accept signatures until this time, UTC.")
+@click.option(
+    "--status", type=click.Choice([s.value for s in SignerStatus]), help="Status of the key. Default: active."
+)
+@click.option("--replace", "replaces", is_flag=True, help="Replace the entry of a key that is trusted already.")
+@click.option("--yes", is_flag=True, help="Do not ask before permissions are removed.")
 @click.pass_obj
 def add(
     session: Session,
@@ -74,16 +80,16 @@ def add(
     valid_after: datetime | None,
     valid_before: datetime | None,
     status: str | None,
-    anew: bool,
+    replaces: bool,
     yes: bool,
 ) -> None:
-    """Trust a public key (64 hex digits) for this user, or add to what a known one may sign.
+    """Trust a public key (64 hex digits) for this user, or let a trusted key sign more.
 
-    With --replace the entry of a known key is written anew; what it loses is listed, and confirmed.
+    With --replace the entry of a trusted key is replaced; the permissions that it loses are listed, and you are asked.
     """
     app = session.app()
     content = trust_file.load(app.user_trust)
-    given = Signer(
+    entry = Signer(
         check_principal(principal),
         _public_key(app, public_key),
         tuple(map(check_pattern, patterns)) or ("*",),
@@ -92,118 +98,123 @@ def add(
         _utc(valid_before),
         SignerStatus(status or "active"),
     )
-    known = content.signer(given.public_key)
-    if known is None:
-        signer = given
-    elif anew:
-        signer = _replaced(session, known, given, yes)
+    trusted = content.signer(entry.public_key)
+    if trusted is None:
+        signer = entry
+    elif replaces:
+        signer = _replaced(session, trusted, entry, yes)
     else:
-        rights = known.extended(given.patterns if patterns else (), given.types if types else ())
-        signer = _extended(rights, given, status)
+        rights = trusted.extended(entry.patterns if patterns else (), entry.types if types else ())
+        signer = _extended(rights, entry, status)
     trust_file.save(app.user_trust, content.with_signer(signer))
     _show_entry(session, signer)
     for notice in app.notices():
         if notice.key_id == signer.key_id and not notice.overruled:
-            session.say(f"it was {notice}, and that still counts; if you know better: kiwi trust overrule {principal}")
+            session.notify(
+                f"the key was {notice} and stays untrusted; to trust it nevertheless: kiwi trust overrule {principal}"
+            )
 
 
-def _extended(known: Signer, given: Signer, status: str | None) -> Signer:
-    """Return a known signer with what else was asked for.
+def _extended(trusted: Signer, entry: Signer, status: str | None) -> Signer:
+    """Return a trusted signer with the permissions, times and status of `entry` added.
 
     Raises
     ------
     UsageError
-        When that would take something away, or give it another name: that wants --replace.
+        When that would remove a permission or change the principal, which needs --replace.
     """
     signer = replace(
-        known,
-        valid_after=given.valid_after or known.valid_after,
-        valid_before=given.valid_before or known.valid_before,
-        status=given.status if status else known.status,
+        trusted,
+        valid_after=entry.valid_after or trusted.valid_after,
+        valid_before=entry.valid_before or trusted.valid_before,
+        status=entry.status if status else trusted.status,
     )
-    losses = _losses(known, replace(signer, principal=given.principal))
+    losses = _losses(trusted, replace(signer, principal=entry.principal))
     if losses:
-        hint = f"to say anew what it may sign: {_command(given)} --replace"
-        raise UsageError(f"this key is known, and would lose: {'; '.join(losses)}; nothing was changed", hint=hint)
+        hint = f"to replace its entry: {_command(entry)} --replace"
+        message = f"this key of {trusted.principal} is trusted already and would lose: {'; '.join(losses)}"
+        raise UsageError(f"{message}; nothing was changed", hint=hint)
     return signer
 
 
-def _replaced(session: Session, known: Signer, given: Signer, yes: bool) -> Signer:
-    losses = _losses(known, given)
+def _replaced(session: Session, trusted: Signer, entry: Signer, yes: bool) -> Signer:
+    losses = _losses(trusted, entry)
     for loss in losses:
-        session.say(f"  {known.principal} loses: {loss}")
-    if losses and not yes and not _confirm("Take this away?"):
-        raise UsageError("not confirmed; nothing was changed", hint=f"{_command(given)} --replace --yes")
-    return given
+        session.notify(f"  {trusted.principal} loses: {loss}")
+    if losses and not yes and not _confirm("Remove these permissions?"):
+        raise UsageError("not confirmed; nothing was changed", hint=f"{_command(entry)} --replace --yes")
+    return entry
 
 
-def _command(given: Signer) -> str:
-    return given.trust_command() + ("" if given.status is SignerStatus.ACTIVE else f" --status {given.status}")
+def _command(entry: Signer) -> str:
+    return entry.trust_command() + ("" if entry.status is SignerStatus.ACTIVE else f" --status {entry.status}")
 
 
-def _losses(known: Signer, after: Signer) -> list[str]:
-    """Return what is lost when one entry takes another's place; a mark that a key is not to be used counts, too."""
-    found = known.rights_not_in(after)
-    if known.principal != after.principal:
-        found.append(f"the name {known.principal}")
-    if known.status is not SignerStatus.ACTIVE and after.status is SignerStatus.ACTIVE:
-        found.append(f"the mark {known.status}")
+def _losses(trusted: Signer, after: Signer) -> list[str]:
+    """Return what is lost when `after` replaces an entry: permissions, the name, a status other than active."""
+    found = trusted.rights_not_in(after)
+    if trusted.principal != after.principal:
+        found.append(f"the name {trusted.principal}")
+    if trusted.status is not SignerStatus.ACTIVE and after.status is SignerStatus.ACTIVE:
+        found.append(f"the status {trusted.status}")
     return found
 
 
 def _show_entry(session: Session, signer: Signer) -> None:
     row = _row(signer)
     if session.as_json:
-        session.data(row)
+        session.print_json(row)
         return
-    session.out(f"public key: {row['public_key']}")
-    session.out(f"key id: {row['key_id']}")
-    session.say(f"{signer.principal} is {signer.status}, may sign {', '.join(signer.patterns)} ({row['types']})")
-    session.say(f"a teammate trusts it with: {signer.trust_command()}")
+    session.print(f"public key: {row['public_key']}")
+    session.print(f"key id: {row['key_id']}")
+    session.notify(f"{signer.principal} is {signer.status}, may sign {', '.join(signer.patterns)} ({row['types']})")
+    session.notify(f"other users trust it with: {signer.trust_command()}")
 
 
 def _public_key(app: Services, text: str) -> bytes:
-    """Return the public key that `text` is.
+    """Return the public key in `text`.
 
     Raises
     ------
     UsageError
-        When it is something else; of a key id it is said so, with the way to the public key.
+        When it is something else. For a key id the hint says how to get the public key.
     """
     digits = text.strip().rstrip("….").lower()
     if re.fullmatch(r"[0-9a-f]{8,64}", digits):
         _check_no_key_id(app, digits)
     try:
-        key = kept.parse_public(digits)
+        key = key_files.parse_public(digits)
     except SignatureRefused as error:
-        raise UsageError(f"{digits} is no public key: {error.message}", hint=_ASK) from error
+        raise UsageError(f"{digits} is not a public key: {error.message}", hint=_HINT) from error
     if not is_on_curve(key):
-        raise UsageError(f"{digits} is no public key (no point of the curve); is it a key id?", hint=_ASK)
+        raise UsageError(f"{digits} is not a public key (not a point of the curve); it may be a key id", hint=_HINT)
     return key
 
 
 def _check_no_key_id(app: Services, digits: str) -> None:
-    """Return unless the digits are a key id, or begin one: of a key that is known here, or that signed what is here."""
-    own = [Signer(app.principal, kept.public_key(name, app.keys_dir)) for name in kept.names(app.keys_dir)]
+    """Raise `UsageError` if the digits are a key id or begin one: of a trusted key, an own one, or a signer's."""
+    own_keys = [
+        Signer(app.principal, key_files.public_key(name, app.keys_dir)) for name in key_files.names(app.keys_dir)
+    ]
     listed = trust_file.load(app.project_trust).signers if app.project_trust and app.project_trust.is_file() else ()
-    for signer in (*app.trust.by_key.values(), *listed, *own):
+    for signer in (*app.trust.by_key.values(), *listed, *own_keys):
         if signer.key_id.startswith(digits):
             message = f"{digits} is the key id of {signer.principal}, not a public key"
             raise UsageError(message, hint=f"its public key is {signer.public_key.hex()}: {signer.trust_command()}")
     if len(digits) < 64:
-        raise UsageError(f"{digits} is no public key, but may be the start of a key id", hint=_ASK)
+        raise UsageError(f"{digits} is not a public key: it is too short, and may be the start of a key id", hint=_HINT)
     if any(digits == key_id for key_id in _key_ids_seen(app)):
-        raise UsageError(f"{digits} is the id of a key that signed items here, not a public key", hint=_ASK)
+        raise UsageError(f"{digits} is the id of a key that signed items here, not a public key", hint=_HINT)
 
 
 def _key_ids_seen(app: Services) -> Iterator[str]:
-    """Yield the ids that signatures beside files name, and those that registries gave."""
+    """Yield the key ids in signature files, and those in the pinned state of registries."""
     from kiwi_rag.monitor.pinned_state_file import pinned_states
 
     for root in filter(None, (app.project_dir, app.user_dir)):
-        for side in root.rglob("*.sig"):
-            if side.is_file() and side.stat().st_size <= trust_file.MAX_BYTES:
-                yield from re.findall(r'"keyid"\s*:\s*"([0-9a-f]{64})"', side.read_text(errors="replace"))
+        for path in root.rglob("*.sig"):
+            if path.is_file() and path.stat().st_size <= trust_file.MAX_BYTES:
+                yield from re.findall(r'"keyid"\s*:\s*"([0-9a-f]{64})"', path.read_text(errors="replace"))
     for memory in pinned_states(app.monitor_dir):
         yield from (seen.key_id for versions in memory.items().values() for seen in versions)
 
@@ -219,53 +230,53 @@ def remove(session: Session, who: str) -> None:
     if len(found) != 1:
         raise NotFound(f"{len(found)} signers match {who!r}", hint="kiwi trust list shows key ids")
     trust_file.save(app.user_trust, content.without_key(found[0].key_id))
-    session.say(f"{found[0].principal} (key id {found[0].key_id[:16]}…) is not trusted any more")
+    session.notify(f"{found[0].principal} (key id {found[0].key_id[:16]}…) is no longer trusted")
 
 
 @trust.command(epilog="Example: kiwi trust project --yes")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def project(session: Session, yes: bool) -> None:
-    """Let the signers of this project's .ai/trust.toml count for you, as the file is now."""
+    """Pin this project's .ai/trust.toml: accept its signers in this project, as long as the file is unchanged."""
     app = session.app()
     path = app.root("project") / "trust.toml"
     if not path.is_file():
-        raise NotFound(f"there is no {path}", hint="kiwi trust add, then copy ~/.ai/trust.toml there")
-    digest = trust_file.file_digest(path)  # before they are shown: what is pinned is never more than what was seen
+        raise NotFound(f"there is no trust file {path}", hint="kiwi trust add, then copy ~/.ai/trust.toml there")
+    digest = trust_file.file_digest(path)  # before the signers are shown, so that a change after that is not pinned
     for signer in trust_file.load(path).signers:
-        session.say(
+        session.notify(
             f"  {signer.principal}  {signer.status}  {', '.join(signer.patterns)}  key id {signer.key_id[:16]}…"
         )
     if not yes and not _confirm("Trust these signers in this project?"):
         raise UsageError("not confirmed; nothing was changed", hint="kiwi trust project --yes")
     pinned = trust_file.load(app.user_trust).with_pin(Path(path).resolve(), digest)
     trust_file.save(app.user_trust, pinned)
-    session.say(f"{path} is pinned; when it changes, it has to be pinned again")
+    session.notify(f"pinned {path}; after each change of the file run kiwi trust project again")
 
 
 @trust.command(epilog="Example: kiwi trust overrule ada@acme.example")
 @click.argument("who")
-@click.option("--undo", is_flag=True, help="Follow the registry's word again.")
+@click.option("--undo", is_flag=True, help="Follow the registry's revocation again.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def overrule(session: Session, who: str, undo: bool, yes: bool) -> None:
-    """Go on trusting a key that a registry revoked or retired, named by principal or the start of its key id.
+    """Trust a key although a registry revoked or retired it. Name it by principal or the start of its key id.
 
-    Only what registries took away is given back, and only for you: what your trust file says stays.
+    This has an effect for you only, and does not change your trust file.
     """
     from kiwi_rag.monitor.pinned_state_file import pinned_states
 
     app = session.app()
-    told = [n for n in app.notices() if who == n.principal or (len(who) >= 8 and n.key_id.startswith(who))]
-    if not told:
-        raise NotFound(f"no registry took trust away from {who!r}", hint="kiwi trust list")
-    for notice in told:
-        session.say(f"  {notice.principal}  key id {notice.key_id[:16]}…  {notice}")
-    if not (yes or undo) and not _confirm("Trust these keys all the same?"):
+    notices = [n for n in app.notices() if who == n.principal or (len(who) >= 8 and n.key_id.startswith(who))]
+    if not notices:
+        raise NotFound(f"no registry revoked or retired a key of {who!r}", hint="kiwi trust list")
+    for notice in notices:
+        session.notify(f"  {notice.principal}  key id {notice.key_id[:16]}…  {notice}")
+    if not (yes or undo) and not _confirm("Trust these keys nevertheless?"):
         raise UsageError("not confirmed; nothing was changed", hint=f"kiwi trust overrule {who} --yes")
-    keys = {notice.key_id for notice in told}
+    keys = {notice.key_id for notice in notices}
     count = sum(memory.overrule(key, overruled=not undo) for memory in pinned_states(app.monitor_dir) for key in keys)
-    session.say(f"{count} notice{'' if count == 1 else 's'} {'followed again' if undo else 'overruled'}")
+    session.notify(f"{count} notice{'' if count == 1 else 's'} {'followed again' if undo else 'overruled'}")
 
 
 def _confirm(question: str) -> bool:

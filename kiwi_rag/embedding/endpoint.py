@@ -267,7 +267,7 @@ def _final_failure(error: _Transient, tries: int) -> EmbeddingError:
     """Return the failure with the number of attempts and the server's ``Retry-After``."""
     times = "once" if tries == 1 else f"{tries} times"
     retry_after = f"; the server accepts requests in {error.retry_after:.0f} s" if error.retry_after else ""
-    return error.failure.reworded(f"{error.failure.message} (tried {times}{retry_after})")
+    return error.failure.with_message(f"{error.failure.message} (tried {times}{retry_after})")
 
 
 def _wait(endpoint: Endpoint, attempt: int, retry_after: float) -> float:

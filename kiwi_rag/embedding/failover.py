@@ -198,5 +198,5 @@ def _all_failed(failures: Sequence[EmbeddingError]) -> EmbeddingError:
     first, others = failures[0], failures[1:]
     if not others:
         return first
-    messages = "; ".join(error.own_words for error in others)
-    return first.reworded(f"{first.message}; and the fallbacks: {messages}")
+    messages = "; ".join(error.loggable_message for error in others)
+    return first.with_message(f"{first.message}; and the fallbacks: {messages}")

@@ -79,7 +79,7 @@ class Breaker:
         """
         failure, left = self._failure, self._until - self._clock()
         if failure and left > 0:
-            raise failure.reworded(f"{failure.message}; no further request for {left:.0f} s")
+            raise failure.with_message(f"{failure.message}; no further request for {left:.0f} s")
 
     def open(self, failure: EmbeddingError) -> None:
         """Allow no request until the cooldown is over."""

@@ -206,7 +206,7 @@ def concerns_one_item(error: KiwiError) -> bool:
     if isinstance(error, RegistryRefused):
         return error.state == _UNUSABLE_PASSAGES
     if isinstance(error, RegistryError):
-        return not error.passing and not isinstance(error, RegistryUnreachable | RegistryOutdated)
+        return not error.transient and not isinstance(error, RegistryUnreachable | RegistryOutdated)
     return not isinstance(error, FingerprintMismatch | ModelUnavailable)
 
 

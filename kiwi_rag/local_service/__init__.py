@@ -1,9 +1,9 @@
-"""The resident service: one process a user that keeps the model, the tiers and the connections for the command line.
+"""The local service: one process per user that keeps the model, the tiers and the connections open.
 
-A caller sends its command line and where it stands; the service runs it as the command line would and sends back what
-it wrote and its exit code. Whatever keeps it from that, the caller does the work itself. The caller's side
-(``asking``, ``relay``, ``calls``, ``place``, ``protocol``) imports next to nothing: it is most of what a search then
-costs. The service's side is ``listening``, ``server``, ``request`` and ``apps``; ``unit`` has systemd start it.
+A client sends its command line, working directory and environment. The service runs the command as the client's
+process would, and returns the output and the exit code. If it cannot, the client runs the command itself. The client
+side (``client``, ``address``, ``protocol``) imports very little, because starting Python is most of the time of such a
+search. The service side is ``listener``, ``server``, ``request`` and ``apps``; ``systemd`` installs a user unit.
 """
 
 from __future__ import annotations

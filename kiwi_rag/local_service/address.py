@@ -1,4 +1,4 @@
-"""Where the socket is, and whether it may be trusted. Cheap to import: both sides use it."""
+"""The path of the socket, and the check of its owner. Both sides import it, so it imports little."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def run_folder(environ: Mapping[str, str]) -> str:
     return os.path.join(os.path.expanduser(home), "run")  # noqa: PTH111, PTH118
 
 
-def distrust(folder: str) -> str:
-    """Return why a folder is not safe for the socket; an empty text when it is."""
+def unsafe_reason(folder: str) -> str:
+    """Return why a folder is not safe for the socket, or an empty string."""
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
-        return f"{folder} is not a folder, or a link"
+        return f"{folder} is a link or not a folder"
     if found.st_uid != os.geteuid():
-        return f"{folder} belongs to somebody else"
-    return f"{folder} is open to others" if found.st_mode & 0o077 else ""
+        return f"{folder} belongs to another user"
+    return f"{folder} is accessible to other users" if found.st_mode & 0o077 else ""
 
 
 def socket_in(folder: str) -> str:
@@ -38,9 +38,9 @@ def socket_in(folder: str) -> str:
 
 
 def is_own(line: socket.socket) -> bool:
-    """Whether the process at the other end belongs to this user, as the kernel says.
+    """Whether the process at the other end belongs to this user, according to the kernel.
 
-    A system that cannot tell leaves it to the permissions of the folder, which are checked in any case.
+    Where the kernel does not provide that, the permissions of the folder are the protection; they are always checked.
     """
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:

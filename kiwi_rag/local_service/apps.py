@@ -1,4 +1,4 @@
-"""Stores, connections and models that stay open between requests, and the apps that borrow them."""
+"""Stores, connections and models that stay open between requests, and the services that use them for one request."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _ANY = Settings()
 _OF_ONE_SEARCH: Mapping[str, Any] = {
     name: getattr(_ANY, name) for name in ("source", "limit", "alpha", "half_life_days", "per_signer", "deadline")
 }
-"""Settings that decide on nothing that stays open."""
+"""Settings that do not affect what stays open."""
 _OF_THE_MODEL = (*(f.name for f in fields(Settings) if f.name.startswith("embedding_")), "cache_dir", "threads")
 _Stamp = tuple[int, int] | None
 _Key = tuple[Settings, Path | None, _Stamp]
 
 
-class HeldApp(Services):
-    """An app whose stores and connections stay open; what it was opened with is the same for all who borrow them."""
+class OpenServices(Services):
+    """Services whose stores and connections stay open, for all requests with the same settings and project."""
 
     def __init__(self, resolved: Resolved, project_dir: Path | None, embed: EmbeddingProvider) -> None:
         super().__init__(resolved, project_dir)
@@ -40,41 +40,41 @@ class HeldApp(Services):
         await super()._close_registry()
 
 
-class LentApp(Services):
-    """An app for one request: its own settings, trust and memory of registries; stores and model of a held one."""
+class RequestServices(Services):
+    """Services for one request: with its settings, trust and pinned states, and the stores and model of open ones."""
 
-    def __init__(self, resolved: Resolved, held: HeldApp, may_connect: bool) -> None:
-        super().__init__(resolved, held.project_dir)
-        self.embed = held.embed
-        self._local = held._local
-        self._held = held
+    def __init__(self, resolved: Resolved, shared: OpenServices, may_connect: bool) -> None:
+        super().__init__(resolved, shared.project_dir)
+        self.embed = shared.embed
+        self._local = shared._local
+        self._shared = shared
         self._may_connect = may_connect
 
     async def close(self) -> None:
-        """Write what is to be remembered of registries; everything else stays open."""
+        """Write the pinned states of registries; everything else stays open."""
         if "monitor" in self.__dict__:
             await self.monitor.close()
 
     def _registry_store(self) -> RegistryVectorStore:
         if not self._may_connect:
             raise Declined(OTHER_NETWORK)
-        return self._held._registry_store()
+        return self._shared._registry_store()
 
 
 @dataclass(slots=True)
 class _Entry:
-    app: HeldApp
+    app: OpenServices
     users: int = 0
     dropped: bool = False
 
 
 class Apps:
-    """The apps that a service holds; used from one event loop.
+    """The services that the local service keeps open; used from one event loop.
 
     Parameters
     ----------
     limit
-        How many are kept; the one that was used longest ago is closed for another.
+        How many stay open; the least recently used ones are closed.
     """
 
     def __init__(self, limit: int = MAX_OPEN) -> None:
@@ -86,16 +86,15 @@ class Apps:
 
     @asynccontextmanager
     async def lend(self, opened: Services, *, may_connect: bool = True) -> AsyncIterator[Services]:
-        """Lend an app with the settings of `opened`, which was opened for this request and has done nothing yet.
+        """Yield services for one request, with the settings of `opened`, which was opened for it and not used yet.
 
-        Its settings are those of the caller's environment, flags and ``config.yaml`` as they are now, so that a
-        change of any of them leads to another app, or to the same with other flags. With `may_connect` unset the
-        registry is out of its reach: asking for it raises `NotServed`.
+        The settings are those of the caller's environment, flags and ``config.yaml`` as they are now, so a change of
+        them selects other open services. Without `may_connect`, use of the registry raises `Declined`.
         """
-        entry = self._taken(opened)
+        entry = self._acquire(opened)
         try:
             await self._make_room()
-            async with LentApp(opened.resolved, entry.app, may_connect) as lent:
+            async with RequestServices(opened.resolved, entry.app, may_connect) as lent:
                 lent.cwd = opened.cwd
                 yield lent
         finally:
@@ -104,15 +103,15 @@ class Apps:
                 await entry.app.close()
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close everything."""
         for key in list(self._entries):
             await self._drop(key)
 
-    def _taken(self, opened: Services) -> _Entry:
-        # The token is what stores were opened under: with another they belong to somebody else.
+    def _acquire(self, opened: Services) -> _Entry:
+        # Local stores are bound to the owner token; with another token they must be opened again.
         token = _stamp(opened.user_dir / "owner-token")
         key = (replace(opened.settings, **_OF_ONE_SEARCH), opened.project_dir, token)
-        # Last in the order of use; made without a pause between looking and keeping, so that two callers share one.
+        # Reinserted at the end, so that the dict is in order of use. No await between pop and insert: callers share it.
         entry = self._entries.pop(key, None) or self._new_entry(opened)
         self._entries[key] = entry
         entry.users += 1
@@ -124,11 +123,11 @@ class Apps:
 
     def _new_entry(self, opened: Services) -> _Entry:
         same = (e.app for e in self._entries.values() if _model_of(e.app.settings) == _model_of(opened.settings))
-        app = HeldApp(opened.resolved, opened.project_dir, next(same, opened).embed)
+        app = OpenServices(opened.resolved, opened.project_dir, next(same, opened).embed)
         return _Entry(app)
 
     async def _drop(self, key: _Key) -> None:
-        """Forget an app, and close it once nobody uses it."""
+        """Remove an entry, and close its services when the last request that uses them has ended."""
         entry = self._entries.pop(key, None)
         if entry is None:
             return

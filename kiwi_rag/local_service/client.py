@@ -1,4 +1,4 @@
-"""A call of the service, by a caller that has no time: connect, send, wait for signs of life and the answer."""
+"""The client of the local service: connect, send a request, wait for progress messages and the answer."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 0.2
 FIRST_SIGN_SECONDS = 2.0
-"""A service that is alive says at once that it works; a stopped or hung one does not."""
+"""A running service confirms a request at once; a stopped or hung one does not."""
 SILENCE_SECONDS = 10.0
 
 
-def is_there(folder: str) -> bool:
-    """Whether a socket stands in `folder`: usually none does, and nobody wants to hear of it."""
+def socket_exists(folder: str) -> bool:
+    """Whether there is a socket in `folder`. Usually there is none, so this is checked before anything else."""
     return hasattr(socket, "AF_UNIX") and os.path.lexists(address.socket_in(folder))
 
 
@@ -32,16 +32,16 @@ def call(folder: str, message: dict[str, Any]) -> dict[str, Any]:
 
     Raises
     ------
-    NotServed
-        For whatever keeps the service from answering.
+    Declined
+        When the service does not answer, for any reason.
     """
     with connected(folder) as line:
         return exchange(line, message)
 
 
 def state(folder: str) -> dict[str, Any]:
-    """Return how the service stands: ``state``, and what it says of itself where it runs."""
-    if not is_there(folder):
+    """Return ``state`` (running, not running, not answering), with the service's own report when it runs."""
+    if not socket_exists(folder):
         return {"state": "not running"}
     try:
         return {"state": "running", **call(folder, {"ask": protocol.STATUS})}
@@ -51,21 +51,21 @@ def state(folder: str) -> dict[str, Any]:
 
 @contextmanager
 def connected(folder: str) -> Iterator[socket.socket]:
-    """Connect to the service, if both ends are this user's.
+    """Connect to the service, after checking that both ends belong to this user.
 
     Raises
     ------
-    NotServed
+    Declined
         When it cannot be reached or trusted.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-        with troubles():
-            if why := address.distrust(folder):
+        with translate_errors():
+            if why := address.unsafe_reason(folder):
                 raise Declined(why)
             line.settimeout(CONNECT_SECONDS)
             line.connect(address.socket_in(folder))
             if not address.is_own(line):
-                raise Declined("another user answers in its place")
+                raise Declined("the socket belongs to a process of another user")
         yield line
 
 
@@ -74,10 +74,10 @@ def exchange(line: socket.socket, message: dict[str, Any]) -> dict[str, Any]:
 
     Raises
     ------
-    NotServed
-        When none comes, or the service declines.
+    Declined
+        When there is no answer, or the service declines.
     """
-    with troubles():
+    with translate_errors():
         request = json.dumps(message).encode("ascii")
         if len(request) > protocol.MAX_REQUEST:
             raise Declined("the request is over 1 MB")
@@ -91,15 +91,15 @@ def exchange(line: socket.socket, message: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def troubles() -> Iterator[None]:
-    """Raise `NotServed` for what can go wrong with a file, a socket or JSON."""
+def translate_errors() -> Iterator[None]:
+    """Raise `Declined` for errors of files, sockets and JSON."""
     try:
         yield
     except TimeoutError:
         raise Declined("it does not answer") from None
     except OSError as error:
         raise Declined(error.strerror or str(error)) from None
-    except (ValueError, RecursionError):  # JSON's and UTF-8's errors are some
+    except (ValueError, RecursionError):  # includes the errors of JSON and UTF-8
         raise Declined("its answer is not readable") from None
 
 
@@ -116,7 +116,7 @@ def _exactly(line: socket.socket, length: int) -> bytes:
     while len(received) < length:
         chunk = line.recv(min(length - len(received), 1 << 20))
         if not chunk:
-            raise Declined("it broke off in mid-answer")
+            raise Declined("the connection ended within its answer")
         received += chunk
     return bytes(received)
 
@@ -126,39 +126,39 @@ _CHUNK = 1 << 16
 
 
 def proxy(folder: str, message: dict[str, Any]) -> int:
-    """Open a session and carry it until one side ends; return the exit code.
+    """Open an MCP session and copy stdin and stdout until one side ends; return the exit code.
 
     Raises
     ------
-    NotServed
-        When the service opens none. Nothing was read from stdin.
+    Declined
+        When the service opens no session. Nothing was read from stdin.
     """
     with connected(folder) as line:
         exchange(line, message)
         line.settimeout(None)
-        return _carry(line)
+        return _copy_streams(line)
 
 
-def _carry(line: socket.socket) -> int:
+def _copy_streams(line: socket.socket) -> int:
     import threading
 
     client_ended = threading.Event()
-    # A daemon: it may wait for stdin for ever, and the process ends all the same.
-    threading.Thread(target=_forth, args=(line, client_ended), daemon=True).start()
+    # A daemon thread, because it may wait for stdin when the process should end.
+    threading.Thread(target=_send_stdin, args=(line, client_ended), daemon=True).start()
     with suppress(ConnectionError):
         while chunk := line.recv(_CHUNK):
             _write_bytes(_STDOUT, chunk)
     if not client_ended.is_set():
-        sys.stderr.write("kiwi: the session in the resident service has ended; start kiwi mcp again\n")
+        sys.stderr.write("kiwi: the session in the local service has ended; start kiwi mcp again\n")
         return 1
     return 0
 
 
-def _forth(line: socket.socket, client_ended: Event) -> None:
+def _send_stdin(line: socket.socket, client_ended: Event) -> None:
     with suppress(OSError):
         while chunk := os.read(_STDIN, _CHUNK):
             line.sendall(chunk)
-        client_ended.set()  # before the service can learn of it
+        client_ended.set()  # set before the shutdown, so that the end that follows is not reported as an error
         line.shutdown(socket.SHUT_WR)
 
 
@@ -169,41 +169,41 @@ def _write_bytes(descriptor: int, data: bytes) -> None:
 
 _FLAGS = frozenset({"--json", "--quiet", "--verbose"})
 _LOCAL = ("--help", "--version", "--weights", "--project")
-"""Options after the command that print through click itself, or name a file or folder of the caller's."""
+"""Options after the command that click prints itself, or that name a path of the caller."""
 
 
 def answer(arguments: list[str]) -> int | None:
-    """Let the service run a command line; return the exit code, or None where it is not one for the service.
+    """Let the service run a command line; return the exit code, or None for a command that it does not run.
 
     Raises
     ------
-    NotServed
-        When there is a service, and it does not answer. Nothing was written.
+    Declined
+        When a service runs but does not answer. Nothing was written.
     """
-    place_of_command = _command(arguments)
-    flags, command, rest = arguments[:place_of_command], *_first(arguments[place_of_command:])
+    index = _command_index(arguments)
+    flags, command, rest = arguments[:index], *_first(arguments[index:])
     if command not in protocol.SERVED and command != protocol.MCP:
         return None
     folder = address.run_folder(os.environ)
-    if os.environ.get("KIWI_SERVICE") == "off" or "_KIWI_COMPLETE" in os.environ or not is_there(folder):
+    if os.environ.get("KIWI_SERVICE") == "off" or "_KIWI_COMPLETE" in os.environ or not socket_exists(folder):
         return None
     if os.environ.get("OTEL_TRACES_EXPORTER", "none") != "none":
-        raise Declined("this process is to be traced")
-    with troubles():
+        raise Declined("this process is traced")
+    with translate_errors():
         message = _message(flags)
     if command == protocol.MCP:
         return proxy(folder, {**message, "ask": protocol.MCP, "toolsets": _toolsets(rest)})
-    return _write(call(folder, {**message, **_asked(message["flags"], command, rest)}))
+    return _write(call(folder, {**message, **_command_fields(message["flags"], command, rest)}))
 
 
 def is_verbose(arguments: list[str]) -> bool:
-    """Whether the user wants to hear why the service was not used."""
+    """Whether the arguments contain --verbose or -v."""
     flags = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return any(word == "--verbose" or (_is_short(word) and "v" in word) for word in flags)
 
 
-def _command(arguments: list[str]) -> int:
-    """Return the place of the command: the first word that is no global flag, nor the value of one."""
+def _command_index(arguments: list[str]) -> int:
+    """Return the index of the command: the first word that is not a global option or its value."""
     number = 0
     while number < len(arguments):
         word = arguments[number]
@@ -224,9 +224,9 @@ def _first(words: list[str]) -> tuple[str, list[str]]:
 
 
 def _message(flags: list[str]) -> dict[str, Any]:
-    """Return what holds of every request: which code, where, and in which environment."""
+    """Return the fields of every request: code, working directory, project and environment."""
     cwd = os.getcwd()  # noqa: PTH109 - pathlib costs five milliseconds
-    others, project = _apart(flags, cwd)
+    others, project = _split_project(flags, cwd)
     return {
         "code": protocol.code_fingerprint(),
         "flags": others,
@@ -237,8 +237,8 @@ def _message(flags: list[str]) -> dict[str, Any]:
     }
 
 
-def _apart(flags: list[str], cwd: str) -> tuple[list[str], str]:
-    """Return the flags without the project's folder, and that folder in full; empty where it is to be found."""
+def _split_project(flags: list[str], cwd: str) -> tuple[list[str], str]:
+    """Return the flags without --project, and the absolute path of that folder, or an empty string."""
     others: list[str] = []
     project = ""
     words = iter(flags)
@@ -253,10 +253,10 @@ def _apart(flags: list[str], cwd: str) -> tuple[list[str], str]:
     return others, project
 
 
-def _asked(flags: list[str], command: str, rest: list[str]) -> dict[str, Any]:
+def _command_fields(flags: list[str], command: str, rest: list[str]) -> dict[str, Any]:
     for word in rest:
         if word.startswith(_LOCAL) or (word[:1] == "-" and word[1:2] != "-" and "h" in word):
-            raise Declined(f"{word} is not for it")
+            raise Declined(f"it does not handle {word}")
     for stream in (sys.stdout, sys.stderr):
         if stream is None or stream.encoding.lower().replace("_", "-") != "utf-8":
             raise Declined("the output is not UTF-8")
@@ -268,19 +268,19 @@ def _asked(flags: list[str], command: str, rest: list[str]) -> dict[str, Any]:
 
 
 def _toolsets(rest: list[str]) -> str:
-    """Return what ``--toolsets`` says, empty for the usual ones; with any other option it is not for the service."""
+    """Return the value of ``--toolsets``, empty for the default ones; raise `Declined` for any other option."""
     if len(rest) == 2 and rest[0] == "--toolsets":
         return rest[1]
     if len(rest) == 1 and rest[0].startswith("--toolsets="):
         return rest[0].partition("=")[2]
     if rest:
-        raise Declined(f"kiwi mcp {' '.join(rest)} is not for it")
+        raise Declined(f"it does not handle kiwi mcp {' '.join(rest)}")
     return ""
 
 
-def _write(given: dict[str, Any]) -> int:
-    """Write the answer as the command line would have; where that cannot be, nothing of it."""
-    code, output = given.get("exit"), given.get("output")
+def _write(reply: dict[str, Any]) -> int:
+    """Write the output of an answer to stdout and stderr; if a part cannot be encoded, write nothing."""
+    code, output = reply.get("exit"), reply.get("output")
     if not isinstance(code, int) or not isinstance(output, list):
         raise Declined("its answer is not readable")
     try:

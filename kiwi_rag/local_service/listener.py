@@ -1,4 +1,4 @@
-"""The one place where a user's service listens: a socket in a folder that is closed to others, held by a lock."""
+"""The socket of a user's service, in a private folder, with a lock file that allows one service only."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from kiwi_rag.retry import wait_until
 from kiwi_rag.storage.locks import try_lock
 
 BACKLOG = 256
-"""Callers that wait to be let in."""
+"""Connections that wait to be accepted."""
 
 
 @contextlib.contextmanager
 def listening(folder: Path) -> Iterator[socket.socket]:
-    """Take the place of the user's service, and listen there.
+    """Lock the folder for this service, and listen on its socket.
 
     Raises
     ------
     KiwiError
-        When one runs already, or the folder cannot be used or trusted.
+        When a service runs already, or the folder is not safe or not writable.
     """
-    with _taken(folder), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+    with _locked(folder), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         path = Path(address.socket_in(str(folder)))
         try:
-            path.unlink(missing_ok=True)  # of one that was killed: whoever lives holds the lock
+            path.unlink(missing_ok=True)  # left by a killed service: a running one would hold the lock
             line.bind(str(path))
             path.chmod(0o600)
             line.listen(BACKLOG)
         except OSError as error:
-            hint = "let XDG_RUNTIME_DIR name a folder with a short path, on a local disk"
+            hint = "set XDG_RUNTIME_DIR to a folder with a short path on a local disk"
             raise KiwiError(f"cannot listen at {path}: {error.strerror or error}", hint=hint) from error
         try:
             yield line
@@ -43,21 +43,21 @@ def listening(folder: Path) -> Iterator[socket.socket]:
 
 
 @contextlib.contextmanager
-def _taken(folder: Path) -> Iterator[None]:
-    """Hold the lock that tells that a service runs; the kernel frees it when this process ends, however it ends."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a running service. The kernel releases it when this process ends, also when it is killed."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        why = address.distrust(str(folder))
+        why = address.unsafe_reason(str(folder))
         descriptor = -1 if why else os.open(folder / address.LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         why = f"{folder}: {error.strerror}"
     if why:
-        raise KiwiError(f"the socket has no safe place: {why}", hint=f"chmod 700 {folder}, as its owner")
+        raise KiwiError(f"the socket's folder is not safe: {why}", hint=f"chmod 700 {folder}, as its owner")
     with os.fdopen(descriptor, "r+") as file:
-        # Another process may hold the lock for a moment, to see whether a service runs.
+        # `is_running` in another process may hold the lock for a moment.
         if not wait_until(lambda: try_lock(descriptor), 0.1, pause=0.02):
             pid = file.read(20).strip()
-            raise KiwiError(f"a service runs already (process {pid})", hint="kiwi serve --stop ends it")
+            raise KiwiError(f"a service is running already (process {pid})", hint="stop it with: kiwi serve --stop")
         file.truncate()
         file.write(f"{os.getpid()}\n")
         file.flush()
@@ -65,7 +65,7 @@ def _taken(folder: Path) -> Iterator[None]:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a service holds its place."""
+    """Whether a service holds the lock."""
     try:
         descriptor = os.open(folder / address.LOCK_NAME, os.O_RDWR)
     except OSError:

@@ -1,8 +1,8 @@
-"""What goes over the socket: frames of four bytes of length and that much JSON. Cheap to import: both sides use it.
+"""The protocol of the socket: frames of a four-byte length and JSON. Both sides import it, so it imports little.
 
-A caller sends one frame, whose ``ask`` says what it wants; the service answers with one:
+A client sends one frame, whose ``ask`` is the kind of request, and the service answers with one:
 
-- ``status`` and ``stop``: understood whatever the versions of the two; answered with the service's state.
+- ``status`` and ``stop``: understood by every version; answered with the service's state.
 - ``command``: ``{"working": true}`` at once and every second until it is done, then ``exit`` and ``output``, a list of
   ``[1 or 2, text]`` in the order in which it was written to stdout and stderr.
 - ``mcp``: ``{"working": true}``, then ``{"accepted": true}``, after which the socket is the session's stdin and stdout.
@@ -24,7 +24,7 @@ MAX_REQUEST = 1 << 20
 MAX_ANSWER = 64 << 20
 COMMAND, MCP, STATUS, STOP = "command", "mcp", "status", "stop"
 SERVED = frozenset({"search", "show", "list"})
-"""Commands that the service runs: those that only read. Every other runs in the caller's own process."""
+"""Commands that the service runs: those that only read. All others run in the client's process."""
 
 OTHER_NETWORK = "it was started with other variables for connections (PG*, *_proxy, SSL_CERT_*, NETRC)"
 
@@ -35,11 +35,11 @@ _MASK = (1 << 64) - 1
 
 
 class Declined(Exception):
-    """The service does not answer this; the caller does it itself. Never seen by a user but at ``--verbose``."""
+    """The service does not run this, so the client does it itself. Shown to users with ``--verbose`` only."""
 
 
 def head(length: int) -> bytes:
-    """Return the four bytes that stand before a message of `length` bytes."""
+    """Return the four bytes that precede a message of `length` bytes."""
     return _HEAD.pack(length)
 
 
@@ -48,7 +48,7 @@ def length_in(four_bytes: bytes, limit: int) -> int:
 
     Raises
     ------
-    NotServed
+    Declined
         When it is over `limit`.
     """
     length = int(_HEAD.unpack(four_bytes)[0])
@@ -58,18 +58,18 @@ def length_in(four_bytes: bytes, limit: int) -> int:
 
 
 def sent_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that the served commands depend on. What signs or unlocks stays where it is."""
+    """Return the variables that the served commands depend on, without keys, passphrases and tokens."""
     return {name: value for name, value in environ.items() if _is_sent(name) and name not in _NEVER_SENT}
 
 
 def network_fingerprint(environ: Mapping[str, str]) -> int:
-    """Return a checksum of the variables that libraries read from the process itself when they connect to something."""
+    """Return a checksum of the variables that libraries read from the process itself for connections."""
     read = sorted((name, value) for name, value in environ.items() if _is_of_network(name))
     return zlib.crc32(ascii(read).encode())
 
 
 def code_fingerprint() -> str:
-    """Return what two processes must share to run the same code: Python, the package's folder, and its files' states.
+    """Return a text that is the same for two processes with the same code: Python, package folder, state of its files.
 
     An upgrade, a checkout of another revision, or an edit changes it. Takes about a millisecond.
     """
@@ -99,5 +99,5 @@ def _state_of(folder: str) -> int:
 
 
 def _of_file(entry: os.DirEntry[str]) -> int:
-    found = entry.stat(follow_symlinks=False)  # an editor's lock is a link to nothing
+    found = entry.stat(follow_symlinks=False)  # an editor's lock file is a dangling link
     return found.st_mtime_ns * 31 + found.st_size

@@ -1,4 +1,4 @@
-"""What a caller asks to have run, read from its message and checked."""
+"""A client's request, read from its message and checked."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _REMOTE_PROVIDERS = ("openai", "ollama")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A command line or a session, and the surroundings that it would have had in the caller's process.
+    """A command line or a session, with the working directory and environment of the client's process.
 
-    ``arguments`` and ``terminals`` (of stdout and stderr) are a command's, ``toolsets`` a session's.
+    ``arguments`` and ``terminals`` (whether stdout and stderr are) belong to a command, ``toolsets`` to a session.
     """
 
     cwd: Path
@@ -36,8 +36,8 @@ class Request:
 
         Raises
         ------
-        NotServed
-            When it holds none, or one that this process would answer otherwise than the caller's own.
+        Declined
+            When it has none, or one that this process would answer differently than the client's own.
         """
         try:
             project, terminals = _text(message["project"]), message.get("terminals", (False, False))
@@ -62,16 +62,16 @@ class Request:
 
     @property
     def may_connect(self) -> bool:
-        """Whether libraries that connect to something read the same variables here as they would at the caller's."""
+        """Whether the variables that libraries read for connections are the same here as in the client's process."""
         return self.network == protocol.network_fingerprint(os.environ)
 
     def open(self, flags: Mapping[str, Any]) -> Services:
-        """Return an app for what the caller asks.
+        """Open the services for this request.
 
         Raises
         ------
-        NotServed
-            When it would not do here what it does at the caller's.
+        Declined
+            When it would give another result here than in the client's process.
         KiwiError
             As `Services.open` does.
         """

@@ -1,7 +1,6 @@
-"""The service's side: it listens, reads one request a connection, and answers while it works.
+"""The server of the local service: reads one request per connection, runs it, and reports progress meanwhile.
 
-Nothing that a caller sends or leaves out harms it: requests are bounded in size and time, and a connection that
-breaks ends alone.
+Requests are limited in size and time, and an error of one connection does not affect the others.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class RequestHandler(Protocol):
-    """What a service does for its callers. Both raise `NotServed` for what the caller has to do itself."""
+    """Runs requests. Both methods raise `Declined` for a request that the client has to run itself."""
 
     async def command(self, request: Request) -> Message:
         """Run a command line; return its exit code and output."""
@@ -51,9 +50,9 @@ class Service:
     Parameters
     ----------
     work
-        What it does.
+        Runs the requests.
     idle_seconds
-        How long it waits for a caller before it ends; infinite for ever.
+        Seconds without a request after which it stops; infinity for never.
     """
 
     def __init__(self, work: RequestHandler, idle_seconds: float) -> None:
@@ -67,7 +66,7 @@ class Service:
         self._stopping = asyncio.Event()
 
     async def serve(self, listening: socket.socket) -> None:
-        """Serve until told to stop, by a caller or a signal, or until nobody came for long; finish what was begun."""
+        """Serve until a client or a signal stops it, or it was idle for too long; finish the running commands."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stopping.set)
         server = await asyncio.start_unix_server(self._connected, sock=listening, limit=MAX_LINE, backlog=BACKLOG)
@@ -83,7 +82,7 @@ class Service:
         return self._last_left + self._idle_seconds - time.monotonic()
 
     async def _drain(self) -> None:
-        """Let commands come to their end; sessions have none, so they are ended."""
+        """Wait for running commands; cancel sessions, which have no end."""
         for session in self._sessions:
             session.cancel()
         if self._callers:
@@ -96,7 +95,7 @@ class Service:
         caller = cast("asyncio.Task[None]", asyncio.current_task())
         self._callers.add(caller)
         try:
-            # The caller has gone, or does not read, or the service ends: in any case it hears no more.
+            # The client has gone, or does not read, or the service stops: nothing more can be sent.
             with contextlib.suppress(OSError, asyncio.CancelledError):
                 await self._attend(reader, writer)
         finally:
@@ -108,9 +107,9 @@ class Service:
     async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if not address.is_own(writer.get_extra_info("socket")):
-                raise Declined("it is another user's")
+                raise Declined("it belongs to another user")
             if len(self._callers) > MAX_CALLERS:
-                raise Declined("it has too many callers")
+                raise Declined("it has too many connections")
             answer = await self._answer(await _receive(reader), (reader, writer))
         except Declined as reason:
             answer = {"declined": str(reason)}
@@ -118,22 +117,22 @@ class Service:
             await _send(writer, answer)
 
     async def _answer(self, message: Message, wire: Wire) -> Message | None:
-        """Return the answer to a message; None after a session, whose wire is not ours any more."""
-        asked = message.get("ask")
-        if asked == protocol.STOP:
+        """Return the answer to a message; None after a session, whose stream carries another protocol."""
+        kind = message.get("ask")
+        if kind == protocol.STOP:
             self._stopping.set()
-        if asked in (protocol.STATUS, protocol.STOP):
+        if kind in (protocol.STATUS, protocol.STOP):
             return self._state()
         if message.get("code") != self._code:
-            raise Declined(f"it runs another version or state of Kiwi ({__version__}): kiwi serve --stop ends it")
+            raise Declined(f"it runs another version or state of Kiwi ({__version__}); stop it with: kiwi serve --stop")
         request = Request.read(message)
         self._requests += 1
-        if asked == protocol.COMMAND:
+        if kind == protocol.COMMAND:
             return await _while_working(self._work.command(request), wire[1])
-        if asked == protocol.MCP:
+        if kind == protocol.MCP:
             await self._session(request, wire)
             return None
-        raise Declined("it does not know what is asked")
+        raise Declined(f"it does not know the request {kind!r}")
 
     async def _session(self, request: Request, wire: Wire) -> None:
         accepted = False
@@ -149,7 +148,7 @@ class Service:
         try:
             await self._work.session(request, accept)
         except Declined:
-            if not accepted:  # later the wire is the session's, and speaks another language
+            if not accepted:  # after acceptance the stream carries the session, not this protocol
                 raise
 
     def _state(self) -> Message:
@@ -163,7 +162,7 @@ class Service:
 
 
 async def _while_working(work: Awaitable[Message], writer: asyncio.StreamWriter) -> Message:
-    """Tell the caller every second that it goes on; when the caller has gone, so may the work."""
+    """Send a progress message every second; cancel the work when the client has gone."""
     task = asyncio.ensure_future(work)
     try:
         while not task.done():
@@ -189,5 +188,5 @@ async def _receive(reader: asyncio.StreamReader) -> Message:
 async def _send(writer: asyncio.StreamWriter, message: Message) -> None:
     text = json.dumps(message).encode("ascii")
     writer.write(protocol.head(len(text)) + text)
-    async with asyncio.timeout(READ_SECONDS):  # TimeoutError is an OSError: who does not read hears no more
+    async with asyncio.timeout(READ_SECONDS):  # TimeoutError is an OSError, which ends the connection
         await writer.drain()

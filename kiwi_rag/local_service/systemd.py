@@ -14,12 +14,12 @@ NAME = "kiwi.service"
 _SECONDS = 30
 _TEXT = """\
 [Unit]
-Description=Kiwi's resident service: keeps model, tiers and connections open for the command line
+Description=Kiwi's local service: keeps model, tiers and connections open
 
 [Service]
 ExecStart={command}
 Restart=on-failure
-# An embedded registry that it started stays for others who use it; the last of them stops it.
+# An embedded registry that it started keeps running for other processes; the last of them stops it.
 KillMode=process
 
 [Install]
@@ -33,24 +33,26 @@ def install(arguments: Sequence[str], environ: Mapping[str, str]) -> Path:
     Raises
     ------
     KiwiError
-        When it cannot be written, or systemd does not take it.
+        When it cannot be written, or systemd refuses it.
     """
     path = path_of(environ)
-    # -P: a folder kiwi_rag that happens to lie in the home is not what runs.
+    # -P: a folder kiwi_rag in the working directory must not be imported.
     before = path.read_text(encoding="utf-8") if path.is_file() else None
     command = [sys.executable, "-P", "-m", "kiwi_rag.cli", *arguments]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_TEXT.format(command=" ".join(map(_quoted, command))), encoding="utf-8")
     except OSError as error:
-        raise KiwiError(f"cannot write {path}: {error.strerror}") from error
+        raise KiwiError(
+            f"cannot write {path}: {error.strerror}", hint="kiwi serve starts the service without systemd"
+        ) from error
     try:
         _systemctl("daemon-reload")
         _systemctl("enable", NAME)
         _systemctl("restart", NAME)
     except KiwiError:
         if before is None:
-            path.unlink()  # what systemd does not take would look as if it were installed
+            path.unlink()  # a unit that systemd refused must not look installed
         else:
             path.write_text(before, encoding="utf-8")
         raise
@@ -63,7 +65,7 @@ def uninstall(environ: Mapping[str, str]) -> Path | None:
     Raises
     ------
     KiwiError
-        When systemd does not let go of it.
+        When systemd cannot disable it.
     """
     path = path_of(environ)
     if not path.exists():
@@ -76,12 +78,12 @@ def uninstall(environ: Mapping[str, str]) -> Path | None:
 
 def path_of(environ: Mapping[str, str]) -> Path:
     """Return where systemd looks for a user's own units."""
-    given = environ.get("XDG_CONFIG_HOME", "")
-    return (Path(given) if os.path.isabs(given) else Path("~/.config").expanduser()) / "systemd/user" / NAME  # noqa: PTH117
+    folder = environ.get("XDG_CONFIG_HOME", "")
+    return (Path(folder) if os.path.isabs(folder) else Path("~/.config").expanduser()) / "systemd/user" / NAME  # noqa: PTH117
 
 
 def _quoted(word: str) -> str:
-    """Return a word as a unit's command line wants it (systemd.service(5), "Command lines")."""
+    """Return a word quoted for a unit's command line (systemd.service(5), "Command lines")."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{escaped}"'
 

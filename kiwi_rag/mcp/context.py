@@ -144,7 +144,7 @@ class Call:
         self.outcome = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
         self.code = cause.code if isinstance(cause, KiwiError) else type(error).__name__
         if isinstance(cause, KiwiError):
-            self.problem = "" if isinstance(cause, UsageError | Refused | NotFound) else cause.own_words
+            self.problem = "" if isinstance(cause, UsageError | Refused | NotFound) else cause.loggable_message
         elif isinstance(error, Exception):
             self.problem = "an error that Kiwi did not expect"
 

@@ -176,7 +176,7 @@ def from_state(state: str, message: str, hint: str, hints: Hints) -> KiwiError:
 
 def unreachable(message: str, hints: Hints) -> RegistryUnreachable:
     """Return the error for a lost or missing connection, which another attempt may get."""
-    return RegistryUnreachable(f"the registry cannot be reached: {message}", hint=hints.unreachable, passing=True)
+    return RegistryUnreachable(f"the registry cannot be reached: {message}", hint=hints.unreachable, transient=True)
 
 
 def _access_denied(message: str, hints: Hints) -> RegistryUnreachable:
@@ -188,7 +188,7 @@ def _failed(state: str, message: str) -> RegistryError:
         return RegistryUnreachable("the registry took too long to answer", hint=_TIMEOUT_HINT)
     if state in _CONFLICTS:
         conflict, hint = _CONFLICTS[state]
-        return RegistryError(conflict, hint=hint, passing=True)
+        return RegistryError(conflict, hint=hint, transient=True)
     return RegistryError(f"the registry failed: {message}")
 
 
@@ -215,7 +215,7 @@ async def with_retries(
         except TimeoutError as error:
             hint = "check the network with kiwi registry status; running it again is safe"
             message = f"the registry gave no answer within {seconds:g} s"
-            raise RegistryUnreachable(message, hint=hint, passing=True) from error
+            raise RegistryUnreachable(message, hint=hint, transient=True) from error
 
     return await retry(attempt, pauses)
 

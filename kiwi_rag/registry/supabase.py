@@ -221,7 +221,7 @@ def _translate_errors() -> Iterator[None]:
         raise _translate_error(error) from None  # the cause would quote the whole answer
     except httpx.TimeoutException as error:
         raise RegistryUnreachable(
-            "the registry took too long to answer", hint=_API.unreachable, passing=True
+            "the registry took too long to answer", hint=_API.unreachable, transient=True
         ) from error
     except httpx.HTTPError as error:
         raise unreachable(_quoted(str(error)) or type(error).__name__, _API) from error

@@ -306,7 +306,7 @@ def translate_errors(secret: str = "") -> Iterator[None]:
     except ResponseHandlingException as error:
         raise _of_transport(error, secret) from None
     except QdrantException as error:  # 429 with a time to wait
-        raise StoreUnreachable(f"Qdrant has too much to do: {quoted(str(error), secret)}", passing=True) from None
+        raise StoreUnreachable(f"Qdrant has too much to do: {quoted(str(error), secret)}", transient=True) from None
     except (OSError, sqlite3.Error) as error:
         raise _of_disk(error) from error
     except json.JSONDecodeError:
@@ -330,7 +330,7 @@ def _of_response(error: UnexpectedResponse, secret: str) -> StoreError:
     if status == HTTPStatus.INSUFFICIENT_STORAGE:
         return StoreFull(f"the disk of the Qdrant server is full: {reason}", hint="its operator has to make room")
     if status in _PASSING:
-        return StoreUnreachable(f"Qdrant cannot be reached: {reason}", hint=_UNREACHABLE, passing=True)
+        return StoreUnreachable(f"Qdrant cannot be reached: {reason}", hint=_UNREACHABLE, transient=True)
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         message = "the server answered with a redirect, which is not followed because it would get the key"
         return StoreError(message, hint="set KIWI_QDRANT_URL to its target, if that is your server")
@@ -351,9 +351,9 @@ def _of_transport(error: ResponseHandlingException, secret: str) -> StoreError:
     source = error.source
     reason = quoted(str(source), secret) or type(source).__name__
     if isinstance(source, httpx.TimeoutException):
-        return StoreUnreachable(f"Qdrant took too long to answer ({reason})", hint=_UNREACHABLE, passing=True)
+        return StoreUnreachable(f"Qdrant took too long to answer ({reason})", hint=_UNREACHABLE, transient=True)
     if isinstance(source, httpx.TransportError):
-        return StoreUnreachable(f"Qdrant cannot be reached: {reason}", hint=_UNREACHABLE, passing=True)
+        return StoreUnreachable(f"Qdrant cannot be reached: {reason}", hint=_UNREACHABLE, transient=True)
     return StoreError(_NO_ANSWER, hint=_NOT_QDRANT)
 
 

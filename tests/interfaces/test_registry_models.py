@@ -56,7 +56,7 @@ def test_a_model_is_changed_without_downtime(ready: Kiwi, other: EmbeddingServer
     # The indexer with the old model goes on beside; the one with the new model builds, and switches when complete.
     ready.run("registry", "index")
     told = new.run("registry", "index")
-    assert "beside the active ones" in told.stderr
+    assert "searches use the active model until they are complete" in told.stderr
     assert told.stdout.count("indexed  ") == 4
     assert "active: small/" in told.stderr
     assert models(ready) == {"all-MiniLM-L6-v2": ("superseded", 4, 0), "small": ("active", 4, 0)}

@@ -27,7 +27,7 @@ def test_an_index_is_built_by_hand_and_again_when_it_is_due(ready: Kiwi) -> None
     assert "no index" in ready.run("registry", "tune", "--dry-run").stdout
 
     done = ready.run("registry", "tune", "--method", "ivfflat", "--recall", "0.9")
-    assert "wanted 0.9" in done.stdout
+    assert "required 0.9" in done.stdout
     assert "comparing with exact answers" in done.stderr
     assert plan(ready) == "ivfflat"
 

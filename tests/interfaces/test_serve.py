@@ -224,7 +224,7 @@ def test_status_tells_of_the_service(warm: Kiwi):
 def test_a_second_service_says_that_one_runs(warm: Kiwi):
     pid = warm.json("status")["service"]["pid"]
     refused = warm.run_process("serve", expect=1)
-    assert f"a service runs already (process {pid})" in refused.stderr
+    assert f"a service is running already (process {pid})" in refused.stderr
     assert "kiwi serve --stop" in refused.stderr
     assert served(warm)
 
@@ -276,14 +276,14 @@ def test_one_that_was_killed_is_no_hindrance(acme: Kiwi, run: Path):
         process.wait()
         assert (run / "kiwi/kiwi.sock").is_socket()
         done = user.run("--verbose", "search", QUERY)
-        assert "kiwi: the resident service was not used: Connection refused\n" in done.stderr
+        assert "kiwi: the local service was not used: Connection refused\n" in done.stderr
         assert told(user, "search", QUERY) == told(alone(user), "search", QUERY)
         assert user.json("status")["service"] == {"state": "not answering", "problem": "Connection refused"}
     with serving(user):
         assert served(user) == 1
         assert user.run("serve", "--stop").returncode == 0
     assert not (run / "kiwi/kiwi.sock").exists()
-    assert "no service runs" in user.run("serve", "--stop").stderr
+    assert "the service is not running" in user.run("serve", "--stop").stderr
 
 
 def test_one_that_hangs_is_no_hindrance(acme: Kiwi, run: Path):
@@ -304,7 +304,7 @@ def test_searches_that_were_begun_are_finished_when_it_is_terminated(acme: Kiwi,
         process.terminate()
         assert [search.communicate(timeout=PATIENCE)[0] for search in searches] == [expected] * 6
         assert process.wait(PATIENCE) == 0
-        assert "the service has ended" in process.stderr.read()
+        assert "the service has stopped" in process.stderr.read()
 
 
 def test_the_service_runs_no_command_that_changes_something_whoever_asks(warm: Kiwi):
@@ -335,9 +335,9 @@ WORKING = framed({"working": True})
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (b"", "it broke off in mid-answer"),
-        (WORKING, "it broke off in mid-answer"),
-        (WORKING + protocol.head(100) + b'{"exit"', "it broke off in mid-answer"),
+        (b"", "the connection ended within its answer"),
+        (WORKING, "the connection ended within its answer"),
+        (WORKING + protocol.head(100) + b'{"exit"', "the connection ended within its answer"),
         (b"\xff\xff\xff\xff", "over the limit"),
         (protocol.head(3) + b"{]}", "its answer is not readable"),
         (framed([1]), "its answer is not readable"),
@@ -369,7 +369,7 @@ def test_whatever_a_service_answers_the_search_is_done(acme: Kiwi, run: Path, an
         thread.start()
         done = user.run("--verbose", "search", QUERY)
         thread.join(10)
-    notice = f"kiwi: the resident service was not used: {why}"
+    notice = f"kiwi: the local service was not used: {why}"
     first, _, rest = done.stderr.partition("\n")
     assert first.startswith(notice.replace("over the limit", "a message of")) and why in first
     without = alone(user).run("--verbose", "search", QUERY)
@@ -385,7 +385,7 @@ def test_install_without_systemd_says_what_to_do(kiwi: Kiwi, run: Path):
     assert "systemctl" in refused.stderr
     assert "kiwi serve starts the service without systemd" in refused.stderr
     assert "exclude each other" in user.run("serve", "--install", "--stop", expect=2).stderr
-    assert "it is not installed" in kiwi.run("serve", "--uninstall").stderr
+    assert "the service is not installed" in kiwi.run("serve", "--uninstall").stderr
 
 
 def session(user: Kiwi) -> tuple[subprocess.Popen, Callable[..., dict]]:
@@ -430,7 +430,7 @@ def test_a_session_that_may_write_is_the_agents_own(warm: Kiwi):
     pytest.importorskip("mcp")
     process = warm.start("--verbose", "mcp", "--allow-write")
     _, err = process.communicate(timeout=PATIENCE)
-    assert "not used: kiwi mcp --allow-write is not for it" in err
+    assert "not used: it does not handle kiwi mcp --allow-write" in err
     assert process.returncode == 0
 
 
@@ -442,7 +442,7 @@ def test_an_agent_is_told_when_the_service_ends(acme: Kiwi, run: Path):
         begun(ask)
         service.terminate()
         assert process.wait(PATIENCE) == 1
-        assert "the session in the resident service has ended" in process.stderr.read()
+        assert "the session in the local service has ended" in process.stderr.read()
         process.stdin.close()
     process, ask = session(user)
     assert begun(ask)["serverInfo"]["name"] == "kiwi"

@@ -27,7 +27,7 @@ def test_a_project_is_set_up_from_a_folder_below_it_and_a_second_time_nothing_ch
     (root / ".mcp.json").write_text('{\n  "mcpServers": {\n    "gh": {"command": "gh"}\n  }\n}\n')
     first = project.at(root / "src/deep").run("setup", "claude", "--project")
     assert first.stdout == ""
-    assert f"wrote {root}/.mcp.json; as it was: {project.home}/.ai/clients/" in first.stderr
+    assert f"wrote {root}/.mcp.json; backup: {project.home}/.ai/clients/" in first.stderr
     assert f"wrote {root}/CLAUDE.md\n" in first.stderr
     assert "next: restart claude" in first.stderr
     servers = json.loads((root / ".mcp.json").read_text())["mcpServers"]

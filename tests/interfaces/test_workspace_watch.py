@@ -114,7 +114,7 @@ def test_it_outlives_the_deletion_of_its_root(repository: Kiwi, tmp_path: Path):
         shutil.copytree(repository.cwd / "docs", tmp_path / "kept/docs")
         (tmp_path / "kept/docs/new.md").write_text("# New\n\nAfter the flood.\n")
         shutil.rmtree(repository.cwd)
-        wait_until(lambda: any("is gone; waiting for it" in line for line in watch.notices))
+        wait_until(lambda: any("does not exist; waiting for it" in line for line in watch.notices))
         (tmp_path / "kept").rename(repository.cwd)  # with all its files, so that one run finds them
         assert set(watch.next("indexed")["indexed"]) == {"docs/a.md", "docs/new.md"}
         (repository.cwd / "docs/later.md").write_text("# Later\n")

@@ -166,7 +166,7 @@ async def test_what_will_not_pass_is_tried_once(url: str, wrong: dict[str, str])
         with pytest.raises(RegistryUnreachable) as told:
             await store.publish(admission("acme/x"))
         assert proxy.connections == 1
-        assert not told.value.passing
+        assert not told.value.transient
         assert "user, password and database" in told.value.hint
 
 

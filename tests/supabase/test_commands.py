@@ -92,7 +92,7 @@ def test_what_needs_a_direct_connection_says_so(publisher: Kiwi, command: tuple[
 
 def test_start_and_stop_are_not_for_a_hosted_registry(anon: Kiwi) -> None:
     for command in ("start", "stop"):
-        assert "Kiwi does not run this registry" in anon.run("registry", command, expect=2).stderr
+        assert "is not the embedded registry" in anon.run("registry", command, expect=2).stderr
 
 
 def test_an_address_without_a_key_is_an_error_and_not_another_registry(anon: Kiwi, hosted: PostgRest) -> None:

@@ -214,7 +214,7 @@ def test_when_all_fail_the_first_ones_failure_is_told_with_the_others(
     with pytest.raises(EmbeddingError, match=r"answered 401 .*; and the fallbacks: .*answered 503") as caught:
         provider.encode(["b"])
     assert "KIWI_EMBEDDING_API_KEY" in caught.value.hint
-    assert "SECRET TEXT" not in caught.value.own_words + caplog.text
+    assert "SECRET TEXT" not in caught.value.loggable_message + caplog.text
 
 
 def test_a_probe_file_of_rubbish_is_as_none(first: EmbeddingServer, tmp_path: Path) -> None:

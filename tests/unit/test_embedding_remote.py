@@ -500,8 +500,8 @@ def test_no_terminal_obeys_what_a_server_says(answer: bytes) -> None:
     assert caught.value.message.isprintable()
     assert len(caught.value.message) < 500
     assert caught.value.message.endswith("red next") == (b"400" in answer)
-    assert "[2J" not in caught.value.own_words
-    assert "owned" not in caught.value.own_words
+    assert "[2J" not in caught.value.loggable_message
+    assert "owned" not in caught.value.loggable_message
 
 
 def test_a_key_at_the_end_of_what_is_shown_is_not_shown_in_part(server: EmbeddingServer) -> None:

@@ -47,7 +47,7 @@ def test_the_drawing_shows_who_is_whose_child() -> None:
         above[depth] = name
 
 
-def test_codes_are_unique_throughout_the_house() -> None:
+def test_codes_are_unique_across_all_modules() -> None:
     for module in pkgutil.walk_packages(kiwi_rag.__path__, "kiwi_rag."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -67,12 +67,12 @@ def test_the_docstring_is_the_default_message(kind: type[KiwiError]) -> None:
 def test_a_rejection_carries_every_finding_and_counts_the_errors() -> None:
     findings = [
         Finding("a.b", "soft", severity="warning", hint="never mind"),
-        Finding("c.d", "hard", 3, "x.md", "mend it"),
+        Finding("c.d", "hard", 3, "x.md", "fix it"),
         Finding("e.f", "hard too"),
     ]
     rejection = Rejected("directive:acme/x", findings)
     assert rejection.message == "directive:acme/x: refused, 2 findings"
-    assert rejection.hint == "mend it"
+    assert rejection.hint == "fix it"
     listed = rejection.as_dict()["findings"]
     assert [f["code"] for f in listed] == ["a.b", "c.d", "e.f"]  # type: ignore[attr-defined]
     assert Rejected("x", findings[1:2]).message == "x: refused, 1 finding"

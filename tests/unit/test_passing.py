@@ -31,7 +31,7 @@ async def test_only_what_may_pass_is_tried_again(state: str) -> None:
 def test_a_conflict_passes_over_supabases_api_too(state: str) -> None:
     error = _translate_error(APIError({"code": state, "message": "could not serialize access"}))
     assert isinstance(error, RegistryError)
-    assert error.passing
+    assert error.transient
 
 
 def test_a_statement_that_was_cut_off_is_told_without_a_deadline_that_nobody_can_raise() -> None:
@@ -43,4 +43,4 @@ def test_a_statement_that_was_cut_off_is_told_without_a_deadline_that_nobody_can
 
 @pytest.mark.parametrize("kind", [RegistryError, RegistryUnreachable, RegistryOutdated, RegistryRefused])
 def test_an_error_lasts_unless_it_is_said_to_pass(kind: type[RegistryError]) -> None:
-    assert not kind("it said no").passing
+    assert not kind("it said no").transient

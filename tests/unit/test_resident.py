@@ -85,15 +85,15 @@ def test_the_socket_is_closed_to_others(folder: Path):
 def test_a_folder_that_others_reach_is_used_by_neither_side(folder: Path, tmp_path: Path):
     folder.mkdir()
     folder.chmod(0o755)
-    with pytest.raises(KiwiError, match="open to others"), listening(folder):
+    with pytest.raises(KiwiError, match="accessible to other users"), listening(folder):
         pass
     (tmp_path / "link").symlink_to(folder)
-    with pytest.raises(KiwiError, match="or a link"), listening(tmp_path / "link"):
+    with pytest.raises(KiwiError, match="is a link"), listening(tmp_path / "link"):
         pass
     folder.chmod(0o700)
     with running(folder):
         folder.chmod(0o750)
-        with pytest.raises(Declined, match="open to others"):
+        with pytest.raises(Declined, match="accessible to other users"):
             client.call(str(folder), message())
         folder.chmod(0o700)
 
@@ -110,7 +110,7 @@ def test_the_peer_must_be_this_user(monkeypatch: pytest.MonkeyPatch):
 def test_a_second_service_is_refused(folder: Path):
     with (
         running(folder),
-        pytest.raises(KiwiError, match=f"runs already \\(process {os.getpid()}\\)"),
+        pytest.raises(KiwiError, match=f"is running already \\(process {os.getpid()}\\)"),
         listening(folder),
     ):
         pass
@@ -263,14 +263,14 @@ async def test_stores_are_shared_by_those_whose_settings_are_the_same(tmp_path: 
 
 
 async def test_the_one_used_longest_ago_is_closed_once_nobody_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from kiwi_rag.local_service.apps import HeldApp
+    from kiwi_rag.local_service.apps import OpenServices
 
     closed: list[str] = []
 
     async def close(self) -> None:
         closed.append(self.project_dir.parent.name)
 
-    monkeypatch.setattr(HeldApp, "close", close)
+    monkeypatch.setattr(OpenServices, "close", close)
     apps, home = Apps(limit=1), tmp_path / "home"
     async with apps.lend(opened(home, tmp_path / "a")):
         async with apps.lend(opened(home, tmp_path / "b")):
@@ -291,8 +291,8 @@ async def test_without_the_callers_variables_no_registry_is_asked(tmp_path: Path
 
 def test_asking_imports_nothing_heavy(tmp_path: Path):
     code = (
-        "import sys\nfrom kiwi_rag.entry import _answered\n"
-        "assert _answered(['--verbose', 'search', 'x']) is None\nprint(' '.join(sys.modules))"
+        "import sys\nfrom kiwi_rag.entry import _run_in_service\n"
+        "assert _run_in_service(['--verbose', 'search', 'x']) is None\nprint(' '.join(sys.modules))"
     )
     (tmp_path / "kiwi").mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as stale:

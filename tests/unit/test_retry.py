@@ -22,7 +22,7 @@ class Work:
 
 
 async def test_what_may_pass_is_tried_again_until_the_pauses_are_used_up() -> None:
-    passing = [StoreUnreachable("away", passing=True) for _ in range(3)]
+    passing = [StoreUnreachable("away", transient=True) for _ in range(3)]
     assert await retry(Work(passing[:2]), (0.0, 0.0)) == 3
     assert await retry(Work([])) == 1
     work = Work(passing[:])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kiwi_rag import render
-from kiwi_rag.cli.usage import first_day
+from kiwi_rag.cli.status import first_day
 from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
 from kiwi_rag.embedding.usage import OLDER_FILES, RemoteCall, UsageLog, parse_prices, percentile, usage_rows
@@ -225,7 +225,7 @@ def test_since_is_a_day_or_so_many_days() -> None:
         "2026-05-31", "2026-05-25", "2026-05-02", "2026-05-31", "2026-01-02",
     ]  # fmt: skip
     for wrong in ("soon", "-1d", "2026-13-01", "", "99999999d"):
-        with pytest.raises(UsageError, match="is no day"):
+        with pytest.raises(UsageError, match="is not a day or a number of days"):
             first_day(wrong, today)
-    with pytest.raises(UsageError, match="is no day"):
+    with pytest.raises(UsageError, match="is not a day or a number of days"):
         first_day("99999d", date(1, 5, 1))
