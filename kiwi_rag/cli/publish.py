@@ -120,4 +120,4 @@ def _line(outcome: Published) -> str:
     receipt = outcome.receipt
     change = "made public" if receipt.made_public else "already published" if receipt.already_published else "published"
     state = "  private" if receipt.private else "  yanked" if receipt.yanked else ""
-    return f"{change:11}  {outcome.ref}  #{receipt.sequence}  {receipt.digest[:16]}{state}"
+    return f"{change}  {outcome.ref}  #{receipt.sequence}  {receipt.digest[:16]}{state}"

@@ -117,7 +117,7 @@ class ItemHead:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-class ItemDetails(NamedTuple):
+class SignedDetails(NamedTuple):
     """What all candidates of one item have in common."""
 
     ref: ItemRef
@@ -306,12 +306,12 @@ def read_head(payload: object, item: str) -> ItemHead:
 
 
 @_reading("item")
-def read_details(payload: object) -> ItemDetails:
+def read_details(payload: object) -> SignedDetails:
     """Return what a head says of its item, for its candidates."""
     row = _mapping(payload)
     _DETAILS(row)
     metadata = _mapping(json.loads(row["metadata"]))
-    return ItemDetails(
+    return SignedDetails(
         _ref(row), row["digest"], row["content_sha256"], metadata, row["key_id"], _moment(row["signed_at"])
     )
 

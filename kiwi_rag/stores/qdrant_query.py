@@ -118,7 +118,7 @@ def read_legs(legs: Sequence[Sequence[models.ScoredPoint]]) -> FoundPassages:
 def candidates_of(found: FoundPassages, heads: Iterable[models.Record]) -> tuple[list[Candidate], bool]:
     """Return the passages of the generations that count, and whether there were no others."""
     items = {payload.head_id(item): item for item in found.items}
-    counting: dict[tuple[str, str], payload.ItemDetails] = {}
+    counting: dict[tuple[str, str], payload.SignedDetails] = {}
     malformed: set[str] = set()
     for point in heads:
         item = items.get(str(point.id), "")
@@ -140,7 +140,7 @@ def candidates_of(found: FoundPassages, heads: Iterable[models.Record]) -> tuple
     return [candidate for passages in candidates.values() for candidate in _with_item_scores(passages)], is_complete
 
 
-def _candidate(details: payload.ItemDetails, passage: Passage, legs: tuple[float, float]) -> Candidate:
+def _candidate(details: payload.SignedDetails, passage: Passage, legs: tuple[float, float]) -> Candidate:
     ref, digest, content, metadata, key_id, signed_at = details
     return Candidate(ref, digest, content, passage, *legs, metadata, key_id, signed_at, _NO_SCORES)
 

@@ -20,7 +20,7 @@ from kiwi_rag.registry.pool import Connections
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.interfaces.conftest import PATIENCE, Kiwi, note, wait_until
 
-RECEIPT = re.compile(r"^(?:published|known) +(\w+:[\w/-]+)@", re.MULTILINE)
+RECEIPT = re.compile(r"^(?:published|already published) +(\w+:[\w/-]+)@", re.MULTILINE)
 
 
 def write_notes(kiwi: Kiwi, count: int) -> set[str]:
@@ -126,7 +126,9 @@ def test_publishers_at_once_all_get_their_receipts(registry: Kiwi):
     outs = [user.communicate(timeout=PATIENCE) for user in users]
     assert [user.returncode for user in users] == [0] * 4, outs
     assert all(set(RECEIPT.findall(out)) == everything for out, _ in outs)
-    assert sum("published" in line for out, _ in outs for line in out.splitlines()) == 4  # each item by one of them
+    assert (
+        sum(line.startswith("published") for out, _ in outs for line in out.splitlines()) == 4
+    )  # each item by one of them
 
 
 def test_a_registry_that_is_not_there_is_told_with_what_was_not_published(ready: Kiwi, monkeypatch: pytest.MonkeyPatch):
@@ -140,7 +142,7 @@ def test_a_registry_that_is_not_there_is_told_with_what_was_not_published(ready:
     away = Kiwi(ready.home, ready.cwd, {"KIWI_REGISTRY_URL": "postgresql://x@127.0.0.1:9/none"})
     result = away.run("publish", "--all", expect=3)
     assert result.stdout == ""
-    assert "3 not published: run it again" in result.stderr
+    assert "3 not published; run the command again to continue" in result.stderr
     assert "cannot be reached" in result.stderr
     assert 0 < len(pauses) <= 4 * len(retry.WRITING), "one preparation, and a few attempts an item"
 
@@ -166,7 +168,7 @@ def test_watching_indexes_what_a_publisher_may_not_and_stops_cleanly(registry: K
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("create role only_publisher login in role kiwi_publisher")
     watchers = [registry.start("registry", "index", "--watch", "--every", "0.5") for _ in range(2)]
-    assert all("watching" in watcher.stderr.readline() for watcher in watchers)
+    assert all("waiting for published items" in watcher.stderr.readline() for watcher in watchers)
     registry.write("knowledge/acme/late.md", note(extra="Pump 99 feeds the late basin."))
     registry.run("--quiet", "sign", ".ai")
     publisher = Kiwi(registry.home, registry.cwd, {"KIWI_REGISTRY_URL": url.replace("postgres@", "only_publisher@")})

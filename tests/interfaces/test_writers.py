@@ -52,7 +52,7 @@ def test_readers_keep_working_while_one_writes(ready: Kiwi, holder, monkeypatch:
     acquire = WriterLock.acquire
 
     def not_the_writers(lock: WriterLock) -> None:
-        assert lock._note.parent != ready.vectors, "a reader waits for the writer"
+        assert lock._holder_file.parent != ready.vectors, "a reader waits for the writer"
         acquire(lock)
 
     monkeypatch.setattr(WriterLock, "acquire", not_the_writers)

@@ -275,7 +275,7 @@ async def test_only_admitted_documents_are_handed_in(store: DocumentRegistryStor
     found = records("a.md", ["one", "two"])
     with pytest.raises(NotAdmitted):
         await store.upsert([replace(r, admission=replace(r.admission, principal="eve")) for r in found])
-    with pytest.raises(NotAdmitted, match="not the passages"):
+    with pytest.raises(NotAdmitted, match="not those that were signed"):
         await store.upsert(found[:1])
     with pytest.raises(NotAdmitted):
         await store.upsert([*found, *records("b.md")])

@@ -462,7 +462,7 @@ DAMAGE: dict[str, tuple[str, dict[str, Any]]] = {
     "heading": ("passage", {"heading": "Top"}),
     "lines": ("passage", {"start_line": None}),
     "ordinal": ("passage", {"ordinal": -1}),
-    "other-place": ("passage", {"ordinal": 2}),
+    "other-place": ("passage", {"ordinal": 7}),
     "other-item": ("passage", {"item": "directive:beta/sound"}),
     "generation": ("passage", {"generation": 7}),
     "section": ("passage", {"section": ["x"]}),

@@ -307,7 +307,7 @@ def test_a_call_of_a_tool_is_one_record_without_what_was_asked(
     logs.configure(tmp_path, "info")
     with trace_call("kiwi_search") as call:
         failed = {"tier": "registry", "error": {"code": "unreachable", "message": SECRET}}
-        call.answered({"complete": False, "tiers": [{"tier": "project", "error": None}, failed]})
+        call.record_answer({"complete": False, "tiers": [{"tier": "project", "error": None}, failed]})
     for error in (UsageError(SECRET), StoreBusy("pid 7 is writing"), ValueError(SECRET)):
         with pytest.raises(type(error)), trace_call("kiwi_get"):
             raise error
