@@ -45,7 +45,7 @@ def mcp(
     token: str | None,
     names: tuple[str, ...],
 ) -> int:
-    """Run an MCP (Model Context Protocol) server, with which agents search, read and check items, and search this repository."""
+    """Run an MCP (Model Context Protocol) server: agents search, read and check items, and search this repository."""
     from kiwi_rag.mcp.stdio import StdioStreams
     from kiwi_rag.mcp.toolsets import load, parse_names
 
