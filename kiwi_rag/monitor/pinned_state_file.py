@@ -281,7 +281,7 @@ class PinnedState:
 
         Raises
         ------
-        MemoryDamaged, StoreBusy, StoreFull, StoreError
+        PinnedStateDamaged, StoreBusy, StoreFull, StoreError
             By SQLite's result code.
         """
         try:

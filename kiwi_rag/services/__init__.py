@@ -132,7 +132,7 @@ class Services:
 
         Raises
         ------
-        MemoryDamaged
+        PinnedStateDamaged
             When a pinned state cannot be read: no key is trusted then.
         """
         if not self.monitor_dir.is_dir():
