@@ -174,6 +174,12 @@ class MalformedEnvelope(SignatureRefused):
     code = "envelope"
 
 
+class OldSignature(SignatureRefused):
+    """The signature file has the format of a pre-release Kiwi."""
+
+    code = "old-format"
+
+
 class BadSignature(SignatureRefused):
     """The signature does not match: the content was changed after signing, or the signature is damaged."""
 

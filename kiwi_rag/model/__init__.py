@@ -19,6 +19,7 @@ from kiwi_rag.model.items import (
     Severity,
     StoredItem,
     Visibility,
+    content_digest,
     has_errors,
     sha256_hex,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "TierState",
     "VersionConflict",
     "Visibility",
+    "content_digest",
     "has_errors",
     "sha256_hex",
 ]

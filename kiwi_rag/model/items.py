@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -72,12 +73,15 @@ class Section:
     start_line: int
     end_line: int
     heading: tuple[str, ...] = ()
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A parsed directive, script or knowledge entry. ``content`` is the whole file, as text.
+    """A parsed directive, script, knowledge entry or skill.
 
+    ``files`` is file name → bytes, relative to the folder of the ``main`` file, which is one of them. Only a skill has
+    several. ``executables`` are the names of those that may be executed.
     ``metadata`` is signed together with the content. It is JSON-ready, and the same for the same content. Keys:
     ``name``, ``description``, ``category``, ``author``, ``tags`` (list), and, where the format has them,
     ``title``, ``model``, ``limits``, ``permissions``, ``context``, ``inputs``, ``outputs``, ``steps``, ``imports``.
@@ -85,10 +89,22 @@ class Item:
     """
 
     ref: ItemRef
-    content: str
+    files: Mapping[str, bytes]
+    main: str
     metadata: Mapping[str, Any]
     sections: tuple[Section, ...]
     findings: tuple[Finding, ...] = ()
+    executables: tuple[str, ...] = ()
+
+    @property
+    def content(self) -> str:
+        """The text of the main file."""
+        return self.files[self.main].decode()
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """File name → hex SHA-256 of the file."""
+        return {name: sha256_hex(data) for name, data in self.files.items()}
 
     @property
     def title(self) -> str:
@@ -97,25 +113,21 @@ class Item:
 
     @property
     def content_sha256(self) -> str:
-        """Hex SHA-256 of the content's UTF-8 bytes."""
-        return sha256_hex(self.content.encode())
+        """The content digest of all files."""
+        return content_digest(self.digests)
 
 
 @dataclass(frozen=True, slots=True)
 class Document(Item):
-    """A file of a workspace that is no item. ``content`` is its text after redaction, with line feeds as line ends.
+    """A file of a workspace that is no item. Its one file is its text after redaction, with line feeds as line ends.
 
     ``ref`` names it by its path below the workspace's root, with slashes. Keys of ``metadata``, all strings:
     ``file_type`` (`kiwi_rag.formats.documents` lists them), ``title``, ``service``, ``domain``, ``last_modified``
-    (ISO 8601, UTC) and ``git_commit`` (empty where unknown). ``source_sha256`` is the digest of the file's bytes.
+    (ISO 8601, UTC) and ``git_commit`` (empty where unknown). ``source_sha256`` is the digest of the file's bytes
+    before decoding and redaction, which stays on this machine.
     """
 
     source_sha256: str = ""
-
-    @property
-    def content_sha256(self) -> str:
-        """Hex SHA-256 of the file's bytes, before decoding and redaction."""
-        return self.source_sha256
 
     @property
     def path(self) -> str:
@@ -128,7 +140,8 @@ class Passage:
     """The piece of an item or document that is embedded and found.
 
     ``context`` (the title and the headings) is indexed in front of ``text``, but is not part of the lines. ``ordinal``
-    counts from 0 within the item. ``kind`` is that of a document's section, empty for items.
+    counts from 0 within the item. ``kind`` is that of a document's section, empty for items. ``file`` is the file that
+    has the lines, as a path in the item's folder; empty for the main file.
     """
 
     ordinal: int
@@ -138,6 +151,7 @@ class Passage:
     start_line: int
     end_line: int
     kind: str = ""
+    file: str = ""
 
     @property
     def indexed_text(self) -> str:
@@ -198,7 +212,8 @@ class StoredItem:
 
     Nothing in it is trusted: ``search`` verifies ``envelope`` again before an interface shows any of it. ``yanked_at``
     and ``yank_reason`` are set for a yanked version; only its owner sees a ``private`` one. ``problem`` says why the
-    store's data cannot be read; such an item never verifies.
+    store's data cannot be read; such an item never verifies. ``files`` is file name → bytes, of an item those that were
+    requested; a document has none.
     """
 
     ref: ItemRef
@@ -213,6 +228,7 @@ class StoredItem:
     yank_reason: str = ""
     private: bool = False
     problem: str = ""
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +254,15 @@ class ItemState:
 
 
 Visibility = Literal["public", "private"]
+
+
+def content_digest(digests: Mapping[str, str]) -> str:
+    """Return the digest of a content of one or several files (name → hex SHA-256).
+
+    It is the hex SHA-256 of a statement's ``subject`` in canonical JSON, in the order of the names.
+    """
+    subject = [{"digest": {"sha256": digests[name]}, "name": name} for name in sorted(digests)]
+    return sha256_hex(json.dumps(subject, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
 
 
 def sha256_hex(data: bytes) -> str:

@@ -14,11 +14,12 @@ MAX_ID_LENGTH = 128
 
 
 class ItemType(StrEnum):
-    """The types of signed content: three kinds of item, and the documents of a workspace, which are no items."""
+    """The types of signed content: four kinds of item, and documents, which are no items."""
 
     DIRECTIVE = "directive"
     SCRIPT = "script"
     KNOWLEDGE = "knowledge"
+    SKILL = "skill"
     DOCUMENT = "document"
 
     @property
@@ -31,9 +32,14 @@ class ItemType(StrEnum):
         """File suffix of this type, with its dot."""
         return ".py" if self is ItemType.SCRIPT else ".md"
 
+    @property
+    def is_folder(self) -> bool:
+        """Whether an item of this type is a folder of files, and not one file."""
+        return self is ItemType.SKILL
 
-ITEM_TYPES = (ItemType.DIRECTIVE, ItemType.SCRIPT, ItemType.KNOWLEDGE)
-"""The three kinds of item, which are below ``.ai/`` and can be published; by default a signer may sign these."""
+
+ITEM_TYPES = (ItemType.DIRECTIVE, ItemType.SCRIPT, ItemType.KNOWLEDGE, ItemType.SKILL)
+"""The four kinds of item, which are below ``.ai/`` and can be published; by default a signer may sign these."""
 
 
 def check_item_id(item_id: str) -> str:

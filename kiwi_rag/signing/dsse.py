@@ -12,7 +12,8 @@ from kiwi_rag.errors import BadSignature, MalformedEnvelope, SignatureRefused, U
 from kiwi_rag.model import Envelope
 from kiwi_rag.signing import ed25519
 
-PAYLOAD_TYPE = "application/vnd.kiwi.item.v1+json"
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+"""That of in-toto statements, the only payloads that Kiwi signs."""
 MAX_SIGNATURES = 16
 _BASE64 = re.compile("[A-Za-z0-9+/_-]*={0,2}")
 _FIELDS = {"payloadType", "payload", "signatures"}
@@ -39,8 +40,8 @@ def strict_json(data: bytes | str, what: str) -> Any:
         raise MalformedEnvelope(f"{what} is not strict JSON: {error}") from error
 
 
-def decode(document: object, payload_type: str = PAYLOAD_TYPE) -> Envelope:
-    """Parse an envelope of a payload type from its JSON object.
+def decode(document: object) -> Envelope:
+    """Parse an envelope from its JSON object.
 
     Raises
     ------
@@ -50,9 +51,9 @@ def decode(document: object, payload_type: str = PAYLOAD_TYPE) -> Envelope:
         When it has no signature.
     """
     fields = _object(document, _FIELDS, "the envelope")
-    if fields["payloadType"] != payload_type:
-        raise MalformedEnvelope(f"the payload type is not {payload_type}")
-    return Envelope(payload_type, from_base64(fields["payload"], "payload"), decode_signatures(fields["signatures"]))
+    if fields["payloadType"] != PAYLOAD_TYPE:
+        raise MalformedEnvelope(f"the payload type is not {PAYLOAD_TYPE}")
+    return Envelope(PAYLOAD_TYPE, from_base64(fields["payload"], "payload"), decode_signatures(fields["signatures"]))
 
 
 def decode_signatures(document: object) -> tuple[tuple[str, bytes], ...]:

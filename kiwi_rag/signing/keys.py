@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kiwi_rag.errors import KeyUnavailable, NotFound, UsageError
-from kiwi_rag.model import Envelope, Item, sha256_hex
+from kiwi_rag.model import Document, Envelope, Item, Passage, sha256_hex
 from kiwi_rag.signing import dsse, statement
 from kiwi_rag.storage.atomic import atomic_write, create_file
 
@@ -39,13 +40,12 @@ class SigningKey:
 
     def sign(self, item: Item, registry: str, signed_at: datetime | None = None) -> Envelope:
         """Return the signed envelope of `item` for the audience `registry`; `signed_at` is the present by default."""
-        data = statement.payload(item, registry, signed_at or datetime.now(UTC))
-        return self.sign_payload(dsse.PAYLOAD_TYPE, data)
+        return self.sign_payload(statement.item_payload(item, registry, signed_at or datetime.now(UTC)))
 
-    def sign_payload(self, payload_type: str, payload: bytes) -> Envelope:
-        """Return the signed envelope of a payload in canonical form."""
-        signature = self._private.sign(dsse.pae(payload_type, payload))
-        return Envelope(payload_type, payload, ((self.key_id, signature),))
+    def sign_payload(self, payload: bytes) -> Envelope:
+        """Return the signed envelope of a statement in canonical form."""
+        signature = self._private.sign(dsse.pae(dsse.PAYLOAD_TYPE, payload))
+        return Envelope(dsse.PAYLOAD_TYPE, payload, ((self.key_id, signature),))
 
     def pem(self, passphrase: str) -> bytes:
         """Return the private key as encrypted PKCS8 PEM.
@@ -63,6 +63,25 @@ class SigningKey:
             )
         encryption = s.BestAvailableEncryption(passphrase.encode())
         return self._private.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, encryption)
+
+
+@dataclass(frozen=True, slots=True)
+class Indexer:
+    """Signs the documents of a ``collection``, such as a workspace, for the audience ``registry``."""
+
+    key: SigningKey
+    registry: str
+    collection: str
+
+    def sign(self, document: Document, passages: Sequence[Passage], at: datetime) -> Envelope:
+        """Return the signed envelope of a document that was split into `passages`.
+
+        Raises
+        ------
+        MalformedEnvelope
+            When canonical JSON cannot represent it, or it has too many passages.
+        """
+        return self.key.sign_payload(statement.index_payload(document, passages, self.registry, self.collection, at))
 
 
 def generate(name: str) -> SigningKey:

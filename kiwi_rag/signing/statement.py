@@ -1,39 +1,269 @@
-"""The statement that an author signs about an item, and its signature file ``<file>.sig``.
+"""What a signer says about files: in-toto Statements v1, of an item by its author and of a document by its indexer.
 
-The payload is RFC 8785 canonical JSON of ``registry`` (the audience), ``item_type``, ``item_id``, ``version``,
-``content``, ``metadata`` and ``signed_at``. The signature file has the same members except ``content``, which is read
-from the file itself: if one byte of it changes, the signature no longer matches.
+Format: https://github.com/in-toto/attestation, ``spec/v1/statement.md``. ``subject`` lists files by name and digest, in
+the order of their names; contents are not in the payload. The predicate ``urn:kiwi:item:v1`` names the item, its
+version, its main file and the files that may be executed; ``urn:kiwi:index:v1`` names a document of a collection and
+the digest of each of its passages, so that no store has to keep whole files. A payload is RFC 8785 canonical JSON, and
+is accepted only if its bytes are the canonical form of what they parse to. The SQL function ``kiwi.check_payload``
+holds the same rules.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, Protocol
 
-from kiwi_rag.errors import InvalidItemId, MalformedEnvelope
-from kiwi_rag.model import Envelope, Item, sha256_hex
+from kiwi_rag.errors import InvalidItemId, MalformedEnvelope, OldSignature, UsageError
+from kiwi_rag.model import Document, Envelope, Item, Passage, content_digest, sha256_hex
 from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id
 from kiwi_rag.signing import dsse
 
-_MEMBERS = {"registry", "item_type", "item_id", "version", "content", "metadata", "signed_at"}
-_SIDE_FIELDS = {"payloadType", "statement", "signatures"}
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+ITEM_PREDICATE = "urn:kiwi:item:v1"
+INDEX_PREDICATE = "urn:kiwi:index:v1"
+
 MAX_PAYLOAD_BYTES = 1 << 20
+MAX_INDEX_PAYLOAD_BYTES = 4 << 20
+"""Enough for the digests of 60,000 passages."""
+MAX_METADATA_BYTES = 64 << 10
+MAX_FILES = 200
 MAX_NESTING = 64  # the limit of kiwi.canonical_json in the registry, too
-MAX_SIDE_FILE_BYTES = 1 << 18
+MAX_SIGNATURE_FILE_BYTES = 2 << 20
+MAX_PATH_CHARACTERS = 1024
+ITEMS = "items"
+"""The collection of a tier's items, whose name no other collection may have."""
+
+_MEMBERS = {"_type", "predicateType", "subject", "predicate"}
+_ITEM_MEMBERS = {"main", "executables", "registry", "item_type", "item_id", "version", "metadata", "signed_at"}
+_INDEX_MEMBERS = {"registry", "collection", "path", "metadata", "passages", "signed_at"}
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_COLLECTION = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_OLD_PAYLOAD_TYPE = "application/vnd.kiwi.item.v1+json"
+
+
+class Statement(Protocol):
+    """What both statements have: the part that the signer's authority depends on, and the files' digests."""
+
+    @property
+    def registry(self) -> str:
+        """The audience: the registry's name."""
+        ...
+
+    @property
+    def ref(self) -> ItemRef:
+        """The item or document."""
+        ...
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """File name → hex SHA-256."""
+        ...
+
+    @property
+    def signed_at(self) -> datetime:
+        """When it was signed, according to the signer."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
-    """The parsed payload of an item's envelope."""
+class ItemStatement:
+    """An author's statement about the files of an item. ``digests`` is file name → hex SHA-256."""
 
     registry: str
     ref: ItemRef
-    content: str
+    main: str
+    digests: Mapping[str, str]
+    executables: tuple[str, ...]
     metadata: Mapping[str, Any]
     signed_at: datetime
+
+    @property
+    def content_sha256(self) -> str:
+        """The content digest of all files."""
+        return content_digest(self.digests)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatement:
+    """An indexer's statement about a document, as it is after redaction. ``passages`` are hex digests, in order."""
+
+    registry: str
+    collection: str
+    path: str
+    digests: Mapping[str, str]
+    metadata: Mapping[str, str]
+    passages: tuple[str, ...]
+    signed_at: datetime
+
+    @property
+    def ref(self) -> ItemRef:
+        """The reference that a signer's patterns are matched against: collection and path."""
+        return ItemRef(ItemType.DOCUMENT, f"{self.collection}/{self.path}")
+
+    @property
+    def content_sha256(self) -> str:
+        """The content digest of the file after redaction."""
+        return content_digest(self.digests)
+
+
+def item_payload(item: Item, registry: str, signed_at: datetime) -> bytes:
+    """Return the canonical payload of `item`, for the audience `registry`.
+
+    Raises
+    ------
+    MalformedEnvelope
+        When no statement can name it: its files, its metadata or its size.
+    """
+    predicate = {
+        "main": item.main,
+        "executables": list(item.executables),
+        "registry": registry,
+        "item_type": item.ref.item_type.value,
+        "item_id": item.ref.item_id,
+        "version": item.ref.version or "",
+        "metadata": dict(item.metadata),
+        "signed_at": format_time(signed_at),
+    }
+    data = _payload(ITEM_PREDICATE, item.digests, predicate)
+    if len(data) > MAX_PAYLOAD_BYTES:
+        raise MalformedEnvelope(f"{item.ref}: the statement would be over {MAX_PAYLOAD_BYTES >> 20} MiB")
+    parse_item(data)
+    return data
+
+
+def index_payload(
+    document: Document, passages: Sequence[Passage], registry: str, collection: str, signed_at: datetime
+) -> bytes:
+    """Return the canonical payload of a document that was split into `passages`.
+
+    Raises
+    ------
+    MalformedEnvelope
+        When canonical JSON cannot represent it, or it has too many passages.
+    """
+    predicate = {
+        "registry": registry,
+        "collection": check_collection(collection),
+        "path": check_path(document.path),
+        "metadata": dict(document.metadata),
+        "passages": [passage_digest(passage) for passage in passages],
+        "signed_at": format_time(signed_at),
+    }
+    data = _payload(INDEX_PREDICATE, document.digests, predicate)
+    if len(data) > MAX_INDEX_PAYLOAD_BYTES:
+        hint = "split it, or leave it out with a line in .kiwiignore"
+        raise MalformedEnvelope(
+            f"{document.path} has {len(passages):,} passages, too many for one statement", hint=hint
+        )
+    return data
+
+
+def _payload(predicate_type: str, digests: Mapping[str, str], predicate: Mapping[str, Any]) -> bytes:
+    subject = [{"name": name, "digest": {"sha256": digests[name]}} for name in sorted(digests)]
+    members = {
+        "_type": STATEMENT_TYPE, "predicateType": predicate_type, "subject": subject, "predicate": dict(predicate),
+    }  # fmt: skip
+    check_storable(members)
+    return canonical(members)
+
+
+def parse_item(data: bytes) -> ItemStatement:
+    """Parse an item's payload, strictly.
+
+    Raises
+    ------
+    MalformedEnvelope
+        When it is too large, not strict JSON, not canonical, or not an item's statement.
+    """
+    digests, predicate = _parse(data, ITEM_PREDICATE, _ITEM_MEMBERS, MAX_PAYLOAD_BYTES)
+    texts = ("main", "registry", "item_type", "item_id", "version", "signed_at")
+    if not all(isinstance(predicate[name], str) for name in texts):
+        raise MalformedEnvelope("a member of the predicate has the wrong type")
+    try:
+        ref = ItemRef(_item_type(predicate["item_type"]), check_item_id(predicate["item_id"]), predicate["version"])
+    except (ValueError, InvalidItemId) as error:
+        raise MalformedEnvelope(f"the payload names no valid item: {error}") from error
+    main, executables = predicate["main"], _executables(predicate["executables"], digests)
+    if main not in digests or f"{main}.sig" in digests:
+        raise MalformedEnvelope("'main' is not one of the files, or its signature is")
+    signed_at = parse_time(predicate["signed_at"])
+    return ItemStatement(predicate["registry"], ref, main, digests, executables, predicate["metadata"], signed_at)
+
+
+def parse_index(data: bytes) -> IndexStatement:
+    """Parse a document's payload, strictly.
+
+    Raises
+    ------
+    MalformedEnvelope
+        When it is too large, not strict JSON, not canonical, or not a document's statement.
+    """
+    digests, predicate = _parse(data, INDEX_PREDICATE, _INDEX_MEMBERS, MAX_INDEX_PAYLOAD_BYTES)
+    metadata, passages = predicate["metadata"], predicate["passages"]
+    valid = all(isinstance(predicate[name], str) for name in ("registry", "collection", "path", "signed_at"))
+    valid = valid and all(isinstance(value, str) for value in metadata.values())
+    valid = valid and isinstance(passages, list) and all(_is_digest(passage) for passage in passages)
+    if not valid or not is_collection(predicate["collection"]) or check_path(predicate["path"]) not in digests:
+        raise MalformedEnvelope("a member of the predicate has the wrong type")
+    return IndexStatement(
+        predicate["registry"],
+        predicate["collection"],
+        predicate["path"],
+        digests,
+        metadata,
+        tuple(passages),
+        parse_time(predicate["signed_at"]),
+    )
+
+
+def _parse(data: bytes, predicate_type: str, members: set[str], limit: int) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return a payload's digests by file name, and its predicate with exactly these members."""
+    if len(data) > limit:
+        raise MalformedEnvelope(f"the payload is over {limit} bytes")
+    payload = dsse.strict_json(data, "the payload")
+    if not isinstance(payload, dict) or set(payload) != _MEMBERS or payload["_type"] != STATEMENT_TYPE:
+        raise MalformedEnvelope("the payload does not have exactly the members of an in-toto statement")
+    predicate = payload["predicate"]
+    if payload["predicateType"] != predicate_type or not isinstance(predicate, dict) or set(predicate) != members:
+        raise MalformedEnvelope(f"the predicate does not have exactly the members of {predicate_type}")
+    check_storable(payload)
+    if canonical(payload) != data:
+        raise MalformedEnvelope("the payload is not in canonical form")
+    if not isinstance(predicate["metadata"], dict) or len(canonical(predicate["metadata"])) > MAX_METADATA_BYTES:
+        raise MalformedEnvelope(f"'metadata' is not an object of at most {MAX_METADATA_BYTES >> 10} KiB")
+    return _digests(payload["subject"]), predicate
+
+
+def _digests(subject: object) -> dict[str, str]:
+    if not isinstance(subject, list) or not 1 <= len(subject) <= MAX_FILES:
+        raise MalformedEnvelope(f"'subject' is not a list of 1 to {MAX_FILES} files")
+    digests: dict[str, str] = {}
+    for entry in subject:
+        digest = entry.get("digest") if isinstance(entry, dict) and set(entry) == {"name", "digest"} else None
+        if not isinstance(digest, dict) or set(digest) != {"sha256"} or not _is_digest(digest["sha256"]):
+            raise MalformedEnvelope("a file of 'subject' does not have exactly a name and a SHA-256")
+        digests[check_path(entry["name"])] = digest["sha256"]
+    # Case: some file systems would make one file of two such names. ASCII alone, as SQL's lower() does in "C".
+    if len({name.encode().lower() for name in digests}) < len(subject) or list(digests) != sorted(digests):
+        raise MalformedEnvelope("the files of 'subject' are not distinct names in order")
+    return digests
+
+
+def _executables(names: object, digests: Mapping[str, str]) -> tuple[str, ...]:
+    if not isinstance(names, list) or not all(isinstance(n, str) and n in digests for n in names):
+        raise MalformedEnvelope("'executables' names what is none of the files")
+    if names != sorted(set(names)):
+        raise MalformedEnvelope("'executables' are not distinct names in order")
+    return tuple(names)
+
+
+def _is_digest(text: object) -> bool:
+    return isinstance(text, str) and _DIGEST.fullmatch(text) is not None
 
 
 def canonical(value: Mapping[str, Any]) -> bytes:
@@ -50,32 +280,6 @@ def canonical(value: Mapping[str, Any]) -> bytes:
         return rfc8785.dumps(dict(value))
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
         raise MalformedEnvelope(f"not representable as canonical JSON: {error}") from error
-
-
-def payload(item: Item, registry: str, signed_at: datetime) -> bytes:
-    """Return the canonical payload of `item`, for the audience `registry`."""
-    members = {**_head(item.ref, registry, signed_at), "metadata": dict(item.metadata), "content": item.content}
-    check_storable(members)
-    return canonical(members)
-
-
-def parse(data: bytes) -> Statement:
-    """Parse a payload, strictly: its bytes must be the canonical form of what they parse to.
-
-    Raises
-    ------
-    MalformedEnvelope
-        When it is too large, not strict JSON, not canonical, or not an item statement.
-    """
-    if len(data) > MAX_PAYLOAD_BYTES:
-        raise MalformedEnvelope(f"the payload is over {MAX_PAYLOAD_BYTES} bytes")
-    members = dsse.strict_json(data, "the payload")
-    if not isinstance(members, dict) or set(members) != _MEMBERS:
-        raise MalformedEnvelope("the payload does not have exactly the members of an item statement")
-    check_storable(members)
-    if canonical(members) != data:
-        raise MalformedEnvelope("the payload is not in canonical form")
-    return _statement(members)
 
 
 def check_storable(value: object, levels: int = MAX_NESTING) -> None:
@@ -96,37 +300,48 @@ def check_storable(value: object, levels: int = MAX_NESTING) -> None:
         check_storable(part, levels - 1)
 
 
-def side_file(envelope: Envelope) -> bytes:
-    """Return the bytes of ``<file>.sig`` for a signed item: its envelope without the content."""
-    members = json.loads(envelope.payload)
-    del members["content"]
-    document = {
-        "payloadType": envelope.payload_type,
-        "statement": members,
-        "signatures": dsse.encode_signatures(envelope),
+@lru_cache(maxsize=1024)  # signing, the gate and the store need the same digests
+def passage_digest(passage: Passage) -> str:
+    """Return the hex SHA-256 of a passage's canonical JSON: its file and lines, its text and its context."""
+    members = {
+        "context": passage.context,
+        "end_line": passage.end_line,
+        "file": passage.file,
+        "heading": list(passage.heading),
+        "kind": passage.kind,
+        "start_line": passage.start_line,
+        "text": passage.text,
     }
-    return json.dumps(document, ensure_ascii=False, indent=2, sort_keys=True).encode() + b"\n"
+    # For these members the same bytes as RFC 8785, and thirty times as fast as its library.
+    return sha256_hex(json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
 
 
-def envelope_of(content: str, side: bytes) -> Envelope:
-    """Return the full envelope, made from a file's content and its ``.sig``; nothing is verified yet.
+def signature_file(envelope: Envelope) -> bytes:
+    """Return the bytes of ``<file>.sig``: the DSSE envelope as JSON."""
+    return json.dumps(dsse.encode(envelope), indent=2, sort_keys=True).encode() + b"\n"
+
+
+def read_signature_file(data: bytes) -> Envelope:
+    """Parse the bytes of ``<file>.sig``; nothing is verified yet.
 
     Raises
     ------
+    OldSignature
+        When a pre-release Kiwi wrote it.
     MalformedEnvelope
-        When the signature file is malformed.
+        When it is malformed.
     Unsigned
         When it has no signature.
     """
-    if len(side) > MAX_SIDE_FILE_BYTES:
-        raise MalformedEnvelope(f"the signature file is over {MAX_SIDE_FILE_BYTES} bytes")
-    document = dsse.strict_json(_text(side), "the signature file")
-    if not isinstance(document, dict) or set(document) != _SIDE_FIELDS or not isinstance(document["statement"], dict):
-        raise MalformedEnvelope("the signature file does not have exactly payloadType, statement and signatures")
-    if document["payloadType"] != dsse.PAYLOAD_TYPE or set(document["statement"]) != _MEMBERS - {"content"}:
-        raise MalformedEnvelope("the signature file does not hold an item statement")
-    data = canonical({**document["statement"], "content": content})
-    return Envelope(dsse.PAYLOAD_TYPE, data, dsse.decode_signatures(document["signatures"]))
+    if len(data) > MAX_SIGNATURE_FILE_BYTES:
+        raise MalformedEnvelope(f"the signature file is over {MAX_SIGNATURE_FILE_BYTES >> 20} MiB")
+    try:
+        document = dsse.strict_json(data.decode(), "the signature file")
+    except UnicodeDecodeError as error:
+        raise MalformedEnvelope("the signature file is not UTF-8") from error
+    if isinstance(document, dict) and document.get("payloadType") == _OLD_PAYLOAD_TYPE:
+        raise OldSignature("signed by a pre-release Kiwi", hint="kiwi sign PATH")
+    return dsse.decode(document)
 
 
 def digest_of(envelope: Envelope) -> str:
@@ -156,37 +371,46 @@ def parse_time(text: object) -> datetime:
     return moment
 
 
-def _head(ref: ItemRef, registry: str, signed_at: datetime) -> dict[str, str]:
-    return {
-        "registry": registry,
-        "item_type": ref.item_type.value,
-        "item_id": ref.item_id,
-        "version": ref.version or "",
-        "signed_at": format_time(signed_at),
-    }
+def is_collection(name: str) -> bool:
+    """Return whether `name` can name a collection of documents."""
+    return bool(_COLLECTION.fullmatch(name)) and name != ITEMS
 
 
-def _statement(members: Mapping[str, Any]) -> Statement:
-    texts = ("registry", "item_type", "item_id", "version", "content", "signed_at")
-    if not all(isinstance(members[name], str) for name in texts) or not isinstance(members["metadata"], dict):
-        raise MalformedEnvelope("a member of the payload has the wrong type")
-    try:
-        ref = ItemRef(_item_type(members["item_type"]), check_item_id(members["item_id"]), members["version"])
-    except (ValueError, InvalidItemId) as error:
-        raise MalformedEnvelope(f"the payload names no valid item: {error}") from error
-    return Statement(
-        members["registry"], ref, members["content"], members["metadata"], parse_time(members["signed_at"])
-    )
+def check_collection(name: str) -> str:
+    """Return `name` if it can name a collection of documents, such as a workspace.
+
+    Raises
+    ------
+    UsageError
+        When it cannot.
+    """
+    if not is_collection(name):
+        hint = f"lower-case letters, digits, '-' and '_', 64 at most, and not {ITEMS!r}"
+        raise UsageError(f"{name[:80]!r} cannot name a workspace", hint=hint)
+    return name
+
+
+def check_path(path: object) -> str:
+    """Return `path` if it can name a file: relative, with slashes, without ``..``.
+
+    Raises
+    ------
+    MalformedEnvelope
+        When it cannot.
+    """
+    if not isinstance(path, str) or not is_nameable(path):
+        raise MalformedEnvelope(f"{str(path)[:80]!r} cannot be the path of a file")
+    return path
+
+
+def is_nameable(path: str) -> bool:
+    """Return whether `path` can name a file below a folder: it is printable and stays there."""
+    steps = path.split("/")
+    plain = path.isprintable() and "\\" not in path and len(path) <= MAX_PATH_CHARACTERS
+    return plain and not any(step in ("", ".", "..") for step in steps)
 
 
 def _item_type(name: str) -> ItemType:
     if name not in ITEM_TYPES:
         raise ValueError(f"{name[:40]!r} is not an item type")
     return ItemType(name)
-
-
-def _text(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise MalformedEnvelope("the signature file is not UTF-8") from error

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Generic, TypeVar
 
 from kiwi_rag.errors import BadSignature, SignatureRefused, UnknownSigner, Unsigned, UsageError, WrongKey
 from kiwi_rag.model import Envelope
 from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType
 from kiwi_rag.signing import dsse, statement
 from kiwi_rag.signing.keys import key_id_of
-from kiwi_rag.signing.statement import Statement, format_time
+from kiwi_rag.signing.statement import IndexStatement, ItemStatement, Statement, format_time
 
 _PATTERN = re.compile(r"[a-z0-9*][a-z0-9_*/-]*")
 
@@ -208,42 +208,45 @@ class TrustPolicy:
         return tuple(trusted[key_id] for key_id in signed)
 
 
+StatementT = TypeVar("StatementT", bound=Statement)
+
+
 @dataclass(frozen=True, slots=True)
-class VerifiedPayload:
+class VerifiedPayload(Generic[StatementT]):
     """A verified statement and its signer."""
 
-    statement: Statement
+    statement: StatementT
     signer: Signer
 
 
-def verify(envelope: Envelope, trust: TrustPolicy, received_at: datetime | None = None) -> VerifiedPayload:
-    """Verify an envelope: canonical payload, strict signature, and the authority of the signer.
+def verify(
+    envelope: Envelope, trust: TrustPolicy, received_at: datetime | None = None
+) -> VerifiedPayload[ItemStatement]:
+    """Verify an item's envelope: canonical payload, strict signature, and the authority of the signer.
 
     Raises
     ------
     SignatureRefused
         One of its subclasses, which say what is wrong.
     """
-    signed = statement.parse(envelope.payload)
+    return _verify(envelope, statement.parse_item(envelope.payload), trust, received_at)
+
+
+def verify_index(
+    envelope: Envelope, trust: TrustPolicy, received_at: datetime | None = None
+) -> VerifiedPayload[IndexStatement]:
+    """Verify a document's envelope, as `verify` does an item's."""
+    return _verify(envelope, statement.parse_index(envelope.payload), trust, received_at)
+
+
+def _verify(
+    envelope: Envelope, signed: StatementT, trust: TrustPolicy, received_at: datetime | None
+) -> VerifiedPayload[StatementT]:
     return VerifiedPayload(signed, authorised(trust.signers_of(envelope), signed, trust.threshold, received_at))
 
 
-class AuthorityRequest(Protocol):
-    """The part of a statement that authority depends on: the item or document, and the time."""
-
-    @property
-    def ref(self) -> ItemRef:
-        """The item or document."""
-        ...
-
-    @property
-    def signed_at(self) -> datetime:
-        """When it was signed, according to the signer."""
-        ...
-
-
 def authorised(
-    signers: tuple[Signer, ...], signed: AuthorityRequest, threshold: int = 1, received_at: datetime | None = None
+    signers: tuple[Signer, ...], signed: Statement, threshold: int = 1, received_at: datetime | None = None
 ) -> Signer:
     """Return the first of `signers` that may have made the statement `signed`, if at least `threshold` of them may.
 
