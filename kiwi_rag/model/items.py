@@ -236,11 +236,12 @@ class ItemState:
     """What changed since a verified item was signed and admitted.
 
     ``changed`` describes how the file differs from what was signed, empty where it does not. ``yanked``: the version
-    was yanked, as far as this client knows.
+    was yanked, as far as this client knows. ``compared``: there was a file to compare with.
     """
 
     changed: str = ""
     yanked: bool = False
+    compared: bool = True
 
     @property
     def labels(self) -> tuple[str, ...]:

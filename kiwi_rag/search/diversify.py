@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from kiwi_rag.search.hits import MAX_NAMED, VerifiedHit, Verifier
+from kiwi_rag.collection import RANKS
+from kiwi_rag.model import SearchResult
+from kiwi_rag.search.hits import MAX_NAMED, Verifier
 from kiwi_rag.search.ranking import RankedHit, sort_key
 from kiwi_rag.search.tier_query import FETCHED_AT_ONCE
 
@@ -32,8 +34,8 @@ class Selection:
     """
 
     cap: int | None
-    hits: list[VerifiedHit] = field(default_factory=list)
-    duplicates: dict[str, list[VerifiedHit]] = field(default_factory=dict)
+    hits: list[SearchResult] = field(default_factory=list)
+    duplicates: dict[str, list[SearchResult]] = field(default_factory=dict)
     unverified_duplicates: dict[str, list[str]] = field(default_factory=dict)
     suppressed: int = 0
 
@@ -51,7 +53,7 @@ class Selection:
             return False
         return any(chosen.content_sha256 == content and chosen.tier == hit.tier for chosen in self.hits)
 
-    def add(self, hit: VerifiedHit, *, capped: bool = True) -> bool:
+    def add(self, hit: SearchResult, *, capped: bool = True) -> bool:
         """Add a hit, or merge it with the one of the same content; return False where its signer reached the cap."""
         same = next((i for i, other in enumerate(self.hits) if other.content_sha256 == hit.content_sha256), None)
         if same is None:
@@ -64,27 +66,26 @@ class Selection:
         self.duplicates.setdefault(hit.content_sha256, []).append(second)
         return True
 
-    def addresses(self, hit: VerifiedHit) -> list[str]:
+    def addresses(self, hit: SearchResult) -> list[str]:
         """Return the addresses of a hit's duplicates, in the order of the tiers, unverified ones last."""
         duplicates = self.duplicates.get(hit.content_sha256, ())
-        verified = sorted(duplicates, key=lambda one: (one.ranked.rank, one.address))
+        verified = sorted(duplicates, key=lambda one: (RANKS[one.tier], one.address))
         return [*(one.address for one in verified), *self.unverified_duplicates.get(hit.content_sha256, ())]
 
 
-def _precedence(hit: VerifiedHit) -> tuple[int, datetime, str, str]:
+def _precedence(hit: SearchResult) -> tuple[int, datetime, str, str]:
     """Return what decides which of two items with the same content is shown: the tier, then who signed it first.
 
     Not the score: otherwise a copy under a better name would replace its original.
     """
-    ref = hit.ranked.candidate.ref
-    return hit.ranked.rank, hit.item.verified.statement.signed_at, ref.item_type.value, ref.item_id
+    return RANKS[hit.tier], hit.signed_at, hit.ref.item_type.value, hit.ref.item_id
 
 
-def _with_better_score(first: VerifiedHit, second: VerifiedHit) -> VerifiedHit:
+def _with_better_score(first: SearchResult, second: SearchResult) -> SearchResult:
     """Return the first hit, with score and parts of the second where the same tier ranked that higher."""
-    if first.tier != second.tier or second.ranked.score <= first.ranked.score:
+    if first.tier != second.tier or second.score <= first.score:
         return first
-    return replace(first, ranked=replace(first.ranked, score=second.ranked.score, parts=second.ranked.parts))
+    return replace(first, score=second.score, parts=second.parts)
 
 
 def count_near_signers(ranked: Sequence[RankedHit], principals: Mapping[str, str]) -> int:
@@ -118,7 +119,7 @@ async def diversify(
     run = _Run(limit, verifier, principals, Selection(cap))
     unread = await run.select(sorted(ranked, key=sort_key))
     selection = run.selection
-    last = max((sort_key(hit.ranked) for hit in selection.hits), default=None)
+    last = max(map(sort_key, selection.hits), default=None)
     selection.suppressed = sum(last is not None and sort_key(hit) < last for hit in run.capped)
     await _add_duplicates(selection, [*run.capped, *run.copies, *unread], verifier)
     return selection
