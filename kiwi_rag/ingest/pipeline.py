@@ -110,7 +110,11 @@ async def ingest(source: SourceFile, to: Collection[VectorStore], writer: Ingest
 
 
 async def store(
-    source: SourceFile, candidate: ItemCandidate, admission: Admission, to: Collection[VectorStore], writer: IngestContext
+    source: SourceFile,
+    candidate: ItemCandidate,
+    admission: Admission,
+    to: Collection[VectorStore],
+    writer: IngestContext,
 ) -> None:
     """Split, embed and store an admitted item, and then the stamp of the file that it was read from."""
     records = await embed(admission, split(admission.item), writer)
@@ -133,7 +137,10 @@ def states_of(to: Collection[VectorStore]) -> FileStates:
 
 
 async def publish(
-    candidate: ItemCandidate, to: Collection[PublishingStore], gate: ValidationManager, visibility: Visibility | None = None
+    candidate: ItemCandidate,
+    to: Collection[PublishingStore],
+    gate: ValidationManager,
+    visibility: Visibility | None = None,
 ) -> tuple[Admission, Receipt]:
     """Admit one candidate under the registry's policy and publish it; a search finds it once it is indexed.
 
@@ -188,9 +195,7 @@ def make_stamp(source: SourceFile, candidate: ItemCandidate, admission: Admissio
     """Return the state of a file, which the next run compares the file with."""
     ref, content = admission.ref, content_of(candidate)
     digests = content.sha256, content.sig_sha256
-    return SourceStamp(
-        str(source.path), content.size, 0, *digests, rules, ref.item_type, ref.item_id, admission.digest
-    )
+    return SourceStamp(str(source.path), content.size, 0, *digests, rules, ref.item_type, ref.item_id, admission.digest)
 
 
 def fingerprint_rules(to: Collection[VectorStore], writer: IngestContext, of_source: Sequence[object] = ()) -> str:

@@ -8,13 +8,13 @@ While one group of passages is encoded, the files of the group before are stored
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kiwi_rag.chunking import split
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import (
     EmbeddingError,
@@ -25,7 +25,6 @@ from kiwi_rag.errors import (
     SourceUnreadable,
     TextsRefused,
 )
-from kiwi_rag.chunking import split
 from kiwi_rag.ingest.pipeline import RULES, IngestContext, bounded_map, fingerprint_rules, states_of
 from kiwi_rag.model import Admission, EmbeddingRecord, Filters, Passage
 from kiwi_rag.model.refs import ItemRef, ItemType
@@ -318,9 +317,7 @@ class _Run:
         # 0 equals the times of no file: the next run reads it again.
         changed_ns = content.changed_ns if time.time_ns() - content.changed_ns > TICK_NS else 0
         ref, digests = content.ref, (content.sha256, content.sig_sha256)
-        return SourceStamp(
-            path, content.size, changed_ns, *digests, self.rules, ref.item_type, ref.item_id, digest
-        )
+        return SourceStamp(path, content.size, changed_ns, *digests, self.rules, ref.item_type, ref.item_id, digest)
 
     def _admit(
         self, path: str, content: SourceContent, history: Mapping[str, str], audit: AuditSink
@@ -331,9 +328,14 @@ class _Run:
             return AdmittedFile(admission, split(admission.item), self._stamp(path, content, admission.digest))
         document, passages = self.writer.read_document(content.candidate, self.rules, policy, audit)
         before = self.stamps.get(path)
-        if before and before.size == _UNREAD and (before.sha256, before.gate_stamp) == (
-            document.content_sha256,
-            self.rules,
+        if (
+            before
+            and before.size == _UNREAD
+            and (before.sha256, before.gate_stamp)
+            == (
+                document.content_sha256,
+                self.rules,
+            )
         ):  # another user of a shared index stored this content, by the same rules
             self._keep_unchanged(path, content, before.digest)
             return None

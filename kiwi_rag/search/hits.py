@@ -79,7 +79,8 @@ class Verifier:
         """Return the verified item or document of a hit that `verify` returned."""
         ranked = self._ranked[hit.tier, hit.ref.key].candidate
         item = self._items[hit.tier, ranked.ref, ranked.passage.file]
-        assert isinstance(item, VerifiedItem)
+        if isinstance(item, KiwiError):
+            raise item
         return item
 
     async def complete(self, hit: SearchResult, duplicates: Sequence[str], state: ItemState) -> SearchResult:

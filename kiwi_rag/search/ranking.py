@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kiwi_rag.errors import SourceUnreadable, UsageError
-from kiwi_rag.model import Candidate, FusionMethod, FusionWeights, SearchResult
+from kiwi_rag.model import Candidate, FusionMethod, FusionWeights, SearchQuery, SearchResult
 
 if TYPE_CHECKING:
     import numpy as np
@@ -271,6 +271,12 @@ def read_weights(argument: str) -> FusionWeights:
     if "=" in argument and not os.path.isfile(argument):  # noqa: PTH113  # Path.is_file raises for a name that is too long
         return _weights(_pairs(argument), default_weights())
     return _weights(_read(Path(argument)), FusionWeights(0.0))
+
+
+def weights_of(query: SearchQuery) -> FusionWeights:
+    """Return the weights of the fusion: the query's, or the tuned ones; the query's alpha replaces theirs."""
+    weights = query.weights or default_weights()
+    return weights if query.alpha is None else replace(weights, alpha=query.alpha)
 
 
 def check_weights(weights: FusionWeights) -> FusionWeights:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, SourceUnreadable
@@ -26,7 +26,7 @@ def read_states(items: Sequence[tuple[VerifiedItem, Collection[VectorStore]]]) -
     return [read_state(item, tier, yanked) for item, tier in items]
 
 
-def read_state(item: VerifiedItem, tier: Collection[VectorStore], yanked: Collection[str]) -> ItemState:
+def read_state(item: VerifiedItem, tier: Collection[VectorStore], yanked: Container[str]) -> ItemState:
     """Return the state of an item of a tier; `yanked` are digests of yanked versions."""
     stored = item.stored
     return ItemState(_difference(item, tier), stored.yanked_at is not None or stored.digest in yanked)

@@ -98,4 +98,3 @@ def root_of(to: Collection[VectorStore]) -> Path:
     if to.root is None:
         raise SourceUnreadable(f"the {to.name} tier has no files")
     return to.root
-

@@ -1,4 +1,4 @@
-"""What a collection's content comes from: the protocol of sources, the files that they find, and the report of a run."""
+"""What a collection's content comes from: the protocol of sources, what they find, and the report."""
 
 from __future__ import annotations
 

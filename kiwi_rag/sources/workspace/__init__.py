@@ -1,1 +1,1 @@
-"""A workspace as a source of documents: its settings (`config`), its files (`walk`, `source`), their changes (`watch`)."""
+"""A workspace as a source of documents: settings (`config`), files (`source`, `walk`), changes (`watch`)."""
