@@ -128,9 +128,7 @@ def test_files_that_differ_are_refused_by_the_database(publisher: Kiwi, change: 
     folder = publisher.cwd / ".ai/skills/acme/canary-release"
     envelope = json.loads((folder / "SKILL.md.sig").read_text())
     change(folder)
-    files = {
-        name: base64.b64encode(data).decode() for name, data in contents(folder).items() if name != "SKILL.md.sig"
-    }
+    files = {name: base64.b64encode(data).decode() for name, data in contents(folder).items() if name != "SKILL.md.sig"}
     with psycopg.connect(publisher.extra["OWNER_URL"], autocommit=True) as owner:
         answer = owner.execute(
             "select public.publish_item(%s::jsonb, %s::jsonb)", (json.dumps(envelope), json.dumps(files))

@@ -17,6 +17,7 @@ from kiwi_rag.errors import StoreCorrupt, StoreFull
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.stores.local import LocalVectorStore
+from kiwi_rag.stores.local.ownership import CATALOG_NAME, CHROMA_NAME
 from tests.conformance.items import admission, query, records
 from tests.examples import KILLS
 
@@ -49,7 +50,7 @@ def scribbled(path: Path) -> None:
 @pytest.mark.parametrize("damage", [garbage, cut_short])
 async def test_a_damaged_catalog_is_noticed_on_opening(tmp_path: Path, damage) -> None:
     store = await filled(tmp_path)
-    damage(store.folder / "catalog.sqlite3")
+    damage(store.folder / CATALOG_NAME)
     with pytest.raises(StoreCorrupt) as caught:
         await store.list(EVERYTHING)
     assert caught.value.hint == "kiwi doctor --repair"
@@ -59,11 +60,11 @@ async def test_a_damaged_catalog_is_noticed_on_opening(tmp_path: Path, damage) -
 @pytest.mark.parametrize("damage", [garbage, cut_short, scribbled])
 async def test_repair_starts_empty_and_keeps_the_damaged_file(tmp_path: Path, damage) -> None:
     store = await filled(tmp_path)
-    damage(store.folder / "catalog.sqlite3")
+    damage(store.folder / CATALOG_NAME)
     assert len(await store.check()) == 1
     done = await store.repair()
-    assert "catalog.sqlite3.corrupt-1" in done[0]
-    assert (store.folder / "catalog.sqlite3.corrupt-1").exists()
+    assert f"{CATALOG_NAME}.corrupt-1" in done[0]
+    assert (store.folder / f"{CATALOG_NAME}.corrupt-1").exists()
     assert await store.list(EVERYTHING) == []
     await store.put([records(admission("acme/item-1", "alpha 1"))])
     await store.flush()
@@ -78,11 +79,16 @@ BREAKS = {
     "a vector is no unit vector": "UPDATE vectors SET vector = zeroblob(1536) WHERE passage_key = 2",
     "a payload was altered": "UPDATE items SET payload = x'7b7d' WHERE item_key = 2",
     "an item lost its passages": "DELETE FROM passages WHERE item_key = 2",
+    "an item lost its file": "DELETE FROM item_files WHERE item_key = 2",
+    "a file lost its content": "DELETE FROM blobs WHERE content = CAST('alpha 1' AS BLOB)",
+    "a content was altered": "UPDATE blobs SET content = 'beta 1' WHERE content = CAST('alpha 1' AS BLOB)",
+    "a file has another name": "UPDATE item_files SET path = 'other.md' WHERE item_key = 2",
 }
 MENDABLE = {
     "a posting is gone": "DELETE FROM postings WHERE rowid = 2",
     "a posting is left over": "INSERT INTO postings (rowid, terms) VALUES (99, 'ghost')",
     "the statistics are wrong": "UPDATE meta SET value = value + 1 WHERE name = 'total_length'",
+    "a content is left over": "INSERT INTO blobs (sha256, content) VALUES ('00', x'00')",
     "a tag is an orphan": "INSERT INTO tags (item_key, tag) VALUES (99, 'ghost')",
 }
 
@@ -90,7 +96,7 @@ MENDABLE = {
 @pytest.mark.parametrize("what", [*BREAKS, *MENDABLE])
 async def test_check_finds_and_repair_mends(tmp_path: Path, what: str) -> None:
     store = await filled(tmp_path)
-    with sqlite3.connect(store.folder / "catalog.sqlite3") as connection:
+    with sqlite3.connect(store.folder / CATALOG_NAME) as connection:
         connection.execute({**BREAKS, **MENDABLE}[what])
     assert await store.check() != ()
     assert await store.repair() != []
@@ -116,7 +122,7 @@ def empty_database(chroma: Path) -> None:
 @pytest.mark.parametrize("damage", [remove, scribble_database, empty_database])
 async def test_a_damaged_chroma_folder_is_rebuilt(tmp_path: Path, damage) -> None:
     store = await filled(tmp_path, exact_limit=0)
-    damage(store.folder / "chroma")
+    damage(store.folder / CHROMA_NAME)
     asked = query("zzz", CollectionStatistics(), seed=3, depth=1)
     assert [c.ref.item_id for c in (await store.search(asked)).items] == ["acme/item-3"]
     await store.close()
@@ -129,7 +135,7 @@ async def test_a_damaged_chroma_folder_is_rebuilt(tmp_path: Path, damage) -> Non
 
 async def test_repair_rebuilds_chroma_alone(tmp_path: Path) -> None:
     store = await filled(tmp_path)
-    shutil.rmtree(store.folder / "chroma")
+    shutil.rmtree(store.folder / CHROMA_NAME)
     assert await store.repair() == ["rebuilt the Chroma index from the catalog's vectors"]
     assert await store.check() == ()
     assert len(await store.list(EVERYTHING)) == 5

@@ -28,7 +28,7 @@ from kiwi_rag.storage.safe_open import read_optional
 
 CATALOG_NAME = "catalog-100.sqlite3"
 CHROMA_NAME = "chroma-100"
-_MARK_NAME = "owner-100.json"
+MARK_NAME = "owner-100.json"
 _OLD_CATALOG_NAME = "catalog.sqlite3"
 _CHROMA_MARK_NAME = "kiwi-owner"
 _MAX_MARK_BYTES = 4096
@@ -49,7 +49,7 @@ class Ownership:
     def __init__(self, folder: Path, token: str) -> None:
         self._folder = folder
         self._token = token.encode()
-        self._mark = folder / _MARK_NAME
+        self._mark = folder / MARK_NAME
         self.chroma_folder = folder / CHROMA_NAME
 
     def catalog_id(self) -> str | None:
@@ -90,9 +90,12 @@ class Ownership:
 
 
 def find_old_catalog(folder: Path) -> Path | None:
-    """Return the catalog of a pre-release Kiwi in a store's folder; this Kiwi neither reads nor changes it."""
-    path = folder / _OLD_CATALOG_NAME
-    return path if path.is_file() else None
+    """Return the catalog of a pre-release Kiwi, as long as it is the only one in a store's folder; otherwise None.
+
+    This Kiwi neither reads nor changes it: the next index run makes a new one beside it.
+    """
+    old = folder / _OLD_CATALOG_NAME
+    return old if old.is_file() and not (folder / CATALOG_NAME).exists() else None
 
 
 def owner_token(user_dir: Path) -> str:
