@@ -535,7 +535,7 @@ async def test_points_of_somebody_else_are_no_hits() -> None:
     foreign = {"kind": "passage", "item": "directive:acme/deploy", "generation": head.payload["generation"]}
     for number, payload in enumerate([{}, {"kind": "passage"}, foreign, copied]):
         point = models.PointStruct(id=number, vector=vector, payload=payload)
-        await connection.call(lambda client, point=point: client.put(["shared", [point]]))
+        await connection.call(lambda client, point=point: client.upsert("shared", [point]))
     found = await store.search(query("zebra", await store.statistics(query_terms("zebra"))))
     assert sorted(c.passage.text for c in found.items) == sorted(OLD)
     assert {str(hit.ref) for hit in found.refused} == {"directive:acme/deploy", "knowledge:unreadable"}
@@ -571,7 +571,7 @@ async def test_passages_under_no_head_are_no_hits() -> None:
         (point, *_) = qdrant_payload.passage_points(batch(["zebra forged"]), 9, "9-forged")
         point.payload |= {"kind": "passage", "item": item}
         point.id = qdrant_payload.passage_id(item, "9-forged", 0)
-        await connection.call(lambda client, point=point: client.put(["shared", [point]]))
+        await connection.call(lambda client, point=point: client.upsert("shared", [point]))
     found = await store.search(query("zebra", await store.statistics(query_terms("zebra"))))
     assert sorted(c.passage.text for c in found.items) == sorted(OLD)
     assert (await store.status()).problems == ("2 passages belong to no item: index it again",)
