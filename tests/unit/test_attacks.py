@@ -27,6 +27,7 @@ from kiwi_rag.registry.rows import parse_item
 from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.trust import check_principal
 from kiwi_rag.stores.local import LocalVectorStore
+from kiwi_rag.stores.local.ownership import CATALOG_NAME, CHROMA_NAME, MARK_NAME
 from tests.search_tiers import Shelf, note
 
 BODY = (
@@ -139,7 +140,7 @@ async def test_a_row_that_cannot_be_read_is_a_damaged_catalog(shelf: Shelf, alte
 
 
 @pytest.mark.parametrize(
-    "name", ["writer.json", "writer.lock", ".gitignore", "owner.json", "owner.json.1.tmp", "chroma"]
+    "name", ["writer.json", "writer.lock", ".gitignore", MARK_NAME, f"{MARK_NAME}.1.tmp", CATALOG_NAME, CHROMA_NAME]
 )
 def test_links_in_a_cloned_index_lead_no_write_elsewhere(tmp_path: Path, name: str):
     precious, folder = tmp_path / "precious", tmp_path / "vectors"
@@ -153,7 +154,7 @@ def test_links_in_a_cloned_index_lead_no_write_elsewhere(tmp_path: Path, name: s
     assert not (tmp_path / "planted").exists()
 
 
-@pytest.mark.parametrize("name", ["owner.json", "writer.json", ".gitignore"])
+@pytest.mark.parametrize("name", [MARK_NAME, "writer.json", ".gitignore"])
 def test_a_pipe_in_a_cloned_index_is_not_waited_for(tmp_path: Path, name: str):
     os.mkfifo(tmp_path / name)
     asyncio.run(_write(tmp_path))

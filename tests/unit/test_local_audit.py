@@ -11,6 +11,7 @@ import pytest
 
 from kiwi_rag.errors import AuditBroken
 from kiwi_rag.stores.local import LocalVectorStore
+from kiwi_rag.stores.local.ownership import CATALOG_NAME
 from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, append_together, seal_record, verify_records
 
 UNLOCK = "DROP TRIGGER audit_no_update; DROP TRIGGER audit_no_delete;"
@@ -105,7 +106,7 @@ async def test_two_stores_append_to_one_chain(tmp_path: Path) -> None:
 async def test_sql_cannot_change_the_log(tmp_path: Path, statement: str) -> None:
     store = LocalVectorStore(tmp_path, "owner")
     store.audit.append("admitted", "r", "d", "k", {})
-    with sqlite3.connect(tmp_path / "catalog.sqlite3") as connection, pytest.raises(sqlite3.IntegrityError):
+    with sqlite3.connect(tmp_path / CATALOG_NAME) as connection, pytest.raises(sqlite3.IntegrityError):
         connection.execute(statement)
     await store.close()
 
@@ -124,7 +125,7 @@ async def test_tampering_below_the_triggers_is_named(tmp_path: Path, statement: 
     store = LocalVectorStore(tmp_path, "owner")
     for _ in range(4):
         store.audit.append("admitted", "r", "d", "k", {})
-    with sqlite3.connect(tmp_path / "catalog.sqlite3") as connection:
+    with sqlite3.connect(tmp_path / CATALOG_NAME) as connection:
         connection.executescript(UNLOCK)
         connection.execute(statement)
     with pytest.raises(AuditBroken, match=message):

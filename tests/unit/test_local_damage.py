@@ -17,6 +17,7 @@ from kiwi_rag.errors import StoreCorrupt, StoreFull
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.stores.local import LocalVectorStore
+from kiwi_rag.stores.local.ownership import CATALOG_NAME, CHROMA_NAME
 from tests.conformance.items import admission, query, records
 from tests.examples import KILLS
 
@@ -27,7 +28,7 @@ async def filled(folder: Path, count: int = 5, **options: int) -> LocalVectorSto
     store = LocalVectorStore(folder / "vectors", "owner", **options)
     async with store.writing():
         for number in range(count):
-            await store.upsert(records(admission(f"acme/item-{number}", f"alpha {number}"), seed=number))
+            await store.put([records(admission(f"acme/item-{number}", f"alpha {number}"), seed=number)])
     await store.close()
     return store
 
@@ -49,7 +50,7 @@ def scribbled(path: Path) -> None:
 @pytest.mark.parametrize("damage", [garbage, cut_short])
 async def test_a_damaged_catalog_is_noticed_on_opening(tmp_path: Path, damage) -> None:
     store = await filled(tmp_path)
-    damage(store.folder / "catalog.sqlite3")
+    damage(store.folder / CATALOG_NAME)
     with pytest.raises(StoreCorrupt) as caught:
         await store.list(EVERYTHING)
     assert caught.value.hint == "kiwi doctor --repair"
@@ -59,13 +60,13 @@ async def test_a_damaged_catalog_is_noticed_on_opening(tmp_path: Path, damage) -
 @pytest.mark.parametrize("damage", [garbage, cut_short, scribbled])
 async def test_repair_starts_empty_and_keeps_the_damaged_file(tmp_path: Path, damage) -> None:
     store = await filled(tmp_path)
-    damage(store.folder / "catalog.sqlite3")
+    damage(store.folder / CATALOG_NAME)
     assert len(await store.check()) == 1
     done = await store.repair()
-    assert "catalog.sqlite3.corrupt-1" in done[0]
-    assert (store.folder / "catalog.sqlite3.corrupt-1").exists()
+    assert f"{CATALOG_NAME}.corrupt-1" in done[0]
+    assert (store.folder / f"{CATALOG_NAME}.corrupt-1").exists()
     assert await store.list(EVERYTHING) == []
-    await store.upsert(records(admission("acme/item-1", "alpha 1")))
+    await store.put([records(admission("acme/item-1", "alpha 1"))])
     await store.flush()
     assert await store.check() == ()
     assert await store.repair() == []
@@ -78,11 +79,16 @@ BREAKS = {
     "a vector is no unit vector": "UPDATE vectors SET vector = zeroblob(1536) WHERE passage_key = 2",
     "a payload was altered": "UPDATE items SET payload = x'7b7d' WHERE item_key = 2",
     "an item lost its passages": "DELETE FROM passages WHERE item_key = 2",
+    "an item lost its file": "DELETE FROM item_files WHERE item_key = 2",
+    "a file lost its content": "DELETE FROM blobs WHERE content = CAST('alpha 1' AS BLOB)",
+    "a content was altered": "UPDATE blobs SET content = 'beta 1' WHERE content = CAST('alpha 1' AS BLOB)",
+    "a file has another name": "UPDATE item_files SET path = 'other.md' WHERE item_key = 2",
 }
 MENDABLE = {
     "a posting is gone": "DELETE FROM postings WHERE rowid = 2",
     "a posting is left over": "INSERT INTO postings (rowid, terms) VALUES (99, 'ghost')",
     "the statistics are wrong": "UPDATE meta SET value = value + 1 WHERE name = 'total_length'",
+    "a content is left over": "INSERT INTO blobs (sha256, content) VALUES ('00', x'00')",
     "a tag is an orphan": "INSERT INTO tags (item_key, tag) VALUES (99, 'ghost')",
 }
 
@@ -90,7 +96,7 @@ MENDABLE = {
 @pytest.mark.parametrize("what", [*BREAKS, *MENDABLE])
 async def test_check_finds_and_repair_mends(tmp_path: Path, what: str) -> None:
     store = await filled(tmp_path)
-    with sqlite3.connect(store.folder / "catalog.sqlite3") as connection:
+    with sqlite3.connect(store.folder / CATALOG_NAME) as connection:
         connection.execute({**BREAKS, **MENDABLE}[what])
     assert await store.check() != ()
     assert await store.repair() != []
@@ -116,11 +122,11 @@ def empty_database(chroma: Path) -> None:
 @pytest.mark.parametrize("damage", [remove, scribble_database, empty_database])
 async def test_a_damaged_chroma_folder_is_rebuilt(tmp_path: Path, damage) -> None:
     store = await filled(tmp_path, exact_limit=0)
-    damage(store.folder / "chroma")
+    damage(store.folder / CHROMA_NAME)
     asked = query("zzz", CollectionStatistics(), seed=3, depth=1)
     assert [c.ref.item_id for c in (await store.search(asked)).items] == ["acme/item-3"]
     await store.close()
-    await store.upsert(records(admission("acme/more"), seed=300))
+    await store.put([records(admission("acme/more"), seed=300)])
     await store.flush()
     assert (await store.search(asked)).plan == "chroma"
     assert await store.check() == ()
@@ -129,7 +135,7 @@ async def test_a_damaged_chroma_folder_is_rebuilt(tmp_path: Path, damage) -> Non
 
 async def test_repair_rebuilds_chroma_alone(tmp_path: Path) -> None:
     store = await filled(tmp_path)
-    shutil.rmtree(store.folder / "chroma")
+    shutil.rmtree(store.folder / CHROMA_NAME)
     assert await store.repair() == ["rebuilt the Chroma index from the catalog's vectors"]
     assert await store.check() == ()
     assert len(await store.list(EVERYTHING)) == 5
@@ -154,7 +160,7 @@ async def _fill_the_disk(disk: Path) -> None:
     with pytest.raises(StoreFull):
         for number in range(1000):
             one = admission(f"acme/item-{number}", "beta " * 200)
-            await store.upsert(records(one, ["beta " * 200] * 4, seed=10 * number))
+            await store.put([records(one, ["beta " * 200] * 4, seed=10 * number)])
             acknowledged += 1
     assert acknowledged > 3
     held = await store.list(EVERYTHING)
@@ -177,7 +183,7 @@ async def run(folder, start):
         for version in ("1.0.0", "1.1.0"):
             text, newer = f"{start} {number} {version}", f"{number + 1}.{version[2:]}"
             one = admission(f"acme/item-{number % 40}", text, version=newer)
-            await store.upsert(records(one, [f"alpha {number}", f"beta {version}"], seed=number))
+            await store.put([records(one, [f"alpha {number}", f"beta {version}"], seed=number)])
             print(one.ref.item_id, one.ref.version, flush=True)
         if number % 7 == 6:
             await store.delete(one.ref)

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from kiwi_rag.errors import FingerprintMismatch, StoreBusy, StoreError
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.stores.local import LocalVectorStore, SourceStamp
+from kiwi_rag.stores.base import stored_digests
+from kiwi_rag.stores.local import LocalVectorStore
+from kiwi_rag.stores.local.ownership import CATALOG_NAME, CHROMA_NAME, find_old_catalog
 from tests.conformance.items import admission, query, records
 
 EVERYTHING = Filters()
@@ -28,15 +31,11 @@ def opened(folder: Path, **options: object) -> LocalVectorStore:
     return LocalVectorStore(folder / "vectors", "owner", **options)  # type: ignore[arg-type]
 
 
-def stamp(path: str = ".ai/directives/acme/deploy.md", size: int = 10) -> SourceStamp:
-    return SourceStamp(path, size, 1_700_000_000_000_000_001, "aa", "bb", "gate-1", ItemType.DIRECTIVE, "acme/one", "d")
-
-
 async def fill(store: LocalVectorStore, count: int, text: str = "alpha beta") -> None:
     async with store.writing():
         for number in range(count):
             one = admission(f"acme/item-{number}", f"{text} {number}")
-            await store.upsert(records(one, seed=10 * number))
+            await store.put([records(one, seed=10 * number)])
 
 
 async def test_what_was_written_is_there_after_reopening(tmp_path: Path) -> None:
@@ -68,51 +67,73 @@ async def test_a_store_sees_that_its_catalog_was_deleted_and_made_anew(tmp_path:
     await other.close()
 
 
-async def test_a_source_stamp_is_written_with_its_item(tmp_path: Path) -> None:
-    store = opened(tmp_path)
-    await store.upsert(records(admission("acme/one")), source=stamp())
-    assert await store.sources() == {stamp().path: stamp()}
-    stored = await store.get(ItemRef(ItemType.DIRECTIVE, "acme/one"))
-    assert stored is not None
-    assert stored.path == stamp().path
-    await store.put_source(stamp(size=11))
-    assert (await store.sources())[stamp().path].size == 11
-    assert await store.delete_source(stamp().path)
-    assert not await store.delete_source(stamp().path)
-    await store.close()
-
-
-async def test_several_items_are_stored_together_or_not_at_all(tmp_path: Path) -> None:
+async def test_several_entries_are_stored_together_or_not_at_all(tmp_path: Path) -> None:
     store = opened(tmp_path)
     good, other_model = records(admission("acme/one")), records(admission("acme/two"), fingerprint="other/1")
     with pytest.raises(FingerprintMismatch):
-        await store.upsert_all([(good, stamp()), (other_model, stamp("b.md"))])
-    assert (await store.list(EVERYTHING), await store.sources()) == ([], {})
+        await store.put([good, other_model])
+    assert (await store.list(EVERYTHING), await store.digests()) == ([], {})
     last = records(admission("acme/one", "later", version="2.0.0"))
-    await store.upsert_all([(good, stamp()), (records(admission("acme/two")), None), (last, stamp(size=11))])
+    await store.put([good, records(admission("acme/two")), last])
     assert [(one.ref.item_id, one.ref.version) for one in await store.list(EVERYTHING)] == [
         ("acme/one", "2.0.0"),
         ("acme/two", "1.0.0"),
     ]
-    assert await store.sources() == {stamp().path: stamp(size=11)}
+    assert (await store.digests())[ItemRef(ItemType.DIRECTIVE, "acme/one")] == last[0].admission.digest
+    assert await stored_digests(store) == await store.digests()
     await store.close()
 
 
 async def test_clear_keeps_history_and_frees_the_fingerprint(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    await store.upsert(records(admission("acme/one")), source=stamp())
+    await store.put([records(admission("acme/one"))])
     await store.clear()
-    assert (await store.list(EVERYTHING), await store.sources()) == ([], {})
+    assert (await store.list(EVERYTHING), await store.digests()) == ([], {})
     assert await store.history(ItemRef(ItemType.DIRECTIVE, "acme/one"))
-    await store.upsert(records(admission("acme/one"), fingerprint="other/1"))
+    await store.put([records(admission("acme/one"), fingerprint="other/1")])
     assert (await store.status()).fingerprint == "other/1"
     await store.close()
 
 
+async def test_a_content_is_kept_once_and_as_long_as_an_item_has_it(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    same = [admission(f"acme/{name}", "the same text") for name in ("one", "two")]
+    await store.put([records(one) for one in same])
+
+    def contents() -> list[bytes]:
+        with sqlite3.connect(store.folder / CATALOG_NAME) as connection:
+            return [row[0] for row in connection.execute("SELECT content FROM blobs")]
+
+    assert contents() == [b"the same text"]
+    await store.delete(same[0].ref)
+    assert contents() == [b"the same text"]
+    await store.put([records(admission("acme/two", "another text", version="2.0.0"))])
+    assert contents() == [b"another text"]
+    await store.clear()
+    assert contents() == []
+    await store.close()
+
+
+async def test_a_catalog_of_a_pre_release_kiwi_stays_where_it_is(tmp_path: Path) -> None:
+    with tarfile.open("tests/data/pre-release/home-and-project.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    token = (tmp_path / "home/.ai/owner-token").read_text()
+    (folder,) = [path.parent for path in tmp_path.glob("project/.ai/vectors/*/catalog.sqlite3")]
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert find_old_catalog(folder) == folder / "catalog.sqlite3"
+    store = LocalVectorStore(folder, token)
+    assert await store.list(EVERYTHING) == []
+    await fill(store, 2)
+    assert (await store.check(), find_old_catalog(folder)) == ((), None)
+    await store.close()
+    assert {path: path.read_bytes() for path in before} == before
+    assert not [path for path in folder.iterdir() if "foreign" in path.name]
+
+
 async def test_ids_that_fold_to_one_are_one_item(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    await store.upsert(records(admission("acme/check-in", "one")))
-    await store.upsert(records(admission("acme/check_in", "two", version="2.0.0")))
+    await store.put([records(admission("acme/check-in", "one"))])
+    await store.put([records(admission("acme/check_in", "two", version="2.0.0"))])
     assert [i.ref.item_id for i in await store.list(EVERYTHING)] == ["acme/check_in"]
     assert len(await store.history(ItemRef(ItemType.DIRECTIVE, "acme/check-in"))) == 2
     await store.close()
@@ -136,7 +157,7 @@ async def test_the_plan_is_exact_below_the_limit_and_when_filtered(tmp_path: Pat
 async def test_while_chroma_is_behind_the_catalog_answers(tmp_path: Path) -> None:
     store = opened(tmp_path, exact_limit=0)
     await fill(store, 4)
-    await store.upsert(records(admission("acme/new", "brand new"), seed=777))
+    await store.put([records(admission("acme/new", "brand new"), seed=777)])
     found = await store.search(query("zzz", CollectionStatistics(), seed=777, depth=1))
     assert (found.plan, [c.ref.item_id for c in found.items]) == ("exact", ["acme/new"])
     assert (await store.status()).details["chroma"] == "behind"
@@ -152,7 +173,7 @@ async def test_a_reader_sees_what_another_store_wrote(tmp_path: Path) -> None:
     statistics = await reader.statistics(query_terms("alpha"))
     assert statistics.passages == 2
     async with writer.writing():
-        await writer.upsert(records(admission("acme/late", "gamma"), seed=999))
+        await writer.put([records(admission("acme/late", "gamma"), seed=999)])
         found = await reader.search(query("gamma", await reader.statistics(["gamma"]), seed=999))
     assert max(found.items, key=lambda c: c.cosine).ref.item_id == "acme/late"
     await reader.close()
@@ -162,6 +183,7 @@ async def test_a_reader_sees_what_another_store_wrote(tmp_path: Path) -> None:
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
+from kiwi_rag.stores.base import stored_digests
 from kiwi_rag.stores.local import LocalVectorStore
 async def hold():
     async with LocalVectorStore(Path(sys.argv[1]), "owner").writing():
@@ -173,7 +195,7 @@ asyncio.run(hold())
 
 async def test_a_second_writer_is_told_who_holds_the_tier(tmp_path: Path) -> None:
     store = opened(tmp_path, wait_seconds=0.5)
-    await store.upsert(records(admission("acme/one")))
+    await store.put([records(admission("acme/one"))])
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(store.folder)], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
     )
@@ -182,14 +204,14 @@ async def test_a_second_writer_is_told_who_holds_the_tier(tmp_path: Path) -> Non
         assert await asyncio.to_thread(holder.stdout.readline) == "held\n"
         start = time.monotonic()
         with pytest.raises(StoreBusy, match=f"pid {holder.pid} on "):
-            await store.upsert(records(admission("acme/two")))
+            await store.put([records(admission("acme/two"))])
         assert time.monotonic() - start < 30
         assert len(await store.list(EVERYTHING)) == 1  # reading goes on meanwhile
         store.audit.append("hit.refused", "directive:acme/one", "", "", {})
     finally:
         holder.kill()
         holder.wait()
-    await store.upsert(records(admission("acme/two")))  # the lock died with its holder
+    await store.put([records(admission("acme/two"))])  # the lock died with its holder
     assert len(await store.list(EVERYTHING)) == 2
     await store.close()
 
@@ -200,7 +222,7 @@ async def test_a_catalog_of_another_owner_is_not_opened(tmp_path: Path) -> None:
     await theirs.close()
     mine = opened(tmp_path)
     assert await mine.list(EVERYTHING) == []
-    assert (tmp_path / "vectors" / "catalog.sqlite3.foreign-1").exists()
+    assert (tmp_path / "vectors" / f"{CATALOG_NAME}.foreign-1").exists()
     await fill(mine, 1)
     assert await mine.check() == ()
     await mine.close()
@@ -212,7 +234,7 @@ async def test_a_catalog_swapped_under_our_mark_is_not_trusted(tmp_path: Path) -
     await fill(theirs, 2)
     await mine.close()
     await theirs.close()
-    (theirs.folder / "catalog.sqlite3").replace(mine.folder / "catalog.sqlite3")
+    (theirs.folder / CATALOG_NAME).replace(mine.folder / CATALOG_NAME)
     assert await mine.list(EVERYTHING) == []
     await mine.close()
 
@@ -221,12 +243,12 @@ async def test_a_foreign_chroma_folder_is_rebuilt_unopened(tmp_path: Path) -> No
     store = opened(tmp_path, exact_limit=0)
     await fill(store, 3)
     await store.close()
-    chroma = store.folder / "chroma"
+    chroma = store.folder / CHROMA_NAME
     (chroma / "kiwi-owner").write_text("somebody else")
     (chroma / "planted").write_text("x")
     asked = query("zzz", CollectionStatistics(), seed=20, depth=1)
     assert (await store.search(asked)).plan == "exact"
-    await store.upsert(records(admission("acme/more"), seed=400))
+    await store.put([records(admission("acme/more"), seed=400)])
     await store.flush()
     assert not (chroma / "planted").exists()
     assert (await store.search(asked)).plan == "chroma"
@@ -251,7 +273,7 @@ async def test_a_newer_catalog_is_refused_and_left_alone(tmp_path: Path) -> None
     store = opened(tmp_path)
     await fill(store, 1)
     await store.close()
-    path = store.folder / "catalog.sqlite3"
+    path = store.folder / CATALOG_NAME
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 999")
     for attempt in (store.list(EVERYTHING), store.repair()):
@@ -265,7 +287,7 @@ async def test_concurrent_tasks_of_one_store(tmp_path: Path) -> None:
     store = opened(tmp_path)
 
     async def one(number: int) -> None:
-        await store.upsert(records(admission(f"acme/item-{number}"), seed=number))
+        await store.put([records(admission(f"acme/item-{number}"), seed=number)])
         await store.search(query("restart", CollectionStatistics(1, 1, {"restart": 1}), seed=number))
 
     async with store.writing():

@@ -14,7 +14,6 @@ import json
 import os
 import secrets
 import socket
-import stat
 import sys
 import threading
 from contextlib import ExitStack
@@ -27,9 +26,10 @@ from kiwi_rag.storage.atomic import atomic_write, create_file
 from kiwi_rag.storage.locks import acquire_lock
 from kiwi_rag.storage.safe_open import read_optional
 
-CATALOG_NAME = "catalog.sqlite3"
-CHROMA_NAME = "chroma"
-_MARK_NAME = "owner.json"
+CATALOG_NAME = "catalog-100.sqlite3"
+CHROMA_NAME = "chroma-100"
+MARK_NAME = "owner-100.json"
+_OLD_CATALOG_NAME = "catalog.sqlite3"
 _CHROMA_MARK_NAME = "kiwi-owner"
 _MAX_MARK_BYTES = 4096
 WAIT_SECONDS = 4.0
@@ -49,7 +49,7 @@ class Ownership:
     def __init__(self, folder: Path, token: str) -> None:
         self._folder = folder
         self._token = token.encode()
-        self._mark = folder / _MARK_NAME
+        self._mark = folder / MARK_NAME
         self.chroma_folder = folder / CHROMA_NAME
 
     def catalog_id(self) -> str | None:
@@ -89,31 +89,13 @@ class Ownership:
         return hmac.new(self._token, message, hashlib.sha256).hexdigest().encode()
 
 
-def make_folder(folder: Path) -> None:
-    """Make a store's folder, and remove links, pipes and devices from it.
+def find_old_catalog(folder: Path) -> Path | None:
+    """Return the catalog of a pre-release Kiwi, as long as it is the only one in a store's folder; otherwise None.
 
-    A write to a link would change another file, and reading a pipe would wait. The catalog and the Chroma folder are
-    checked where they are opened.
-
-    Raises
-    ------
-    StoreError
-        When the folder itself is a link, which may lead anywhere.
+    This Kiwi neither reads nor changes it: the next index run makes a new one beside it.
     """
-    if folder.is_symlink():
-        raise StoreError(f"{folder} is a link, and Kiwi writes derived data through no link", hint=f"rm {folder}")
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.iterdir():
-        if path.name not in (CATALOG_NAME, CHROMA_NAME) and not _is_plain(path):
-            path.unlink(missing_ok=True)
-
-
-def _is_plain(path: Path) -> bool:
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:  # another process has just removed it
-        return True
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+    old = folder / _OLD_CATALOG_NAME
+    return old if old.is_file() and not (folder / CATALOG_NAME).exists() else None
 
 
 def owner_token(user_dir: Path) -> str:
