@@ -379,7 +379,7 @@ class _Run:
         if ref.item_type is ItemType.DOCUMENT and (new_paths := self.new_paths.get(stamp.sha256)):
             self.report.moved[new_paths.pop(0)] = path
         else:
-            self.report.removed.append(ref)
+            self.report.deleted.append(ref)
 
 
 async def _known_files(source: Source, to: Collection[VectorStore]) -> dict[str, SourceStamp]:

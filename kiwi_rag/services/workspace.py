@@ -101,7 +101,7 @@ class Workspace:
         return keys.derived("indexing", self._app.owner_token.encode(), _KEY)
 
     def read_trust(self) -> TrustPolicy:
-        """Return whose index statements are accepted: this user's in a local index, trusted signers' in a shared one."""
+        """Return whose statements are accepted: this user's in a local index, trusted signers' in a shared one."""
         if self.is_shared:
             return self._app.trust
         return TrustPolicy((Signer("this user", self.index_key.public_key, types=(ItemType.DOCUMENT,)),))

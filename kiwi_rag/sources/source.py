@@ -130,7 +130,8 @@ def describe_error(error: KiwiError) -> str:
 class SyncReport:
     """The outcome of one run.
 
-    ``admitted`` holds items and documents in the order in which they were stored, ``moved`` new path → old path of
+    ``admitted`` holds items and documents in the order in which they were stored, ``deleted`` those without a file,
+    ``moved`` new path → old path of
     files with the same bytes. ``skipped`` is path → why it is not indexed (empty, no text, too large), ``failed``
     path → its error; the collection keeps the last content of a failed file. ``warnings`` say what was redacted in a
     file, or why one was read as plain text. ``passages`` counts those that were stored.
@@ -138,7 +139,7 @@ class SyncReport:
 
     admitted: list[ItemRef] = field(default_factory=list)
     unchanged: int = 0
-    removed: list[ItemRef] = field(default_factory=list)
+    deleted: list[ItemRef] = field(default_factory=list)
     moved: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     failed: dict[str, KiwiError] = field(default_factory=dict)
@@ -154,6 +155,11 @@ class SyncReport:
     def indexed(self) -> list[str]:
         """The ids of what was stored; of a document that is its path."""
         return [ref.item_id for ref in self.admitted]
+
+    @property
+    def removed(self) -> list[str]:
+        """The ids of what was removed; of a document that is its path."""
+        return [ref.item_id for ref in self.deleted]
 
     @property
     def rejected(self) -> list[Rejected]:
@@ -176,7 +182,7 @@ class SyncReport:
         return {
             "indexed": self.indexed,
             "unchanged": self.unchanged,
-            "removed": [ref.item_id for ref in self.removed],
+            "removed": self.removed,
             "moved": [{"path": new, "from": old} for new, old in self.moved.items()],
             "skipped": [{"path": path, "reason": reason} for path, reason in self.skipped.items()],
             "failed": [

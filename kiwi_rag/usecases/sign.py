@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import semver
 
-from kiwi_rag.collection import Tier
+from kiwi_rag.collection import Collection
 from kiwi_rag.errors import (
     EmbeddingError,
     MalformedEnvelope,
@@ -81,7 +81,7 @@ class VersionHistories:
     """
 
     def __init__(
-        self, local: Sequence[Tier[VectorStore]], registry: Callable[[], Tier[VectorStore]] | None, seconds: float
+        self, local: Sequence[Collection[VectorStore]], registry: Callable[[], Collection[VectorStore]] | None, seconds: float
     ) -> None:
         self._local = local
         self._registry = registry
@@ -95,7 +95,7 @@ class VersionHistories:
             found["registry"] = await self._published(self._registry, ref)
         return found
 
-    async def _published(self, registry: Callable[[], Tier[VectorStore]], ref: ItemRef) -> Mapping[str, str]:
+    async def _published(self, registry: Callable[[], Collection[VectorStore]], ref: ItemRef) -> Mapping[str, str]:
         if self.registry_problem:
             return {}
         started = time.monotonic()
@@ -151,7 +151,7 @@ class Author:
     ``principal`` appears in the command that is shown to trust an unknown key.
     """
 
-    tier: Tier[VectorStore]
+    tier: Collection[VectorStore]
     gate: ValidationManager
     key: SigningKey
     histories: VersionHistories
@@ -315,8 +315,8 @@ def remove_files(source: SourceFile) -> None:
 
 async def check_copy(
     source: SourceFile,
-    of: Tier[VectorStore],
-    to: Tier[VectorStore],
+    of: Collection[VectorStore],
+    to: Collection[VectorStore],
     gate: ValidationManager,
     histories: VersionHistories,
 ) -> tuple[Envelope, Mapping[str, bytes]]:
@@ -335,7 +335,7 @@ async def check_copy(
     return envelope_of(candidate), candidate.files
 
 
-def read(source: SourceFile, of: Tier[VectorStore], gate: ValidationManager) -> ItemCandidate:
+def read(source: SourceFile, of: Collection[VectorStore], gate: ValidationManager) -> ItemCandidate:
     """Read an item of a local tier and its signature.
 
     Raises

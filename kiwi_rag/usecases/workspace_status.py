@@ -9,18 +9,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag.collection import Tier
+from kiwi_rag.collection import Collection
 from kiwi_rag.errors import MalformedEnvelope, Refused
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.model import Filters, StoredItem, sha256_hex
-from kiwi_rag.search.documents import WorkspaceSearcher
-from kiwi_rag.signing.document_statement import parse
+from kiwi_rag.search.verify import verify_stored
+from kiwi_rag.signing.statement import parse_index
+from kiwi_rag.sources.source import COMPLETE, RUN
 from kiwi_rag.sources.workspace.config import WorkspaceConfig
-from kiwi_rag.sources.workspace.report import COMPLETE, RUN
-from kiwi_rag.stores.base import FileStore, StoreStatus
+from kiwi_rag.stores.base import StoreStatus, VectorStore
 
 
-async def collect_workspace_status(config: WorkspaceConfig, tier: Tier[FileStore] | None) -> Mapping[str, Any]:
+async def collect_workspace_status(config: WorkspaceConfig, tier: Collection[VectorStore] | None) -> Mapping[str, Any]:
     """Return counts, the state of the last run, and the path and size in bytes of the index, JSON-ready.
 
     `tier` is None when there is no index yet: counts are 0 and texts empty then.
@@ -31,7 +31,7 @@ async def collect_workspace_status(config: WorkspaceConfig, tier: Tier[FileStore
     documents = await tier.store.list(Filters())
     types = Counter(map(_type_of, documents))
     kind = tier.store.capabilities.kind
-    return _state(config, status, dict(sorted(types.items())), await tier.store.get_note(RUN), kind)
+    return _state(config, status, dict(sorted(types.items())), tier.states.note(RUN) if tier.states else "", kind)
 
 
 def _state(
@@ -54,31 +54,33 @@ def _state(
     }
 
 
-async def documents(searcher: WorkspaceSearcher, filters: Filters) -> tuple[list[dict[str, Any]], int]:
+async def documents(workspace: Collection[VectorStore], filters: Filters) -> tuple[list[dict[str, Any]], int]:
     """Return a row for each document that verifies, JSON-ready, and how many documents do not.
 
-    ``sha256`` is the digest of the file, ``passages_sha256`` that of its passages' digests in order: two indexes with
+    ``sha256`` is the digest of the file after redaction, ``passages_sha256`` that of its passages' digests in order: two indexes with
     the same rows have the same content.
     """
     rows: list[dict[str, Any]] = []
     refused = 0
-    for stored in await searcher.tier.store.list(filters):
+    trust = workspace.trust()
+    about = trust, workspace.audience, workspace.policy, workspace.workspace
+    for stored in await workspace.store.list(filters):
         try:
-            signed = searcher.verify_document(stored.ref.item_id, stored).statement
+            signed = verify_stored(stored, stored.ref, *about).verified.statement
         except Refused:
             refused += 1
             continue
         passages = sha256_hex("".join(signed.passages).encode())
         facts = {name: signed.metadata.get(name, "") for name in ("file_type", "title", "service", "domain")}
         counted = {"passages": len(signed.passages), "passages_sha256": passages}
-        rows.append({"path": signed.path, **facts, "sha256": signed.content_sha256, **counted})
+        rows.append({"path": signed.path, **facts, "sha256": signed.digests[signed.path], **counted})
     return rows, refused
 
 
 def _type_of(stored: StoredItem) -> str:
     """Return a document's type for counting: a name in `FILE_TYPES`, as the statement is not verified here."""
     try:
-        file_type = parse(stored.envelope).metadata.get("file_type", "")
+        file_type = parse_index(stored.envelope.payload).metadata.get("file_type", "")
     except MalformedEnvelope:
         return "unreadable"
     return file_type if file_type in FILE_TYPES else "unreadable"
