@@ -233,7 +233,8 @@ class SearchResult:
     ``tiers`` every tier that has the same content.
     ``duplicates`` are addresses of items with the same content under other ids, which are not shown;
     ``more_duplicates`` counts further ones. Only its owner sees a ``private`` one. ``conflict`` is set where another
-    tier has other content under the same version.
+    tier has other content under the same version. ``content_sha256`` is the content digest, ``content_key`` that of the
+    same files whatever the main file is called, by which copies under other ids are recognised.
     """
 
     ref: ItemRef
@@ -255,6 +256,7 @@ class SearchResult:
     state: ItemState = field(default_factory=ItemState)
     conflict: VersionConflict | None = None
     content_sha256: str = ""
+    content_key: str = ""
 
     @property
     def address(self) -> str:

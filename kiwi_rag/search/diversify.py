@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -32,9 +33,9 @@ towards a cap: variety does not justify an answer that matches far worse.
 class Selection:
     """The hits that were chosen, unordered.
 
-    ``cap`` is how many hits one signer may have (None: any number). ``duplicates`` maps a content digest to verified
-    hits with that content which are not shown; ``unverified_duplicates`` to the addresses of further items that their
-    tiers report with that content. ``suppressed`` counts better items that the cap kept out.
+    ``cap`` is how many hits one signer may have (None: any number). ``duplicates`` maps a content key to verified
+    hits with that content which are not shown; ``unverified_duplicates`` to the addresses of further items that
+    resemble them. ``suppressed`` counts better items that the cap kept out.
     """
 
     cap: int | None
@@ -48,18 +49,21 @@ class Selection:
         return self.cap is not None and sum(hit.principal == principal for hit in self.hits) >= self.cap
 
     def has_enough_duplicates(self, hit: RankedHit) -> bool:
-        """Whether the hit's tier reports a content of which that tier has a chosen hit with `MAX_NAMED` duplicates.
+        """Whether a hit resembles a chosen one of its tier that has `MAX_NAMED` duplicates.
 
-        The chosen hit must be of the same tier: no tier's unverified digest may keep out what another tier has.
+        The chosen hit must be of the same tier: no tier's unverified metadata may keep out what another tier has.
         """
-        content = hit.candidate.content_sha256
-        if len(self.duplicates.get(content, ())) < MAX_NAMED:
-            return False
-        return any(chosen.content_sha256 == content and chosen.tier == hit.tier for chosen in self.hits)
+        likeness = _likeness(hit.candidate.metadata)
+        return any(
+            chosen.tier == hit.tier
+            and len(self.duplicates.get(chosen.content_key, ())) >= MAX_NAMED
+            and _likeness(chosen.metadata) == likeness
+            for chosen in self.hits
+        )
 
     def add(self, hit: SearchResult, *, capped: bool = True) -> bool:
         """Add a hit, or merge it with the one of the same content; return False where its signer reached the cap."""
-        same = next((i for i, other in enumerate(self.hits) if other.content_sha256 == hit.content_sha256), None)
+        same = next((i for i, other in enumerate(self.hits) if other.content_key == hit.content_key), None)
         if same is None:
             if capped and self.is_full(hit.principal):
                 return False
@@ -67,14 +71,14 @@ class Selection:
             return True
         first, second = sorted((self.hits[same], hit), key=_precedence)
         self.hits[same] = _with_better_score(first, second)
-        self.duplicates.setdefault(hit.content_sha256, []).append(second)
+        self.duplicates.setdefault(hit.content_key, []).append(second)
         return True
 
     def addresses(self, hit: SearchResult) -> list[str]:
         """Return the addresses of a hit's duplicates, in the order of the tiers, unverified ones last."""
-        duplicates = self.duplicates.get(hit.content_sha256, ())
+        duplicates = self.duplicates.get(hit.content_key, ())
         verified = sorted(duplicates, key=lambda one: (RANKS[one.tier], one.address))
-        return [*(one.address for one in verified), *self.unverified_duplicates.get(hit.content_sha256, ())]
+        return [*(one.address for one in verified), *self.unverified_duplicates.get(hit.content_key, ())]
 
 
 def _precedence(hit: SearchResult) -> tuple[int, datetime, str, str]:
@@ -267,18 +271,27 @@ class _Run:
 
 
 async def _add_duplicates(selection: Selection, others: Sequence[RankedHit], verifier: Verifier) -> None:
-    """Add those of the other hits that are reported with a chosen hit's content, the oldest first.
+    """Add those of the other hits that have a chosen hit's content, the oldest first.
 
-    Up to `MAX_NAMED` of them are verified; further ones are only named.
+    Up to `MAX_NAMED` of those that resemble a chosen hit are verified. Further ones are only named, and not if one of
+    the verified ones has other content.
     """
-    contents = {hit.content_sha256 for hit in selection.hits}
-    alike = [hit for hit in others if hit.candidate.content_sha256 in contents]
+    chosen = {_likeness(hit.metadata): hit.content_key for hit in selection.hits}
+    alike = [hit for hit in others if _likeness(hit.candidate.metadata) in chosen]
     alike.sort(key=lambda hit: (hit.rank, hit.candidate.signed_at))
     await verifier.fetch(alike[:MAX_NAMED])
+    contents, differs = set(chosen.values()), False
     for hit in alike[:MAX_NAMED]:
         verified = await verifier.verify(hit)
-        if verified and verified.content_sha256 in contents:
+        if verified and verified.content_key in contents:
             selection.add(verified)
-    for hit in alike[MAX_NAMED:]:
-        address = f"{hit.candidate.ref}@{hit.tier}"
-        selection.unverified_duplicates.setdefault(hit.candidate.content_sha256, []).append(address)
+        else:
+            differs = True
+    for hit in alike[MAX_NAMED:] if not differs else ():
+        content = chosen[_likeness(hit.candidate.metadata)]
+        selection.unverified_duplicates.setdefault(content, []).append(f"{hit.candidate.ref}@{hit.tier}")
+
+
+def _likeness(metadata: Mapping[str, object]) -> str:
+    """Return what copies of an item have in common before they are fetched: the signed metadata without the name."""
+    return json.dumps({name: metadata[name] for name in sorted(metadata) if name != "name"}, default=str)

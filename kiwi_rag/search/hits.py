@@ -11,12 +11,13 @@ from pathlib import Path
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, Refused, StoreError, TierTimedOut
 from kiwi_rag.formats import path_of
-from kiwi_rag.model import ItemState, Passage, RefusedHit, SearchResult, StoredItem, VersionConflict
+from kiwi_rag.model import ItemState, Passage, RefusedHit, SearchResult, StoredItem, VersionConflict, content_digest
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.search.ranking import RankedHit
 from kiwi_rag.search.state import find_conflict
 from kiwi_rag.search.tier_query import Key, TierQuery
 from kiwi_rag.search.verify import VerifiedItem, verify_passage, verify_stored
+from kiwi_rag.signing.statement import ItemStatement
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.stores.base import VectorStore
 
@@ -253,7 +254,14 @@ def _result(hit: RankedHit, item: VerifiedItem, passage: Passage, root: Path | N
         path=path,
         private=stored.private,
         content_sha256=stored.content_sha256,
+        content_key=stored.content_sha256 if is_document else _content_key(signed),
     )
+
+
+def _content_key(signed: ItemStatement) -> str:
+    """Return a digest of an item's files that does not depend on the main file's name, which is from the id."""
+    digests = {"" if name == signed.main else name: digest for name, digest in signed.digests.items()}
+    return f"{content_digest(digests)} {signed.executables}"
 
 
 async def _get(tier_query: TierQuery, ref: ItemRef, files: Sequence[str]) -> StoredItem | None:

@@ -81,7 +81,10 @@ class VersionHistories:
     """
 
     def __init__(
-        self, local: Sequence[Collection[VectorStore]], registry: Callable[[], Collection[VectorStore]] | None, seconds: float
+        self,
+        local: Sequence[Collection[VectorStore]],
+        registry: Callable[[], Collection[VectorStore]] | None,
+        seconds: float,
     ) -> None:
         self._local = local
         self._registry = registry
