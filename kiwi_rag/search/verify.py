@@ -18,7 +18,7 @@ from typing import Any
 from kiwi_rag.chunking import split
 from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import NotFound, Refused, StoreCorrupt, UsageError
-from kiwi_rag.formats import parse_item
+from kiwi_rag.formats import parse_item, skill
 from kiwi_rag.lexical import K1, bm25_weights
 from kiwi_rag.model import Candidate, Candidates, CollectionStatistics, Passage, StoredItem, StoreQuery, sha256_hex
 from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id
@@ -117,11 +117,14 @@ def _verify_item_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
     signed, passage = item.verified.statement, candidate.passage
     if candidate.digest != item.stored.digest or candidate.ref.version != signed.ref.version:
         raise HitChanged("the passage belongs to another version of the item")
-    data = item.stored.files.get(passage.file or signed.main)
-    if data is None:
-        raise HitChanged(f"the store has no file {passage.file or signed.main} of the item")
-    content = data.decode("utf-8", "replace")
-    summaries, passages = _signed_passages(signed.ref.item_type, signed.ref.item_id, passage.file, content)
+    files = item.stored.files
+    for name in (signed.main, passage.file or signed.main):
+        if name not in files:
+            raise HitChanged(f"the store has no file {name} of the item")
+    content = files[passage.file or signed.main].decode("utf-8", "replace")
+    summaries, passages = _signed_passages(
+        signed.ref.item_type, signed.ref.item_id, item.content, passage.file, content if passage.file else ""
+    )
     if not passage.file and (passage.ordinal == 0 or any(_same(passage, p) for p in passages[:summaries])):
         about = str(signed.metadata.get("description") or signed.ref.item_id)
         summary = replace(passages[0], ordinal=passage.ordinal) if passages else passage
@@ -133,11 +136,18 @@ def _verify_item_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
 
 
 @lru_cache(maxsize=256)
-def _signed_passages(item_type: ItemType, item_id: str, file: str, content: str) -> tuple[int, tuple[Passage, ...]]:
-    """Return how many of a signed file's passages are of its summary, which come first, and all passages."""
-    if file:
-        return 0, ()
-    item = parse_item(item_type, item_id, content).item
+def _signed_passages(
+    item_type: ItemType, item_id: str, main: str, file: str, content: str
+) -> tuple[int, tuple[Passage, ...]]:
+    """Return how many of an item's passages are of its summary, which come first, and all passages.
+
+    They are those of its main file, and of another `file` of its folder where that has a name.
+    """
+    if item_type.is_folder:
+        files = {ItemRef(item_type, item_id).main_file: main} | ({file: content} if file else {})
+        item = skill.parse(item_id, {name: text.encode() for name, text in files.items()}).item
+    else:
+        item = parse_item(item_type, item_id, main).item
     if item is None:
         return 0, ()
     summary = replace(item, sections=tuple(s for s in item.sections if s.kind == "summary"))

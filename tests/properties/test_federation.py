@@ -22,7 +22,7 @@ from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.validation.policy import policy_of
 from tests.examples import examples
 from tests.registry_shelf import registry, registry_tier
-from tests.search_tiers import ADA, BOB, EMBED, GATE, NOW, WRITER, Shelf, candidate, note
+from tests.search_tiers import ADA, AUDIENCE, BOB, EMBED, GATE, NOW, THREE, WRITER, Shelf, candidate, note
 
 WORDS = [
     "deploy", "staging", "cluster", "rollback", "image", "queue", "lag", "alert", "budget", "coffee", "cache", "index",
