@@ -9,7 +9,7 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 
 def as_document(text: str, parsed: ParsedDocument, path: str = "docs/a.md") -> Document:
     metadata = {"file_type": parsed.file_type, "title": parsed.title, "service": parsed.service}
-    return Document(ItemRef(ItemType.DOCUMENT, path), text, metadata, parsed.sections)
+    return Document(ItemRef(ItemType.DOCUMENT, path), {path: text.encode()}, path, metadata, parsed.sections)
 
 
 def assert_sections_are_the_lines(text: str, parsed: ParsedDocument) -> None:

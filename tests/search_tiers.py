@@ -93,7 +93,9 @@ def candidate(item_id: str, content: str, key: keys.SigningKey = ADA, at: dateti
     item = parse_item(ItemType.KNOWLEDGE, item_id, content).item
     assert item is not None
     envelope = key.sign(item, AUDIENCE, at)
-    return ItemCandidate(ItemType.KNOWLEDGE, item_id, content.encode(), envelope=envelope, path=f"{item_id}.md")
+    return replace(
+        ItemCandidate.of_file(ItemType.KNOWLEDGE, item_id, content.encode(), f"{item_id}.md"), envelope=envelope
+    )
 
 
 @dataclass

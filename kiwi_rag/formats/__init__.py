@@ -7,18 +7,34 @@ find and read the files.
 from __future__ import annotations
 
 from kiwi_rag.formats.outcome import ParseOutcome
-from kiwi_rag.formats.source import MAX_BYTES, SourceFile, item_id_of, locate, path_of, read_source, walk
+from kiwi_rag.formats.source import (
+    MAX_BYTES,
+    ItemFiles,
+    SourceFile,
+    display_path,
+    item_id_of,
+    locate,
+    path_of,
+    read_item,
+    read_source,
+    signature_path,
+    walk,
+)
 from kiwi_rag.model.refs import ItemType
 
 __all__ = [
     "MAX_BYTES",
+    "ItemFiles",
     "ParseOutcome",
     "SourceFile",
+    "display_path",
     "item_id_of",
     "locate",
     "parse_item",
     "path_of",
+    "read_item",
     "read_source",
+    "signature_path",
     "walk",
 ]
 

@@ -15,9 +15,9 @@ from typing import Any
 from kiwi_rag.formats import markdown
 from kiwi_rag.formats.lines import section
 from kiwi_rag.formats.markdown import Block, Heading
-from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
+from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome, outcome_of
 from kiwi_rag.formats.xml_block import XmlElement, parse_xml, text_after_directive
-from kiwi_rag.model import Item, Section
+from kiwi_rag.model import Section
 from kiwi_rag.model.refs import ItemRef, ItemType
 
 MAX_STEP_DESCRIPTION = 300
@@ -50,9 +50,8 @@ def parse(item_id: str, content: str, path: str = "") -> ParseOutcome:
     metadata = _metadata(root, _steps(root, lines, fence))
     ref = ItemRef(ItemType.DIRECTIVE, item_id, root.attributes.get("version", "").strip() or None)
     summary = Section("summary", _summary(metadata, item_id), fence.start_line, fence.end_line)
-    findings = tuple(found.found)
     body = tuple(_body(lines, outline.headings, fence, root))
-    return ParseOutcome(Item(ref, content, metadata, (summary, *body), findings), findings)
+    return outcome_of(ref, content, metadata, (summary, *body), found)
 
 
 def block_steps(content: str) -> tuple[StepTag, ...]:

@@ -13,9 +13,9 @@ from typing import Any
 
 from kiwi_rag.formats import markdown
 from kiwi_rag.formats.markdown import Heading
-from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
+from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome, outcome_of
 from kiwi_rag.formats.yaml_block import parse_yaml
-from kiwi_rag.model import Item, Section
+from kiwi_rag.model import Section
 from kiwi_rag.model.refs import ItemRef, ItemType
 
 DEFAULT_VERSION = "0.0.0"
@@ -50,8 +50,7 @@ def parse(item_id: str, content: str, path: str = "") -> ParseOutcome:
     metadata = _metadata(raw, title or item_id.rpartition("/")[2], words, item_id, found)
     ref = ItemRef(ItemType.KNOWLEDGE, item_id, _version(raw, block, found))
     sections = _sections(lines, block, start, outline.headings, metadata)
-    findings = tuple(found.found)
-    return ParseOutcome(Item(ref, content, metadata, sections, findings), findings)
+    return outcome_of(ref, content, metadata, sections, found)
 
 
 def metadata_block(lines: Sequence[str], found: FindingList) -> MetadataBlock | None:

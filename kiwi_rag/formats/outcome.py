@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kiwi_rag.model import Finding, Item, Section, Severity
+from kiwi_rag.model.refs import ItemRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,15 @@ class FindingList:
     def add_malformed(self, error: MalformedSource, line_before: int) -> None:
         """Note why a block could not be read; `line_before` lines of the file precede the block."""
         self.add(error.code, error.message, line_before + error.line, error.hint)
+
+
+def outcome_of(
+    ref: ItemRef, content: str, metadata: Mapping[str, Any], sections: tuple[Section, ...], found: FindingList
+) -> ParseOutcome:
+    """Return the outcome for an item of one file."""
+    findings = tuple(found.found)
+    files = {ref.main_file: content.encode()}
+    return ParseOutcome(Item(ref, files, ref.main_file, metadata, sections, findings), findings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import Any
 
 from kiwi_rag.formats import markdown
 from kiwi_rag.formats.lines import section
-from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
-from kiwi_rag.model import Item, Section
+from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome, outcome_of
+from kiwi_rag.model import Section
 from kiwi_rag.model.refs import ItemRef, ItemType
 
 DUNDERS = ("version", "description", "category", "author", "tags", "permissions")
@@ -108,9 +108,8 @@ def _outcome(item_id: str, content: str, tree: ast.Module, found: FindingList) -
     first, last = _docstring_lines(tree)
     summary = Section("summary", _summary(metadata, docstring, tree, content), max(first, 1), max(last, 1))
     body = tuple(_body(tree, lines, first, last))
-    findings = tuple(found.found)
     ref = ItemRef(ItemType.SCRIPT, item_id, declared.get("version") or None)
-    return ParseOutcome(Item(ref, content, metadata, (summary, *body), findings), findings)
+    return outcome_of(ref, content, metadata, (summary, *body), found)
 
 
 def _declared(tree: ast.Module, found: FindingList) -> dict[str, Any]:

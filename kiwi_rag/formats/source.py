@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id, fo
 from kiwi_rag.storage.safe_open import read_linked
 
 MAX_BYTES = 256 * 1024
+MAX_SIGNATURE_BYTES = 2 << 20
 _SKIPPED_FOLDERS = frozenset({"vectors", "__pycache__"})
 
 
@@ -24,6 +25,37 @@ class SourceFile:
     item_type: ItemType
     item_id: str | None
     problem: Finding | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemFiles:
+    """What is on disk of an item: file name → bytes, relative to the folder of the ``main`` file, and the signature.
+
+    ``executables`` are the names of files that may be executed. ``signature`` is None where there is no such file.
+    """
+
+    files: Mapping[str, bytes]
+    main: str
+    executables: tuple[str, ...] = ()
+    signature: bytes | None = None
+
+
+def signature_path(path: Path) -> Path:
+    """Return the path of an item's signature: ``<file>.sig`` beside its main file."""
+    return path.with_name(f"{path.name}.sig")
+
+
+def read_item(source: SourceFile, root: Path) -> ItemFiles:
+    """Return the files of an item and its signature, which must lie below `root` once links are followed.
+
+    Raises
+    ------
+    SourceUnreadable
+        As `read_source`.
+    """
+    side = signature_path(source.path)
+    signature = read_linked(side, root, MAX_SIGNATURE_BYTES) if os.path.lexists(side) else None
+    return ItemFiles({source.path.name: read_source(source.path, root)}, source.path.name, signature=signature)
 
 
 def item_id_of(relative: str | Path) -> str:
@@ -92,6 +124,14 @@ def read_source(path: Path, root: Path) -> bytes:
         If it is missing, not a regular file, not readable, or leaves `root` by a link.
     """
     return read_linked(path, root, MAX_BYTES)
+
+
+def display_path(path: Path) -> str:
+    """Return `path` relative to the working directory where it is below it."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
 
 
 def _entries(folder: Path, suffix: str) -> list[tuple[Path, bool]]:

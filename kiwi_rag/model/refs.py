@@ -90,6 +90,13 @@ class ItemRef:
         return self.item_type, fold_item_id(self.item_id)
 
     @property
+    def main_file(self) -> str:
+        """Name of the item's main file, in the folder that holds the item's files."""
+        if self.item_type.is_folder:
+            return "SKILL.md"
+        return self.item_id.rpartition("/")[2] + self.item_type.suffix
+
+    @property
     def namespace(self) -> str:
         """First segment of the id."""
         return self.item_id.partition("/")[0]

@@ -15,6 +15,7 @@ import semver
 from kiwi_rag.collection import Tier
 from kiwi_rag.errors import (
     EmbeddingError,
+    MalformedEnvelope,
     RegistryError,
     Rejected,
     SignatureRefused,
@@ -22,10 +23,9 @@ from kiwi_rag.errors import (
     UnknownSigner,
     UsageError,
 )
-from kiwi_rag.formats import SourceFile, path_of, read_source, walk
+from kiwi_rag.formats import SourceFile, path_of, read_source, signature_path, walk
 from kiwi_rag.formats.bump import FIRST, add_version, version_line, with_version
-from kiwi_rag.ingest import read, side_path
-from kiwi_rag.model import Envelope, Item
+from kiwi_rag.model import Envelope, Item, sha256_hex
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.keys import SigningKey
@@ -139,9 +139,9 @@ class Draft:
     def write(self) -> None:
         """Write the text if its version was raised, and the signature if it is new."""
         if self.wrote:
-            write_user_file(self.source.path, self.candidate.data, keep_rights=True)
-        if self.fresh and self.candidate.side is not None:
-            write_user_file(side_path(self.source.path), self.candidate.side)
+            write_user_file(self.source.path, self.candidate.files[self.candidate.main], keep_rights=True)
+        if self.fresh and self.candidate.signature is not None:
+            write_user_file(signature_path(self.source.path), self.candidate.signature)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class Author:
             return Draft(source, candidate, item, fresh=False)
         self._check_key(candidate)
         contents = await self.histories.of(item.ref, fully=True)
-        signed = replace(raised, side=statement.side_file(self.key.sign(item, self.gate.audience)))
+        signed = replace(raised, signature=statement.signature_file(self.key.sign(item, self.gate.audience)))
         self.gate.check(signed, self.tier.policy, contents.get(self.tier.name, {}), self.tier.audit)
         self._check_other_tiers(candidate, item, contents)
         return Draft(source, signed, item, fresh=True, wrote=wrote)
@@ -218,7 +218,7 @@ class Author:
             data = change(item.ref.item_type, item.content, version).encode()
         except UsageError as error:
             raise UsageError(f"{candidate.path}: {error.message}; nothing was changed", hint=error.hint) from error
-        return replace(candidate, data=data)
+        return replace(candidate, files={**candidate.files, candidate.main: data})
 
     def _check_other_tiers(
         self, candidate: ItemCandidate, item: Item, contents: Mapping[str, Mapping[str, str]]
@@ -256,40 +256,44 @@ def _declaration(item: Item, path: str) -> str:
 
 def write_signature(path: Path, envelope: Envelope) -> None:
     """Write ``<file>.sig`` atomically."""
-    write_user_file(side_path(path), statement.side_file(envelope))
+    write_user_file(signature_path(path), statement.signature_file(envelope))
 
 
-def place_item(ai_dir: Path, envelope: Envelope, *, overwrite: bool = False) -> SourceFile:
-    """Write a verified item and its signature below `ai_dir`, and return the file.
+def place_item(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *, overwrite: bool = False) -> SourceFile:
+    """Write the files of a verified item and its signature below `ai_dir`, and return the main file.
 
     Raises
     ------
-    UsageError, SourceUnreadable
-        As `check_place`, or when the file cannot be written.
+    UsageError, SourceUnreadable, MalformedEnvelope
+        As `check_place`, or when a file cannot be written.
     """
-    placed, content = check_place(ai_dir, envelope, overwrite=overwrite)
-    write_user_file(placed.path, content)
+    placed = check_place(ai_dir, envelope, files, overwrite=overwrite)
+    write_user_file(placed.path, files[placed.path.name])
     write_signature(placed.path, envelope)
     return placed
 
 
-def check_place(ai_dir: Path, envelope: Envelope, *, overwrite: bool = False) -> tuple[SourceFile, bytes]:
-    """Return the file that an item would be written to below `ai_dir`, and its bytes; nothing is written.
+def check_place(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *, overwrite: bool = False) -> SourceFile:
+    """Return the main file of an item that would be written below `ai_dir`; nothing is written.
 
     Raises
     ------
     UsageError
-        When the file exists with other content and `overwrite` is not set.
+        When the item exists with other content and `overwrite` is not set.
     SourceUnreadable
         When a symbolic link leads out of `ai_dir`.
+    MalformedEnvelope
+        When `files` are not exactly those that were signed.
     """
-    signed = statement.parse(envelope.payload)
-    path, content = path_of(ai_dir, signed.ref), signed.content.encode()
+    signed = statement.parse_item(envelope.payload)
+    path = path_of(ai_dir, signed.ref)
+    if {name: sha256_hex(data) for name, data in files.items()} != signed.digests or signed.main != path.name:
+        raise MalformedEnvelope(f"the files of {signed.ref} are not those that were signed")
     if not path.parent.resolve().is_relative_to(ai_dir.resolve()) or path.is_symlink():
         raise SourceUnreadable(f"{path} leads out of {ai_dir} through a symbolic link", hint="remove the link")
-    if path.exists() and not overwrite and read_source(path, ai_dir) != content:
+    if path.exists() and not overwrite and read_source(path, ai_dir) != files[path.name]:
         raise UsageError(f"{path} exists with other content", hint="compare them, then use --force to overwrite it")
-    return SourceFile(path, signed.ref.item_type, signed.ref.item_id), content
+    return SourceFile(path, signed.ref.item_type, signed.ref.item_id)
 
 
 def remove_files(source: SourceFile) -> None:
@@ -304,7 +308,7 @@ def remove_files(source: SourceFile) -> None:
         if source.path.parent.is_symlink():
             raise SourceUnreadable(f"{source.path.parent} is a symbolic link", hint="remove the link")
         source.path.unlink(missing_ok=True)
-        side_path(source.path).unlink(missing_ok=True)
+        signature_path(source.path).unlink(missing_ok=True)
     except OSError as error:
         raise SourceUnreadable(f"cannot remove {source.path}: {error.strerror}") from error
 
@@ -315,8 +319,8 @@ async def check_copy(
     to: Tier[VectorStore],
     gate: ValidationManager,
     histories: VersionHistories,
-) -> Envelope:
-    """Return a file's envelope if the tier `to` would admit a copy; nothing is written.
+) -> tuple[Envelope, Mapping[str, bytes]]:
+    """Return a file's envelope and the item's files if the tier `to` would admit a copy; nothing is written.
 
     Raises
     ------
@@ -328,7 +332,20 @@ async def check_copy(
     item = gate.check(candidate, to.policy, contents.get(to.name, {}), to.audit)
     if found := versions.check_other_tiers(item, contents, candidate.path, of.name):
         raise gate.reject(candidate.name, found, to.policy, to.audit)
-    return envelope_of(candidate)
+    return envelope_of(candidate), candidate.files
+
+
+def read(source: SourceFile, of: Tier[VectorStore], gate: ValidationManager) -> ItemCandidate:
+    """Read an item of a local tier and its signature.
+
+    Raises
+    ------
+    Rejected
+        When it has no legal id or cannot be read; one audit record is written.
+    """
+    if of.root is None:
+        raise SourceUnreadable(f"the {of.name} tier has no files")
+    return gate.read(source, of.root, of.policy, of.audit, of.name)
 
 
 def _is_signed(candidate: ItemCandidate, item: Item, gate: ValidationManager) -> bool:
@@ -337,7 +354,8 @@ def _is_signed(candidate: ItemCandidate, item: Item, gate: ValidationManager) ->
         signed = verify(envelope_of(candidate), trust).statement
     except SignatureRefused:
         return False
-    same = signed.ref == item.ref and signed.content == item.content and signed.registry == gate.audience
+    same = signed.ref == item.ref and signed.registry == gate.audience and signed.main == item.main
+    same = same and signed.digests == item.digests and signed.executables == item.executables
     return same and statement.canonical(signed.metadata) == statement.canonical(item.metadata)
 
 

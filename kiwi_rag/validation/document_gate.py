@@ -1,4 +1,4 @@
-"""The gate for documents: steps 0 to 6 over the bytes of a file, and the comparison with its signed statement.
+"""Steps 0 to 6 of the gate for documents, over the bytes of a file.
 
 A file that cannot be read as text is refused. Credentials and hidden instructions are redacted
 (`kiwi_rag.validation.redaction`), and the rest of the file is indexed.
@@ -6,15 +6,15 @@ A file that cannot be read as text is refused. Credentials and hidden instructio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kiwi_rag.errors import MalformedEnvelope
 from kiwi_rag.formats.documents import parse
 from kiwi_rag.formats.outcome import ParsedDocument
-from kiwi_rag.model import Document, Finding, Passage, sha256_hex
+from kiwi_rag.model import Document, Finding, sha256_hex
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.signing.document_statement import DocumentStatement, check_path, passage_digest
+from kiwi_rag.signing.statement import check_path
 from kiwi_rag.validation import redaction, secrets
 from kiwi_rag.validation.policy import Policy
 
@@ -68,38 +68,6 @@ def inspect_document(file: DocumentFile, policy: Policy) -> tuple[Document | Non
     return _document(file, text, parsed, all_findings), all_findings
 
 
-_SIGNED_PARTS = {
-    "signature.audience": "registry",
-    "signature.other-item": "path",
-    "signature.content": "content",
-    "signature.metadata": "metadata",
-    "signature.passages": "passages",
-}
-
-
-def statement_findings(
-    signed: DocumentStatement, document: Document, passages: Sequence[Passage], audience: str
-) -> list[Finding]:
-    """Return a finding for each part of a verified statement that differs from the document."""
-    pairs = {
-        "signature.audience": (signed.registry, audience),
-        "signature.other-item": (signed.path, document.path),
-        "signature.content": (signed.content_sha256, document.content_sha256),
-        "signature.metadata": (dict(signed.metadata), dict(document.metadata)),
-        "signature.passages": (signed.passages, tuple(map(passage_digest, passages))),
-    }
-    return [
-        Finding(
-            code,
-            f"the signed {_SIGNED_PARTS[code]} differs from that of the document",
-            path=document.path,
-            hint="index it again: kiwi workspace index",
-        )
-        for code, (signed_value, value) in pairs.items()
-        if signed_value != value
-    ]
-
-
 def _refusal(file: DocumentFile, policy: Policy) -> Finding | None:
     try:
         check_path(file.path)
@@ -127,7 +95,8 @@ def _document(file: DocumentFile, text: str, parsed: ParsedDocument, findings: t
     labels = clean_labels([*metadata.values(), *headings])
     return Document(
         ref=ItemRef(ItemType.DOCUMENT, file.path),
-        content=text,
+        files={file.path: text.encode()},
+        main=file.path,
         metadata={name: labels[value] for name, value in metadata.items()},
         sections=tuple(replace(s, heading=tuple(labels[text] for text in s.heading)) for s in parsed.sections),
         findings=findings,

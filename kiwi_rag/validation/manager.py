@@ -12,8 +12,8 @@
  9. Time                  signature     not in the future, not too old
 10. Version               signature     immutable, never below the highest seen
 
-Every step runs, so that a rejection lists every finding; only what step 0 or 1 cannot read ends the later ones. For
-documents, `document_gate` runs steps 0 to 6.
+Every step runs, so that a rejection lists every finding; only what step 0 or 1 cannot read ends the later ones.
+Steps 0 to 6 are in `inspection`, of items, and in `document_gate`, of documents.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
-from kiwi_rag.errors import Rejected, SignatureRefused
-from kiwi_rag.formats import parse_item
-from kiwi_rag.model import Admission, Document, Envelope, Finding, Item, Passage, Severity, has_errors
+from kiwi_rag.errors import Rejected, SourceUnreadable
+from kiwi_rag.formats import SourceFile, display_path, read_item
+from kiwi_rag.model import Admission, Document, Envelope, Finding, Item, Passage, has_errors
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.signing import document_statement, statement
+from kiwi_rag.signing import statement
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.telemetry import span
-from kiwi_rag.validation import checks, injection, permissions, secrets, signature
+from kiwi_rag.validation import signature
 from kiwi_rag.validation.audit import AuditSink
-from kiwi_rag.validation.document_gate import DocumentFile, inspect_document, statement_findings
+from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
+from kiwi_rag.validation.inspection import inspect_item
 from kiwi_rag.validation.issuing import issue
 from kiwi_rag.validation.policy import Policy
-from kiwi_rag.validation.signature import ItemCandidate, Signed
+from kiwi_rag.validation.signature import ItemCandidate, SignatureCheck, Signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +75,7 @@ class ValidationManager:
     @span("kiwi.gate", step="inspect")
     def inspect(self, candidate: ItemCandidate, policy: Policy) -> ValidationResult:
         """Run steps 0 to 6, which need no signature."""
-        item, findings = inspect_item(
-            candidate.item_type, candidate.item_id, candidate.data, candidate.path, policy.hidden
-        )
-        return ValidationResult(item, findings)
+        return ValidationResult(*inspect_item(candidate, policy.hidden))
 
     @span("kiwi.gate", step="admit")
     def admit(
@@ -120,6 +119,20 @@ class ValidationManager:
             raise self._reject_candidate(candidate, result.findings, policy, audit)
         return result.item
 
+    def read(self, source: SourceFile, root: Path, policy: Policy, audit: AuditSink, tier: str = "") -> ItemCandidate:
+        """Read an item and its signature from a folder below `root`; `tier` is named in messages.
+
+        Raises
+        ------
+        Rejected
+            When it has no legal id or cannot be read; one audit record is written.
+        """
+        candidate = read_candidate(source, root, tier)
+        if isinstance(candidate, Finding):
+            name = f"{source.item_type}:{source.item_id}" if source.item_id and not source.problem else str(source.path)
+            raise self.reject(name, [candidate], policy, audit)
+        return candidate
+
     def reject(self, name: str, findings: Sequence[Finding], policy: Policy, audit: AuditSink) -> Rejected:
         """Record the rejection of a candidate that cannot be read, and return the exception to raise."""
         return self._record_rejection(name, "", findings, policy, audit)
@@ -151,7 +164,12 @@ class ValidationManager:
         Rejected
             With every finding.
         """
-        signed, findings = self._check_document_signature(document, passages, envelope, policy)
+        now = self._now()
+        # 7. Signature and 8. Authority
+        signed, findings = self._signature_check(now, policy).check_document(document, passages, envelope)
+        # 9. Time
+        if signed is not None:
+            findings += signature.check_time(signed.signed_at, now, policy, document.path)
         if signed is None or has_errors(findings):
             raise self._record_rejection(str(document.ref), _claimed_key(envelope), findings, policy, audit)
         return self._record_admission(document, signed, (*document.findings, *findings), policy, audit)
@@ -159,44 +177,23 @@ class ValidationManager:
     def _run_steps(
         self, candidate: ItemCandidate, policy: Policy, history: Mapping[str, str], audit: AuditSink
     ) -> tuple[Item, Signed, tuple[Finding, ...]]:
-        content = self.inspect(candidate, policy)  # 0 to 6
-        signed, findings = self._check_signature(candidate, content.item, policy, history)  # 7 to 10
-        findings = (*content.findings, *findings)
-        if content.item is None or signed is None or has_errors(findings):
-            raise self._reject_candidate(candidate, findings, policy, audit)
-        return content.item, signed, findings
-
-    def _check_signature(
-        self, candidate: ItemCandidate, item: Item | None, policy: Policy, history: Mapping[str, str]
-    ) -> tuple[Signed | None, tuple[Finding, ...]]:
-        """Run steps 7 to 10 over an item; it is None if steps 0 and 1 could not read it."""
+        item, found = inspect_item(candidate, policy.hidden)  # 0 to 6
         now = self._now()
-        received_at = now if policy.received_now else None
         # 7. Signature and 8. Authority
-        signed, findings = signature.check_signature(candidate, item, self.trust, self.audience, received_at)
+        signed, more = self._signature_check(now, policy).check_item(candidate, item)
         # 9. Time
         if signed is not None:
-            findings += signature.check_time(signed.signed_at, now, policy, candidate.path)
+            more += signature.check_time(signed.signed_at, now, policy, candidate.path)
         # 10. Version: of a candidate that is not signed properly, the version that it claims means nothing.
-        if item is not None and not has_errors(findings):
-            findings += signature.check_versions(item, history, candidate.path, candidate.tier)
-        return signed, tuple(findings)
+        if item is not None and not has_errors(more):
+            more += signature.check_versions(item, history, candidate.path, candidate.tier)
+        findings = (*found, *more)
+        if item is None or signed is None or has_errors(findings):
+            raise self._reject_candidate(candidate, findings, policy, audit)
+        return item, signed, findings
 
-    def _check_document_signature(
-        self, document: Document, passages: Sequence[Passage], envelope: Envelope, policy: Policy
-    ) -> tuple[Signed | None, tuple[Finding, ...]]:
-        """Run steps 7 to 9 over a document."""
-        now = self._now()
-        received_at = now if policy.received_now else None
-        # 7. Signature and 8. Authority
-        try:
-            signed_statement, signer = document_statement.verify(envelope, self.trust, received_at)
-        except SignatureRefused as error:
-            return None, (signature.finding_of(error, document.path),)
-        findings = statement_findings(signed_statement, document, passages, self.audience)
-        # 9. Time
-        findings += signature.check_time(signed_statement.signed_at, now, policy, document.path)
-        return Signed(envelope, signed_statement.signed_at, signer), tuple(findings)
+    def _signature_check(self, now: datetime, policy: Policy) -> SignatureCheck:
+        return SignatureCheck(self.trust, self.audience, now if policy.received_now else None)
 
     def _record_admission(
         self, item: Item, signed: Signed, findings: tuple[Finding, ...], policy: Policy, audit: AuditSink
@@ -230,50 +227,45 @@ class ValidationManager:
         return Rejected(name, findings)
 
 
-def inspect_item(
-    item_type: ItemType, item_id: str, data: bytes, path: str = "", hidden_severity: Severity = "error"
-) -> tuple[Item | None, tuple[Finding, ...]]:
-    """Run steps 0 to 6 over the bytes of an item; return the item and every finding, in the order of the steps.
-
-    The item is None if it cannot be parsed. The findings then hold at least one error. `hidden_severity` is the
-    severity of hidden instructions under the tier's policy.
-    """
-    # 0. Bounds
-    text, findings = checks.check_bounds(data, path)
-    if text is None:
-        return None, tuple(findings)
-    if item_type is ItemType.SCRIPT:
-        findings += checks.check_python_encoding(text, path)
-    # 1. Form
-    outcome = parse_item(item_type, item_id, text, path)
-    findings += outcome.findings
-    if outcome.item is not None:
-        findings += checks.check_structure(outcome.item, path)  # 2. Structure
-        findings += checks.check_metadata(outcome.item, path)  # 3. Metadata
-        findings += permissions.check_permissions(outcome.item, path)  # 4. Permissions
-    # 5. Secrets
-    findings += secrets.check_secrets(text, outcome.item.metadata if outcome.item else None, path)
-    # 6. Hidden instructions
-    findings += injection.check_injection(item_type, text, path, hidden_severity)
-    return outcome.item, tuple(findings)
-
-
 def _claimed_key(envelope: Envelope | None) -> str:
     """Return the key id that the first signature claims; it is a hint, which no step verified."""
     return envelope.signatures[0][0] if envelope and envelope.signatures else ""
 
 
-def candidate_of(envelope: Envelope) -> ItemCandidate:
-    """Return the candidate of a stored envelope, to run the gate over it again.
+def read_candidate(source: SourceFile, root: Path, tier: str = "") -> ItemCandidate | Finding:
+    """Return the item of a file below `root`, or a finding that says why it cannot be read."""
+    path = display_path(source.path)
+    if source.problem is not None or source.item_id is None:
+        return source.problem or Finding("source.item-id", "the file has no item id", path=str(source.path))
+    try:
+        item = read_item(source, root)
+    except SourceUnreadable as error:
+        return Finding("source.unreadable", error.message, path=str(source.path), hint=error.hint)
+    return ItemCandidate(
+        source.item_type,
+        source.item_id,
+        item.files,
+        item.main,
+        item.executables,
+        item.signature,
+        path=path,
+        tier=tier,
+    )
+
+
+def candidate_of(envelope: Envelope, files: Mapping[str, bytes]) -> ItemCandidate:
+    """Return the candidate of a stored envelope and its files, to run the gate over it again.
 
     Raises
     ------
     MalformedEnvelope
         When its payload is not a canonical item statement.
     """
-    signed = statement.parse(envelope.payload)
+    signed = statement.parse_item(envelope.payload)
     ref = signed.ref
-    return ItemCandidate(ref.item_type, ref.item_id, signed.content.encode(), envelope=envelope, path=str(ref))
+    return ItemCandidate(
+        ref.item_type, ref.item_id, files, signed.main, signed.executables, envelope=envelope, path=str(ref)
+    )
 
 
 def ref_of(candidate: ItemCandidate) -> ItemRef:

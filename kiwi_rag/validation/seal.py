@@ -16,7 +16,7 @@ from kiwi_rag.errors import MalformedEnvelope, NotAdmitted
 from kiwi_rag.model import Admission, Passage
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.signing import statement
-from kiwi_rag.signing.document_statement import passage_digest
+from kiwi_rag.signing.statement import passage_digest
 
 _KEY = secrets.token_bytes(32)
 
@@ -41,7 +41,7 @@ def require_sealed(admission: Admission) -> Admission:
 def require_passages(admission: Admission, passages: Sequence[Passage]) -> None:
     """Return if `passages` are exactly those that a sealed document's statement names.
 
-    The content of an item is signed, so its passages can be derived from it. Of a document only passages are stored.
+    The files of an item are stored, so its passages can be derived from them. Of a document only passages are stored.
     The gate parsed the statement strictly before it sealed the admission, so a plain JSON parser is enough here.
 
     Raises
@@ -52,7 +52,7 @@ def require_passages(admission: Admission, passages: Sequence[Passage]) -> None:
     if admission.ref.item_type is not ItemType.DOCUMENT:
         return
     in_order = sorted(passages, key=lambda passage: passage.ordinal)
-    if list(map(passage_digest, in_order)) != json.loads(admission.envelope.payload)["passages"]:
+    if list(map(passage_digest, in_order)) != json.loads(admission.envelope.payload)["predicate"]["passages"]:
         hint = "index it again: kiwi workspace index"
         raise NotAdmitted(f"{admission.ref}: the passages are not those that were signed", hint=hint)
 
@@ -62,6 +62,7 @@ def seal_of(admission: Admission) -> bytes:
     fields = (
         str(admission.ref),
         admission.item.content_sha256,
+        repr((admission.item.main, admission.item.executables)),
         statement.canonical(admission.item.metadata).hex(),
         repr((admission.item.sections, admission.item.findings, admission.findings)),
         repr((admission.envelope.payload_type, admission.envelope.signatures)),

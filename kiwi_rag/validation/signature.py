@@ -3,40 +3,65 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import semver
 
-from kiwi_rag.errors import MalformedEnvelope, SignatureRefused, Unsigned
-from kiwi_rag.model import Envelope, Finding, Item
-from kiwi_rag.model.refs import ItemType
+from kiwi_rag.errors import SignatureRefused, Unsigned
+from kiwi_rag.model import Document, Envelope, Finding, Item, Passage, sha256_hex
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import statement
-from kiwi_rag.signing.statement import format_time
-from kiwi_rag.signing.trust import Signer, TrustPolicy, authorised
+from kiwi_rag.signing.statement import IndexStatement, ItemStatement, format_time, passage_digest
+from kiwi_rag.signing.trust import Signer, TrustPolicy, verify, verify_index
 from kiwi_rag.validation.policy import Policy
+
+MAX_FINDINGS = 20
+_EDITED = frozenset({
+    "signature.content", "signature.unlisted-file", "signature.missing-file", "signature.executables",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ItemCandidate:
-    """An item that was not admitted yet: its bytes, and its signature as a side file or as an envelope.
+    """An item that was not admitted yet: its files, and its signature as the bytes of a file or as an envelope.
 
-    ``path`` and ``tier`` are used in messages only.
+    ``files`` is file name → bytes, relative to the folder of the ``main`` file; ``executables`` are the names of those
+    that may be executed. ``path`` (of the main file) and ``tier`` are used in messages only.
     """
 
     item_type: ItemType
     item_id: str
-    data: bytes
-    side: bytes | None = None
+    files: Mapping[str, bytes]
+    main: str
+    executables: tuple[str, ...] = ()
+    signature: bytes | None = None
     envelope: Envelope | None = None
     path: str = ""
     tier: str = ""
+
+    @classmethod
+    def of_file(cls, item_type: ItemType, item_id: str, data: bytes, path: str = "") -> ItemCandidate:
+        """Return the unsigned candidate for an item of one file, whose bytes are `data`."""
+        main = ItemRef(item_type, item_id).main_file
+        return cls(item_type, item_id, {main: data}, main, path=path)
 
     @property
     def name(self) -> str:
         """Type and id, as text."""
         return f"{self.item_type}:{self.item_id}"
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """File name → hex SHA-256 of the file."""
+        return {name: sha256_hex(data) for name, data in self.files.items()}
+
+    def path_of(self, file: str) -> str:
+        """Return the path of one of its files, for messages."""
+        if file == self.main:
+            return self.path
+        return f"{self.path.removesuffix(self.main)}{file}" if self.path.endswith(f"/{self.main}") else file
 
 
 def envelope_of(candidate: ItemCandidate) -> Envelope:
@@ -46,17 +71,16 @@ def envelope_of(candidate: ItemCandidate) -> Envelope:
     ------
     Unsigned
         When there is no signature.
+    OldSignature
+        When a pre-release Kiwi wrote the signature file.
     MalformedEnvelope
-        When the content is not UTF-8, or the side file is malformed.
+        When the signature file is malformed.
     """
     if candidate.envelope is not None:
         return candidate.envelope
-    if candidate.side is None:
+    if candidate.signature is None:
         raise Unsigned(f"{candidate.path or candidate.name} is not signed", hint=f"kiwi sign {candidate.path}")
-    try:
-        return statement.envelope_of(candidate.data.decode(), candidate.side)
-    except UnicodeDecodeError as error:
-        raise MalformedEnvelope("the content is not UTF-8, so no signature over it can be read") from error
+    return statement.read_signature_file(candidate.signature)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +92,42 @@ class Signed:
     signer: Signer
 
 
-def check_signature(
-    candidate: ItemCandidate, item: Item | None, trust: TrustPolicy, audience: str, received_at: datetime | None
-) -> tuple[Signed | None, list[Finding]]:
-    """Verify the candidate's signature and its signer's authority.
+@dataclass(frozen=True, slots=True)
+class SignatureCheck:
+    """Steps 7 and 8: verifies signatures and the signers' authority, and compares statements with contents.
 
-    Returns
-    -------
-    The verified signature, or None with the findings that say why it does not count.
+    Each method returns the verified signature, or None with the findings that say why it does not count.
+    ``received_at`` is None where a retired key is judged by the time that the statement claims.
     """
-    try:
-        envelope = envelope_of(candidate)
-        signed = statement.parse(envelope.payload)
-        signers = trust.signers_of(envelope)
-        mismatches = _mismatches(candidate, item, signed, audience)
-        signer = authorised(signers, signed, trust.threshold, received_at)
-    except SignatureRefused as error:
-        return None, [finding_of(error, candidate.path)]
-    return (None, mismatches) if mismatches else (Signed(envelope, signed.signed_at, signer), [])
+
+    trust: TrustPolicy
+    audience: str
+    received_at: datetime | None
+
+    def check_item(self, candidate: ItemCandidate, item: Item | None) -> tuple[Signed | None, list[Finding]]:
+        """Check the signature of an item; it is None if steps 0 and 1 could not read it."""
+        try:
+            envelope = envelope_of(candidate)
+            verified = verify(envelope, self.trust, self.received_at)
+            mismatches = list(_item_mismatches(candidate, item, verified.statement, self.audience))
+        except SignatureRefused as error:
+            return None, [finding_of(error, candidate.path)]
+        if mismatches:
+            return None, [_mismatch(*mismatch, candidate.path) for mismatch in mismatches[:MAX_FINDINGS]]
+        return Signed(envelope, verified.statement.signed_at, verified.signer), []
+
+    def check_document(
+        self, document: Document, passages: Sequence[Passage], envelope: Envelope
+    ) -> tuple[Signed | None, list[Finding]]:
+        """Check the signature of a document that was split into `passages`."""
+        try:
+            verified = verify_index(envelope, self.trust, self.received_at)
+        except SignatureRefused as error:
+            return None, [finding_of(error, document.path)]
+        mismatches = _document_mismatches(document, passages, verified.statement, self.audience)
+        hint = "index it again: kiwi workspace index"
+        found = [Finding(code, message, path=document.path, hint=hint) for code, message in mismatches]
+        return (None, found) if found else (Signed(envelope, verified.statement.signed_at, verified.signer), [])
 
 
 def finding_of(error: SignatureRefused, path: str) -> Finding:
@@ -94,26 +136,56 @@ def finding_of(error: SignatureRefused, path: str) -> Finding:
     return Finding(f"signature.{error.code}", error.message, path=path, hint=hint)
 
 
-def _mismatches(
-    candidate: ItemCandidate, item: Item | None, signed: statement.Statement, audience: str
-) -> list[Finding]:
-    found: list[tuple[str, str]] = []
+def _mismatch(code: str, message: str, path: str) -> Finding:
+    edited = code in _EDITED
+    hint = f"if you edited it: kiwi sign {path} --bump patch" if edited else f"sign it again: kiwi sign {path} --force"
+    return Finding(code, message, path=path, hint=hint)
+
+
+def _item_mismatches(
+    candidate: ItemCandidate, item: Item | None, signed: ItemStatement, audience: str
+) -> Iterator[tuple[str, str]]:
     if (signed.ref.item_type, signed.ref.item_id) != (candidate.item_type, candidate.item_id):
-        found.append(("signature.other-item", f"the signature is for {signed.ref}, not for {candidate.name}"))
+        yield "signature.other-item", f"the signature is for {signed.ref}, not for {candidate.name}"
     if signed.registry != audience:
-        found.append(
-            ("signature.audience", f"signed for registry {signed.registry!r}; here registry_name is {audience!r}")
-        )
-    if signed.content.encode() != candidate.data:
-        found.append(("signature.content", "the content differs from what was signed"))
+        yield "signature.audience", f"signed for registry {signed.registry!r}; here registry_name is {audience!r}"
+    yield from _file_mismatches(candidate, signed)
     if item is not None and signed.ref.version != item.ref.version:
-        found.append(
-            ("signature.version", f"signed as version {signed.ref.version}; the file declares {item.ref.version}")
-        )
+        yield "signature.version", f"signed as version {signed.ref.version}; the file declares {item.ref.version}"
     if item is not None and statement.canonical(signed.metadata) != statement.canonical(item.metadata):
-        found.append(("signature.metadata", "the metadata of the file differs from what was signed"))
-    hint = f"sign it again: kiwi sign {candidate.path} --force"
-    return [Finding(code, message, path=candidate.path, hint=hint) for code, message in found]
+        yield "signature.metadata", "the metadata of the file differs from what was signed"
+
+
+def _file_mismatches(candidate: ItemCandidate, signed: ItemStatement) -> Iterator[tuple[str, str]]:
+    digests, is_folder = candidate.digests, candidate.item_type.is_folder
+    if signed.main != candidate.main:
+        yield "signature.main", f"the signed main file is {signed.main}, not {candidate.main}"
+    for name in sorted(digests.keys() - signed.digests.keys()):
+        yield "signature.unlisted-file", f"{name} is not among the signed files"
+    for name in sorted(signed.digests.keys() - digests.keys()):
+        yield "signature.missing-file", f"{name} was signed and is missing"
+    for name in sorted(digests.keys() & signed.digests.keys()):
+        if digests[name] != signed.digests[name]:
+            yield "signature.content", f"the content{f' of {name}' * is_folder} differs from what was signed"
+    for name in sorted(set(candidate.executables) ^ set(signed.executables)):
+        now, then = ("is", "was not") if name in candidate.executables else ("is not", "was")
+        yield "signature.executables", f"{name} {now} executable and {then} when it was signed"
+
+
+def _document_mismatches(
+    document: Document, passages: Sequence[Passage], signed: IndexStatement, audience: str
+) -> Iterator[tuple[str, str]]:
+    """Yield a code and a message for each part of a verified statement that differs from the document."""
+    pairs = {
+        "signature.audience": ("registry", signed.registry, audience),
+        "signature.other-item": ("path", signed.path, document.path),
+        "signature.content": ("content", dict(signed.digests), dict(document.digests)),
+        "signature.metadata": ("metadata", dict(signed.metadata), dict(document.metadata)),
+        "signature.passages": ("passages", signed.passages, tuple(map(passage_digest, passages))),
+    }
+    for code, (part, signed_value, value) in pairs.items():
+        if signed_value != value:
+            yield code, f"the signed {part} differs from that of the document"
 
 
 def check_time(signed_at: datetime, now: datetime, policy: Policy, path: str) -> list[Finding]:

@@ -8,8 +8,7 @@ from typing import Any
 
 from kiwi_rag.model import Admission, EmbeddingRecord, Passage
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType
-from kiwi_rag.signing.document_statement import Indexer
-from kiwi_rag.signing.keys import SigningKey
+from kiwi_rag.signing.keys import Indexer, SigningKey
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, seal_record, verify_records

@@ -9,7 +9,8 @@ import pytest
 
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation import checks
-from kiwi_rag.validation.manager import inspect_item
+from kiwi_rag.validation.inspection import inspect_item
+from kiwi_rag.validation.signature import ItemCandidate
 
 
 def codes(text: str | bytes) -> list[str]:
@@ -114,11 +115,12 @@ DECLARED = [
 
 @pytest.mark.parametrize(("text", "line"), DECLARED)
 def test_a_script_in_another_encoding_is_refused_at_its_line(text: str, line: int) -> None:
-    _, findings = inspect_item(ItemType.SCRIPT, "acme/tool", text.encode(), "tool.py")
+    _, findings = inspect_item(ItemCandidate.of_file(ItemType.SCRIPT, "acme/tool", text.encode(), "tool.py"))
     found = [f for f in findings if f.code == "bounds.declared-encoding"]
     assert [(f.line, f.path, f.is_error, bool(f.hint)) for f in found] == [(line, "tool.py", True, True)]
     assert not any(
-        f.code == "bounds.declared-encoding" for f in inspect_item(ItemType.KNOWLEDGE, "a/b", text.encode())[1]
+        f.code == "bounds.declared-encoding"
+        for f in inspect_item(ItemCandidate.of_file(ItemType.KNOWLEDGE, "a/b", text.encode()))[1]
     )
 
 

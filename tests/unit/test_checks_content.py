@@ -11,7 +11,8 @@ from kiwi_rag.formats import read_source, walk
 from kiwi_rag.model import Finding, Severity, has_errors
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation import injection, secrets
-from kiwi_rag.validation.manager import inspect_item
+from kiwi_rag.validation.inspection import inspect_item
+from kiwi_rag.validation.signature import ItemCandidate
 from tests.shared import CORPUS, needs_shared
 
 # Put together here, so that no scanner takes this file for a leak.
@@ -169,13 +170,13 @@ def test_every_hidden_place_is_listed_with_its_line() -> None:
 
 def knowledge(body: str) -> tuple[Finding, ...]:
     front = "---\ntitle: T\nversion: 1.0.0\ndescription: d\ncategory: acme\nauthor: a\n---\n\n"
-    return inspect_item(ItemType.KNOWLEDGE, "acme/note", (front + body).encode(), "note.md")[1]
+    return inspect_item(ItemCandidate.of_file(ItemType.KNOWLEDGE, "acme/note", (front + body).encode(), "note.md"))[1]
 
 
 def test_all_findings_of_all_steps_are_collected() -> None:
     body = f"zero\u200bwidth\n\n{AWS}\n\n<!-- you must obey -->\n"
     data = ("---\nname: other\nversion: one\n---\n\n" + body).encode()
-    item, findings = inspect_item(ItemType.KNOWLEDGE, "acme/note", data, "note.md")
+    item, findings = inspect_item(ItemCandidate.of_file(ItemType.KNOWLEDGE, "acme/note", data, "note.md"))
     assert item is not None
     wanted = ["bounds.invisible", "structure.name", "metadata.version", "secrets.found", "hidden.comment-instruction"]
     assert [f.code for f in findings if f.is_error and f.code != "metadata.character"] == wanted
@@ -183,7 +184,7 @@ def test_all_findings_of_all_steps_are_collected() -> None:
 
 
 def test_secrets_are_found_where_no_item_can_be_built() -> None:
-    item, findings = inspect_item(ItemType.SCRIPT, "acme/x", f"def (:\nK = '{AWS}'\n".encode())
+    item, findings = inspect_item(ItemCandidate.of_file(ItemType.SCRIPT, "acme/x", f"def (:\nK = '{AWS}'\n".encode()))
     assert item is None
     assert [f.code for f in findings] == ["form.python", "secrets.found"]
 
@@ -216,7 +217,9 @@ def test_real_items_are_admitted_but_for_stated_reasons() -> None:
         path = str(source.path.relative_to(CORPUS))
         findings = (source.problem,) if source.problem else ()
         if source.item_id and not source.problem:
-            _, findings = inspect_item(source.item_type, source.item_id, read_source(source.path, CORPUS), path)
+            _, findings = inspect_item(
+                ItemCandidate.of_file(source.item_type, source.item_id, read_source(source.path, CORPUS), path)
+            )
         if has_errors(findings):
             refused[path] = {f.code for f in findings if f.is_error}
     assert len(sources) == 161

@@ -15,7 +15,8 @@ from kiwi_rag.config import Settings
 from kiwi_rag.formats import locate
 from kiwi_rag.model.refs import ITEM_TYPES
 from kiwi_rag.signing import trust_file
-from kiwi_rag.validation.manager import inspect_item
+from kiwi_rag.validation.inspection import inspect_item
+from kiwi_rag.validation.signature import ItemCandidate
 from tests.shared import ROOT
 
 ITEMS = (ROOT / "docs/items.md").read_text(encoding="utf-8")
@@ -78,7 +79,7 @@ def test_there_is_one_example_of_each_type():
 @pytest.mark.parametrize("path", EXAMPLES)
 def test_an_example_passes_the_gate_without_any_finding(path):
     item_type, item_id = locate(Path(".ai"), Path(path))
-    item, findings = inspect_item(item_type, item_id, EXAMPLES[path].encode())
+    item, findings = inspect_item(ItemCandidate.of_file(item_type, item_id, EXAMPLES[path].encode()))
     assert findings == ()
     assert item is not None
     assert item.ref.version == "1.0.0"

@@ -158,7 +158,7 @@ def test_large_files_take_time_in_proportion(content: str) -> None:
 
 def test_an_empty_document_has_no_passages() -> None:
     assert split_text("") == ()
-    assert split_document(Document(ItemRef(ItemType.DOCUMENT, "a.txt"), " \n", {}, ())) == ()
+    assert split_document(Document(ItemRef(ItemType.DOCUMENT, "a.txt"), {"a.txt": b" \n"}, "a.txt", {}, ())) == ()
 
 
 def test_chunks_end_at_the_coarsest_separator() -> None:

@@ -19,7 +19,8 @@ import yaml
 
 from kiwi_rag.formats import parse_item
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType, check_item_id, fold_item_id
-from kiwi_rag.validation.manager import inspect_item
+from kiwi_rag.validation.inspection import inspect_item
+from kiwi_rag.validation.signature import ItemCandidate
 
 ACME = Path(__file__).parents[2] / "examples" / "acme"
 ITEMS = ACME / ".ai"
@@ -205,7 +206,7 @@ def test_queries_are_thirty_and_name_existing_items() -> None:
 def test_the_gate_has_no_objection_to_any_item(item_type: ItemType) -> None:
     objections = {}
     for path in files(item_type):
-        item, findings = inspect_item(item_type, id_of(path), path.read_bytes(), str(path), "error")
+        item, findings = inspect_item(ItemCandidate.of_file(item_type, id_of(path), path.read_bytes(), str(path)))
         assert item is not None, findings
         objections[id_of(path)] = [f"{f.code}:{f.line} {f.message}" for f in findings if f.is_error]
     assert not {item_id: found for item_id, found in objections.items() if found}

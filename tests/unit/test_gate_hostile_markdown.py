@@ -9,8 +9,9 @@ import pytest
 from kiwi_rag.formats.markdown import MAX_LINES
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
-from kiwi_rag.validation.manager import inspect_item
+from kiwi_rag.validation.inspection import inspect_item
 from kiwi_rag.validation.policy import policy_of
+from kiwi_rag.validation.signature import ItemCandidate
 
 UNITS = ["a\n", "#\n", "# a\n", "<\n", "~\n", "-\n", "a\n=\n", "[a]: b\n", "<!-- you must -->\n"]
 
@@ -41,7 +42,7 @@ def test_a_document_with_as_many_lines_as_are_read_takes_seconds(unit: str) -> N
 def test_an_item_of_short_lines_takes_seconds(item_type: ItemType, unit: str) -> None:
     data = unit.encode() * ((256 << 10) // len(unit))
     started = process_time()
-    inspect_item(item_type, "x/y", data, "y.md")
+    inspect_item(ItemCandidate.of_file(item_type, "x/y", data, "y.md"))
     assert process_time() - started < 8
 
 

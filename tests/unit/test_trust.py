@@ -19,7 +19,7 @@ from kiwi_rag.validation.signature import ItemCandidate, envelope_of
 ADA, BOB = keys.generate("ada"), keys.generate("bob")
 SIGNED = datetime(2026, 3, 1, 12, tzinfo=UTC)
 REF = ItemRef(ItemType.DIRECTIVE, "acme/deploy/staging", "1.0.0")
-ITEM = Item(REF, "restart it", {"name": "staging"}, ())
+ITEM = Item(REF, {"staging.md": b"restart it"}, "staging.md", {"name": "staging"}, ())
 SECOND = timedelta(seconds=1)
 
 
@@ -45,7 +45,7 @@ def test_a_trusted_signature_names_its_signer() -> None:
 
 def test_the_four_refusals_are_four_classes_with_hints() -> None:
     with pytest.raises(Unsigned) as unsigned:
-        envelope_of(ItemCandidate(REF.item_type, REF.item_id, b"restart it", path="staging.md"))
+        envelope_of(ItemCandidate.of_file(REF.item_type, REF.item_id, b"restart it", "staging.md"))
     altered = replace(signed(), signatures=((ADA.key_id, signed(at=SIGNED + SECOND).signatures[0][1]),))
     refusals = [
         unsigned.value,
