@@ -66,7 +66,7 @@ async def fill(store: LocalVectorStore, passages: int) -> np.ndarray:
             for i, text in enumerate(texts(rng, PER_ITEM, WORDS_PER_PASSAGE)):
                 vectors[number * PER_ITEM + i] = vector = unit_vector(number * PER_ITEM + i)
                 batch.append(EmbeddingRecord(one, Passage(i, text, "", (), 1, 1), vector, FINGERPRINT))
-            await store.upsert(batch)
+            await store.put([batch])
     return vectors
 
 

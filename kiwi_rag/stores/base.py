@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, NotAdmitted, UsageError
@@ -64,10 +64,12 @@ class StoreStatus:
 
 @dataclass(frozen=True, slots=True)
 class SourceStamp:
-    """The state of a file when it was last indexed; with an equal stamp it need not be indexed again.
+    """The state of a file, or of an item's folder, when it was last indexed: an equal one need not be indexed again.
 
-    ``sha256`` is of the file, ``sig_sha256`` of its ``.sig`` (empty when it has none), both hex. ``gate_stamp`` names
-    the rules that admitted it (policy, trust, gate version) as one text. A file whose rules changed is judged again.
+    ``sha256`` is of the file (of a folder the content digest of its files), ``sig_sha256`` of its ``.sig`` (empty when
+    it has none), both hex. ``gate_stamp`` names the rules that admitted it (policy, trust, gate version) as one text. A
+    file whose rules changed is judged again. ``digest`` is that of the statement that was stored. It counts only as
+    long as the store has this very statement; see `stored_digests`.
     """
 
     path: str
@@ -112,35 +114,45 @@ class Receipt:
 
 @runtime_checkable
 class VectorStore(Protocol):
-    """A tier's storage. Every method raises `StoreError` (or a subclass) when the backend fails."""
+    """The storage of a collection. Every method raises `StoreError` (or a subclass) when the backend fails."""
 
     @property
     def capabilities(self) -> Capabilities:
         """What this store can do."""
         ...
 
-    async def upsert(self, records: Sequence[EmbeddingRecord]) -> None:
-        """Store all passages of one admitted item, replacing what the item had. Atomic and idempotent.
+    async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
+        """Store admitted items or documents in their order; each entry is all passages of one of them.
+
+        An entry replaces what the store had under its reference. It is stored wholly or not at all, and a second time
+        changes nothing. With an item its files are stored.
 
         Raises
         ------
         NotAdmitted
-            When a record's admission does not carry the gate's seal, or records of two items are mixed.
+            When a record's admission does not carry the gate's seal, or one entry has records of two items.
         FingerprintMismatch
             When the collection holds vectors of another model.
         """
         ...
 
     async def delete(self, ref: ItemRef) -> bool:
-        """Remove an item; return whether it was there."""
+        """Remove an item or document; return whether it was there."""
         ...
 
-    async def get(self, ref: ItemRef) -> StoredItem | None:
-        """Return an item (its newest version when `ref` names none), or None."""
+    async def get(self, ref: ItemRef, files: Sequence[str] | None = None) -> StoredItem | None:
+        """Return an item (its newest version when `ref` names none) or a document; None when it is not there.
+
+        Parameters
+        ----------
+        files
+            The names of the files to return with an item; None for all of them. A name that it does not have is left
+            out. Documents have none.
+        """
         ...
 
     async def list(self, filters: Filters) -> Sequence[StoredItem]:
-        """Return the items that match, ordered by type and id."""
+        """Return what matches, ordered by type and id, without files."""
         ...
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
@@ -173,43 +185,20 @@ class VectorStore(Protocol):
         ...
 
 
-class FileStore(VectorStore, Protocol):
-    """A store of what is indexed from files: it keeps the stamp of each file."""
+@runtime_checkable
+class LocalIndex(Protocol):
+    """What a store on this machine can do besides: it has one writer at a time, and nobody else maintains it."""
 
-    async def upsert(self, records: Sequence[EmbeddingRecord], source: SourceStamp | None = None) -> None:
-        """As `VectorStore.upsert`, with the file's stamp in the same transaction."""
+    def writing(self) -> AbstractAsyncContextManager[None]:
+        """Hold the writer's lock for a whole run."""
         ...
 
-    async def upsert_all(self, items: Sequence[tuple[Sequence[EmbeddingRecord], SourceStamp | None]]) -> None:
-        """Store several items in their order, as `upsert` does each; in one transaction if the store has them."""
-        ...
-
-    async def sources(self) -> Mapping[str, SourceStamp]:
-        """Return the stamps of all indexed files by path."""
-        ...
-
-    async def put_source(self, stamp: SourceStamp) -> None:
-        """Store the stamp of a file whose item is stored already."""
-        ...
-
-    async def delete_source(self, path: str) -> bool:
-        """Remove a file's stamp; return whether there was one."""
+    async def digests(self) -> Mapping[ItemRef, str]:
+        """Return the statement's digest of everything that is stored; the references have no versions."""
         ...
 
     async def clear(self) -> None:
-        """Remove all items and stamps, for a change of model; versions and audit stay."""
-        ...
-
-    async def put_note(self, name: str, text: str) -> None:
-        """Store a short text under a name, such as the state of an index run, for later processes."""
-        ...
-
-    async def get_note(self, name: str) -> str:
-        """Return the text stored under a name; empty when there is none."""
-        ...
-
-    def writing(self) -> AbstractAsyncContextManager[None]:
-        """Hold the writer's lock for a whole run; a store without one holds nothing."""
+        """Remove everything, for a change of model; versions and audit stay."""
         ...
 
     async def check(self) -> tuple[str, ...]:
@@ -219,6 +208,18 @@ class FileStore(VectorStore, Protocol):
     async def repair(self) -> Sequence[str]:
         """Repair what a full check finds, without embedding; return what was done."""
         ...
+
+
+async def stored_digests(store: VectorStore) -> Mapping[ItemRef, str]:
+    """Return the statement's digest of everything that a store has; the references have no versions.
+
+    An index run compares it with the stamps of files. A stamp whose statement the store does not have does not count
+    (the store was repaired, dropped, or written by another machine), and what has no file any more is removed, even if
+    its stamp was lost.
+    """
+    if isinstance(store, LocalIndex):
+        return await store.digests()
+    return {replace(stored.ref, version=None): stored.digest for stored in await store.list(Filters())}
 
 
 class Claim(Protocol):
@@ -231,10 +232,13 @@ class Claim(Protocol):
         not passed; ``done``: it has its vectors, or the model needs none of it.
     received_at
         When the item arrived in the registry; None unless claimed.
+    files
+        The item's files by name, which its statement lists; empty unless claimed.
     """
 
     state: ClaimState
     received_at: datetime | None
+    files: Mapping[str, bytes]
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
         """As `VectorStore.history`, over the claim's connection: waiting for a second one could be a deadlock."""

@@ -21,9 +21,9 @@ is verified against its signed statement by whoever shows it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
 from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
@@ -64,7 +64,6 @@ _ROUNDS = 3
 _PASSAGES = ("passage", "staged")
 _PASSAGES_AT_ONCE = 100  # some MB as JSON; a server takes 32 MB at once unless configured otherwise
 _LATER = "let one machine index a file"
-_T = TypeVar("_T")
 __all__ = ["QdrantConnection", "QdrantVectorStore"]
 
 
@@ -99,34 +98,20 @@ class QdrantVectorStore:
         """What this store can do: durable, keeps the newest version of an item, scores that are only an order."""
         return Capabilities(kind="qdrant", keeps_versions=False, durable=True, scores=False)
 
-    async def upsert(self, records: Sequence[EmbeddingRecord]) -> None:
-        """Store all passages of one admitted item, replacing what the item had; nothing if it is there already.
+    async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
+        """Store admitted items and documents one after another, replacing what was there; nothing if it is the same.
 
         Raises
         ------
         NotAdmitted, UsageError, EmbeddingError, FingerprintMismatch
-            When the records are not those of one admitted item in this collection's model.
+            When the records of an entry are not those of one admission in this collection's model.
         StoreBusy
             When others keep writing the same item at the same time.
         StoreUnreachable, StoreRefused, StoreError
             When the server does not take them; readers still find what was there before.
         """
-        admission = one_admission(records)
-        model = await self._created(records[0].fingerprint, len(records[0].vector))
-        model.require(records[0].fingerprint, len(records[0].vector))
-        item, state = payload.item_key(admission.ref), payload.state_of(admission, records)
-        head = payload.head_payload(admission, state, len(records))
-        for _ in range(_TRIES):
-            before = await self._head(item)
-            if before.state == state and await self._is_complete(before):
-                return
-            turn = before.turn + 1
-            generation = f"{turn}-{state[:32]}"
-            points = payload.passage_points(records, turn, generation)
-            versions = _with_version(before.versions, admission)
-            if await self._replace(ItemHead(item, turn, generation, state, len(records), versions), points, head):
-                return
-        raise StoreBusy(f"others keep writing {admission.ref} at the same time", hint=_LATER)
+        for admission, records in [(one_admission(records), records) for records in entries]:
+            await self._put(admission, records)
 
     async def delete(self, ref: ItemRef) -> bool:
         """Remove an item; its versions stay on record. Return whether it was there in that version."""
@@ -134,78 +119,61 @@ class QdrantVectorStore:
             return False
         item = payload.item_key(ref)
         for _ in range(_TRIES):
-            points = await self._collection.retrieve([payload.head_id(item)])
-            before = payload.read_head(points[0].payload, item) if points else ItemHead(item)
-            if not before.generation or ref.version not in (None, (points[0].payload or {}).get("version")):
+            before = await self._head(item)
+            if not before.generation or ref.version not in (None, before.version):
                 return False
             gone = ItemHead(item, before.turn + 1, versions=before.versions)
             if await self._replace(gone, [], {"kind": "gone"}):
                 return True
         raise StoreBusy(f"others keep writing {ref} at the same time", hint=_LATER)
 
-    async def get(self, ref: ItemRef) -> StoredItem | None:
-        """Return an item, or None when it is not there in that version.
+    async def get(self, ref: ItemRef, files: Sequence[str] | None = None) -> StoredItem | None:
+        """Return an item with all or some of its files; None when it is not there in that version.
 
         Raises
         ------
         StoreCorrupt
             When its points are malformed.
         """
-
-        async def read(_: CollectionModel) -> StoredItem | None:
-            item = payload.item_key(ref)
-            heads = await self._collection.retrieve([payload.head_id(item)])
-            if not heads or not payload.read_head(heads[0].payload, item).generation:
-                return None
-            stored = payload.read_item(heads[0].payload)
-            return stored if ref.version in (None, stored.ref.version) else None
-
-        return await self._if_exists(read, None)
+        item = payload.item_key(ref)
+        heads = await self._collection.retrieve([payload.head_id(item)]) if await self._model() else []
+        if not heads or not payload.read_head(heads[0].payload, item).generation:
+            return None
+        stored = payload.read_item(heads[0].payload, files)
+        return stored if ref.version in (None, stored.ref.version) else None
 
     async def list(self, filters: Filters) -> Sequence[StoredItem]:
         """Return the items that match, ordered by type and id; a malformed one has a ``problem``."""
-
-        async def read(_: CollectionModel) -> Sequence[StoredItem]:
-            heads = await self._collection.scroll(points_of("head", filters), payload.ITEM_FIELDS)
-            items = [payload.read_item_or_problem(head.payload) for head in heads]
-            matching = [item for item in items if item.problem or matches_path(filters, item.ref.item_id)]
-            return sorted(matching, key=lambda item: (item.ref.item_type.value, item.ref.item_id))
-
-        return await self._if_exists(read, [])
+        heads = await self._heads(filters, payload.ITEM_FIELDS)
+        items = [payload.read_item_or_problem(head.payload) for head in heads]
+        matching = [item for item in items if item.problem or matches_path(filters, item.ref.item_id)]
+        return sorted(matching, key=lambda item: (item.ref.item_type.value, item.ref.item_id))
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
         """Return every version ever admitted here as version → content sha256 (hex)."""
-
-        async def read(_: CollectionModel) -> Mapping[str, str]:
-            return (await self._head(payload.item_key(ref))).versions
-
-        return await self._if_exists(read, {})
+        return (await self._head(payload.item_key(ref))).versions if await self._model() else {}
 
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
         """Return counts: passages, their total length in terms, each term's document frequency, and items."""
-
-        async def read(_: CollectionModel) -> CollectionStatistics:
-            distinct = list(dict.fromkeys(term for term in terms if term))
-            (passages, length), items, counts = await asyncio.gather(
-                self._sum("length", "passage"),
-                self._collection.count(points_of("head")),
-                asyncio.gather(*(self._collection.count(points_of("passage", terms=term)) for term in distinct)),
-            )
-            occurring = {term: count for term, count in zip(distinct, counts, strict=True) if count}
-            return CollectionStatistics(passages, length, occurring, items)
-
-        return await self._if_exists(read, CollectionStatistics())
+        if await self._model() is None:
+            return CollectionStatistics()
+        distinct = list(dict.fromkeys(term for term in terms if term))
+        (passages, length), items, counts = await asyncio.gather(
+            self._sum("length", "passage"),
+            self._collection.count(points_of("head")),
+            asyncio.gather(*(self._collection.count(points_of("passage", terms=term)) for term in distinct)),
+        )
+        occurring = {term: count for term, count in zip(distinct, counts, strict=True) if count}
+        return CollectionStatistics(passages, length, occurring, items)
 
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return what each of up to `kiwi_rag.lexical.MAX_TERMS` terms may be a slip for, the most frequent first."""
-
-        async def read(_: CollectionModel) -> Mapping[str, Sequence[str]]:
-            slips = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
-            hits = await self._collection.facet("terms", points_of("passage"), _MAX_VOCABULARY) if slips else ()
-            vocabulary = [str(hit.value) for hit in hits]
-            return {term: tuple(find_similar(term, vocabulary)) for term in slips}
-
-        return await self._if_exists(read, {})
+        slips = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
+        if await self._model() is None:
+            return {}
+        hits = await self._collection.facet("terms", points_of("passage"), _MAX_VOCABULARY) if slips else ()
+        vocabulary = [str(hit.value) for hit in hits]
+        return {term: tuple(find_similar(term, vocabulary)) for term in slips}
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best `query.depth` passages; the scores of a leg are only an order.
@@ -233,24 +201,34 @@ class QdrantVectorStore:
 
     async def status(self) -> StoreStatus:
         """Return counts and health."""
-        nothing = StoreStatus(0, 0, "", (f"there is no collection {self._collection.name!r} yet: index into it",))
-        return await self._if_exists(self._status, nothing)
+        if (model := await self._model()) is not None:
+            return await self._status(model)
+        return StoreStatus(0, 0, "", (f"there is no collection {self._collection.name!r} yet: index into it",))
 
     async def close(self) -> None:
         """Close the connection."""
         await self._collection.connection.close()
 
-    async def _if_exists(self, read: Callable[[CollectionModel], Awaitable[_T]], nothing: _T) -> _T:
-        model = await self._model()
-        return nothing if model is None else await read(model)
+    async def _put(self, admission: Admission, records: Sequence[EmbeddingRecord]) -> None:
+        model = await self._created(records[0].fingerprint, len(records[0].vector))
+        model.require(records[0].fingerprint, len(records[0].vector))
+        item, state = payload.item_key(admission.ref), payload.state_of(admission, records)
+        fields = payload.head_payload(admission, state, len(records))
+        for _ in range(_TRIES):
+            before = await self._head(item)
+            if before.state == state and await self._is_complete(before):
+                return
+            turn = before.turn + 1
+            generation = f"{turn}-{state[:32]}"
+            versions = _with_version(before.versions, admission)
+            head = ItemHead(item, turn, generation, state, len(records), versions=versions)
+            if await self._replace(head, payload.passage_points(records, turn, generation), fields):
+                return
+        raise StoreBusy(f"others keep writing {admission.ref} at the same time", hint=_LATER)
 
     async def _model(self) -> CollectionModel | None:
-        info = await self._collection.info()
-        return (
-            None
-            if info is None
-            else payload.read_model(info, self._collection.name, local=self._collection.connection.local)
-        )
+        info, name = await self._collection.info(), self._collection.name
+        return payload.read_model(info, name, local=self._collection.connection.local) if info else None
 
     async def _created(self, fingerprint: str, dimension: int) -> CollectionModel:
         """Return the collection's model, having created the collection and its indexes where they are missing."""
@@ -267,6 +245,9 @@ class QdrantVectorStore:
     async def _head(self, item: str) -> ItemHead:
         points = await self._collection.retrieve([payload.head_id(item)])
         return payload.read_head(points[0].payload, item) if points else ItemHead(item)
+
+    async def _heads(self, filters: Filters, fields: Sequence[str]) -> Sequence[models.Record]:
+        return await self._collection.scroll(points_of("head", filters), fields) if await self._model() else []
 
     async def _is_complete(self, head: ItemHead) -> bool:
         count = await self._collection.count(points_of("passage", generation=head.generation, item=head.item))
@@ -290,7 +271,7 @@ class QdrantVectorStore:
     async def _passages_of(self, filters: Filters) -> models.Filter:
         """Return the condition for the passages that pass the filters; Qdrant has none for a path with wildcards."""
         if path_pattern(filters):
-            heads = await self._collection.scroll(points_of("head", filters), ("item_id",))
+            heads = await self._heads(filters, ("item_id",))
             paths = [str((head.payload or {}).get("item_id")) for head in heads]
             matching = [path for path in paths if matches_path(filters, path)]
             return points_of("passage", filters, one_of("item_id", matching))

@@ -7,7 +7,8 @@ A collection holds four kinds of points, by their payload's ``kind``:
 ``staged``
     The same before its generation is complete; no reader looks at it.
 ``head``
-    One an item, without vectors: the generation that counts, the signed envelope, and every version ever admitted.
+    One an item, without vectors: the generation that counts, the signed envelope, every version ever admitted, and the
+    files of an item; of a document only passages are kept.
 ``gone``
     The head of an item that was deleted: its versions and its turn.
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,7 +36,7 @@ from kiwi_rag.lexical import K1, B, term_frequencies
 from kiwi_rag.model import Envelope, Passage, RefusedHit, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
 from kiwi_rag.registry.rows import Columns
-from kiwi_rag.signing import document_statement, dsse
+from kiwi_rag.signing import dsse, statement
 
 if TYPE_CHECKING:
     from qdrant_client import models
@@ -55,7 +57,7 @@ INDEXES: Mapping[str, str] = {
 }
 """Payload key → type of its index; every key that is filtered, counted or ordered by has one."""
 PASSAGE_FIELDS = (
-    "item", "generation", "ordinal", "text", "context", "heading", "start_line", "end_line", "section"
+    "item", "generation", "ordinal", "text", "context", "heading", "start_line", "end_line", "section", "file"
 )  # fmt: skip
 ITEM_FIELDS = (
     "item", "item_type", "item_id", "version", "digest", "content_sha256", "envelope", "policy", "admitted_at", "of"
@@ -70,12 +72,12 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 _OTHER_NAME = "index it under another workspace's name, which is another collection: KIWI_WORKSPACE_NAME"
 _FOREIGN = "did a program other than Kiwi write to this collection?"
 _TURN = Columns({str: "kind item generation", int: "turn"})
-_HEAD = Columns({str: "state", int: "of"})
+_HEAD = Columns({str: "state version", int: "of"})
 _DETAILS = Columns({str: "digest content_sha256 key_id metadata"})
 _ITEM = Columns({str: "digest content_sha256 policy", int: "of"})
 _NAME = Columns({str: "item item_type item_id version"})
 _PASSAGE = Columns(
-    {str: "item generation text context section", int: "ordinal start_line end_line", list[str]: "heading"}
+    {str: "item generation text context section file", int: "ordinal start_line end_line", list[str]: "heading"}
 )
 
 
@@ -114,6 +116,7 @@ class ItemHead:
     generation: str = ""
     state: str = ""
     of: int = 0
+    version: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -195,7 +198,7 @@ def state_of(admission: Admission, records: Sequence[EmbeddingRecord]) -> str:
 
 def head_payload(admission: Admission, state: str, count: int) -> dict[str, Any]:
     """Return what an item's head says, but for its turn and its versions; `count` is that of its passages."""
-    item = admission.item
+    item, is_document = admission.item, admission.ref.item_type is ItemType.DOCUMENT
     return _filtered(admission) | {
         "kind": "head",
         "state": state,
@@ -207,6 +210,7 @@ def head_payload(admission: Admission, state: str, count: int) -> dict[str, Any]
         "policy": admission.policy,
         "admitted_at": _iso(admission.admitted_at),
         "metadata": json.dumps(item.metadata, ensure_ascii=False, sort_keys=True, default=dict),
+        "files": {} if is_document else {name: b64encode(data).decode() for name, data in item.files.items()},
     }
 
 
@@ -240,6 +244,7 @@ def _passage_point(record: EmbeddingRecord, shared: Mapping[str, Any]) -> models
         "start_line": passage.start_line,
         "end_line": passage.end_line,
         "section": passage.kind,
+        "file": passage.file,
     }
     id_ = passage_id(shared["item"], shared["generation"], passage.ordinal)
     return models.PointStruct(id=id_, vector=vector, payload={**shared, **own})
@@ -302,7 +307,7 @@ def read_head(payload: object, item: str) -> ItemHead:
     _HEAD(row)
     if not row["generation"] or not 0 < row["of"] <= MAX_PASSAGES:
         raise ValueError("a head without passages")
-    return ItemHead(item, row["turn"], row["generation"], row["state"], row["of"], versions)
+    return ItemHead(item, row["turn"], row["generation"], row["state"], row["of"], row["version"], versions)
 
 
 @_reading("item")
@@ -317,15 +322,22 @@ def read_details(payload: object) -> SignedDetails:
 
 
 @_reading("item")
-def read_item(payload: object) -> StoredItem:
-    """Return a head as a stored item; its envelope is decoded strictly."""
+def read_item(payload: object, files: Sequence[str] | None = ()) -> StoredItem:
+    """Return a head as a stored item with the files of these names, or all; its envelope is decoded strictly."""
     row = _mapping(payload)
     _ITEM(row)
-    ref = _ref(row)
-    payload_type = document_statement.PAYLOAD_TYPE if ref.item_type is ItemType.DOCUMENT else dsse.PAYLOAD_TYPE
-    envelope = dsse.decode(row["envelope"], payload_type)
-    admitted = _moment(row["admitted_at"])
-    return StoredItem(ref, envelope, row["digest"], row["content_sha256"], admitted, row["policy"], passages=row["of"])
+    encoded = _mapping(row.get("files", {}))
+    contents = {name: b64decode(encoded[name]) for name in (encoded if files is None else files) if name in encoded}
+    return StoredItem(
+        _ref(row),
+        dsse.decode(row["envelope"]),
+        row["digest"],
+        row["content_sha256"],
+        _moment(row["admitted_at"]),
+        row["policy"],
+        passages=row["of"],
+        files=contents,
+    )
 
 
 def read_item_or_problem(payload: object) -> StoredItem:
@@ -346,7 +358,7 @@ def read_passage(point: models.ScoredPoint) -> tuple[str, str, Passage]:
         raise ValueError("a point of another id")
     lines = row["start_line"], row["end_line"]
     heading = tuple(row["heading"])
-    return item, generation, Passage(ordinal, row["text"], row["context"], heading, *lines, kind=row["section"])
+    return item, generation, Passage(ordinal, row["text"], row["context"], heading, *lines, row["section"], row["file"])
 
 
 def read_score(point: models.ScoredPoint) -> float:
@@ -384,7 +396,7 @@ def _named(row: Mapping[str, Any]) -> ItemRef:
     if len(row["version"]) > MAX_VERSION:
         raise ValueError("a version is a short text")
     kind = ItemType(row["item_type"])
-    check: Callable[[str], str] = document_statement.check_path if kind is ItemType.DOCUMENT else check_item_id
+    check: Callable[[str], str] = statement.check_path if kind is ItemType.DOCUMENT else check_item_id
     return ItemRef(kind, check(row["item_id"]), row["version"] or None)
 
 

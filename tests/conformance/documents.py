@@ -77,4 +77,4 @@ async def fill(store: VectorStore) -> None:
         }
         path = f"docs/{'a' if n < 6 else 'b'}/File {n:02d}.md"
         texts = [f"berth number {n} is free", f"the tide of day {n} turns"]
-        await store.upsert(records_of(document(path, texts, labels=labels), seed=100 + 2 * n))
+        await store.put([records_of(document(path, texts, labels=labels), seed=100 + 2 * n)])

@@ -87,6 +87,6 @@ async def fill(store: VectorStore, count: int = 30) -> dict[str, list[str]]:
         meta = {"category": "ops" if n % 2 else "data", "tags": ["even"] if n % 2 == 0 else ["odd", "prime"]}
         kind = ItemType.SCRIPT if n % 5 == 0 else ItemType.DIRECTIVE
         one = admission(item_id, texts[0], metadata=meta, item_type=kind, signed_at=SIGNED + timedelta(days=n))
-        await store.upsert(records(one, texts, seed=1000 + 2 * n))
+        await store.put([records(one, texts, seed=1000 + 2 * n)])
         held[item_id] = texts
     return held

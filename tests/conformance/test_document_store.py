@@ -26,7 +26,7 @@ def ref(path: str) -> ItemRef:
 
 async def test_a_document_comes_back_as_it_was_signed(documents: VectorStore) -> None:
     admitted = document("docs/Tide Table.md", ["high water", "low water"])
-    await documents.upsert(records_of(admitted))
+    await documents.put([records_of(admitted)])
     stored = await documents.get(ref("docs/Tide Table.md"))
     assert stored is not None
     assert (stored.ref, stored.envelope, stored.digest) == (admitted[0].ref, admitted[0].envelope, admitted[0].digest)
@@ -36,16 +36,16 @@ async def test_a_document_comes_back_as_it_was_signed(documents: VectorStore) ->
 
 async def test_a_path_is_what_it_is_and_nothing_is_folded(documents: VectorStore) -> None:
     for path in ("a/x_y.md", "a/x-y.md", "A/x-y.md"):
-        await documents.upsert(records_of(document(path, [f"text of {path}"])))
+        await documents.put([records_of(document(path, [f"text of {path}"]))])
     assert [stored.ref.item_id for stored in await documents.list(Filters())] == sorted(
         ["A/x-y.md", "a/x-y.md", "a/x_y.md"]
     )
 
 
 async def test_a_later_statement_replaces_the_document_wholly(documents: VectorStore) -> None:
-    await documents.upsert(records_of(document("a.md", ["one two", "three", "four"])))
+    await documents.put([records_of(document("a.md", ["one two", "three", "four"]))])
     later = document("a.md", ["five"], at=SIGNED + timedelta(hours=1))
-    await documents.upsert(records_of(later, seed=50))
+    await documents.put([records_of(later, seed=50)])
     assert (await documents.status()).passages == 1
     statistics = await documents.statistics(query_terms("three five"))
     assert statistics.document_frequency == {"five": 1}
@@ -55,7 +55,7 @@ async def test_a_later_statement_replaces_the_document_wholly(documents: VectorS
 
 async def test_a_passage_tells_its_place_and_its_kind(documents: VectorStore) -> None:
     admitted = document("a.md", ["first", "second"], labels={"service": "svc-x"})
-    await documents.upsert(records_of(admitted))
+    await documents.put([records_of(admitted)])
     found = await documents.search(query("second", await documents.statistics(("second",)), seed=1))
     best = max(found.items, key=lambda candidate: candidate.bm25)
     assert best.passage == admitted[1][1]
@@ -128,7 +128,7 @@ async def test_two_writers_on_different_files_lose_nothing(documents: VectorStor
 
     async def write(batch: list) -> None:
         for records in batch:
-            await documents.upsert(records)
+            await documents.put([records])
 
     await asyncio.gather(write(one), write(two))
     assert len(await documents.list(Filters())) == 16
@@ -139,9 +139,9 @@ async def test_passages_that_were_not_signed_are_refused(documents: VectorStore)
     admission, passages = document("a.md", ["first", "second"])
     forged = [dataclasses.replace(passages[0], text="forged"), passages[1]]
     with pytest.raises(NotAdmitted):
-        await documents.upsert(records_of((admission, forged)))
+        await documents.put([records_of((admission, forged))])
     with pytest.raises(NotAdmitted):
-        await documents.upsert(records_of((admission, passages[:1])))
+        await documents.put([records_of((admission, passages[:1]))])
     assert (await documents.status()).passages == 0
 
 
@@ -149,26 +149,26 @@ async def test_an_unsealed_document_is_refused(documents: VectorStore) -> None:
     admission, passages = document("a.md", ["first"])
     item = dataclasses.replace(admission.item, metadata={**admission.item.metadata, "service": "svc-other"})
     with pytest.raises(NotAdmitted):
-        await documents.upsert(records_of((dataclasses.replace(admission, item=item), passages)))
+        await documents.put([records_of((dataclasses.replace(admission, item=item), passages))])
 
 
 async def test_models_do_not_mix(documents: VectorStore) -> None:
-    await documents.upsert(records_of(document("a.md", ["first"])))
+    await documents.put([records_of(document("a.md", ["first"]))])
     with pytest.raises(FingerprintMismatch):
-        await documents.upsert(records_of(document("b.md", ["first"]), fingerprint="other/0/384/mean/256"))
+        await documents.put([records_of(document("b.md", ["first"]), fingerprint="other/0/384/mean/256")])
 
 
 async def test_writing_the_same_twice_changes_nothing(documents: VectorStore) -> None:
     records = records_of(document("a.md", ["first", "second"]))
-    await documents.upsert(records)
+    await documents.put([records])
     before = await documents.get(ref("a.md"))
-    await documents.upsert(records)
+    await documents.put([records])
     after = await documents.get(ref("a.md"))
     assert before is not None and after is not None
     assert (before.digest, (await documents.status()).passages) == (after.digest, 2)
 
 
 async def test_a_hit_says_who_signed_it_and_when(documents: VectorStore) -> None:
-    await documents.upsert(records_of(document("a.md", ["first"])))
+    await documents.put([records_of(document("a.md", ["first"]))])
     found = await documents.search(query("first", await documents.statistics(("first",))))
     assert {(candidate.key_id, candidate.signed_at) for candidate in found.items} == {(KEY.key_id, SIGNED)}

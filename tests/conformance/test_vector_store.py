@@ -22,7 +22,7 @@ ONE_LOOP = pytest.mark.asyncio(loop_scope="module")  # that of the store, which 
 
 async def test_an_item_comes_back_as_it_was_signed(store: VectorStore) -> None:
     one = admission("acme/deploy", "restart it")
-    await store.upsert(records(one, ["first", "second"]))
+    await store.put([records(one, ["first", "second"])])
     stored = await store.get(one.ref)
     assert stored is not None
     assert (stored.ref, stored.envelope, stored.digest) == (one.ref, one.envelope, one.digest)
@@ -32,7 +32,7 @@ async def test_an_item_comes_back_as_it_was_signed(store: VectorStore) -> None:
 
 async def test_get_knows_versions_and_absence(store: VectorStore) -> None:
     one = admission("acme/deploy", version="1.2.0")
-    await store.upsert(records(one))
+    await store.put([records(one)])
     newest = await store.get(ItemRef(ItemType.DIRECTIVE, "acme/deploy"))
     assert newest is not None
     assert newest.ref.version == "1.2.0"
@@ -43,16 +43,16 @@ async def test_get_knows_versions_and_absence(store: VectorStore) -> None:
 
 async def test_writing_the_same_twice_changes_nothing(store: VectorStore) -> None:
     batch = records(admission("acme/deploy"), ["alpha beta", "gamma"])
-    await store.upsert(batch)
+    await store.put([batch])
     before = await store.statistics(["alpha", "gamma"])
-    await store.upsert(batch)
+    await store.put([batch])
     assert await store.statistics(["alpha", "gamma"]) == before
     assert (await store.status()).passages == 2
 
 
 async def test_an_upsert_replaces_the_item_wholly(store: VectorStore) -> None:
-    await store.upsert(records(admission("acme/deploy", "old words", version="1.0.0"), ["zebra", "zebra again"]))
-    await store.upsert(records(admission("acme/deploy", "new words", version="1.1.0"), ["giraffe"], seed=50))
+    await store.put([records(admission("acme/deploy", "old words", version="1.0.0"), ["zebra", "zebra again"])])
+    await store.put([records(admission("acme/deploy", "new words", version="1.1.0"), ["giraffe"], seed=50)])
     statistics = await store.statistics(query_terms("zebra giraffe"))
     assert statistics.document_frequency == {query_terms("giraffe")[0]: 1}
     found = await store.search(query("zebra giraffe", statistics, seed=0))
@@ -61,7 +61,7 @@ async def test_an_upsert_replaces_the_item_wholly(store: VectorStore) -> None:
 
 async def test_delete_leaves_history_and_nothing_else(store: VectorStore) -> None:
     one = admission("acme/deploy")
-    await store.upsert(records(one, ["zebra"]))
+    await store.put([records(one, ["zebra"])])
     assert await store.delete(ItemRef(one.ref.item_type, one.ref.item_id))
     assert not await store.delete(ItemRef(one.ref.item_type, one.ref.item_id))
     assert await store.get(one.ref) is None
@@ -73,7 +73,7 @@ async def test_delete_leaves_history_and_nothing_else(store: VectorStore) -> Non
 async def test_history_keeps_every_version(store: VectorStore) -> None:
     texts = {"1.0.0": "one", "1.1.0": "two"}
     for version, text in texts.items():
-        await store.upsert(records(admission("acme/deploy", text, version=version)))
+        await store.put([records(admission("acme/deploy", text, version=version))])
     seen = await store.history(ItemRef(ItemType.DIRECTIVE, "acme/deploy"))
     assert seen == {v: admission("acme/deploy", t, version=v).item.content_sha256 for v, t in texts.items()}
 
@@ -133,7 +133,7 @@ async def test_items_are_scored_by_all_their_passages(store: VectorStore) -> Non
     """The scores of an item as a whole, by what the passages of each hold, found by a leg or not."""
     texts = ["canary restore restore", "pager latency", "database canary deploy queue", "retry"]
     for n, size in enumerate((4, 1, 3)):
-        await store.upsert(records(admission(f"acme/item-{n:02d}", f"item {n}"), texts[:size], seed=100 * (n + 1)))
+        await store.put([records(admission(f"acme/item-{n:02d}", f"item {n}"), texts[:size], seed=100 * (n + 1))])
     own = await store.statistics(query_terms("canary database restore"))
     assert (own.items, own.passages) == (3, 8)
     merged = own + CollectionStatistics(1000, 9000, {"databas": 400, "canari": 3}, 90)
@@ -200,32 +200,32 @@ async def test_filters_narrow_before_ranking(filled: Filled, filters: Filters, p
 
 async def test_a_key_id_is_a_signer_too(store: VectorStore) -> None:
     one = admission("acme/deploy")
-    await store.upsert(records(one))
+    await store.put([records(one)])
     assert [i.ref for i in await store.list(Filters(signer=one.key_id))] == [one.ref]
 
 
 async def test_an_unsealed_admission_is_refused(store: VectorStore) -> None:
     forged = dataclasses.replace(admission("acme/deploy"), seal=b"")
     with pytest.raises(NotAdmitted):
-        await store.upsert(records(forged))
+        await store.put([records(forged)])
     altered = dataclasses.replace(admission("acme/deploy"), principal="mallory")
     with pytest.raises(NotAdmitted):
-        await store.upsert(records(altered))
+        await store.put([records(altered)])
     assert await store.list(Filters()) == []
 
 
 async def test_records_of_two_items_are_refused(store: VectorStore) -> None:
     with pytest.raises(NotAdmitted):
-        await store.upsert([*records(admission("acme/one")), *records(admission("acme/two"))])
+        await store.put([[*records(admission("acme/one")), *records(admission("acme/two"))]])
     with pytest.raises(UsageError):
-        await store.upsert([])
+        await store.put([[]])
     assert (await store.status()).items == 0
 
 
 async def test_vectors_of_two_models_never_meet(store: VectorStore) -> None:
-    await store.upsert(records(admission("acme/one")))
+    await store.put([records(admission("acme/one"))])
     with pytest.raises(FingerprintMismatch):
-        await store.upsert(records(admission("acme/two"), fingerprint="other/1/384/mean/256"))
+        await store.put([records(admission("acme/two"), fingerprint="other/1/384/mean/256")])
     with pytest.raises(FingerprintMismatch):
         await store.search(query("x", CollectionStatistics(), fingerprint="other/1/384/mean/256"))
     assert (await store.status()).items == 1
@@ -235,7 +235,7 @@ async def test_a_vector_that_is_not_a_unit_vector_is_refused(store: VectorStore)
     for factor in (0.0, 2.0, float("nan")):
         bad = [dataclasses.replace(r, vector=r.vector * np.float32(factor)) for r in records(admission("acme/one"))]
         with pytest.raises(EmbeddingError):
-            await store.upsert(bad)
+            await store.put([bad])
 
 
 async def test_an_empty_store_answers(store: VectorStore) -> None:
@@ -247,7 +247,7 @@ async def test_an_empty_store_answers(store: VectorStore) -> None:
 async def test_a_hit_says_who_signed_it_and_when(store: VectorStore) -> None:
 
     one = admission("acme/one")
-    await store.upsert(records(one, ["hello"]))
+    await store.put([records(one, ["hello"])])
     (hit,) = (await store.search(query("hello", await store.statistics(("hello",))))).items
     assert (hit.ref, hit.digest, hit.key_id, hit.signed_at) == (one.ref, one.digest, one.key_id, one.signed_at)
     assert hit.metadata == one.item.metadata

@@ -25,8 +25,8 @@ async def ranked(store: VectorStore, text: str) -> list[str]:
 async def test_identifiers_are_found_whole_and_by_their_parts(store: VectorStore) -> None:
     for number, identifier in enumerate(IDENTIFIERS):
         text = f"restart with {identifier} and wait a while for it"
-        await store.upsert(records(admission(f"acme/whole-{number}", text), seed=number))
-    await store.upsert(records(admission("acme/other", "the pager rings at night, and nobody hears it"), seed=90))
+        await store.put([records(admission(f"acme/whole-{number}", text), seed=number)])
+    await store.put([records(admission("acme/other", "the pager rings at night, and nobody hears it"), seed=90)])
     for number, (identifier, parts) in enumerate(IDENTIFIERS.items()):
         for asked in (identifier, parts, f"how does `{identifier}` work?"):
             assert (await ranked(store, asked))[0] == f"acme/whole-{number}"
@@ -39,7 +39,7 @@ async def test_a_whole_identifier_outranks_its_scattered_parts(store: VectorStor
         whole = f"call {identifier} when something is to happen again"
         names = [f"acme/whole-{number}", f"acme/scattered-{number}"]
         for name, text in zip(names, (whole, scattered), strict=True):
-            await store.upsert(records(admission(name, text)))
+            await store.put([records(admission(name, text))])
         assert await ranked(store, identifier) == names
         assert set(await ranked(store, IDENTIFIERS[identifier])) == set(names)
 
@@ -48,7 +48,7 @@ SLIPS = {"depoly": "deploy", "databse": "database", "databasse": "database", "ca
 
 
 async def test_slips_lead_to_the_vocabulary(store: VectorStore) -> None:
-    await store.upsert(records(admission("acme/one", "deploy the canary database by the word list")))
+    await store.put([records(admission("acme/one", "deploy the canary database by the word list"))])
     meant = {query_terms(slip)[0]: query_terms(word)[0] for slip, word in SLIPS.items()}
     found = await store.similar_terms(list(meant))
     assert found == {asked: (word,) for asked, word in meant.items()}
@@ -56,26 +56,26 @@ async def test_slips_lead_to_the_vocabulary(store: VectorStore) -> None:
 
 async def test_the_most_frequent_comes_first(store: VectorStore) -> None:
     for number, text in enumerate(["quotas", "quotes quotas", "quotas quoted"]):
-        await store.upsert(records(admission(f"acme/item-{number}", text), seed=number))
+        await store.put([records(admission(f"acme/item-{number}", text), seed=number)])
     assert (await store.similar_terms(["quotx"]))["quotx"] == ("quota", "quot")
 
 
 async def test_nothing_is_like_what_is_short_or_numbered(store: VectorStore) -> None:
-    await store.upsert(records(admission("acme/one", "abc KW011 release24 v2")))
+    await store.put([records(admission("acme/one", "abc KW011 release24 v2"))])
     found = await store.similar_terms(["abd", "kw012", "release25", "", "x" * 65])
     assert not any(found.values())
 
 
 async def test_at_most_so_many_are_looked_up(store: VectorStore) -> None:
     assert not any((await store.similar_terms(["deploy"])).values())
-    await store.upsert(records(admission("acme/one", "deploy the canary")))
+    await store.put([records(admission("acme/one", "deploy the canary"))])
     found = await store.similar_terms([f"deplo{letter}" for letter in "abcdefghijkl"])
     assert len(found) == MAX_TERMS
     assert all(tuple(similar) == ("deploy",) for similar in found.values())
 
 
 async def test_passages_of_stop_words_alone_have_no_length_and_are_found_all_the_same(store: VectorStore) -> None:
-    await store.upsert(records(admission("acme/the", "it is of them")))
+    await store.put([records(admission("acme/the", "it is of them"))])
     statistics = await store.statistics(("deploy",))
     assert (statistics.passages, statistics.total_length, statistics.average_length) == (1, 0, 1.0)
     (hit,) = (await store.search(query("deploy", statistics))).items

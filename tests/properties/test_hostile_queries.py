@@ -74,7 +74,7 @@ def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
         async def fill() -> None:
             for number, text in enumerate(["deploy the canary", "a b c d e", "getUserById deploy_staging", "restore"]):
-                await store.upsert(records(admission(f"acme/item-{number}", text), seed=number))
+                await store.put([records(admission(f"acme/item-{number}", text), seed=number)])
 
         async def timed(question: Callable[[VectorStore], Awaitable[Any]]) -> Any:
             async with asyncio.timeout(SECONDS):
@@ -140,7 +140,7 @@ def anonymous() -> Iterator[psycopg.Connection]:
     """A connection of the role that may do least, over a registry with a few items."""
     with database(like=template()) as url, asyncio.Runner() as runner:
         store = RegistryVectorStore(Connections(url))
-        runner.run(store.upsert(records(admission("acme/one", "deploy the canary to deploy_staging"))))
+        runner.run(store.put([records(admission("acme/one", "deploy the canary to deploy_staging"))]))
         runner.run(store.close())
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("set role anon")

@@ -27,7 +27,7 @@ async def filled(folder: Path, count: int = 5, **options: int) -> LocalVectorSto
     store = LocalVectorStore(folder / "vectors", "owner", **options)
     async with store.writing():
         for number in range(count):
-            await store.upsert(records(admission(f"acme/item-{number}", f"alpha {number}"), seed=number))
+            await store.put([records(admission(f"acme/item-{number}", f"alpha {number}"), seed=number)])
     await store.close()
     return store
 
@@ -65,7 +65,7 @@ async def test_repair_starts_empty_and_keeps_the_damaged_file(tmp_path: Path, da
     assert "catalog.sqlite3.corrupt-1" in done[0]
     assert (store.folder / "catalog.sqlite3.corrupt-1").exists()
     assert await store.list(EVERYTHING) == []
-    await store.upsert(records(admission("acme/item-1", "alpha 1")))
+    await store.put([records(admission("acme/item-1", "alpha 1"))])
     await store.flush()
     assert await store.check() == ()
     assert await store.repair() == []
@@ -120,7 +120,7 @@ async def test_a_damaged_chroma_folder_is_rebuilt(tmp_path: Path, damage) -> Non
     asked = query("zzz", CollectionStatistics(), seed=3, depth=1)
     assert [c.ref.item_id for c in (await store.search(asked)).items] == ["acme/item-3"]
     await store.close()
-    await store.upsert(records(admission("acme/more"), seed=300))
+    await store.put([records(admission("acme/more"), seed=300)])
     await store.flush()
     assert (await store.search(asked)).plan == "chroma"
     assert await store.check() == ()
@@ -154,7 +154,7 @@ async def _fill_the_disk(disk: Path) -> None:
     with pytest.raises(StoreFull):
         for number in range(1000):
             one = admission(f"acme/item-{number}", "beta " * 200)
-            await store.upsert(records(one, ["beta " * 200] * 4, seed=10 * number))
+            await store.put([records(one, ["beta " * 200] * 4, seed=10 * number)])
             acknowledged += 1
     assert acknowledged > 3
     held = await store.list(EVERYTHING)
@@ -177,7 +177,7 @@ async def run(folder, start):
         for version in ("1.0.0", "1.1.0"):
             text, newer = f"{start} {number} {version}", f"{number + 1}.{version[2:]}"
             one = admission(f"acme/item-{number % 40}", text, version=newer)
-            await store.upsert(records(one, [f"alpha {number}", f"beta {version}"], seed=number))
+            await store.put([records(one, [f"alpha {number}", f"beta {version}"], seed=number)])
             print(one.ref.item_id, one.ref.version, flush=True)
         if number % 7 == 6:
             await store.delete(one.ref)

@@ -36,7 +36,7 @@ async def fill(store: LocalVectorStore, count: int, text: str = "alpha beta") ->
     async with store.writing():
         for number in range(count):
             one = admission(f"acme/item-{number}", f"{text} {number}")
-            await store.upsert(records(one, seed=10 * number))
+            await store.put([records(one, seed=10 * number)])
 
 
 async def test_what_was_written_is_there_after_reopening(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ async def test_a_store_sees_that_its_catalog_was_deleted_and_made_anew(tmp_path:
 
 async def test_a_source_stamp_is_written_with_its_item(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    await store.upsert(records(admission("acme/one")), source=stamp())
+    await store.put([records(admission("acme/one")), source=stamp()])
     assert await store.sources() == {stamp().path: stamp()}
     stored = await store.get(ItemRef(ItemType.DIRECTIVE, "acme/one"))
     assert stored is not None
@@ -100,19 +100,19 @@ async def test_several_items_are_stored_together_or_not_at_all(tmp_path: Path) -
 
 async def test_clear_keeps_history_and_frees_the_fingerprint(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    await store.upsert(records(admission("acme/one")), source=stamp())
+    await store.put([records(admission("acme/one")), source=stamp()])
     await store.clear()
     assert (await store.list(EVERYTHING), await store.sources()) == ([], {})
     assert await store.history(ItemRef(ItemType.DIRECTIVE, "acme/one"))
-    await store.upsert(records(admission("acme/one"), fingerprint="other/1"))
+    await store.put([records(admission("acme/one"), fingerprint="other/1")])
     assert (await store.status()).fingerprint == "other/1"
     await store.close()
 
 
 async def test_ids_that_fold_to_one_are_one_item(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    await store.upsert(records(admission("acme/check-in", "one")))
-    await store.upsert(records(admission("acme/check_in", "two", version="2.0.0")))
+    await store.put([records(admission("acme/check-in", "one"))])
+    await store.put([records(admission("acme/check_in", "two", version="2.0.0"))])
     assert [i.ref.item_id for i in await store.list(EVERYTHING)] == ["acme/check_in"]
     assert len(await store.history(ItemRef(ItemType.DIRECTIVE, "acme/check-in"))) == 2
     await store.close()
@@ -136,7 +136,7 @@ async def test_the_plan_is_exact_below_the_limit_and_when_filtered(tmp_path: Pat
 async def test_while_chroma_is_behind_the_catalog_answers(tmp_path: Path) -> None:
     store = opened(tmp_path, exact_limit=0)
     await fill(store, 4)
-    await store.upsert(records(admission("acme/new", "brand new"), seed=777))
+    await store.put([records(admission("acme/new", "brand new"), seed=777)])
     found = await store.search(query("zzz", CollectionStatistics(), seed=777, depth=1))
     assert (found.plan, [c.ref.item_id for c in found.items]) == ("exact", ["acme/new"])
     assert (await store.status()).details["chroma"] == "behind"
@@ -152,7 +152,7 @@ async def test_a_reader_sees_what_another_store_wrote(tmp_path: Path) -> None:
     statistics = await reader.statistics(query_terms("alpha"))
     assert statistics.passages == 2
     async with writer.writing():
-        await writer.upsert(records(admission("acme/late", "gamma"), seed=999))
+        await writer.put([records(admission("acme/late", "gamma"), seed=999)])
         found = await reader.search(query("gamma", await reader.statistics(["gamma"]), seed=999))
     assert max(found.items, key=lambda c: c.cosine).ref.item_id == "acme/late"
     await reader.close()
@@ -173,7 +173,7 @@ asyncio.run(hold())
 
 async def test_a_second_writer_is_told_who_holds_the_tier(tmp_path: Path) -> None:
     store = opened(tmp_path, wait_seconds=0.5)
-    await store.upsert(records(admission("acme/one")))
+    await store.put([records(admission("acme/one"))])
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(store.folder)], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
     )
@@ -182,14 +182,14 @@ async def test_a_second_writer_is_told_who_holds_the_tier(tmp_path: Path) -> Non
         assert await asyncio.to_thread(holder.stdout.readline) == "held\n"
         start = time.monotonic()
         with pytest.raises(StoreBusy, match=f"pid {holder.pid} on "):
-            await store.upsert(records(admission("acme/two")))
+            await store.put([records(admission("acme/two"))])
         assert time.monotonic() - start < 30
         assert len(await store.list(EVERYTHING)) == 1  # reading goes on meanwhile
         store.audit.append("hit.refused", "directive:acme/one", "", "", {})
     finally:
         holder.kill()
         holder.wait()
-    await store.upsert(records(admission("acme/two")))  # the lock died with its holder
+    await store.put([records(admission("acme/two"))])  # the lock died with its holder
     assert len(await store.list(EVERYTHING)) == 2
     await store.close()
 
@@ -226,7 +226,7 @@ async def test_a_foreign_chroma_folder_is_rebuilt_unopened(tmp_path: Path) -> No
     (chroma / "planted").write_text("x")
     asked = query("zzz", CollectionStatistics(), seed=20, depth=1)
     assert (await store.search(asked)).plan == "exact"
-    await store.upsert(records(admission("acme/more"), seed=400))
+    await store.put([records(admission("acme/more"), seed=400)])
     await store.flush()
     assert not (chroma / "planted").exists()
     assert (await store.search(asked)).plan == "chroma"
@@ -265,7 +265,7 @@ async def test_concurrent_tasks_of_one_store(tmp_path: Path) -> None:
     store = opened(tmp_path)
 
     async def one(number: int) -> None:
-        await store.upsert(records(admission(f"acme/item-{number}"), seed=number))
+        await store.put([records(admission(f"acme/item-{number}"), seed=number)])
         await store.search(query("restart", CollectionStatistics(1, 1, {"restart": 1}), seed=number))
 
     async with store.writing():

@@ -111,17 +111,17 @@ async def test_a_writer_that_breaks_off_leaves_the_old_or_the_new_and_the_next_o
     monkeypatch.setattr(qdrant, "_PASSAGES_AT_ONCE", 1)
     connection = QdrantConnection(":memory:")
     store = QdrantVectorStore(connection, "shared", staged_seconds=0)
-    await store.upsert(batch(OLD))
+    await store.put([batch(OLD)])
     with monkeypatch.context() as broken:
         breaking(broken, at, after=after)
         with pytest.raises(Broken):
-            await store.upsert(batch(NEW, "1.1.0"))
+            await store.put([batch(NEW, "1.1.0")])
     assert await seen_by_a_reader(store) in [(1, 3, sorted(OLD)), (1, 2, sorted(NEW))]
     assert (await store.similar_terms(["zebrq", "girafef"])).keys() == {"zebrq", "girafef"}
 
-    await QdrantVectorStore(connection, "shared", staged_seconds=0).upsert(batch(["other"], item_id="acme/other"))
+    await QdrantVectorStore(connection, "shared", staged_seconds=0).put([batch(["other"], item_id="acme/other")])
     assert (await store.status()).problems == ()
-    await store.upsert(batch(NEW, "1.1.0"))
+    await store.put([batch(NEW, "1.1.0")])
     assert await seen_by_a_reader(store) == (2, 3, sorted([*NEW, "other"]))
     assert await store.history(REF) == {v: batch(t, v)[0].admission.item.content_sha256 for v, t in
                                         {"1.0.0": OLD, "1.1.0": NEW}.items()}  # fmt: skip
@@ -137,16 +137,16 @@ async def every_point(connection: QdrantConnection) -> list[Any]:
 async def test_what_a_broken_writer_of_a_new_item_left_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qdrant, "_PASSAGES_AT_ONCE", 1)
     store = QdrantVectorStore(QdrantConnection(":memory:"), "shared", staged_seconds=0)
-    await store.upsert(batch(["other"], item_id="acme/other"))
+    await store.put([batch(["other"], item_id="acme/other")])
     with monkeypatch.context() as broken, pytest.raises(Broken):
         breaking(broken, 1, after=True)
-        await store.upsert(batch(OLD))
+        await store.put([batch(OLD)])
     assert await seen_by_a_reader(store) == (1, 1, ["other"])
     assert await store.get(REF) is None
     assert await store.delete(ItemRef(ItemType.DIRECTIVE, "acme/other"))  # sweeps first
     assert (await store.statistics(["zebra"])) == CollectionStatistics()
     assert (await store.status()).problems == ()
-    await store.upsert(batch(OLD))
+    await store.put([batch(OLD)])
     assert await seen_by_a_reader(store) == (1, 3, sorted(OLD))
     await store.close()
 
@@ -161,12 +161,12 @@ async def test_writers_that_meet_everywhere_leave_every_item_whole(seed: int, mo
 
     async def write(number: int) -> None:
         chosen = random.Random(100 * seed + number)
-        await stores[number].upsert(batch([f"own {number}", "more of it"], item_id=f"acme/own-{number}"))
+        await stores[number].put([batch([f"own {number}", "more of it"], item_id=f"acme/own-{number}")])
         for _ in range(5):  # all three at one item, back and forth between the same two contents, or deleting it
             if chosen.random() < 0.2:
                 await stores[number].delete(REF)
             else:
-                await stores[number].upsert(batch(chosen.choice([OLD, NEW])))
+                await stores[number].put([batch(chosen.choice([OLD, NEW]))])
             await look()
 
     async def look() -> None:
@@ -176,7 +176,7 @@ async def test_writers_that_meet_everywhere_leave_every_item_whole(seed: int, mo
         assert (seen, found.refused) in [(texts, ()) for texts in ([], sorted(OLD), sorted(NEW))]
 
     await asyncio.gather(*(write(number) for number in range(3)))
-    await stores[0].upsert(batch(OLD))
+    await stores[0].put([batch(OLD)])
     status = await stores[0].status()
     assert (status.items, status.passages, status.problems) == (4, 9, ())
     assert sorted(await texts_of(stores[1], "zebra")) == sorted(OLD)
@@ -191,7 +191,7 @@ async def test_a_slow_writer_whose_leavings_were_swept_writes_again(monkeypatch:
     monkeypatch.setattr(qdrant, "_PASSAGES_AT_ONCE", 1)
     connection = QdrantConnection(":memory:")
     slow, other = (QdrantVectorStore(connection, "shared", staged_seconds=s) for s in (1000, 0))
-    await other.upsert(batch(NEW))
+    await other.put([batch(NEW)])
     update, held, number = QdrantCollection.update, asyncio.Event(), 0
 
     async def slowly(self: QdrantCollection, operations: Any) -> None:
@@ -203,10 +203,10 @@ async def test_a_slow_writer_whose_leavings_were_swept_writes_again(monkeypatch:
 
     with monkeypatch.context() as patched:
         patched.setattr(QdrantCollection, "update", slowly)
-        writer = asyncio.create_task(slow.upsert(batch(OLD, "1.1.0")))
+        writer = asyncio.create_task(slow.put([batch(OLD, "1.1.0")]))
         while number < 3:
             await asyncio.sleep(0)
-        await other.upsert(batch(["other"], item_id="acme/other"))
+        await other.put([batch(["other"], item_id="acme/other")])
         assert await seen_by_a_reader(other) == (2, 3, sorted([*NEW, "other"]))
         held.set()
         await writer
@@ -218,7 +218,7 @@ async def test_a_slow_writer_whose_leavings_were_swept_writes_again(monkeypatch:
 async def test_a_search_that_a_writer_overtakes_is_asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     connection = QdrantConnection(":memory:")
     store = QdrantVectorStore(connection, "shared")
-    await store.upsert(batch(OLD))
+    await store.put([batch(OLD)])
     query_, overtaken = QdrantCollection.query, False
 
     async def overtake(self: QdrantCollection, requests: Any) -> Any:
@@ -226,7 +226,7 @@ async def test_a_search_that_a_writer_overtakes_is_asked_anew(monkeypatch: pytes
         found = await query_(self, requests)
         if not overtaken:
             overtaken = True
-            await store.upsert(batch(NEW, "1.1.0"))
+            await store.put([batch(NEW, "1.1.0")])
         return found
 
     monkeypatch.setattr(QdrantCollection, "query", overtake)
@@ -243,7 +243,7 @@ async def main(url, key, who):
     store = QdrantVectorStore(QdrantConnection(url, key), "shared")
     for n in range(5):
         texts = [f"file {n} of {who}", f"more of {n} by {who}"]
-        await store.upsert(records(admission(f"acme/{who}-{n}", texts[0]), texts, seed=n))
+        await store.put([records(admission(f"acme/{who}-{n}", texts[0]), texts, seed=n)])
     await store.close()
 
 asyncio.run(main(*sys.argv[1:]))
@@ -270,13 +270,13 @@ async def test_two_processes_on_different_files_lose_nothing_of_each_other() -> 
 async def test_a_connection_that_is_cut_is_tried_again_and_writes_once(after: bool) -> None:
     with QdrantServer() as server:
         store = QdrantVectorStore(QdrantConnection(server.url), "shared")
-        await store.upsert(batch(OLD))
+        await store.put([batch(OLD)])
         count = len(server.seen)
-        await store.upsert(batch(NEW, "1.1.0"))
+        await store.put([batch(NEW, "1.1.0")])
         requests = [seen.path.rpartition("/")[2] for seen in server.seen[count:]]
         for number in range(len(requests)):
             server.before = cut_at(server, number, after=after)
-            await store.upsert(batch(OLD if number % 2 == 0 else NEW, f"1.{number + 2}.0"))
+            await store.put([batch(OLD if number % 2 == 0 else NEW, f"1.{number + 2}.0")])
             assert await seen_by_a_reader(store) == ((1, 3, sorted(OLD)) if number % 2 == 0 else (1, 2, sorted(NEW)))
         assert requests.count("batch") == 1
         await store.close()
@@ -299,7 +299,7 @@ async def test_no_server_is_an_error_and_never_an_empty_answer() -> None:
         url = server.url
     store = QdrantVectorStore(QdrantConnection(url, "s3cret-key"), "shared")
     for call in (store.search(query("x", CollectionStatistics())), store.statistics(["x"]), store.list(Filters()),
-                 store.get(REF), store.status(), store.upsert(batch(OLD))):  # fmt: skip
+                 store.get(REF), store.status(), store.put([batch(OLD)])):  # fmt: skip
         with pytest.raises(StoreUnreachable) as caught:
             await call
         assert "cannot be reached" in caught.value.message
@@ -326,7 +326,7 @@ async def test_what_else_a_server_answers_is_told_and_holds_no_key(name: str) ->
     with QdrantServer() as server:
         connection = QdrantConnection(server.url, "s3cret-key")
         store = QdrantVectorStore(connection, "shared")
-        await store.upsert(batch(OLD))
+        await store.put([batch(OLD)])
         before = len(server.seen)
         server.failures.append(failure)
         with pytest.raises(kind) as caught:
@@ -341,7 +341,7 @@ async def test_what_else_a_server_answers_is_told_and_holds_no_key(name: str) ->
 async def test_what_may_pass_is_tried_again(failure: Failure) -> None:
     with QdrantServer() as server:
         store = QdrantVectorStore(QdrantConnection(server.url), "shared")
-        await store.upsert(batch(OLD))
+        await store.put([batch(OLD)])
         server.failures.append(failure)
         assert sorted(await texts_of(store, "zebra")) == sorted(OLD)
         server.failures.extend([failure] * 2)
@@ -369,7 +369,7 @@ async def test_an_old_server_and_another_one_are_told_at_once(version: str, said
     with QdrantServer(version=version) as server:
         store = QdrantVectorStore(QdrantConnection(server.url), "shared")
         with pytest.raises(StoreError, match=said):
-            await store.upsert(batch(OLD))
+            await store.put([batch(OLD)])
         assert [seen.path for seen in server.seen] == ["/"]
         await store.close()
 
@@ -414,14 +414,14 @@ def test_the_store_is_imported_without_its_package() -> None:
 
 async def test_a_folder_has_one_process_and_keeps_what_was_written(tmp_path: Path) -> None:
     store = QdrantVectorStore(QdrantConnection(str(tmp_path / "q")), "shared")
-    await store.upsert(batch(OLD))
+    await store.put([batch(OLD)])
     second = QdrantVectorStore(QdrantConnection(str(tmp_path / "q")), "shared")
     with pytest.raises(StoreBusy, match="another process"):
         await second.statistics([])
     await store.close()
     assert await seen_by_a_reader(second) == (1, 3, sorted(OLD))
     with pytest.raises(FingerprintMismatch, match="other/1"):
-        await second.upsert(records(admission("acme/two"), fingerprint="other/1/384/mean/256"))
+        await second.put([records(admission("acme/two"), fingerprint="other/1/384/mean/256")])
     await second.close()
 
 
@@ -430,7 +430,7 @@ async def test_a_collection_that_kiwi_did_not_make_is_left_alone() -> None:
     plain = {"dense": models.VectorParams(size=384, distance=models.Distance.COSINE)}
     await connection.call(lambda client: client.create_collection("theirs", plain))
     store = QdrantVectorStore(connection, "theirs")
-    for call in (store.upsert(batch(OLD)), store.search(query("x", CollectionStatistics())), store.delete(REF)):
+    for call in (store.put([batch(OLD)]), store.search(query("x", CollectionStatistics())), store.delete(REF)):
         with pytest.raises(StoreCorrupt, match="did not make"):
             await call
     assert (await connection.call(lambda client: client.count("theirs"))).count == 0
@@ -475,8 +475,8 @@ async def test_what_cannot_be_read_is_refused_and_spoils_nothing_else(name: str)
     kind, changed = DAMAGE[name]
     connection = QdrantConnection(":memory:")
     store = QdrantVectorStore(connection, "shared")
-    await store.upsert(batch(OLD))
-    await store.upsert(batch(["a zebra elsewhere"], item_id="beta/sound"))
+    await store.put([batch(OLD)])
+    await store.put([batch(["a zebra elsewhere"], item_id="beta/sound")])
     statistics = await store.statistics(query_terms("zebra"))
     await damage(connection, kind, changed)
     found = await store.search(query("zebra", statistics))
@@ -499,7 +499,7 @@ async def damage(connection: QdrantConnection, kind: str, changed: dict[str, Any
 async def test_an_item_that_cannot_be_read_is_listed_with_its_problem() -> None:
     connection = QdrantConnection(":memory:")
     store = QdrantVectorStore(connection, "shared")
-    await store.upsert(batch(OLD))
+    await store.put([batch(OLD)])
     await damage(connection, "head", {"envelope": {"payloadType": "x"}})
     (item,) = await store.list(Filters())
     assert (item.ref.item_id, item.ref.version) == ("acme/deploy", "1.0.0")
@@ -512,14 +512,14 @@ async def test_an_item_that_cannot_be_read_is_listed_with_its_problem() -> None:
 async def test_missing_passages_are_reported_and_written_again() -> None:
     connection = QdrantConnection(":memory:")
     store = QdrantVectorStore(connection, "shared")
-    await store.upsert(batch(OLD))
+    await store.put([batch(OLD)])
     item = qdrant_payload.item_key(REF)
     (head,) = await QdrantCollection(connection, "shared").retrieve([qdrant_payload.head_id(item)])
     first = qdrant_payload.passage_id(item, head.payload["generation"], 0)
     await connection.call(lambda client: client.delete("shared", [first]))
     assert sorted(await texts_of(store, "zebra")) == sorted(OLD[1:])
     assert (await store.status()).problems == ("1 passages are missing: index it again",)
-    await store.upsert(batch(OLD))
+    await store.put([batch(OLD)])
     assert await seen_by_a_reader(store) == (1, 3, sorted(OLD))
     await connection.close()
 
@@ -527,7 +527,7 @@ async def test_missing_passages_are_reported_and_written_again() -> None:
 async def test_points_of_somebody_else_are_no_hits() -> None:
     connection = QdrantConnection(":memory:")
     store = QdrantVectorStore(connection, "shared")
-    await store.upsert(batch(OLD))
+    await store.put([batch(OLD)])
     vector = {"dense": unit_vector(0).tolist()}
     (head, *_) = [point for point in await every_point(connection) if point.payload["kind"] == "head"]
     (passage, *_) = [point for point in await every_point(connection) if point.payload["kind"] == "passage"]
@@ -535,7 +535,7 @@ async def test_points_of_somebody_else_are_no_hits() -> None:
     foreign = {"kind": "passage", "item": "directive:acme/deploy", "generation": head.payload["generation"]}
     for number, payload in enumerate([{}, {"kind": "passage"}, foreign, copied]):
         point = models.PointStruct(id=number, vector=vector, payload=payload)
-        await connection.call(lambda client, point=point: client.upsert("shared", [point]))
+        await connection.call(lambda client, point=point: client.put(["shared", [point]]))
     found = await store.search(query("zebra", await store.statistics(query_terms("zebra"))))
     assert sorted(c.passage.text for c in found.items) == sorted(OLD)
     assert {str(hit.ref) for hit in found.refused} == {"directive:acme/deploy", "knowledge:unreadable"}
@@ -546,8 +546,8 @@ async def test_points_of_somebody_else_are_no_hits() -> None:
 async def test_a_head_that_was_not_requested_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     connection = QdrantConnection(":memory:")
     store = QdrantVectorStore(connection, "shared")
-    await store.upsert(batch(OLD))
-    await store.upsert(batch(["other"], item_id="acme/other"))
+    await store.put([batch(OLD)])
+    await store.put([batch(["other"], item_id="acme/other")])
     heads = [point for point in await every_point(connection) if point.payload["kind"] == "head"]
     foreign = heads[0].model_copy(update={"id": "00000000-0000-0000-0000-000000000000"})
     retrieve = QdrantCollection.retrieve
@@ -566,12 +566,12 @@ async def test_passages_under_no_head_are_no_hits() -> None:
     """A forged passage under the right id of a generation that no head names, and one of an item without a head."""
     connection = QdrantConnection(":memory:")
     store = QdrantVectorStore(connection, "shared")
-    await store.upsert(batch(OLD))
+    await store.put([batch(OLD)])
     for item in ("directive:acme/deploy", "directive:acme/ghost"):
         (point, *_) = qdrant_payload.passage_points(batch(["zebra forged"]), 9, "9-forged")
         point.payload |= {"kind": "passage", "item": item}
         point.id = qdrant_payload.passage_id(item, "9-forged", 0)
-        await connection.call(lambda client, point=point: client.upsert("shared", [point]))
+        await connection.call(lambda client, point=point: client.put(["shared", [point]]))
     found = await store.search(query("zebra", await store.statistics(query_terms("zebra"))))
     assert sorted(c.passage.text for c in found.items) == sorted(OLD)
     assert (await store.status()).problems == ("2 passages belong to no item: index it again",)
@@ -584,10 +584,10 @@ async def test_the_words_leg_is_qdrants_own_order() -> None:
         for location in (":memory:", server.url):
             store = QdrantVectorStore(QdrantConnection(location), "shared")
             for n in range(6):
-                await store.upsert(batch([f"deploy the queue number {n}"], item_id=f"acme/common-{n}"))
+                await store.put([batch([f"deploy the queue number {n}"], item_id=f"acme/common-{n}")])
             long = " ".join(["canary", *["filler"] * 60])
             texts = ["canary twice canary", "canary once again", long, "nothing of it"]
-            await store.upsert(batch(texts, item_id="acme/rare"))
+            await store.put([batch(texts, item_id="acme/rare")])
             found = await texts_of(store, "deploy canary")
             assert found[:2] == texts[:2]
             assert set(found) == {*texts[:3], *(f"deploy the queue number {n}" for n in range(6))}
@@ -597,8 +597,8 @@ async def test_the_words_leg_is_qdrants_own_order() -> None:
 
 async def test_a_passage_has_the_scores_of_the_legs_that_found_it() -> None:
     store = QdrantVectorStore(QdrantConnection(":memory:"), "shared")
-    await store.upsert(batch(OLD))  # vectors 9, 10, 11
-    await store.upsert(records(admission("acme/other", "giraffe"), ["giraffe"], seed=500))
+    await store.put([batch(OLD)])  # vectors 9, 10, 11
+    await store.put([records(admission("acme/other", "giraffe"), ["giraffe"], seed=500)])
     asked = query("giraffe", await store.statistics(query_terms("giraffe")), seed=9, depth=1)
     found = {c.passage.text: c for c in (await store.search(asked)).items}
     assert found.keys() == {OLD[0], "giraffe"}
@@ -644,7 +644,7 @@ PATHS = {
 async def test_documents_are_found_by_what_they_are_and_where_they_stand(filters: Filters, count: int) -> None:
     store = QdrantVectorStore(QdrantConnection(":memory:"), "shared")
     for path, labels in PATHS.items():
-        await store.upsert(records_of(document(path, [f"the queue of {path}", "more of it"], labels=labels)))
+        await store.put([records_of(document(path, [f"the queue of {path}", "more of it"], labels=labels))])
     found = (await store.search(query("queue", await store.statistics(query_terms("queue")), filters=filters))).items
     listed = await store.list(filters)
     assert len(listed) == count
@@ -657,9 +657,9 @@ async def test_requests_hold_the_key_and_nothing_is_sent_without_it() -> None:
     with QdrantServer(api_key=API_KEY) as server:
         wrong = QdrantVectorStore(QdrantConnection(server.url, "wrong"), "shared")
         with pytest.raises(StoreRefused, match="Must provide an API key"):
-            await wrong.upsert(batch(OLD))
+            await wrong.put([batch(OLD)])
         right = QdrantVectorStore(QdrantConnection(server.url, API_KEY), "shared")
-        await right.upsert(batch(OLD))
+        await right.put([batch(OLD)])
         assert {seen.headers.get("api-key") for seen in server.seen} == {"wrong", API_KEY}
         updates = [json.dumps(seen.body) for seen in server.seen if seen.path.endswith("points/batch")]
         assert len(updates) == 1
@@ -670,13 +670,13 @@ async def test_requests_hold_the_key_and_nothing_is_sent_without_it() -> None:
 async def test_every_key_that_is_asked_for_has_an_index() -> None:
     with QdrantServer() as server:
         store = QdrantVectorStore(QdrantConnection(server.url), "shared")
-        await store.upsert(batch(OLD))
+        await store.put([batch(OLD)])
         assert server.collections["shared"].indexes == qdrant_payload.INDEXES
         del server.collections["shared"].indexes["tags"]
         assert (await store.status()).problems == ("payload indexes are missing: tags",)
         with pytest.raises(StoreError, match="tags"):
             await store.list(Filters(tags=("deploy",)))
-        await store.upsert(batch(NEW))
+        await store.put([batch(NEW)])
         assert [item.ref.item_id for item in await store.list(Filters(tags=("deploy",)))] == ["acme/deploy"]
         await store.close()
 

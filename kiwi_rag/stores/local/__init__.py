@@ -1,6 +1,5 @@
 """The local store: a SQLite catalog with everything that is stored, and Chroma as its rebuildable vector index."""
 
-from kiwi_rag.stores.base import SourceStamp
 from kiwi_rag.stores.local.store import LocalVectorStore
 
-__all__ = ["LocalVectorStore", "SourceStamp"]
+__all__ = ["LocalVectorStore"]

@@ -9,9 +9,8 @@ from typing import Any
 
 from kiwi_rag.errors import FingerprintMismatch
 from kiwi_rag.lexical import terms
-from kiwi_rag.model import Admission, EmbeddingRecord, Filters, StoredItem
+from kiwi_rag.model import Admission, EmbeddingRecord, Filters, Item, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.stores.base import SourceStamp
 from kiwi_rag.stores.local.records import item_row, item_tags, passage_row, stored_item, timestamp
 
 # One statement for all combinations of filters: each is a parameter, and an empty one matches every item. A tag filter
@@ -37,20 +36,26 @@ FROM items i WHERE i.item_type = ? AND i.folded_id = ?
 """
 _INSERT_ITEM = """
 INSERT INTO items (item_type, item_id, folded_id, namespace, version, digest, content_sha256, payload_type, payload,
-    signatures, key_id, principal, policy, admitted_at, signed_at, path, metadata, category, author,
+    signatures, key_id, principal, policy, admitted_at, signed_at, metadata, category, author,
     file_type, service, domain)
 VALUES (:item_type, :item_id, :folded_id, :namespace, :version, :digest, :content_sha256, :payload_type, :payload,
-    :signatures, :key_id, :principal, :policy, :admitted_at, :signed_at, :path, :metadata, :category, :author,
+    :signatures, :key_id, :principal, :policy, :admitted_at, :signed_at, :metadata, :category, :author,
     :file_type, :service, :domain)
 """
 _INSERT_PASSAGE = """
-INSERT INTO passages (item_key, ordinal, text, context, heading, start_line, end_line, kind, length)
-VALUES (:item_key, :ordinal, :text, :context, :heading, :start_line, :end_line, :kind, :length)
+INSERT INTO passages (item_key, ordinal, text, context, heading, start_line, end_line, kind, file, length)
+VALUES (:item_key, :ordinal, :text, :context, :heading, :start_line, :end_line, :kind, :file, :length)
 """
-_PUT_SOURCE = """
-INSERT OR REPLACE INTO sources (path, size, mtime_ns, sha256, sig_sha256, gate_stamp, item_type, item_id, digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+_FILES = """
+SELECT f.path, CAST(b.content AS BLOB) FROM item_files f JOIN blobs b USING (sha256)
+WHERE f.item_key = :key AND (:names IS NULL OR f.path IN (SELECT value FROM json_each(:names)))
 """
+# Two items may have one content. What it holds is compared, so that a damaged one is written anew.
+_PUT_BLOB = """
+INSERT INTO blobs (sha256, content) VALUES (?, ?)
+ON CONFLICT DO UPDATE SET content = excluded.content WHERE content <> excluded.content
+"""
+_PASSAGE_COLUMNS = ("ordinal", "text", "context", "heading", "start_line", "end_line", "kind", "file")
 
 
 def meta(connection: sqlite3.Connection, name: str) -> Any:
@@ -74,17 +79,10 @@ def increment_generation(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
 
 
-def put_item(
-    connection: sqlite3.Connection,
-    admission: Admission,
-    records: Sequence[EmbeddingRecord],
-    source: SourceStamp | None,
-) -> None:
+def put_item(connection: sqlite3.Connection, admission: Admission, records: Sequence[EmbeddingRecord]) -> None:
     """Write an item with its passages, unless this very item is stored, inside the caller's transaction."""
     _check_fingerprint(connection, records[0])
-    row = item_row(admission, source.path if source else "")
-    if source:
-        put_source(connection, source)
+    row = item_row(admission)
     if _is_stored(connection, row, records):
         return
     remove_item(connection, ItemRef(admission.ref.item_type, admission.ref.item_id))
@@ -99,6 +97,8 @@ def _insert(
     item_key = connection.execute(_INSERT_ITEM, row).lastrowid
     tags = [(item_key, tag) for tag in item_tags(admission)]
     connection.executemany("INSERT INTO tags (item_key, tag) VALUES (?, ?)", tags)
+    if admission.ref.item_type is not ItemType.DOCUMENT:
+        _insert_files(connection, item_key, admission.item)
     term_lists = [terms(record.passage.indexed_text) for record in records]
     # One by one, because `executemany` does not return the keys, which postings and vectors need.
     keys = [
@@ -109,6 +109,14 @@ def _insert(
     connection.executemany("INSERT INTO postings (rowid, terms) VALUES (?, ?)", postings)
     vectors = [(key, _vector_bytes(record)) for key, record in zip(keys, records, strict=True)]
     connection.executemany("INSERT INTO vectors (passage_key, vector) VALUES (?, ?)", vectors)
+
+
+def _insert_files(connection: sqlite3.Connection, item_key: int | None, item: Item) -> None:
+    digests = item.digests
+    contents = [(digest, item.files[path]) for path, digest in digests.items()]
+    connection.executemany(_PUT_BLOB, contents)
+    rows = [(item_key, path, digest) for path, digest in digests.items()]
+    connection.executemany("INSERT INTO item_files (item_key, path, sha256) VALUES (?, ?, ?)", rows)
 
 
 def _vector_bytes(record: EmbeddingRecord) -> bytes:
@@ -134,13 +142,12 @@ def _is_stored(connection: sqlite3.Connection, row: Mapping[str, Any], records: 
     if old is None or any(old[name] != value for name, value in row.items() if name != "admitted_at"):
         return False
     stored = connection.execute(
-        "SELECT p.ordinal, p.text, p.context, p.heading, p.start_line, p.end_line, p.kind, v.vector "
-        "FROM passages p JOIN vectors v USING (passage_key) WHERE p.item_key = ? ORDER BY p.ordinal",
+        "SELECT ordinal, text, context, heading, start_line, end_line, kind, file, vector "
+        "FROM passages JOIN vectors USING (passage_key) WHERE item_key = ? ORDER BY ordinal",
         (old["item_key"],),
     )
-    names = ("ordinal", "text", "context", "heading", "start_line", "end_line", "kind")
     wanted = sorted((r.passage.ordinal, r) for r in records)
-    rows = [(*(passage_row(0, r.passage, 0)[n] for n in names), _vector_bytes(r)) for _, r in wanted]
+    rows = [(*(passage_row(0, r.passage, 0)[n] for n in _PASSAGE_COLUMNS), _vector_bytes(r)) for _, r in wanted]
     return [tuple(s) for s in stored] == rows
 
 
@@ -181,11 +188,22 @@ def remove_keys(connection: sqlite3.Connection, item_keys: Sequence[int]) -> Non
     increment_generation(connection)
 
 
-def get_item(connection: sqlite3.Connection, ref: ItemRef) -> StoredItem | None:
-    """Return the item; None when it is not stored in that version."""
+def get_item(connection: sqlite3.Connection, ref: ItemRef, files: Sequence[str] | None) -> StoredItem | None:
+    """Return the item with the files of these names, or all of them; None when it is not stored in that version."""
     item_type, folded = ref.key
     row = connection.execute(_GET, (item_type.value, folded)).fetchone()
-    return stored_item(row) if row and ref.version in (None, row["version"]) else None
+    if row is None or ref.version not in (None, row["version"]):
+        return None
+    names = None if files is None else json.dumps(list(files))
+    found = connection.execute(_FILES, {"key": row["item_key"], "names": names})
+    return stored_item(row, dict(found.fetchall()))
+
+
+def digests(connection: sqlite3.Connection) -> dict[ItemRef, str]:
+    """Return the statement's digest of every item, by its reference without a version."""
+    rows = connection.execute("SELECT item_type, item_id, digest FROM items")
+    types = {one.value: one for one in ItemType}
+    return {ItemRef(types[item_type], item_id): digest for item_type, item_id, digest in rows}
 
 
 def list_items(connection: sqlite3.Connection, filters: Filters) -> list[StoredItem]:
@@ -229,30 +247,6 @@ def _filter_parameters(filters: Filters) -> dict[str, str | int]:
     }
 
 
-def put_source(connection: sqlite3.Connection, stamp: SourceStamp) -> None:
-    """Store a file's stamp."""
-    values = (stamp.path, stamp.size, stamp.mtime_ns, stamp.sha256, stamp.sig_sha256, stamp.gate_stamp)
-    connection.execute(_PUT_SOURCE, (*values, stamp.item_type.value, stamp.item_id, stamp.digest))
-
-
-def delete_source(connection: sqlite3.Connection, path: str) -> bool:
-    """Remove a file's stamp; return whether there was one."""
-    return connection.execute("DELETE FROM sources WHERE path = ?", (path,)).rowcount > 0
-
-
-def all_sources(connection: sqlite3.Connection) -> dict[str, SourceStamp]:
-    """Return the stamps of all indexed files by path."""
-    rows = connection.execute(
-        "SELECT path, size, mtime_ns, sha256, sig_sha256, gate_stamp, item_type, item_id, digest FROM sources"
-    )
-    types = {one.value: one for one in ItemType}
-    return {  # built from tuples, because every run reads thousands of rows
-        path: SourceStamp(path, size, mtime_ns, sha256, sig_sha256, gate_stamp, types[item_type], item_id, digest)
-        for path, size, mtime_ns, sha256, sig_sha256, gate_stamp, item_type, item_id, digest in rows
-    }
-
-
 def clear(connection: sqlite3.Connection) -> None:
-    """Remove all items and source stamps; versions and audit stay."""
+    """Remove all items; versions and audit stay."""
     remove_keys(connection, matching_items(connection, Filters()))
-    connection.execute("DELETE FROM sources")

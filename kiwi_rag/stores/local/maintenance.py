@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +10,8 @@ import numpy as np
 
 from kiwi_rag.errors import AuditBroken, StoreBusy, StoreError
 from kiwi_rag.lexical import terms
-from kiwi_rag.model import Passage
+from kiwi_rag.model import Passage, content_digest, sha256_hex
+from kiwi_rag.model.refs import ItemType
 from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.base import StoreStatus
 from kiwi_rag.stores.local.audit import verify_audit
@@ -25,6 +24,8 @@ from kiwi_rag.stores.local.session import CatalogSession, find_damage
 _COUNTS = (
     ("items without passages", "SELECT count(*) FROM items WHERE item_key NOT IN (SELECT item_key FROM passages)"),
     ("passages without an item", "SELECT count(*) FROM passages WHERE item_key NOT IN (SELECT item_key FROM items)"),
+    ("files without an item", "SELECT count(*) FROM item_files WHERE item_key NOT IN (SELECT item_key FROM items)"),
+    ("contents without a file", "SELECT count(*) FROM blobs WHERE sha256 NOT IN (SELECT sha256 FROM item_files)"),
     ("tags without an item", "SELECT count(*) FROM tags WHERE item_key NOT IN (SELECT item_key FROM items)"),
     (
         "passages without a vector",
@@ -94,26 +95,37 @@ def _is_unit(blob: bytes) -> bool:
 def _item_problems(connection: sqlite3.Connection) -> Iterator[str]:
     altered = _altered_items(connection)
     if altered:
-        yield f"the payloads of {len(altered)} items do not match their digests"
+        yield f"the payloads or files of {len(altered)} items do not match their digests"
 
 
-def _altered_items(connection: sqlite3.Connection) -> list[int]:
-    rows = connection.execute("SELECT item_key, digest, payload FROM items")
-    return [key for key, digest, payload in rows if hashlib.sha256(payload).hexdigest() != digest]
+def _altered_items(connection: sqlite3.Connection) -> set[int]:
+    """Return the items whose payload or files are not those that their digests name; files may also be missing."""
+    rows = connection.execute("SELECT item_key, digest, CAST(payload AS BLOB) FROM items").fetchall()
+    altered = {key for key, digest, payload in rows if sha256_hex(payload) != digest}
+    contents = connection.execute("SELECT sha256, CAST(content AS BLOB) FROM blobs")
+    genuine = {digest for digest, content in contents if sha256_hex(content) == digest}
+    files: dict[int, dict[str, str]] = {}
+    for key, path, digest in connection.execute("SELECT item_key, path, sha256 FROM item_files"):
+        if digest in genuine:
+            files.setdefault(key, {})[path] = digest
+    items = connection.execute("SELECT item_key, content_sha256 FROM items WHERE item_type <> ?", (ItemType.DOCUMENT,))
+    return altered | {key for key, digest in items if content_digest(files.get(key, {})) != digest}
 
 
 def _repair_catalog(connection: sqlite3.Connection) -> list[str]:
     """Repair the catalog in one transaction and return what was done.
 
-    What can be derived from passages is made again. An item that lacks more (a vector, a passage, its signed payload)
-    is removed with the stamp of its file, so that the next index run stores it again.
+    What can be derived from passages is made again. An item that lacks more (a vector, a passage, a file, its signed
+    payload) is removed, so that the next index run stores it again.
     """
     with transaction(connection):
         connection.execute("DELETE FROM passages WHERE item_key NOT IN (SELECT item_key FROM items)")
         connection.execute("DELETE FROM vectors WHERE passage_key NOT IN (SELECT passage_key FROM passages)")
         connection.execute("DELETE FROM tags WHERE item_key NOT IN (SELECT item_key FROM items)")
+        connection.execute("DELETE FROM item_files WHERE item_key NOT IN (SELECT item_key FROM items)")
         _rebuild_postings(connection)
         removed = _remove_broken(connection)
+        connection.execute("DELETE FROM blobs WHERE sha256 NOT IN (SELECT sha256 FROM item_files)")
         _recount(connection)
         increment_generation(connection)
     done = [f"removed {removed} damaged items: run kiwi index to store them again"] if removed else []
@@ -121,19 +133,14 @@ def _repair_catalog(connection: sqlite3.Connection) -> list[str]:
 
 
 def _remove_broken(connection: sqlite3.Connection) -> int:
-    keys = {row[0] for row in connection.execute(_BROKEN_ITEMS)} | set(_altered_items(connection))
+    keys = {row[0] for row in connection.execute(_BROKEN_ITEMS)} | _altered_items(connection)
     for passage_key in _bad_vectors(connection):
         row = connection.execute("SELECT item_key FROM passages WHERE passage_key = ?", (passage_key,)).fetchone()
         keys |= {row[0]}
-    connection.execute(_FORGET_SOURCES, (json.dumps(sorted(keys)),))
     remove_keys(connection, sorted(keys))
     return len(keys)
 
 
-_FORGET_SOURCES = """
-DELETE FROM sources WHERE (item_type, item_id) IN
-    (SELECT item_type, item_id FROM items WHERE item_key IN (SELECT value FROM json_each(?)))
-"""
 _BROKEN_ITEMS = """
 SELECT item_key FROM items WHERE item_key NOT IN (SELECT item_key FROM passages)
 UNION SELECT item_key FROM passages WHERE passage_key NOT IN (SELECT passage_key FROM vectors)

@@ -14,7 +14,6 @@ import json
 import os
 import secrets
 import socket
-import stat
 import sys
 import threading
 from contextlib import ExitStack
@@ -27,9 +26,10 @@ from kiwi_rag.storage.atomic import atomic_write, create_file
 from kiwi_rag.storage.locks import acquire_lock
 from kiwi_rag.storage.safe_open import read_optional
 
-CATALOG_NAME = "catalog.sqlite3"
-CHROMA_NAME = "chroma"
-_MARK_NAME = "owner.json"
+CATALOG_NAME = "catalog-100.sqlite3"
+CHROMA_NAME = "chroma-100"
+_MARK_NAME = "owner-100.json"
+_OLD_CATALOG_NAME = "catalog.sqlite3"
 _CHROMA_MARK_NAME = "kiwi-owner"
 _MAX_MARK_BYTES = 4096
 WAIT_SECONDS = 4.0
@@ -89,31 +89,10 @@ class Ownership:
         return hmac.new(self._token, message, hashlib.sha256).hexdigest().encode()
 
 
-def make_folder(folder: Path) -> None:
-    """Make a store's folder, and remove links, pipes and devices from it.
-
-    A write to a link would change another file, and reading a pipe would wait. The catalog and the Chroma folder are
-    checked where they are opened.
-
-    Raises
-    ------
-    StoreError
-        When the folder itself is a link, which may lead anywhere.
-    """
-    if folder.is_symlink():
-        raise StoreError(f"{folder} is a link, and Kiwi writes derived data through no link", hint=f"rm {folder}")
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.iterdir():
-        if path.name not in (CATALOG_NAME, CHROMA_NAME) and not _is_plain(path):
-            path.unlink(missing_ok=True)
-
-
-def _is_plain(path: Path) -> bool:
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:  # another process has just removed it
-        return True
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+def find_old_catalog(folder: Path) -> Path | None:
+    """Return the catalog of a pre-release Kiwi in a store's folder; this Kiwi neither reads nor changes it."""
+    path = folder / _OLD_CATALOG_NAME
+    return path if path.is_file() else None
 
 
 def owner_token(user_dir: Path) -> str:

@@ -20,7 +20,7 @@ def timestamp(moment: datetime) -> str:
     return aware.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def item_row(admission: Admission, path: str) -> dict[str, Any]:
+def item_row(admission: Admission) -> dict[str, Any]:
     """Return the columns of ``items`` for an admission."""
     item, envelope = admission.item, admission.envelope
     return {
@@ -39,7 +39,6 @@ def item_row(admission: Admission, path: str) -> dict[str, Any]:
         "policy": admission.policy,
         "admitted_at": timestamp(admission.admitted_at),
         "signed_at": timestamp(admission.signed_at),
-        "path": path,
         "metadata": json.dumps(_plain(item.metadata), ensure_ascii=False, sort_keys=True),
         "category": str(item.metadata.get("category") or ""),
         "author": str(item.metadata.get("author") or ""),
@@ -57,8 +56,8 @@ def signatures_text(envelope: Envelope) -> str:
     return json.dumps([[key, base64.b64encode(raw).decode()] for key, raw in envelope.signatures])
 
 
-def stored_item(row: sqlite3.Row) -> StoredItem:
-    """Return an item from a row of ``items`` with the number of its ``passages``.
+def stored_item(row: sqlite3.Row, files: Mapping[str, bytes] | None = None) -> StoredItem:
+    """Return an item from a row of ``items`` with the number of its ``passages``, and some of its files.
 
     Raises
     ------
@@ -66,12 +65,12 @@ def stored_item(row: sqlite3.Row) -> StoredItem:
         When the row has a value that Kiwi never writes.
     """
     try:
-        return _stored_item(row)
+        return _stored_item(row, files or {})
     except (ValueError, TypeError) as error:
         raise StoreCorrupt(f"a row of the catalog cannot be parsed: {error}", hint="kiwi index --rebuild") from error
 
 
-def _stored_item(row: sqlite3.Row) -> StoredItem:
+def _stored_item(row: sqlite3.Row, files: Mapping[str, bytes]) -> StoredItem:
     pairs = tuple((key, base64.b64decode(raw)) for key, raw in json.loads(row["signatures"]))
     return StoredItem(
         ref=item_ref(row),
@@ -80,8 +79,8 @@ def _stored_item(row: sqlite3.Row) -> StoredItem:
         content_sha256=row["content_sha256"],
         admitted_at=datetime.fromisoformat(row["admitted_at"]),
         policy=row["policy"],
-        path=row["path"],
         passages=row["passages"],
+        files=files,
     )
 
 
@@ -94,7 +93,7 @@ def passage(row: sqlite3.Row) -> Passage:
     """Return a passage from a row of ``passages``."""
     heading = tuple(json.loads(row["heading"]))
     lines = row["start_line"], row["end_line"]
-    return Passage(row["ordinal"], row["text"], row["context"], heading, *lines, row["kind"])
+    return Passage(row["ordinal"], row["text"], row["context"], heading, *lines, row["kind"], row["file"])
 
 
 def passage_row(item_key: int, value: Passage, length: int) -> dict[str, Any]:
@@ -108,6 +107,7 @@ def passage_row(item_key: int, value: Passage, length: int) -> dict[str, Any]:
         "start_line": value.start_line,
         "end_line": value.end_line,
         "kind": value.kind,
+        "file": value.file,
         "length": length,
     }
 
@@ -123,7 +123,7 @@ def _plain(value: Any) -> Any:
 MAX_CACHED = 20_000
 
 _PASSAGES = """
-SELECT passage_key, ordinal, text, context, heading, start_line, end_line, kind
+SELECT passage_key, ordinal, text, context, heading, start_line, end_line, kind, file
 FROM passages WHERE passage_key IN (SELECT value FROM json_each(?))
 """
 _ITEMS = """

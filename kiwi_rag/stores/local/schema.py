@@ -1,4 +1,4 @@
-"""The catalog's schema, as numbered steps; ``PRAGMA user_version`` is the number of those that were applied."""
+"""The catalog's schema, as numbered steps; ``PRAGMA user_version`` is the number of the last one that was applied."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ CREATE_POSTINGS = (
     "CREATE VIRTUAL TABLE posting_instances USING fts5vocab('postings', 'instance')",
 )
 
+# One set of tables for items and documents. Columns that only one of them has are empty for the other. Of an item every
+# file is kept, by its digest; of a document only its passages.
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
 INSERT INTO meta (name, value) VALUES
@@ -30,10 +32,24 @@ CREATE TABLE items (
     version TEXT NOT NULL, digest TEXT NOT NULL, content_sha256 TEXT NOT NULL,
     payload_type TEXT NOT NULL, payload BLOB NOT NULL, signatures TEXT NOT NULL,
     key_id TEXT NOT NULL, principal TEXT NOT NULL, policy TEXT NOT NULL,
-    admitted_at TEXT NOT NULL, signed_at TEXT NOT NULL, path TEXT NOT NULL,
+    admitted_at TEXT NOT NULL, signed_at TEXT NOT NULL,
     metadata TEXT NOT NULL, category TEXT NOT NULL, author TEXT NOT NULL,
+    file_type TEXT NOT NULL, service TEXT NOT NULL, domain TEXT NOT NULL,
     UNIQUE (item_type, folded_id)
 );
+
+CREATE TABLE blobs (sha256 TEXT PRIMARY KEY, content BLOB NOT NULL);
+
+CREATE TABLE item_files (
+    item_key INTEGER NOT NULL REFERENCES items ON DELETE CASCADE,
+    path TEXT NOT NULL, sha256 TEXT NOT NULL REFERENCES blobs,
+    PRIMARY KEY (item_key, path)
+) WITHOUT ROWID;
+CREATE INDEX item_files_by_content ON item_files (sha256);
+
+CREATE TRIGGER file_removed AFTER DELETE ON item_files BEGIN
+    DELETE FROM blobs WHERE sha256 = old.sha256 AND NOT EXISTS (SELECT 1 FROM item_files WHERE sha256 = old.sha256);
+END;
 
 CREATE TABLE versions (
     item_type TEXT NOT NULL, folded_id TEXT NOT NULL, version TEXT NOT NULL,
@@ -50,7 +66,8 @@ CREATE TABLE passages (
     passage_key INTEGER PRIMARY KEY AUTOINCREMENT,
     item_key INTEGER NOT NULL REFERENCES items ON DELETE CASCADE,
     ordinal INTEGER NOT NULL, text TEXT NOT NULL, context TEXT NOT NULL, heading TEXT NOT NULL,
-    start_line INTEGER NOT NULL, end_line INTEGER NOT NULL, length INTEGER NOT NULL
+    start_line INTEGER NOT NULL, end_line INTEGER NOT NULL, kind TEXT NOT NULL, file TEXT NOT NULL,
+    length INTEGER NOT NULL
 );
 CREATE INDEX passages_by_item ON passages (item_key, ordinal, length);
 
@@ -71,12 +88,6 @@ CREATE TRIGGER passage_removed AFTER DELETE ON passages BEGIN
     INSERT OR REPLACE INTO chroma_journal (passage_key, present) VALUES (old.passage_key, 0);
 END;
 
-CREATE TABLE sources (
-    path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
-    sha256 TEXT NOT NULL, sig_sha256 TEXT NOT NULL, gate_stamp TEXT NOT NULL,
-    item_type TEXT NOT NULL, item_id TEXT NOT NULL, digest TEXT NOT NULL
-) WITHOUT ROWID;
-
 CREATE TABLE audit (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, event TEXT NOT NULL, ref TEXT NOT NULL,
     digest TEXT NOT NULL, key_id TEXT NOT NULL, details TEXT NOT NULL,
@@ -86,20 +97,13 @@ CREATE TRIGGER audit_no_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 
 CREATE TRIGGER audit_no_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
 """
 
-_VERSION_1 = ";\n".join([*CREATE_POSTINGS, _TABLES])
+BASELINE = 100
+"""The number of the first step. Pre-release Kiwis had the lower ones, in another file."""
 
-# Columns of documents, which items leave empty.
-_VERSION_2 = """
-ALTER TABLE passages ADD COLUMN kind TEXT NOT NULL DEFAULT '';
-ALTER TABLE items ADD COLUMN file_type TEXT NOT NULL DEFAULT '';
-ALTER TABLE items ADD COLUMN service TEXT NOT NULL DEFAULT '';
-ALTER TABLE items ADD COLUMN domain TEXT NOT NULL DEFAULT '';
-"""
+STEPS: tuple[str, ...] = (";\n".join([*CREATE_POSTINGS, _TABLES]),)
+"""Step *i* (from 0) makes schema version `BASELINE` + *i*. Steps are added at the end and never edited."""
 
-STEPS: tuple[str, ...] = (_VERSION_1, _VERSION_2)
-"""Step *i* (from 0) brings schema version *i* to *i + 1*. Steps are added at the end and never edited."""
-
-SCHEMA_VERSION = len(STEPS)
+SCHEMA_VERSION = BASELINE + len(STEPS) - 1
 
 
 def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> None:
@@ -110,13 +114,14 @@ def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> N
     StoreError
         When a newer Kiwi made this catalog.
     """
-    current = schema_version(connection)
-    if current > len(steps):
+    done = max(0, schema_version(connection) - BASELINE + 1)
+    if done > len(steps):
         raise StoreError(
-            f"the catalog has schema {current}, this Kiwi has {len(steps)}: a newer Kiwi made it",
+            f"the catalog has schema {schema_version(connection)}, this Kiwi has {BASELINE + len(steps) - 1}: "
+            "a newer Kiwi made it",
             hint="upgrade kiwi-rag",
         )
-    for number, step in enumerate(steps[current:], start=current + 1):
+    for number, step in enumerate(steps[done:], start=BASELINE + done):
         _apply(connection, step, number)
 
 

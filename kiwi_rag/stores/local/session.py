@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Literal
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, UsageError
-from kiwi_rag.storage.atomic import create_file
+from kiwi_rag.storage.derived_folder import make_derived_folder
 from kiwi_rag.storage.sqlite import connect, move_database_aside, result_code, translate_sqlite_errors
 from kiwi_rag.stores.local.catalog import meta, set_meta
-from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, WriterLock, make_folder
+from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, WriterLock
 from kiwi_rag.stores.local.schema import SCHEMA_VERSION, migrate, schema_version
 
 REPAIR_HINT = "kiwi doctor --repair"
@@ -79,7 +79,7 @@ class CatalogSession:
             return self._connections[lane]
 
     def _open(self, lane: Lane) -> sqlite3.Connection:
-        self._make_folder()
+        make_derived_folder(self._folder)
         if not (self._ownership.catalog_id() and self.path.exists()):
             self._create()
         connection = connect(self.path, readonly=lane == "read")
@@ -105,10 +105,6 @@ class CatalogSession:
         with self._lock:
             connection.execute("PRAGMA query_only = OFF")  # the reading connection may be the first to open the file
             migrate(connection)
-
-    def _make_folder(self) -> None:
-        make_folder(self._folder)
-        create_file(self._folder / ".gitignore", b"*\n", mode=0o644)
 
     def _create(self) -> None:
         """Make an empty catalog unless this user has one; another process may be making it at the same time."""

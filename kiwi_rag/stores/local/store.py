@@ -1,4 +1,4 @@
-"""`LocalVectorStore`: a `FileStore` in one folder. Its methods run blocking code in worker threads."""
+"""`LocalVectorStore`: `VectorStore` and `LocalIndex` in one folder. Its methods run blocking code in worker threads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from typing import TypeVar
 from kiwi_rag.errors import StoreCorrupt
 from kiwi_rag.model import Candidates, CollectionStatistics, EmbeddingRecord, Filters, StoredItem, StoreQuery
 from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.storage.derived_folder import make_derived_folder
 from kiwi_rag.storage.sqlite import transaction
-from kiwi_rag.stores.base import Capabilities, SourceStamp, StoreStatus, one_admission
+from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
 from kiwi_rag.stores.local import catalog
 from kiwi_rag.stores.local.audit import SqliteAuditLog
 from kiwi_rag.stores.local.chroma import ChromaIndex
 from kiwi_rag.stores.local.maintenance import Maintenance
-from kiwi_rag.stores.local.ownership import WAIT_SECONDS, Ownership, WriterLock, make_folder
+from kiwi_rag.stores.local.ownership import WAIT_SECONDS, Ownership, WriterLock
 from kiwi_rag.stores.local.planner import EXACT_LIMIT, search
 from kiwi_rag.stores.local.session import CatalogSession
 from kiwi_rag.stores.local.snapshot import Snapshot, similar_terms
@@ -78,8 +79,8 @@ class LocalVectorStore:
         """The audit log; blocking, and independent of the writer's lock."""
         return self._audit
 
-    async def upsert(self, records: Sequence[EmbeddingRecord], source: SourceStamp | None = None) -> None:
-        """Store all passages of one admitted item, and its source stamp, in one transaction.
+    async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
+        """Store admitted items and documents in their order, all of them in one transaction.
 
         Raises
         ------
@@ -88,21 +89,17 @@ class LocalVectorStore:
         StoreBusy, StoreFull, StoreCorrupt
             When the catalog cannot be written; the transaction is rolled back.
         """
-        await self.upsert_all([(records, source)])
-
-    async def upsert_all(self, items: Sequence[tuple[Sequence[EmbeddingRecord], SourceStamp | None]]) -> None:
-        """Store several items, each with its source stamp, in one transaction; see `upsert`."""
         if not self._index_from:
             self._chroma.import_ahead()
-        await asyncio.to_thread(self._put, items)
+        await asyncio.to_thread(self._put, entries)
 
     async def delete(self, ref: ItemRef) -> bool:
         """Remove an item; its versions stay recorded. Return whether it was there."""
         return await asyncio.to_thread(self._write, lambda c: catalog.remove_item(c, ref))
 
-    async def get(self, ref: ItemRef) -> StoredItem | None:
-        """Return an item, or None when it is not there in that version."""
-        return await asyncio.to_thread(self._read, lambda c: catalog.get_item(c, ref))
+    async def get(self, ref: ItemRef, files: Sequence[str] | None = None) -> StoredItem | None:
+        """Return an item with all or some of its files; None when it is not there in that version."""
+        return await asyncio.to_thread(self._read, lambda c: catalog.get_item(c, ref, files))
 
     async def list(self, filters: Filters) -> Sequence[StoredItem]:
         """Return the items that match, ordered by type and id."""
@@ -128,29 +125,13 @@ class LocalVectorStore:
         """Return counts, and the problems that are found without a full check."""
         return await asyncio.to_thread(self._maintenance.status)
 
-    async def sources(self) -> Mapping[str, SourceStamp]:
-        """Return the stamps of all indexed files by path."""
-        return await asyncio.to_thread(self._read, catalog.all_sources)
-
-    async def put_source(self, stamp: SourceStamp) -> None:
-        """Store the stamp of a file whose item is stored already: its times changed, its content did not."""
-        await asyncio.to_thread(self._write, lambda c: catalog.put_source(c, stamp))
-
-    async def delete_source(self, path: str) -> bool:
-        """Remove a file's stamp, and not its item; return whether there was one."""
-        return await asyncio.to_thread(self._write, lambda c: catalog.delete_source(c, path))
+    async def digests(self) -> Mapping[ItemRef, str]:
+        """Return the statement's digest of everything that is stored; the references have no versions."""
+        return await asyncio.to_thread(self._read, catalog.digests)
 
     async def clear(self) -> None:
-        """Remove all items and source stamps, for a change of model; versions and audit stay."""
+        """Remove everything, for a change of model; versions and audit stay."""
         await asyncio.to_thread(self._write, catalog.clear)
-
-    async def put_note(self, name: str, text: str) -> None:
-        """Store a short text under a name."""
-        await asyncio.to_thread(self._write, lambda c: catalog.set_meta(c, f"note:{name}", text))
-
-    async def get_note(self, name: str) -> str:
-        """Return the text stored under a name; empty when there is none."""
-        return str(await asyncio.to_thread(self._read, lambda c: catalog.meta(c, f"note:{name}")) or "")
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:
@@ -207,12 +188,12 @@ class LocalVectorStore:
         with self._reading() as connection:
             return function(connection)
 
-    def _put(self, items: Sequence[tuple[Sequence[EmbeddingRecord], SourceStamp | None]]) -> None:
-        checked = [(one_admission(records), records, source) for records, source in items]
+    def _put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
+        checked = [(one_admission(records), records) for records in entries]
 
         def put(connection: Connection) -> None:
-            for item in checked:
-                catalog.put_item(connection, *item)
+            for admission, records in checked:
+                catalog.put_item(connection, admission, records)
 
         self._write(put)
 
@@ -233,7 +214,7 @@ class LocalVectorStore:
             raise
 
     def _acquire(self) -> None:
-        make_folder(self.folder)
+        make_derived_folder(self.folder)
         self._lock.acquire()
 
     def _finish(self) -> None:
