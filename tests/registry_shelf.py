@@ -29,9 +29,7 @@ def registry_tier(url: str, folder: Path) -> Collection[Any]:
     """The registry at `url` as a tier, with its audit log in `folder`."""
     local = LocalVectorStore(folder, "owner")
     store = RegistryVectorStore(Connections(url))
-    return Collection(
-        "registry", RANKS["registry"], store, policy_of("registry"), lambda: THREE, AUDIENCE, local.audit
-    )
+    return Collection("registry", RANKS["registry"], store, policy_of("registry"), lambda: THREE, AUDIENCE, local.audit)
 
 
 def alter(url: str, statement: str) -> None:

@@ -149,6 +149,7 @@ def report_rejections(session: Session, refused: Sequence[KiwiError]) -> int:
 async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs: int) -> int:
     """Update a tier's index: admit and embed changed files, and remove deleted ones. Can be stopped and run again."""
     acknowledged = (lambda _: None) if session.shows_progress else acknowledge(session)
+    report_old_index(session, app.old_catalog(app.root(tier)))
     with session.progress_bar(f"index {tier}", "files") as planned:
         report = await use_case.update_index(
             app, tier, planned, lambda admission: acknowledged(f"stored  {admission.ref}"), jobs, rebuild=rebuild
@@ -161,13 +162,19 @@ async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs:
     data = {
         "admitted": [str(ref) for ref in report.admitted],
         "unchanged": report.unchanged,
-        "removed": [str(ref) for ref in report.removed],
+        "removed": [str(ref) for ref in report.deleted],
         "refused": [r.as_dict() for r in report.rejected],
         "passages": report.passages,
         "encoded": encoded,
     }
     session.print_data(data, [counts])
     return report_rejections(session, list(report.rejected))
+
+
+def report_old_index(session: Session, old: Path | None) -> None:
+    """Print a line if only a pre-release Kiwi indexed these files."""
+    if old is not None:
+        session.notify(f"{old} is the index of a pre-release Kiwi and stays as it is; a new one is made beside it")
 
 
 @click.command(epilog="Example: kiwi sync --to user, or kiwi sync .ai/knowledge --to user")

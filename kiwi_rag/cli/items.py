@@ -11,7 +11,7 @@ from kiwi_rag import render
 from kiwi_rag.cli.search import SOURCE
 from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session, confirm, with_services
 from kiwi_rag.errors import NotFound
-from kiwi_rag.ingest import display_path
+from kiwi_rag.formats import display_path
 from kiwi_rag.model import Filters
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType
 from kiwi_rag.search.verify import parse_address
@@ -31,7 +31,6 @@ REF = click.argument("ref")
 async def get(session: Session, app: Services, ref: str, target: str, force: bool) -> int:
     """Copy an item from another tier: verify it, write its file and signature, and index it."""
     found = await items.find(app, ref, [name for name in ("user", "registry") if name != target])
-    app.refresh_trust()
     _warn(session, found)
     admission, path = await items.copy(app, found, target, overwrite=force)
     tier = found.tier.name
@@ -55,11 +54,11 @@ async def show(session: Session, app: Services, ref: str, source: str | None) ->
     if session.as_json:
         row = render.item_json(found.stored, {"signer": signer.principal, "key_id": signer.key_id})
         row = {"tier": found.tier.name, **row, **render.state_json(found.state)}
-        session.print_json({**row, "metadata": dict(signed.metadata), "content": signed.content})
+        session.print_json({**row, "metadata": dict(signed.metadata), "content": found.item.content})
         return DONE
     by = render.signed_by(signer.principal, found.state)
     session.notify(f"{signed.ref} from {found.tier.name}, signed by {by}, digest {found.stored.digest}")
-    session.print(render.safe(signed.content.rstrip("\n")))
+    session.print(render.safe(found.item.content.rstrip("\n")))
     return DONE
 
 

@@ -12,18 +12,18 @@ from typing import Any
 import click
 
 from kiwi_rag import render
+from kiwi_rag.cli.add import report_old_index
 from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session, ask_passphrase, stop_event
 from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES, find_project, home_of, process_environment
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
-from kiwi_rag.ingest.documents import ProgressCallbacks
+from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.integrations.git_hooks import FOLDER, HookPlan, plan_install, plan_removal, remove_run_files
-from kiwi_rag.model import Filters
-from kiwi_rag.model.search import DocumentQuery, DocumentReply
+from kiwi_rag.model import Filters, SearchQuery, SearchReply
 from kiwi_rag.render import documents
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
-from kiwi_rag.sources.workspace.report import WorkspaceReport, describe_error
+from kiwi_rag.sources.source import SyncReport, describe_error
 from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced
 from kiwi_rag.usecases import workspace as use_case
 
@@ -105,8 +105,9 @@ async def _index(session: Session, app: Services, files: tuple[Path, ...], rebui
             session.notify(
                 f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index"
             )
+        report_old_index(session, opened.old_catalog)
         with session.progress_bar("index workspace", "files") as planned:
-            callbacks = ProgressCallbacks(planned if session.shows_progress else _progress_lines(session))
+            callbacks = Callbacks(planned if session.shows_progress else _progress_lines(session))
             report = await use_case.update(opened, writer, paths, callbacks, prune=prune)
         return _report(session, opened, report, getattr(app.embed, "encoded", 0))
 
@@ -140,7 +141,7 @@ def _report_outcome(session: Session, outcome: object) -> None:
         _list(session, report)
 
 
-def _summary(report: WorkspaceReport) -> str:
+def _summary(report: SyncReport) -> str:
     """Return the counts of an update, with the names of some files, in one line."""
     named = [*report.indexed, *(f"-{path}" for path in report.removed)]
     files = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
@@ -165,7 +166,7 @@ def _progress_lines(session: Session) -> Callable[[int], Callable[[int], None]]:
     return planned
 
 
-def _report(session: Session, opened: Workspace, report: WorkspaceReport, encoded: int) -> int:
+def _report(session: Session, opened: Workspace, report: SyncReport, encoded: int) -> int:
     fresh, moved = len(report.indexed) - len(report.moved), len(report.moved)
     counts = (
         f"{fresh} indexed, {report.unchanged} unchanged, {moved} moved, {len(report.removed)} removed, "
@@ -176,7 +177,7 @@ def _report(session: Session, opened: Workspace, report: WorkspaceReport, encode
     return PARTLY if report.failed else DONE
 
 
-def _list(session: Session, report: WorkspaceReport) -> None:
+def _list(session: Session, report: SyncReport) -> None:
     """Print failures, warnings and skipped files on stderr."""
     lines = [f"failed   {path}: {describe_error(error)}" + _hint(error.hint) for path, error in report.failed.items()]
     lines += [f"warning  {found.where}: {found.message}" + _hint(found.hint) for found in report.warnings]
@@ -230,12 +231,14 @@ def search(
     """Find passages of documents by meaning and by words. Each is verified before it is shown."""
     set_project(session, root)
 
-    async def find(app: Services) -> DocumentReply:
+    async def find(app: Services) -> SearchReply:
         async with Workspace(app) as opened:
             meant = opened.config.resolve_search_path(path)
             filters = Filters(file_type=file_type or "", service=service, domain=domain, path=meant)
-            document_query = DocumentQuery(" ".join(query), filters, app.settings.limit, per_file, alpha)
-            return await use_case.search(opened, document_query)
+            asked = SearchQuery(
+                " ".join(query), filters=filters, limit=app.settings.limit, alpha=alpha, per_file=per_file
+            )
+            return await use_case.search(opened, asked)
 
     reply = session.run(find, limit=limit, workspace_store=store)
     _show(session, reply, form, explain)
@@ -260,7 +263,7 @@ def list_documents(
         async with Workspace(app) as opened:
             meant = opened.config.resolve_search_path(path)
             filters = Filters(file_type=file_type or "", service=service, domain=domain, path=meant)
-            return await use_case.documents(opened.searcher, filters)
+            return await use_case.documents(opened.indexed_tier, filters)
 
     rows, refused = session.run(read, workspace_store=store)
     session.print_data(rows, map(_line, rows))
@@ -291,14 +294,14 @@ def stats(session: Session, root: Path | None, store: str | None) -> int:
     return DONE
 
 
-def exit_code_of(reply: DocumentReply) -> int:
+def exit_code_of(reply: SearchReply) -> int:
     """Return 0 for a complete reply, 3 when a hit was refused or the index is incomplete, 1 when it did not answer."""
     if reply.complete:
         return DONE
-    return PARTLY if reply.outcome.state in ("ok", "refused") else FAILED
+    return PARTLY if reply.tiers[0].state in ("ok", "refused") else FAILED
 
 
-def _show(session: Session, reply: DocumentReply, form: str, explain: bool) -> None:
+def _show(session: Session, reply: SearchReply, form: str, explain: bool) -> None:
     if session.as_json:
         session.print_json(documents.documents_json(reply))
     elif form == "json":

@@ -68,13 +68,12 @@ class ServerContext:
 
     @property
     def app(self) -> Services:
-        """The services, with the current trust: a key that was just revoked is no longer trusted."""
-        self._app.refresh_trust()
+        """The services."""
         return self._app
 
     @property
     def workspace(self) -> Workspace:
-        """The workspace of this server's folder, opened once, with the current trust as in `app`."""
+        """The workspace of this server's folder, opened once."""
         app = self.app
         if self._workspace is None:
             self._workspace = Workspace(app)

@@ -108,13 +108,13 @@ def _work(context: ServerContext, paths: Sequence[str] | None, *, rebuild: bool)
     files = [config.relative_path(config.root / Path(path)) for path in paths] if paths is not None else None
 
     async def work(job: Job) -> Mapping[str, Any]:
-        from kiwi_rag.ingest.documents import ProgressCallbacks
+        from kiwi_rag.ingest.sync import Callbacks
         from kiwi_rag.usecases import workspace
 
         async with context.lock_for_writing():
             opened = context.workspace
             writer = await workspace.open_for_writing(opened, rebuild=rebuild)
-            result = await workspace.update(opened, writer, files, ProgressCallbacks(job.set_total))
+            result = await workspace.update(opened, writer, files, Callbacks(job.set_total))
             return result.as_dict()
 
     return work

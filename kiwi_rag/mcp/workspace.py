@@ -11,8 +11,7 @@ from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import ReportProgress
 from kiwi_rag.mcp.tool import BOOLEAN, SchemaDict, Tool, ToolResult, nullable, record, text
 from kiwi_rag.mcp.toolsets import Toolset
-from kiwi_rag.model import Filters
-from kiwi_rag.model.search import DocumentQuery
+from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.render import documents
 from kiwi_rag.wordpieces import estimate_tokens
 
@@ -82,7 +81,7 @@ async def search(context: ServerContext, arguments: Mapping[str, Any], report: R
 
     await context.wait_until_ready(report)
     filters = Filters(**{name: arguments[name] for name in _FILTERS if name in arguments})
-    query = DocumentQuery(arguments["query"], filters, arguments["limit"])
+    query = SearchQuery(arguments["query"], filters=filters, limit=arguments["limit"])
     reply = await workspace.search(context.workspace, query, INDEX)
     text, data = documents.documents_page(reply, arguments["max_tokens"], estimate_tokens, INDEX)
     return ToolResult(text, data)

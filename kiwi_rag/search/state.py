@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Container, Mapping, Sequence
 
 from kiwi_rag.collection import Collection
-from kiwi_rag.errors import KiwiError, SourceUnreadable
+from kiwi_rag.errors import KiwiError
 from kiwi_rag.formats import SourceFile, path_of, read_item
-from kiwi_rag.model import ItemState, StoredItem, VersionConflict, sha256_hex
+from kiwi_rag.model import Finding, ItemState, StoredItem, VersionConflict, sha256_hex
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.search.verify import VerifiedItem
 from kiwi_rag.sources.items import root_of
@@ -38,10 +38,9 @@ def _difference(item: VerifiedItem, tier: Collection[VectorStore]) -> str:
         return ""
     signed = item.verified.statement
     path = path_of(tier.root, signed.ref)
-    try:
-        found = read_item(SourceFile(path, signed.ref.item_type, signed.ref.item_id), tier.root)
-    except SourceUnreadable as error:
-        return error.message
+    found = read_item(SourceFile(path, signed.ref.item_type, signed.ref.item_id), tier.root)
+    if isinstance(found, Finding):
+        return found.message
     digests = {name: sha256_hex(data) for name, data in found.files.items()}
     if digests == dict(signed.digests) and found.executables == signed.executables:
         return ""

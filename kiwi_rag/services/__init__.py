@@ -214,7 +214,13 @@ class Services:
         """Whether a local tier has an index; checking creates none."""
         from kiwi_rag.stores.local.ownership import CATALOG_NAME
 
-        return (self._local_store(tier, self.root(tier)).folder / CATALOG_NAME).exists()
+        return (self.index_folder(self.root(tier)) / CATALOG_NAME).exists()
+
+    def old_catalog(self, root: Path, *below: str) -> Path | None:
+        """Return the catalog of a pre-release Kiwi below the ``.ai`` folder `root`, as long as there is no other."""
+        from kiwi_rag.stores.local.ownership import find_old_catalog
+
+        return find_old_catalog(self.index_folder(root, *below))
 
     def signing_key(self, name: str = "", ask_passphrase: Callable[[], str] = str) -> keys.SigningKey:
         """Return the key to sign with: from the environment, by name, or the only one in the keys folder.

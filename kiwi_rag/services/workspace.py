@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -143,19 +144,29 @@ class Workspace:
         return (self._app.index_folder(self._folder, "documents") / CATALOG_NAME).exists()
 
     @property
-    def searcher(self) -> Searcher:
-        """A searcher of the documents.
+    def old_catalog(self) -> Path | None:
+        """The index that a pre-release Kiwi made of these files, as long as there is no other."""
+        return self._app.old_catalog(self._folder, "documents")
+
+    @property
+    def indexed_tier(self) -> Collection[VectorStore]:
+        """The collection of the documents that are indexed.
 
         Raises
         ------
         NotFound
-            When nothing was indexed yet, which must not look like a search without hits.
+            When nothing was indexed yet, which must not look like an empty index.
         """
-        from kiwi_rag.search import Searcher
-
         if not self.is_indexed:
             raise NotFound(f"{self.config.root} is not indexed yet", hint="kiwi workspace index")
-        return Searcher([self.tier], self._app.embed, self._app.settings.deadline)
+        return self.tier
+
+    @property
+    def searcher(self) -> Searcher:
+        """A searcher of the documents; raises as `indexed_tier`."""
+        from kiwi_rag.search import Searcher
+
+        return Searcher([self.indexed_tier], self._app.embed, self._app.settings.deadline)
 
     async def prepare(self) -> None:
         """Create the folder of the index, ignored by git, and the embedded registry if the index is in it.

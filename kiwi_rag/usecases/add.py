@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kiwi_rag import ingest
 from kiwi_rag.errors import KiwiError, Rejected
-from kiwi_rag.formats import SourceFile, read_source
-from kiwi_rag.ingest.sync import Progress
+from kiwi_rag.formats import SourceFile
+from kiwi_rag.ingest.pipeline import Progress
+from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.model import Admission, Envelope, Finding
+from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.usecases import sign
 from kiwi_rag.usecases.sign import Draft
-from kiwi_rag.validation.manager import ValidationResult
+from kiwi_rag.validation.manager import ValidationResult, read_candidate
 from kiwi_rag.validation.policy import policy_of
 from kiwi_rag.validation.signature import ItemCandidate
 
@@ -28,11 +30,8 @@ def check_files(app: Services, paths: Sequence[Path], tier: str) -> Iterator[tup
     """Yield each item file that `paths` name, with the findings of steps 0-6 of the gate; nothing is recorded."""
     root = app.root(tier)
     for source in sign.sources_of(paths, root):
-        if source.problem or source.item_id is None:
-            yield source, (source.problem,) if source.problem else ()
-        else:
-            data, path = read_source(source.path, root), ingest.display_path(source.path)
-            yield source, check(app, ItemCandidate(source.item_type, source.item_id, data, path=path), tier).findings
+        candidate = read_candidate(source, root)
+        yield source, (candidate,) if isinstance(candidate, Finding) else check(app, candidate, tier).findings
 
 
 def check(app: Services, candidate: ItemCandidate, tier: str) -> ValidationResult:
@@ -70,7 +69,7 @@ async def make_drafts(  # noqa: PLR0913  # the options of a signature
 async def store(app: Services, drafts: Sequence[Draft], tier: str) -> AsyncGenerator[Draft | Admission | Rejected]:
     """Write and index drafts; yield each one that was written, and its admission or rejection."""
     target = app.local(tier)
-    async with target.store.writing():
+    async with target.writing():
         for one in drafts:
             try:
                 admission = await ingest.admit(one.candidate, target, app.gate)
@@ -90,11 +89,20 @@ async def update_index(  # noqa: PLR0913  # what a run reports to, and its optio
     jobs: int,
     *,
     rebuild: bool,
-) -> ingest.IndexReport:
-    """Update a local tier's index from its files, after emptying it if `rebuild` is set. See `ingest.index`."""
+) -> SyncReport:
+    """Update a local tier's index from its files, after emptying it if `rebuild` is set. See `ingest.sync`.
+
+    Raises
+    ------
+    KiwiError
+        When a file failed for another reason than a rejection, such as a failing model; the others are stored.
+    """
+    to, writer = app.local(tier), app.writer
     if rebuild:
-        await app.local(tier).store.clear()
-    return await ingest.index(app.local(tier), app.writer, planned, stored, jobs)
+        await to.clear()
+    report = await ingest.sync(ingest.ItemSource(to, writer.gate), to, writer, Callbacks(planned, stored), jobs=jobs)
+    report.raise_unless_rejected()
+    return report
 
 
 async def copy_to_tier(
@@ -106,17 +114,17 @@ async def copy_to_tier(
     """
     to, root = app.local(target), app.root("project")
     histories = sign.version_histories(app)
-    copies: list[Envelope] = []
+    copies: list[tuple[Envelope, Mapping[str, bytes]]] = []
     refused: list[KiwiError] = []
-    async with to.store.writing():
+    async with to.writing():
         for source in sign.sources_of(paths or (root,), root):
             try:
-                envelope = await sign.check_copy(source, app.local("project"), to, app.gate, histories)
-                sign.check_place(app.root(target), envelope, overwrite=overwrite)
-                copies.append(envelope)
+                copy = await sign.check_copy(source, app.local("project"), to, app.gate, histories)
+                sign.check_place(app.root(target), *copy, overwrite=overwrite)
+                copies.append(copy)
             except KiwiError as error:
                 refused.append(error)
-        for envelope in [] if refused else copies:
-            placed = sign.place_item(app.root(target), envelope, overwrite=overwrite)
+        for copy in [] if refused else copies:
+            placed = sign.place_item(app.root(target), *copy, overwrite=overwrite)
             copied(await ingest.ingest(placed, to, app.writer))
     return len(copies) + len(refused), refused

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag import ingest, render
-from kiwi_rag.collection import Tier
+from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, UsageError, Yanked
 from kiwi_rag.formats import SourceFile, path_of
 from kiwi_rag.model import Admission, Filters, ItemState, StoredItem, VersionConflict
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.search import verify as verification
 from kiwi_rag.search.state import find_version_conflicts, read_state, read_states
-from kiwi_rag.search.verify import Address, VerifiedItem, parse_address, verify_stored
-from kiwi_rag.stores.base import FileStore, VectorStore
+from kiwi_rag.search.verify import Address, VerifiedItem, parse_address, require_files, verify_stored
+from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.usecases import sign
 from kiwi_rag.validation.manager import candidate_of
 
 if TYPE_CHECKING:
     from kiwi_rag.monitor.monitor import ConsistencyCheck
     from kiwi_rag.services import Services
-    from kiwi_rag.signing.statement import Statement
+    from kiwi_rag.signing.statement import ItemStatement
     from kiwi_rag.signing.trust import Signer
 
 
@@ -32,19 +32,20 @@ if TYPE_CHECKING:
 class FoundItem:
     """A verified item, its tier, and whether its file changed or its version was yanked."""
 
-    tier: Tier[VectorStore]
+    tier: Collection[VectorStore]
     item: VerifiedItem
     state: ItemState
 
     @property
     def stored(self) -> StoredItem:
-        """The item as its tier has it."""
-        return self.item.stored
+        """The item as its tier has it, with the path of its file."""
+        return _with_path(self.tier, self.item.stored)
 
     @property
-    def signed(self) -> Statement:
+    def signed(self) -> ItemStatement:
         """What was signed."""
-        return self.item.verified.statement
+        signed: ItemStatement = self.item.verified.statement
+        return signed
 
     @property
     def signer(self) -> Signer:
@@ -72,7 +73,9 @@ async def find(app: Services, text: str, names: Sequence[str]) -> FoundItem:
     return FoundItem(tier, item, state)
 
 
-async def _find_first(app: Services, address: Address, names: Sequence[str]) -> tuple[Tier[VectorStore], VerifiedItem]:
+async def _find_first(
+    app: Services, address: Address, names: Sequence[str]
+) -> tuple[Collection[VectorStore], VerifiedItem]:
     failure: KiwiError | None = None
     yanked: Yanked | None = None
     for name in names:
@@ -105,12 +108,12 @@ async def copy(app: Services, found: FoundItem, target: str, *, overwrite: bool)
     UsageError
         When its file exists with other content and `overwrite` is not set.
     """
-    to, root, envelope = app.local(target), app.root(target), found.stored.envelope
-    async with to.store.writing():
+    to, root, stored = app.local(target), app.root(target), found.item.stored
+    async with to.writing():
         # Admitted before it is written: a refused item must not replace a file.
-        sign.check_place(root, envelope, overwrite=overwrite)
-        admission = await ingest.admit(candidate_of(envelope), to, app.gate)
-        placed = sign.place_item(root, envelope, overwrite=overwrite)
+        sign.check_place(root, stored.envelope, stored.files, overwrite=overwrite)
+        admission = await ingest.admit(candidate_of(stored.envelope, stored.files), to, app.gate)
+        placed = sign.place_item(root, stored.envelope, stored.files, overwrite=overwrite)
         await ingest.store(placed, ingest.read(placed, to, app.gate), admission, to, app.writer)
     return admission, placed.path
 
@@ -138,7 +141,12 @@ async def _list_tier(app: Services, name: str, filters: Filters) -> TierItems:
     except KiwiError as error:
         return TierItems(name, (), (error.message,))
     problems = tuple(f"{item.ref} is not listed: {item.problem}" for item in stored if item.problem)
-    return TierItems(name, tuple(item for item in stored if not item.problem), problems)
+    return TierItems(name, tuple(_with_path(tier, item) for item in stored if not item.problem), problems)
+
+
+def _with_path(tier: Collection[VectorStore], stored: StoredItem) -> StoredItem:
+    """Return a stored item with the path that its file has in a local tier."""
+    return replace(stored, path=str(path_of(tier.root, stored.ref))) if tier.root else stored
 
 
 async def list_verified(app: Services, begin: int, count: int) -> tuple[list[tuple[str, ItemRef]], bool]:
@@ -149,10 +157,13 @@ async def list_verified(app: Services, begin: int, count: int) -> tuple[list[tup
     return await asyncio.to_thread(lambda: list(_verified(app, page))), begin + count < len(items)
 
 
-def _verified(app: Services, items: Sequence[tuple[Tier[FileStore], StoredItem]]) -> Iterator[tuple[str, ItemRef]]:
+def _verified(
+    app: Services, items: Sequence[tuple[Collection[VectorStore], StoredItem]]
+) -> Iterator[tuple[str, ItemRef]]:
+    trust = app.trust
     for tier, stored in items:
         try:
-            verify_stored(stored, stored.ref, app.trust, app.settings.registry_name, tier.policy)
+            verify_stored(stored, stored.ref, trust, tier.audience, tier.policy)
         except KiwiError:
             continue
         yield tier.name, stored.ref
@@ -198,10 +209,18 @@ async def verify(app: Services, wanted: Sequence[Address], source: str) -> list[
 
 
 async def _verify_again(
-    app: Services, tier: Tier[VectorStore], stored: StoredItem, check: ConsistencyCheck | None, yanked: Collection[str]
+    app: Services,
+    tier: Collection[VectorStore],
+    stored: StoredItem,
+    check: ConsistencyCheck | None,
+    yanked: Container[str],
 ) -> Verdict:
     try:
-        item = verify_stored(stored, stored.ref, app.trust, app.settings.registry_name, tier.policy)
+        # The files of a local tier are verified, too; a registry's are when they are used.
+        whole = await tier.store.get(stored.ref) if tier.root else None
+        item = verify_stored(whole or stored, stored.ref, tier.trust(), tier.audience, tier.policy)
+        if whole:
+            require_files(item)
         if check:
             await check.check_consistency(stored, item.verified.signer.key_id, newest=True)
     except Refused as error:
@@ -213,7 +232,9 @@ async def _verify_again(
     return Verdict(tier.name, stored.ref, name, item.verified.signer.principal, reason)
 
 
-async def _find_withheld(tier: Tier[VectorStore], held: Sequence[StoredItem], check: ConsistencyCheck) -> list[Verdict]:
+async def _find_withheld(
+    tier: Collection[VectorStore], held: Sequence[StoredItem], check: ConsistencyCheck
+) -> list[Verdict]:
     """Return a refusal for each item in the pinned state that the registry no longer has, without a yank."""
     there = {stored.ref.key for stored in held}
     found = []
@@ -239,12 +260,12 @@ def _with_conflict(verdict: Verdict, conflicts: Sequence[VersionConflict]) -> Ve
 
 @dataclass(frozen=True, slots=True)
 class LocalItem:
-    """An item in the index of a local tier: the reference that was given, and its file, if it has one."""
+    """An item in the index of a local tier: the reference that was given, and its file."""
 
-    tier: Tier[FileStore]
+    tier: Collection[VectorStore]
     ref: ItemRef
     stored: StoredItem
-    path: Path | None
+    path: Path
 
 
 async def find_local(app: Services, text: str, tier: str) -> LocalItem:
@@ -256,7 +277,7 @@ async def find_local(app: Services, text: str, tier: str) -> LocalItem:
         When there is none, or the address matches several items.
     """
     target = app.local(tier)
-    found = [(ref, stored) for ref in parse_address(text).refs() if (stored := await target.store.get(ref))]
+    found = [(ref, stored) for ref in parse_address(text).refs() if (stored := await target.store.get(ref, ()))]
     if not found:
         raise NotFound(f"the {tier} tier has no item {text!r}", hint=f"kiwi list --source {tier}")
     if len(found) > 1:
@@ -264,15 +285,15 @@ async def find_local(app: Services, text: str, tier: str) -> LocalItem:
         raise NotFound(f"{text!r} is several items: {names}", hint="put the type in front of the id")
     ref, stored = found[0]
     # The path is derived from the id, because a damaged index could name any of the user's files.
-    return LocalItem(target, ref, stored, path_of(app.root(tier), stored.ref) if stored.path else None)
+    return LocalItem(target, ref, stored, path_of(app.root(tier), stored.ref))
 
 
 async def delete(found: LocalItem) -> None:
     """Delete an item's file, signature and index entry."""
-    ref, store = found.ref, found.tier.store
-    async with store.writing():
-        if found.path:
-            sign.remove_files(SourceFile(found.path, ref.item_type, ref.item_id))
-            await store.delete_source(found.stored.path)
-        await store.delete(ref)
-        found.tier.audit.append("deleted", str(ref), found.stored.digest, "", {})
+    ref, tier = found.ref, found.tier
+    async with tier.writing():
+        sign.remove_files(SourceFile(found.path, ref.item_type, ref.item_id))
+        await tier.store.delete(ref)
+        if tier.states:
+            tier.states.delete(str(found.path))
+        tier.audit.append("deleted", str(ref), found.stored.digest, "", {})

@@ -27,7 +27,6 @@ from kiwi_rag.signing.trust import Signer, SignerStatus
 from kiwi_rag.validation.audit import AuditHead
 
 if TYPE_CHECKING:
-    from kiwi_rag.ingest import IngestContext
     from kiwi_rag.registry.queue import Progress
     from kiwi_rag.registry.tuning import Tuning
     from kiwi_rag.services import Services
@@ -242,12 +241,7 @@ async def watch_pending(
     app: Services, stop: asyncio.Event, every: float, report: Report
 ) -> AsyncGenerator[ItemRef | Failed | Unreachable]:
     """Index what waits and what is published until `stop` is set, and keep the index tuned; yield each outcome."""
-
-    def refreshed() -> IngestContext:
-        app.refresh_trust()
-        return app.writer
-
-    watched = registry_indexer.watch(app.registry(), refreshed, stop, every=every)
+    watched = registry_indexer.watch(app.registry(), lambda: app.writer, stop, every=every)
     async with _keep_tuned(app, report), aclosing(watched) as outcomes:
         async for outcome in outcomes:
             yield outcome

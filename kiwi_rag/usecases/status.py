@@ -14,14 +14,14 @@ from kiwi_rag.model import Filters
 from kiwi_rag.search.state import find_version_conflicts
 from kiwi_rag.services.workspace import TIER, Workspace
 from kiwi_rag.signing import keys, trust_file
-from kiwi_rag.sources.workspace.report import BEGUN, RUN
+from kiwi_rag.sources.source import BEGUN, RUN
 from kiwi_rag.telemetry import logs
 from kiwi_rag.usecases.trust import WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from kiwi_rag.collection import Tier
+    from kiwi_rag.collection import Collection
     from kiwi_rag.services import Services
-    from kiwi_rag.stores.base import FileStore
+    from kiwi_rag.stores.base import VectorStore
 
 PROBE_SECONDS = 2.0
 """How long to wait for a server's answer."""
@@ -101,8 +101,8 @@ async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
             if not workspace.is_indexed:
                 return []
             async with asyncio.timeout(PROBE_SECONDS):
-                store = workspace.tier.store
-                state, run = await store.status(), await store.get_note(RUN)
+                tier = workspace.tier
+                state, run = await tier.store.status(), tier.states.note(RUN) if tier.states else ""
         except TimeoutError:
             return [{**row, "problems": f"the index did not answer within {PROBE_SECONDS:g} s"}]
         except KiwiError as error:
@@ -165,10 +165,12 @@ async def diagnose(app: Services, *, repair: bool) -> Diagnosis:
     return Diagnosis([*problems, *conflicts], repaired, notices)
 
 
-async def _check_tier(tier: Tier[FileStore], repair: bool) -> tuple[list[str], list[str]]:
+async def _check_tier(tier: Collection[VectorStore], repair: bool) -> tuple[list[str], list[str]]:
     name = tier.name
-    done = [f"{name}: {line}" for line in await tier.store.repair()] if repair else []
-    problems = [f"{name}: {line}" for line in await tier.store.check()]
+    index = tier.local_index
+    done = [f"{name}: {line}" for line in await index.repair()] if repair and index else []
+    found = await index.check() if index else (await tier.store.status()).problems
+    problems = [f"{name}: {line}" for line in found]
     try:
         tier.audit.verify_chain()
     except (StoreCorrupt, KiwiError) as error:

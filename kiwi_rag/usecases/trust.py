@@ -138,7 +138,6 @@ def trust_own_key(app: Services, public_key: bytes, principal: str, patterns: tu
     trusted = trust_file.load(app.user_trust).signer(public_key)
     signer = trusted.extended(patterns, ()) if trusted else Signer(principal, public_key, patterns or ("*",))
     save_signer(app, signer)
-    app.refresh_trust()
     return signer
 
 
@@ -241,7 +240,6 @@ async def fetch_revocations(app: Services) -> str:
         problem = f"the registry did not answer in time; {_revocations_age(app)}"
     except (RegistryError, RegistryContradicted) as error:
         problem = f"{error.message}; {_revocations_age(app)}"
-    app.refresh_trust()
     return problem
 
 

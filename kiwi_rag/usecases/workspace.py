@@ -13,50 +13,50 @@ from typing import TYPE_CHECKING, Any
 from kiwi_rag.config import PROJECT_FOLDER
 from kiwi_rag.errors import MalformedEnvelope, NotFound, Refused
 from kiwi_rag.formats.documents import FILE_TYPES
-from kiwi_rag.ingest.documents import NO_CALLBACKS, DocumentIngestContext, ProgressCallbacks
-from kiwi_rag.ingest.documents import index as index_documents
-from kiwi_rag.model import Filters, StoredItem, sha256_hex
-from kiwi_rag.model.search import DocumentQuery, DocumentReply
-from kiwi_rag.search.documents import WorkspaceSearcher
-from kiwi_rag.signing.document_statement import parse
+from kiwi_rag.ingest import IngestContext, sync
+from kiwi_rag.ingest.sync import NO_CALLBACKS, Callbacks
+from kiwi_rag.model import Filters, SearchQuery, SearchReply, StoredItem, sha256_hex
+from kiwi_rag.search.verify import verify_stored
+from kiwi_rag.signing.statement import parse_index
+from kiwi_rag.sources.source import COMPLETE, RUN, SyncReport
 from kiwi_rag.sources.workspace import watch as watching
 from kiwi_rag.sources.workspace.config import WorkspaceConfig
-from kiwi_rag.sources.workspace.report import COMPLETE, RUN, WorkspaceReport
-from kiwi_rag.stores.base import StoreStatus
+from kiwi_rag.stores.base import StoreStatus, VectorStore
 
 if TYPE_CHECKING:
+    from kiwi_rag.collection import Collection
     from kiwi_rag.services import Services
     from kiwi_rag.services.workspace import Workspace
 
 
 async def open_for_writing(
     workspace: Workspace, ask_passphrase: Callable[[], str] = str, *, rebuild: bool = False
-) -> DocumentIngestContext:
+) -> IngestContext:
     """Create the index if there is none, empty it if `rebuild` is set, and return what writes to it."""
     await workspace.prepare()
     writer = workspace.writer(ask_passphrase)  # first: it fails without a signing key, and nothing must be removed then
     if rebuild:
-        await workspace.tier.store.clear()
+        await workspace.tier.clear()
     return writer
 
 
 async def update(
     workspace: Workspace,
-    writer: DocumentIngestContext,
+    writer: IngestContext,
     paths: Sequence[str] | None = None,
-    callbacks: ProgressCallbacks = NO_CALLBACKS,
+    callbacks: Callbacks = NO_CALLBACKS,
     *,
     prune: bool = False,
-) -> WorkspaceReport:
+) -> SyncReport:
     """Update the index from all files, or those at `paths`; a shared one is pruned only if `prune` is set."""
     whole = prune or not workspace.is_shared
-    return await index_documents(workspace.config, workspace.tier, writer, paths, callbacks, prune=whole)
+    return await sync(workspace.source, workspace.tier, writer, callbacks, paths=paths, prune=whole)
 
 
-async def watch(workspace: Workspace, writer: DocumentIngestContext, stop: asyncio.Event) -> AsyncGenerator[object]:
+async def watch(workspace: Workspace, writer: IngestContext, stop: asyncio.Event) -> AsyncGenerator[object]:
     """Update the index on every change of a file until `stop` is set; yield the outcome of each update."""
 
-    async def updated(paths: Sequence[str] | None) -> WorkspaceReport:
+    async def updated(paths: Sequence[str] | None) -> SyncReport:
         return await update(workspace, writer, paths)
 
     async with aclosing(watching.watch(workspace.config, updated, stop)) as outcomes:
@@ -75,9 +75,7 @@ def outer_workspace(workspace: Workspace) -> Path | None:
     return next((folder for folder in root.parents if (folder / PROJECT_FOLDER / "vectors").is_dir()), None)
 
 
-async def search(
-    workspace: Workspace, query: DocumentQuery, update_hint: str = "kiwi workspace index"
-) -> DocumentReply:
+async def search(workspace: Workspace, query: SearchQuery, update_hint: str = "kiwi workspace index") -> SearchReply:
     """Search the documents.
 
     Raises
@@ -103,7 +101,7 @@ async def collect_workspace_status(workspace: Workspace) -> Mapping[str, Any]:
     documents = await tier.store.list(Filters())
     types = Counter(map(_type_of, documents))
     kind = tier.store.capabilities.kind
-    return _state(config, status, dict(sorted(types.items())), await tier.store.get_note(RUN), kind)
+    return _state(config, status, dict(sorted(types.items())), tier.states.note(RUN) if tier.states else "", kind)
 
 
 def _state(
@@ -126,31 +124,32 @@ def _state(
     }
 
 
-async def documents(searcher: WorkspaceSearcher, filters: Filters) -> tuple[list[dict[str, Any]], int]:
+async def documents(workspace: Collection[VectorStore], filters: Filters) -> tuple[list[dict[str, Any]], int]:
     """Return a row for each document that verifies, JSON-ready, and how many documents do not.
 
-    ``sha256`` is the digest of the file, ``passages_sha256`` that of its passages' digests in order: two indexes with
-    the same rows have the same content.
+    ``sha256`` is the digest of the file after redaction, ``passages_sha256`` that of its passages' digests in order:
+    two indexes with the same rows have the same content.
     """
+    about = workspace.trust(), workspace.audience, workspace.policy, workspace.workspace
     rows: list[dict[str, Any]] = []
     refused = 0
-    for stored in await searcher.tier.store.list(filters):
+    for stored in await workspace.store.list(filters):
         try:
-            signed = searcher.verify_document(stored.ref.item_id, stored).statement
+            signed = verify_stored(stored, stored.ref, *about).verified.statement
         except Refused:
             refused += 1
             continue
         passages = sha256_hex("".join(signed.passages).encode())
         facts = {name: signed.metadata.get(name, "") for name in ("file_type", "title", "service", "domain")}
         counted = {"passages": len(signed.passages), "passages_sha256": passages}
-        rows.append({"path": signed.path, **facts, "sha256": signed.content_sha256, **counted})
+        rows.append({"path": signed.path, **facts, "sha256": signed.digests[signed.path], **counted})
     return rows, refused
 
 
 def _type_of(stored: StoredItem) -> str:
     """Return a document's type for counting: a name in `FILE_TYPES`, as the statement is not verified here."""
     try:
-        file_type = parse(stored.envelope).metadata.get("file_type", "")
+        file_type = parse_index(stored.envelope.payload).metadata.get("file_type", "")
     except MalformedEnvelope:
         return "unreadable"
     return file_type if file_type in FILE_TYPES else "unreadable"

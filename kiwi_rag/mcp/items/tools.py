@@ -74,7 +74,7 @@ async def _get(context: ServerContext, arguments: Mapping[str, Any], _report: Re
     found = await items.find(app, _address_of(arguments["ref"]), names)
     request = {"digest": found.stored.digest}
     begin = parse_continuation(arguments["continuation"], request)
-    text, end = render.content_page(found.signed.content, begin, arguments["max_tokens"], estimate_tokens)
+    text, end = render.content_page(found.item.content, begin, arguments["max_tokens"], estimate_tokens)
     following = make_continuation(end, request) if end is not None else None
     data = {**_described(found), "content": text, "continuation": following}
     return ToolResult(_item_text(data, begin, found.state), data)
@@ -142,7 +142,7 @@ async def _validate(context: ServerContext, arguments: Mapping[str, Any], _repor
     from kiwi_rag.validation.signature import ItemCandidate
 
     item_type, item_id = ItemType(arguments["item_type"]), check_item_id(arguments["item_id"])
-    candidate = ItemCandidate(item_type, item_id, arguments["content"].encode(), path=arguments["item_id"])
+    candidate = ItemCandidate.of_file(item_type, item_id, arguments["content"].encode(), arguments["item_id"])
     inspected = await asyncio.to_thread(check, context.app, candidate, "project")
     findings = render.findings_text(inspected.findings)
     verdict = "would be admitted once a trusted key signed it" if inspected.valid else "would be rejected"
