@@ -71,9 +71,9 @@ class Workspace:
         """Whether several users read and write the index."""
         return self._app.settings.workspace_store != "local"
 
-    @cached_property
+    @property
     def source(self) -> WorkspaceSource:
-        """The files of the workspace."""
+        """The files of the workspace, for one run: it reads the commit that is checked out once."""
         return WorkspaceSource(self.config, self.tier.policy.max_bytes)
 
     @cached_property

@@ -17,7 +17,6 @@ from kiwi_rag.search.ranking import (
     Fusion,
     RankedHit,
     Recency,
-    RankedHit,
     apply_shadowing,
     default_weights,
     fuse,
