@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kiwi_rag.ingest.batches import GROUP, AdmittedFile, encode_files
 
 from kiwi_rag import ingest
 from kiwi_rag.collection import RANKS, Tier
 from kiwi_rag.errors import EmbeddingError, StoreFull
 from kiwi_rag.formats import parse_item
 from kiwi_rag.ingest import IngestContext
+from kiwi_rag.ingest.batches import GROUP, AdmittedFile, encode_files
 from kiwi_rag.model import Filters, Passage
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.stores.local import LocalVectorStore
