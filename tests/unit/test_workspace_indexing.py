@@ -327,7 +327,7 @@ async def test_a_catalog_that_was_tampered_with_shows_nothing_of_it(yard):
     yard.write("b.md", "# Beta\n\nThe harbour closes at ten.\n")
     await yard.index()
     await yard.store.close()
-    catalog = sqlite3.connect(yard.root / ".ai/vectors/documents/catalog.sqlite3")
+    catalog = sqlite3.connect(yard.root / ".ai/vectors/documents/catalog-100.sqlite3")
     catalog.execute("UPDATE passages SET text = 'The harbour opens at five.' WHERE text LIKE '%opens%'")
     catalog.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
     catalog.commit()
