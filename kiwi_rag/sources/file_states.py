@@ -71,6 +71,10 @@ class FileStates:
         """Return the stamps of all files by path."""
         return self._read(_read_stamps, {})
 
+    def get(self, path: str) -> SourceStamp | None:
+        """Return the stamp of one file; None when there is none."""
+        return self._read(lambda c: _read_stamps(c, path).get(path), None)
+
     def put(self, stamps: Iterable[SourceStamp]) -> None:
         """Store the stamps of files, in one transaction."""
         rows = [astuple(stamp) for stamp in stamps]
@@ -157,9 +161,10 @@ def _format(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _read_stamps(connection: sqlite3.Connection) -> Mapping[str, SourceStamp]:
+def _read_stamps(connection: sqlite3.Connection, path: str = "") -> Mapping[str, SourceStamp]:
     types = {one.value: one for one in ItemType}
-    rows = connection.execute("SELECT * FROM stamps")
+    one_file = ("SELECT * FROM stamps WHERE path = ?", (path,))
+    rows = connection.execute(*one_file) if path else connection.execute("SELECT * FROM stamps")
     return {  # built from tuples, because every run reads thousands of rows
         path: SourceStamp(path, size, mtime_ns, sha256, sig_sha256, gate_stamp, types[item_type], item_id, digest)
         for path, size, mtime_ns, sha256, sig_sha256, gate_stamp, item_type, item_id, digest in rows
