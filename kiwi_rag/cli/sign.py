@@ -33,20 +33,17 @@ TIER = click.option(
 @click.pass_obj
 def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
     """Check items by steps 0-6 of the gate, without signing, storing or recording anything."""
-    from kiwi_rag.formats import read_source
-    from kiwi_rag.ingest import display_path
     from kiwi_rag.usecases.sign import sources_of
+    from kiwi_rag.validation.manager import read_candidate
     from kiwi_rag.validation.policy import policy_of
-    from kiwi_rag.validation.signature import ItemCandidate
 
     app = session.app()
     root, rows = app.root(tier), []
     for source in sources_of(paths, root):
-        if source.problem or source.item_id is None:
-            findings: tuple[Finding, ...] = (source.problem,) if source.problem else ()
+        candidate = read_candidate(source, root)
+        if isinstance(candidate, Finding):
+            findings: tuple[Finding, ...] = (candidate,)
         else:
-            data = read_source(source.path, root)
-            candidate = ItemCandidate(source.item_type, source.item_id, data, path=display_path(source.path))
             findings = app.gate.inspect(candidate, policy_of(tier)).findings
         rows.append((source, findings))
         if findings and not session.as_json:

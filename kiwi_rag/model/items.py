@@ -101,6 +101,11 @@ class Item:
         """The text of the main file."""
         return self.files[self.main].decode()
 
+    def lines(self, file: str = "") -> list[str]:
+        """Return the lines of a file of the item as sections and passages count them; "" is the main file."""
+        text = self.files[file or self.main].decode().removeprefix("\ufeff")
+        return (text.replace("\r\n", "\n") if file else text).split("\n")
+
     @property
     def digests(self) -> Mapping[str, str]:
         """File name → hex SHA-256 of the file."""
