@@ -92,7 +92,7 @@ def version_span(content: str) -> tuple[int, int] | None:
     offset = len(content) - len(content.removeprefix("\ufeff")) + sum(len(x) + 1 for x in lines[: block.start_line])
     for line in lines[block.start_line : block.end_line - 1]:
         if line[:1].strip() and not line.startswith("#"):
-            inside = _METADATA_KEY.match(line) is not None
+            inside = _METADATA_KEY.match(line.rstrip()) is not None
         match = (_VERSION_LINE if inside else _FLOW_VERSION).match(line)
         if match:
             group = next(g for g in (1, 2, 3) if match[g] is not None)
