@@ -344,8 +344,10 @@ def remove_files(source: SourceFile) -> None:
         When it cannot be removed.
     """
     try:
-        if source.path.parent.is_symlink():
-            raise SourceUnreadable(f"{source.path.parent} is a symbolic link", hint="remove the link")
+        folders = (source.item_id or "").count("/") + 1 + source.item_type.is_folder  # up to that of the type
+        for folder in source.path.parents[:folders]:
+            if folder.is_symlink():
+                raise SourceUnreadable(f"{folder} is a symbolic link", hint="remove the link")
         if source.item_type.is_folder:
             remove_folder(source.path.parent)
             return
