@@ -114,7 +114,7 @@ class Sides:
 
     def encode(self) -> dict[str, Any]:
         """Encode what the catalog holds; return seconds and texts."""
-        catalog = next((self.place.project / ".ai/vectors").rglob("catalog.sqlite3"))
+        catalog = next((self.place.project / ".ai/vectors").rglob("catalog-100.sqlite3"))
         command = [sys.executable, "-c", ENCODE, str(catalog), str(self.place.cache)]
         done = subprocess.run(command, env=self.place.env, cwd=ROOT, check=True, stdout=subprocess.PIPE)
         found: dict[str, Any] = json.loads(done.stdout)

@@ -38,7 +38,7 @@ from kiwi_rag.model import (
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.stores import qdrant_payload as payload
 from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
-from kiwi_rag.stores.qdrant_connection import QdrantCollection, QdrantConnection
+from kiwi_rag.stores.qdrant_connection import QdrantCollection, QdrantConnection, models
 from kiwi_rag.stores.qdrant_payload import INDEXES, CollectionModel, ItemHead
 from kiwi_rag.stores.qdrant_query import (
     candidates_of,
@@ -52,8 +52,6 @@ from kiwi_rag.stores.qdrant_query import (
 )
 
 if TYPE_CHECKING:
-    from qdrant_client import models
-
     from kiwi_rag.model import Admission
 
 STAGED_SECONDS = 120.0
@@ -311,15 +309,11 @@ def _with_version(versions: Mapping[str, str], admission: Admission) -> Mapping[
 
 def _stage(points: Sequence[models.PointStruct]) -> models.UpdateOperation:
     """Upsert staged passages, but never over one that is searched already: a writer of the same content was faster."""
-    from qdrant_client import models
-
     return models.UpsertOperation(upsert=models.PointsList(points=list(points), update_filter=points_of("staged")))
 
 
 def _put_head(new: ItemHead, fields: Mapping[str, Any]) -> models.UpdateOperation:
     """Replace an item's head if its turn is the one before; where there is none, create it."""
-    from qdrant_client import models
-
     own = {"item": new.item, "turn": new.turn, "generation": new.generation, "versions": dict(new.versions)}
     point = models.PointStruct(id=payload.head_id(new.item), vector={}, payload={**fields, **own})
     unchanged = models.Filter(must=[equals("turn", new.turn - 1)])
@@ -327,34 +321,24 @@ def _put_head(new: ItemHead, fields: Mapping[str, Any]) -> models.UpdateOperatio
 
 
 def _publish(new: ItemHead) -> models.UpdateOperation:
-    from qdrant_client import models
-
     staged = points_of("staged", item=new.item, generation=new.generation)
     return models.SetPayloadOperation(set_payload=models.SetPayload(payload={"kind": "passage"}, filter=staged))
 
 
 def _delete(condition: models.Filter) -> models.UpdateOperation:
-    from qdrant_client import models
-
     return models.DeleteOperation(delete=models.FilterSelector(filter=condition))
 
 
 def _earlier(new: ItemHead) -> models.Filter:
     """Return the condition for an item's passages of earlier turns; no head can name those any more."""
-    from qdrant_client import models
-
     earlier = models.FieldCondition(key="turn", range=models.Range(lt=new.turn))
     return models.Filter(must=[equals("item", new.item), one_of("kind", _PASSAGES), earlier])
 
 
 def _of_generation(new: ItemHead) -> models.Filter:
-    from qdrant_client import models
-
     same = equals("generation", new.generation)
     return models.Filter(must=[equals("item", new.item), one_of("kind", _PASSAGES), same])
 
 
 def _staged_before(before: datetime) -> models.Filter:
-    from qdrant_client import models
-
     return points_of("staged", None, models.FieldCondition(key="at", range=models.DatetimeRange(lt=before)))

@@ -21,10 +21,23 @@ from kiwi_rag.errors import ConfigError, MissingExtra, StoreBusy, StoreError, St
 from kiwi_rag.retry import READING, WRITING, retry
 from kiwi_rag.storage.sqlite import is_disk_full
 
+
+class _LazyModels:
+    """`qdrant_client.models`, imported at the first use of one, because that takes half a second."""
+
+    def __getattr__(self, name: str) -> Any:
+        from qdrant_client import models
+
+        return getattr(models, name)
+
+
 if TYPE_CHECKING:
     from qdrant_client import AsyncQdrantClient, models
     from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
+else:
+    models = _LazyModels()
 
+__all__ = ["QdrantCollection", "QdrantConnection", "models"]
 MEMORY = ":memory:"
 MIN_SERVER = (1, 16)
 """Conditional updates and a collection's own metadata came with Qdrant 1.16; without the first, writers would race."""
@@ -210,8 +223,6 @@ class QdrantCollection:
 
     async def create_index(self, key: str, kind: str) -> None:
         """Create the payload index of a key."""
-        from qdrant_client import models
-
         schema = models.PayloadSchemaType(kind)
         await self.connection.call(lambda client: client.create_payload_index(self.name, key, schema, wait=True))
 
@@ -253,8 +264,6 @@ class QdrantCollection:
 
     async def update(self, operations: Sequence[models.UpdateOperation]) -> None:
         """Apply operations in their order; every one of them may be applied twice, should an answer be lost."""
-        from qdrant_client import models
-
         strong = models.WriteOrdering.STRONG
         await self.connection.call(
             lambda client: client.batch_update_points(self.name, list(operations), wait=True, ordering=strong), WRITING

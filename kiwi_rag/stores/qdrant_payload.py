@@ -28,19 +28,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid5
 
 from kiwi_rag.errors import FingerprintMismatch, InvalidItemId, KiwiError, SignatureRefused, StoreCorrupt
 from kiwi_rag.lexical import K1, B, term_frequencies
-from kiwi_rag.model import Envelope, Passage, RefusedHit, StoredItem
+from kiwi_rag.model import Candidate, Envelope, ItemScores, Passage, RefusedHit, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
 from kiwi_rag.registry.rows import Columns
 from kiwi_rag.signing import dsse, statement
+from kiwi_rag.stores.qdrant_connection import models
 
 if TYPE_CHECKING:
-    from qdrant_client import models
-
     from kiwi_rag.model import Admission, EmbeddingRecord
 
 SCHEMA = 100
@@ -68,6 +67,8 @@ _AVERAGE_LENGTH = 100.0
 """The average passage length, in terms, that the ``words`` vectors are computed for: the true one changes with every
 write, and Qdrant cannot apply it."""
 _NAMESPACE = UUID("5f0cbd0f-5c0a-5d0e-9d4e-3f6a1c1b7c11")
+_NO_PASSAGE = Passage(0, "", "", (), 0, 0)
+_NO_SCORES = ItemScores(0.0, 0.0, 0.0, 0.0, 0.0)
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _OTHER_NAME = "index it under another workspace's name, which is another collection: KIWI_WORKSPACE_NAME"
 _FOREIGN = "did a program other than Kiwi write to this collection?"
@@ -120,17 +121,6 @@ class ItemHead:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-class SignedDetails(NamedTuple):
-    """What all candidates of one item have in common."""
-
-    ref: ItemRef
-    digest: str
-    content_sha256: str
-    metadata: Mapping[str, Any]
-    key_id: str
-    signed_at: datetime
-
-
 def read_model(info: models.CollectionInfo, name: str, *, local: bool) -> CollectionModel:
     """Return what a collection's configuration says.
 
@@ -154,8 +144,6 @@ def read_model(info: models.CollectionInfo, name: str, *, local: bool) -> Collec
 
 def collection_config(fingerprint: str, dimension: int) -> dict[str, Any]:
     """Return what a new collection is created with."""
-    from qdrant_client import models
-
     return {
         "vectors_config": {DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
         "sparse_vectors_config": {WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
@@ -228,8 +216,6 @@ def passage_points(records: Sequence[EmbeddingRecord], turn: int, generation: st
 
 
 def _passage_point(record: EmbeddingRecord, shared: Mapping[str, Any]) -> models.PointStruct:
-    from qdrant_client import models
-
     passage, frequencies = record.passage, term_frequencies(record.passage.indexed_text)
     vector: dict[str, Any] = {DENSE: record.vector.tolist()}
     if weights := _term_weights(frequencies, frequencies.total()):
@@ -311,14 +297,12 @@ def read_head(payload: object, item: str) -> ItemHead:
 
 
 @_reading("item")
-def read_details(payload: object) -> SignedDetails:
-    """Return what a head says of its item, for its candidates."""
+def read_candidate(payload: object) -> Candidate:
+    """Return what a head says of its item as a candidate, whose passage and scores are still to be set."""
     row = _mapping(payload)
     _DETAILS(row)
-    metadata = _mapping(json.loads(row["metadata"]))
-    return SignedDetails(
-        _ref(row), row["digest"], row["content_sha256"], metadata, row["key_id"], _moment(row["signed_at"])
-    )
+    signed = _mapping(json.loads(row["metadata"])), row["key_id"], _moment(row["signed_at"])
+    return Candidate(_ref(row), row["digest"], row["content_sha256"], _NO_PASSAGE, 0.0, 0.0, *signed, _NO_SCORES)
 
 
 @_reading("item")

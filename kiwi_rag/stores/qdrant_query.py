@@ -12,35 +12,27 @@ from kiwi_rag.errors import StoreCorrupt
 from kiwi_rag.model import Candidate, ItemScores, Passage, RefusedHit
 from kiwi_rag.stores import qdrant_payload as payload
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR
+from kiwi_rag.stores.qdrant_connection import models
 
 if TYPE_CHECKING:
-    from qdrant_client import models
-
     from kiwi_rag.model import Filters, StoreQuery
 
 _WILDCARDS = "*?"
 _EXPLORE = 128
-_NO_SCORES = ItemScores(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def equals(key: str, value: str | int) -> models.FieldCondition:
     """Return the condition that a field has a value, or that a list of values contains it."""
-    from qdrant_client import models
-
     return models.FieldCondition(key=key, match=models.MatchValue(value=value))
 
 
 def one_of(key: str, values: Sequence[str]) -> models.FieldCondition:
     """Return the condition that a field has one of some values; without values, one that nothing meets."""
-    from qdrant_client import models
-
     return models.FieldCondition(key=key, match=models.MatchAny(any=list(values) or [""]))
 
 
 def conditions(filters: Filters) -> list[Any]:
     """Return the conditions that heads and passages are filtered by alike; of a path's pattern only its folder."""
-    from qdrant_client import models
-
     texts = {
         "item_type": filters.item_type.value if filters.item_type else "",
         "folders": _folder(path_pattern(filters)),
@@ -79,8 +71,6 @@ def _folder(pattern: str) -> str:
 
 def points_of(kind: str, filters: Filters | None = None, *others: Any, **values: str) -> models.Filter:
     """Return the condition for points of a kind that pass the filters and other conditions, and have some values."""
-    from qdrant_client import models
-
     must: list[Any] = [equals("kind", kind), *(conditions(filters) if filters else ()), *others]
     return models.Filter(must=[*must, *(equals(key, value) for key, value in values.items())])
 
@@ -118,31 +108,27 @@ def read_legs(legs: Sequence[Sequence[models.ScoredPoint]]) -> FoundPassages:
 def candidates_of(found: FoundPassages, heads: Iterable[models.Record]) -> tuple[list[Candidate], bool]:
     """Return the passages of the generations that count, and whether there were no others."""
     items = {payload.head_id(item): item for item in found.items}
-    counting: dict[tuple[str, str], payload.SignedDetails] = {}
+    counting: dict[tuple[str, str], Candidate] = {}
     malformed: set[str] = set()
     for point in heads:
         item = items.get(str(point.id), "")
         try:
             head = payload.read_head(point.payload, item)
             if head.generation:
-                counting[head.item, head.generation] = payload.read_details(point.payload)
+                counting[head.item, head.generation] = payload.read_candidate(point.payload)
         except StoreCorrupt as error:
             malformed.add(item)
             found.refused.append(payload.refused(point.payload, error))
     candidates: dict[tuple[str, str], list[Candidate]] = {}
     is_complete = True
     for id_, (item, generation, passage) in found.passages.items():
-        if (details := counting.get((item, generation))) is not None:
-            legs = found.cosines.get(id_, NOT_FOUND_BY_VECTOR), found.words.get(id_, 0.0)
-            candidates.setdefault((item, generation), []).append(_candidate(details, passage, legs))
+        if (of_item := counting.get((item, generation))) is not None:
+            cosine, words = found.cosines.get(id_, NOT_FOUND_BY_VECTOR), found.words.get(id_, 0.0)
+            one = of_item._replace(passage=passage, cosine=cosine, bm25=words)
+            candidates.setdefault((item, generation), []).append(one)
         else:
             is_complete &= item in malformed
     return [candidate for passages in candidates.values() for candidate in _with_item_scores(passages)], is_complete
-
-
-def _candidate(details: payload.SignedDetails, passage: Passage, legs: tuple[float, float]) -> Candidate:
-    ref, digest, content, metadata, key_id, signed_at = details
-    return Candidate(ref, digest, content, passage, *legs, metadata, key_id, signed_at, _NO_SCORES)
 
 
 def _with_item_scores(passages: Sequence[Candidate]) -> list[Candidate]:
@@ -153,8 +139,6 @@ def _with_item_scores(passages: Sequence[Candidate]) -> list[Candidate]:
 
 def leg_requests(query: StoreQuery, condition: models.Filter, *, local: bool) -> list[models.QueryRequest]:
     """Return the requests of the vector leg and, where the query has terms, of the words leg."""
-    from qdrant_client import models
-
     limit = max(1, query.depth)
     shared: dict[str, Any] = {"filter": condition, "limit": limit, "with_payload": list(payload.PASSAGE_FIELDS)}
     # Local mode is always exact, and warns when it gets parameters of an index.

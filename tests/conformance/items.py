@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,13 +32,16 @@ def unit_vector(seed: int, dimension: int = DIMENSION) -> np.ndarray:
 
 
 def admission(item_id: str, text: str = "restart the service", **changes: Any) -> Admission:
-    """A signed, sealed admission; `changes`: version, item_type, principal, key, signed_at, metadata, policy."""
+    """A signed, sealed admission; `changes`: version, item_type, principal, key, signed_at, metadata, policy, files."""
     ref = ItemRef(changes.pop("item_type", ItemType.DIRECTIVE), item_id, changes.pop("version", "1.0.0"))
     metadata = {"name": item_id.rpartition("/")[2], "category": "ops", "author": "ada", "tags": ["deploy"]}
     metadata |= changes.pop("metadata", {})
     signed_at = changes.pop("signed_at", SIGNED)
     key = changes.pop("key", KEY)
-    item = Item(ref, {ref.main_file: text.encode()}, ref.main_file, metadata, (Section("body", text, 1, 1),))
+    files = {ref.main_file: text.encode(), **changes.pop("files", {})}
+    executables = tuple(name for name in sorted(files) if name.startswith("scripts/"))
+    sections = (Section("body", text, 1, 1),)
+    item = Item(ref, files, ref.main_file, metadata, sections, executables=executables)
     envelope = key.sign(item, REGISTRY, signed_at)
     unsealed = Admission(
         item=item,
@@ -57,10 +61,12 @@ def admission(item_id: str, text: str = "restart the service", **changes: Any) -
 def records(
     admitted: Admission, texts: Sequence[str] = (), seed: int = 0, fingerprint: str = FINGERPRINT
 ) -> list[EmbeddingRecord]:
-    """One record a text (the item's content when there are none), with vectors from `seed` on."""
-    found = []
+    """One record a text (the item's content when there are none), in its text files in turn; vectors from `seed` on."""
+    item, found = admitted.item, []
+    files = ["", *(name for name in sorted(item.files) if name.endswith(".md") and name != item.main)]
     for ordinal, text in enumerate(texts or [admitted.item.content]):
         passage = Passage(ordinal, text, admitted.item.title, ("Top", "Sub"), ordinal + 1, ordinal + 1)
+        passage = replace(passage, file=files[ordinal % len(files)])
         found.append(EmbeddingRecord(admitted, passage, unit_vector(seed + ordinal), fingerprint))
     return found
 

@@ -6,7 +6,10 @@ import sqlite3
 
 import pytest
 
+from kiwi_rag.stores.local.ownership import CATALOG_NAME
 from tests.interfaces.conftest import Kiwi, note
+
+FILE_STATES = "file-states-*.sqlite3"
 
 
 def add(kiwi: Kiwi, version: str = "1.0.0", *options: str) -> None:
@@ -14,9 +17,10 @@ def add(kiwi: Kiwi, version: str = "1.0.0", *options: str) -> None:
     kiwi.run("add", str(path), *options)
 
 
-def alter(kiwi: Kiwi, statement: str, *values: object) -> None:
-    """Change the project's catalog behind Kiwi's back."""
-    connection = sqlite3.connect(kiwi.vectors / "catalog.sqlite3")
+def alter(kiwi: Kiwi, statement: str, *values: object, file: str = CATALOG_NAME) -> None:
+    """Change the project's catalog, or another database beside it, behind Kiwi's back."""
+    (path,) = kiwi.vectors.glob(file)
+    connection = sqlite3.connect(path)
     with connection:
         assert connection.execute(statement, values).rowcount > 0
     connection.close()
@@ -53,7 +57,7 @@ def test_delete_removes_the_items_own_file_only(ready: Kiwi):
     add(ready)
     precious = ready.home / "precious.md"
     precious.write_text("precious")
-    alter(ready, "UPDATE items SET path = ?", str(precious))
+    alter(ready, "UPDATE stamps SET path = ?", str(precious), file=FILE_STATES)
     ready.run("delete", "acme/note", "--yes")
     assert precious.read_text() == "precious"
     assert not (ready.cwd / ".ai/knowledge/acme/note.md").exists()
@@ -62,7 +66,9 @@ def test_delete_removes_the_items_own_file_only(ready: Kiwi):
 @pytest.mark.parametrize("command", ["list", "verify"])
 def test_an_altered_index_does_not_reach_the_terminal(ready: Kiwi, command: str):
     add(ready)
-    alter(ready, "UPDATE items SET version = ?, path = ?", "1.0.0\x9b2J", "/x/\x1b]0;t\x07")
+    alter(ready, "UPDATE items SET version = ?", "1.0.0\x9b2J")
+    alter(ready, "UPDATE item_files SET path = ?", "/x/\x1b]0;t\x07")
+    alter(ready, "UPDATE stamps SET path = ?", "/x/\x1b]0;t\x07", file=FILE_STATES)
     result = ready.run(command, expect=None)
     assert not set(result.stdout + result.stderr) & {"\x1b", "\x9b", "\x07"}
 

@@ -25,7 +25,7 @@ def tree(kiwi: Kiwi, root: Path | None = None) -> dict[str, str]:
     folder = root or kiwi.cwd / ".ai"
     files = [p for p in folder.rglob("*") if p.is_file() and not NOT_ITEMS & set(p.relative_to(folder).parts)]
     found = {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
-    for catalog in folder.rglob("catalog.sqlite3"):
+    for catalog in folder.rglob("catalog-100.sqlite3"):
         with closing(sqlite3.connect(catalog)) as connection:
             for table in ("items", "versions", "passages"):
                 if rows := connection.execute(f"select * from {table} order by 1, 2").fetchall():

@@ -100,7 +100,7 @@ def audit_records(kiwi: Kiwi) -> list[dict]:
 
 
 def stored(kiwi: Kiwi) -> dict[str, int]:
-    with sqlite3.connect(kiwi.vectors / "catalog.sqlite3") as catalog:
+    with sqlite3.connect(kiwi.vectors / "catalog-100.sqlite3") as catalog:
         tables = ("items", "passages", "vectors")
         return {table: catalog.execute(f"select count(*) from {table}").fetchone()[0] for table in tables}
 

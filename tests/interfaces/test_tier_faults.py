@@ -116,7 +116,7 @@ def test_a_registry_that_lies(both: Kiwi):
 
 def test_a_catalog_with_corrupt_pages(both: Kiwi):
     alone = search(both, "--source", "registry")
-    catalog = both.vectors / "catalog.sqlite3"
+    catalog = both.vectors / "catalog-100.sqlite3"
     with sqlite3.connect(catalog) as connection:
         connection.execute("pragma wal_checkpoint(truncate)")
         (size,) = connection.execute("pragma page_size").fetchone()

@@ -115,7 +115,7 @@ def test_doctor_looks_at_the_index_of_documents(ready: Kiwi):
     (ready.cwd / "a.md").write_text("# A\n\nAlpha.\n")
     ready.run("workspace", "index")
     assert ready.json("doctor")["problems"] == []
-    catalog = ready.vectors / "documents/catalog.sqlite3"
+    catalog = ready.vectors / "documents/catalog-100.sqlite3"
     with sqlite3.connect(catalog) as connection:
         connection.execute("UPDATE meta SET value = 7 WHERE name = 'passages'")
     connection.close()

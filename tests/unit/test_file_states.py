@@ -37,6 +37,7 @@ def test_stamps_and_notes_come_back(states: FileStates):
     states.set_note("run", "complete")
     again = FileStates(states.path.parent, "owner")
     assert again.all() == {stamp().path: stamp(size=11), "b.md": stamp("b.md", size=2**40)}
+    assert (again.get("b.md"), again.get("c.md")) == (stamp("b.md", size=2**40), None)
     assert (again.note("run"), again.note("other")) == ("complete", "")
     assert again.delete("b.md")
     assert not again.delete("b.md")

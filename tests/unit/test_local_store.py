@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.errors import FingerprintMismatch, StoreBusy, StoreError
+from kiwi_rag.errors import FingerprintMismatch, StoreBusy, StoreCorrupt, StoreError
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
@@ -280,6 +280,19 @@ async def test_a_newer_catalog_is_refused_and_left_alone(tmp_path: Path) -> None
         with pytest.raises(StoreError, match="newer Kiwi"):
             await attempt
     assert path.exists()
+    await store.close()
+
+
+async def test_a_catalog_of_a_schema_that_no_kiwi_made_is_damaged(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    await fill(store, 1)
+    await store.close()
+    with sqlite3.connect(store.folder / CATALOG_NAME) as connection:
+        connection.execute("PRAGMA user_version = 7")
+    with pytest.raises(StoreCorrupt):
+        await store.list(EVERYTHING)
+    assert f"{CATALOG_NAME}.corrupt-1" in (await store.repair())[0]
+    assert await store.list(EVERYTHING) == []
     await store.close()
 
 

@@ -1,9 +1,9 @@
 """The owner of a store's folder, and the lock of its writer.
 
-A catalog or a Chroma folder that came with a cloned repository is never opened. The folder has an ``owner.json`` with a
-random catalog id and an HMAC of it, whose key is a token of this user on this machine. It is verified before SQLite or
-Chroma read any foreign byte: both parse their files, and Chroma may even run code from them. A catalog that does not
-match is moved aside, and the store starts empty.
+A catalog or a Chroma folder that came with a cloned repository is never opened. The folder has an ``owner-100.json``
+with a random catalog id and an HMAC of it, whose key is a token of this user on this machine. It is verified before
+SQLite or Chroma read any foreign byte: both parse their files, and Chroma may even run code from them. A catalog that
+does not match is moved aside, and the store starts empty.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from kiwi_rag.errors import StoreError
+from kiwi_rag.errors import StoreCorrupt, StoreError
 
 # Triggers keep the totals and the Chroma journal in step with `passages`, so that no writer can forget them. Postings
 # have no trigger: with ``trusted_schema = OFF`` one may not touch a virtual table.
@@ -113,14 +113,18 @@ def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> N
     ------
     StoreError
         When a newer Kiwi made this catalog.
+    StoreCorrupt
+        When no Kiwi made it.
     """
-    done = max(0, schema_version(connection) - BASELINE + 1)
-    if done > len(steps):
+    current = schema_version(connection)
+    if 0 < current < BASELINE:
+        raise StoreCorrupt(f"the catalog has schema {current}, which no Kiwi made", hint="kiwi doctor --repair")
+    if current >= BASELINE + len(steps):
         raise StoreError(
-            f"the catalog has schema {schema_version(connection)}, this Kiwi has {BASELINE + len(steps) - 1}: "
-            "a newer Kiwi made it",
+            f"the catalog has schema {current}, this Kiwi has {BASELINE + len(steps) - 1}: a newer Kiwi made it",
             hint="upgrade kiwi-rag",
         )
+    done = max(0, current - BASELINE + 1)
     for number, step in enumerate(steps[done:], start=BASELINE + done):
         _apply(connection, step, number)
 
