@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 
 import pytest
-from kiwi_rag.signing.document_statement import parse, passage_digest
 
 from kiwi_rag.errors import NotAdmitted
 from kiwi_rag.lexical import bm25, bm25_weights, query_terms, term_frequencies
