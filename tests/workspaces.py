@@ -23,7 +23,7 @@ from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.sources.workspace.report import WorkspaceReport
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.planner import EXACT_LIMIT
-from kiwi_rag.usecases.workspace_status import documents
+from kiwi_rag.usecases.workspace import documents
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.policy import policy_of
 from tests.search_tiers import WordsProvider

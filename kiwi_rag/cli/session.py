@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -182,11 +183,42 @@ class Session:
         return DONE
 
 
+def with_services(command: Callable[..., Awaitable[_Result]]) -> Callable[..., _Result]:
+    """Return a command that runs a coroutine function with the session, the open services and the parameters."""
+
+    @click.pass_obj
+    @functools.wraps(command)
+    def run(session: Session, /, **parameters: Any) -> _Result:
+        return session.run(lambda app: command(session, app, **parameters))
+
+    return run
+
+
+def confirm(question: str, command: str, *, yes: bool, undone: str = "nothing was changed") -> None:
+    """Ask the user to confirm, on a terminal, unless `yes` is set.
+
+    Raises
+    ------
+    UsageError
+        Without a confirmation; `undone` says what was not done, `command` is the command to confirm with --yes.
+    """
+    if not yes and not (sys.stdin.isatty() and click.confirm(render.safe(question), err=True)):
+        raise UsageError(f"not confirmed; {undone}", hint=f"{command} --yes")
+
+
 def exit_code(error: KiwiError) -> int:
     """Return the exit code of an error: 2 for usage, 4 for a refusal, 1 for any other."""
     if isinstance(error, UsageError):
         return USAGE
     return REFUSED if isinstance(error, Refused | RegistryRefused) else FAILED
+
+
+def stop_event() -> asyncio.Event:
+    """Return an event that Ctrl-C and SIGTERM set from now on."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    return stop
 
 
 def ask_passphrase(*, confirm: bool = False) -> str:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.session import DONE, REFUSED, Session, ask_passphrase
+from kiwi_rag.cli.session import DONE, REFUSED, Session, ask_passphrase, with_services
 from kiwi_rag.errors import KiwiError, Rejected
-from kiwi_rag.model import Finding
+from kiwi_rag.model import Admission
 from kiwi_rag.services import Services
-
-if TYPE_CHECKING:
-    from kiwi_rag.usecases.sign import Draft
+from kiwi_rag.usecases import add as use_case
+from kiwi_rag.usecases.add import Drafts
+from kiwi_rag.usecases.sign import Draft
 
 PATHS = click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 TIER = click.option(
@@ -25,6 +26,12 @@ TIER = click.option(
     show_default=True,
     help="The tier: .ai of the project, or ~/.ai of the user.",
 )
+KEY = click.option("--key", default="", help="Name of the key to sign with. Default: the only one you have.")
+BUMP = click.option(
+    "--bump",
+    type=click.Choice(["patch", "minor", "major"]),
+    help="Raise the version of edited items first; add a version to items without one.",
+)
 
 
 @click.command(epilog="Example: kiwi validate .ai, or kiwi validate .ai/directives/acme/deploy/staging.md")
@@ -33,21 +40,8 @@ TIER = click.option(
 @click.pass_obj
 def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
     """Check items by steps 0-6 of the gate, without signing, storing or recording anything."""
-    from kiwi_rag.formats import read_source
-    from kiwi_rag.ingest import display_path
-    from kiwi_rag.usecases.sign import sources_of
-    from kiwi_rag.validation.policy import policy_of
-    from kiwi_rag.validation.signature import ItemCandidate
-
-    app = session.app()
-    root, rows = app.root(tier), []
-    for source in sources_of(paths, root):
-        if source.problem or source.item_id is None:
-            findings: tuple[Finding, ...] = (source.problem,) if source.problem else ()
-        else:
-            data = read_source(source.path, root)
-            candidate = ItemCandidate(source.item_type, source.item_id, data, path=display_path(source.path))
-            findings = app.gate.inspect(candidate, policy_of(tier)).findings
+    rows = []
+    for source, findings in use_case.check_files(session.app(), paths, tier):
         rows.append((source, findings))
         if findings and not session.as_json:
             session.print(render.findings_text(findings, session.style))
@@ -61,89 +55,59 @@ def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
 @click.command(epilog="Example: kiwi sign .ai, or kiwi sign .ai/knowledge/acme/slo.md --bump patch")
 @PATHS
 @TIER
-@click.option("--key", default="", help="Name of the key to sign with. Default: the only one you have.")
-@click.option(
-    "--bump",
-    type=click.Choice(["patch", "minor", "major"]),
-    help="Raise the version of edited items first; add a version to items without one.",
-)
+@KEY
+@BUMP
 @click.option("--force", is_flag=True, help="Also sign items that have a valid signature.")
-@click.pass_obj
-def sign(session: Session, paths: tuple[Path, ...], tier: str, key: str, bump: str | None, force: bool) -> int:
+@with_services
+async def sign(
+    session: Session, app: Services, paths: tuple[Path, ...], tier: str, key: str, bump: str | None, force: bool
+) -> int:
     """Sign items that pass the gate's content checks: write FILE.sig beside each file."""
-    return session.run(lambda app: _sign(session, app, paths, tier, key, bump, force))
+    checked = await use_case.make_drafts(app, paths, tier, key, ask_passphrase, bump=bump, force=force)
+    _report_problem(session, checked)
+    for draft in checked.drafts:
+        draft.write()
+        _report_edit(session, draft)
+    if session.as_json:
+        refused = [r.as_dict() for r in checked.rejected]
+        session.print_json({"signed": [_row(draft) for draft in checked.drafts], "refused": refused})
+    else:
+        for draft in checked.drafts:
+            session.print(f"{'signed' if draft.fresh else 'already signed'}  {draft.ref}")
+    fresh = sum(draft.fresh for draft in checked.drafts)
+    session.notify(f"{fresh} signed, {len(checked.drafts) - fresh} were signed already")
+    return report_rejections(session, checked.rejected)
 
 
 @click.command(epilog="Example: kiwi add .ai/directives/acme/deploy/staging.md")
 @PATHS
 @TIER
-@click.option("--key", default="", help="Name of the key to sign with. Default: the only one you have.")
-@click.option(
-    "--bump",
-    type=click.Choice(["patch", "minor", "major"]),
-    help="Raise the version of edited items first; add a version to items without one.",
-)
-@click.pass_obj
-def add(session: Session, paths: tuple[Path, ...], tier: str, key: str, bump: str | None) -> int:
+@KEY
+@BUMP
+@with_services
+async def add(session: Session, app: Services, paths: tuple[Path, ...], tier: str, key: str, bump: str | None) -> int:
     """Check, sign and index items in one step. Nothing is written for a refused item."""
-    return session.run(lambda app: _add(session, app, paths, tier, key, bump))
-
-
-async def _sign(
-    session: Session, app: Services, paths: tuple[Path, ...], tier: str, key: str, bump: str | None, force: bool
-) -> int:
-    drafts, refused = await _drafts(session, app, paths, tier, key, bump, force)
-    for draft in drafts:
-        draft.write()
-        _report_edit(session, draft)
-    if session.as_json:
-        session.print_json({"signed": [_row(draft) for draft in drafts], "refused": [r.as_dict() for r in refused]})
-    else:
-        for draft in drafts:
-            session.print(f"{'signed' if draft.fresh else 'already signed'}  {draft.ref}")
-    fresh = sum(draft.fresh for draft in drafts)
-    session.notify(f"{fresh} signed, {len(drafts) - fresh} were signed already")
-    return report_rejections(session, refused)
-
-
-async def _add(session: Session, app: Services, paths: tuple[Path, ...], tier: str, key: str, bump: str | None) -> int:
-    from kiwi_rag import ingest
-
-    target = app.local(tier)
-    drafts, refused = await _drafts(session, app, paths, tier, key, bump)
-    added = []
-    async with target.store.writing():
-        for draft in drafts:
-            try:
-                admission = await ingest.admit(draft.candidate, target, app.gate)
-                draft.write()
-                _report_edit(session, draft)
-                await ingest.store(draft.source, draft.candidate, admission, target, app.writer)
-                added.append(admission)
-                acknowledge(session)(f"added  {admission.ref}")
-            except Rejected as rejection:
-                refused.append(rejection)
+    checked = await use_case.make_drafts(app, paths, tier, key, ask_passphrase, bump=bump)
+    _report_problem(session, checked)
+    refused, added = [*checked.rejected], []
+    async with aclosing(use_case.store(app, checked.drafts, tier)) as outcomes:
+        async for outcome in outcomes:
+            if isinstance(outcome, Rejected):
+                refused.append(outcome)
+            elif isinstance(outcome, Admission):
+                added.append(outcome)
+                acknowledge(session)(f"added  {outcome.ref}")
+            else:
+                _report_edit(session, outcome)
     if session.as_json:
         rows = [{"ref": str(a.ref), "digest": a.digest, "signer": a.principal} for a in added]
         session.print_json({"added": rows, "refused": [r.as_dict() for r in refused]})
     return report_rejections(session, refused)
 
 
-async def _drafts(
-    session: Session, app: Services, paths: Sequence[Path], tier: str, key: str, bump: str | None, force: bool = False
-) -> tuple[list[Draft], list[Rejected]]:
-    """Check and sign in memory the items that `paths` name, without writing anything."""
-    from kiwi_rag.usecases import sign as authoring
-
-    sources = authoring.sources_of(paths, app.root(tier))
-    histories = authoring.version_histories(app)
-    author = authoring.Author(app.local(tier), app.gate, app.signing_key(key, ask_passphrase), histories, app.principal)
-    drafts, refused = await author.drafts(sources, bump=bump, force=force)
-    if histories.registry_problem:
-        session.notify(
-            f"{histories.registry_problem}; its versions were not compared with these files, kiwi publish does it"
-        )
-    return drafts, refused
+def _report_problem(session: Session, checked: Drafts) -> None:
+    if problem := checked.registry_problem:
+        session.notify(f"{problem}; its versions were not compared with these files, kiwi publish does it")
 
 
 def _report_edit(session: Session, draft: Draft) -> None:

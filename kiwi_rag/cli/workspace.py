@@ -17,7 +17,10 @@ from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.integrations.git_hooks import FOLDER, HookPlan, plan_install, plan_removal, remove_run_files
 from kiwi_rag.model import Filters
 from kiwi_rag.model.search import DocumentQuery, DocumentReply
+from kiwi_rag.render import documents
 from kiwi_rag.services import Services
+from kiwi_rag.services.workspace import Workspace
+from kiwi_rag.usecases import workspace as use_case
 
 FORMATS = ["text", "json", "jsonl", "paths"]
 
@@ -66,13 +69,11 @@ def search(
     set_project(session, root)
 
     async def find(app: Services) -> DocumentReply:
-        from kiwi_rag.services.workspace import Workspace
-
         async with Workspace(app) as opened:
             meant = opened.config.resolve_search_path(path)
             filters = Filters(file_type=file_type or "", service=service, domain=domain, path=meant)
             document_query = DocumentQuery(" ".join(query), filters, app.settings.limit, per_file, alpha)
-            return await opened.searcher.search(document_query)
+            return await use_case.search(opened, document_query)
 
     reply = session.run(find, limit=limit, workspace_store=store)
     _show(session, reply, form, explain)
@@ -91,16 +92,13 @@ def list_documents(
     session: Session, root: Path | None, file_type: str | None, service: str, domain: str, path: str, store: str | None
 ) -> int:
     """List the indexed documents with type, passages, service, domain and title."""
-    from kiwi_rag.services.workspace import Workspace
-    from kiwi_rag.usecases.workspace_status import documents
-
     set_project(session, root)
 
     async def read(app: Services) -> tuple[list[dict[str, Any]], int]:
         async with Workspace(app) as opened:
             meant = opened.config.resolve_search_path(path)
             filters = Filters(file_type=file_type or "", service=service, domain=domain, path=meant)
-            return await documents(opened.searcher, filters)
+            return await use_case.documents(opened.searcher, filters)
 
     rows, refused = session.run(read, workspace_store=store)
     if session.as_json:
@@ -119,18 +117,14 @@ def list_documents(
 @click.pass_obj
 def stats(session: Session, root: Path | None, store: str | None) -> int:
     """Show what is indexed, and whether the last indexing was completed."""
-    from kiwi_rag.render.documents import workspace_text
-    from kiwi_rag.services.workspace import Workspace
-    from kiwi_rag.usecases.workspace_status import collect_workspace_status
-
     set_project(session, root)
 
     async def read(app: Services) -> Mapping[str, Any]:
         async with Workspace(app) as opened:
-            return await collect_workspace_status(opened.config, opened.tier if opened.is_indexed else None)
+            return await use_case.collect_workspace_status(opened)
 
     report = session.run(read, workspace_store=store)
-    session.print_json(report) if session.as_json else session.print(workspace_text(report))
+    session.print_json(report) if session.as_json else session.print(documents.workspace_text(report))
     return DONE
 
 
@@ -142,8 +136,6 @@ def exit_code_of(reply: DocumentReply) -> int:
 
 
 def _show(session: Session, reply: DocumentReply, form: str, explain: bool) -> None:
-    from kiwi_rag.render import documents
-
     if session.as_json:
         session.print_json(documents.documents_json(reply))
     elif form == "json":

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.session import DONE, PARTLY, Session, ask_passphrase
-from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
+from kiwi_rag.cli.session import DONE, PARTLY, Session, ask_passphrase, stop_event
+from kiwi_rag.config import WORKSPACE_STORES
 from kiwi_rag.errors import UsageError
+from kiwi_rag.ingest.documents import ProgressCallbacks
 from kiwi_rag.services import Services
-
-if TYPE_CHECKING:
-    from kiwi_rag.services.workspace import Workspace
-    from kiwi_rag.sources.workspace.report import WorkspaceReport
+from kiwi_rag.services.workspace import Workspace
+from kiwi_rag.sources.workspace.report import WorkspaceReport, describe_error
+from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced
+from kiwi_rag.usecases import workspace as use_case
 
 ROOT = click.argument(
     "root", type=click.Path(path_type=Path, exists=True, file_okay=False), required=False, default=None
@@ -86,50 +84,27 @@ def set_project(session: Session, root: Path | None) -> None:
 
 
 async def _index(session: Session, app: Services, files: tuple[Path, ...], rebuild: bool, prune: bool) -> int:
-    from kiwi_rag.ingest import documents
-    from kiwi_rag.services.workspace import Workspace
-
     async with Workspace(app) as opened:
-        await opened.prepare()
-        writer = opened.writer(
-            ask_passphrase
-        )  # first, because it fails without a signing key, and then nothing must be removed
-        if rebuild:
-            await opened.tier.store.clear()
-        paths = [opened.config.relative_path(file) for file in files] if files else None
-        _warn_of_outer(session, opened)
-        with session.progress_bar("index workspace", "files") as planned:
-            listener = documents.ProgressCallbacks(planned if session.shows_progress else _progress_lines(session))
-            report = await documents.index(
-                opened.config,
-                opened.tier,
-                writer,
-                paths,
-                listener,
-                prune=prune or not opened.is_shared,
+        writer = await use_case.open_for_writing(opened, ask_passphrase, rebuild=rebuild)
+        paths = [opened.config.relative_path(file) for file in files] or None
+        if outer := use_case.outer_workspace(opened):
+            root = opened.config.root.resolve()
+            session.notify(
+                f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index"
             )
+        with session.progress_bar("index workspace", "files") as planned:
+            callbacks = ProgressCallbacks(planned if session.shows_progress else _progress_lines(session))
+            report = await use_case.update(opened, writer, paths, callbacks, prune=prune)
         return _report(session, opened, report, getattr(app.embed, "encoded", 0))
 
 
 async def _watch(session: Session, app: Services) -> int:
-    from kiwi_rag.ingest import documents
-    from kiwi_rag.services.workspace import Workspace
-    from kiwi_rag.sources.workspace import watch as watching
-
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_event()
     async with Workspace(app) as opened:
-        await opened.prepare()
-        writer = opened.writer(ask_passphrase)
-
-        async def update(paths: Sequence[str] | None) -> WorkspaceReport:
-            return await documents.index(opened.config, opened.tier, writer, paths, prune=not opened.is_shared)
-
-        # Loads the model now, not at the first change; a query through the cache would not load it.
-        await getattr(app.embed, "inner", app.embed).query("ready")
+        writer = await use_case.open_for_writing(opened, ask_passphrase)
+        await use_case.load_model(app)  # now, not at the first change
         session.notify(f"watching {opened.config.root}; stop with Ctrl-C")
-        async with aclosing(watching.watch(opened.config, update, stop)) as outcomes:
+        async with aclosing(use_case.watch(opened, writer, stop)) as outcomes:
             async for outcome in outcomes:
                 _report_outcome(session, outcome)
     session.notify("stopped")
@@ -138,8 +113,6 @@ async def _watch(session: Session, app: Services) -> int:
 
 def _report_outcome(session: Session, outcome: object) -> None:
     """Print a line for an update that changed something, and for the reason why none is possible."""
-    from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced
-
     if isinstance(outcome, Retrying):
         session.notify(f"{outcome.error.message}; trying again in {outcome.pause:g} s")
     elif isinstance(outcome, RootMissing):
@@ -159,14 +132,6 @@ def _summary(report: WorkspaceReport) -> str:
     named = [*report.indexed, *(f"-{path}" for path in report.removed)]
     files = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
     return f"{len(report.indexed)} indexed, {len(report.removed)} removed{f': {files}' if files else ''}"
-
-
-def _warn_of_outer(session: Session, opened: Workspace) -> None:
-    """Print a notice if the workspace is inside another one, because it then answers the searches below its root."""
-    root = opened.config.root.resolve()
-    outer = next((folder for folder in root.parents if (folder / PROJECT_FOLDER / "vectors").is_dir()), None)
-    if outer:
-        session.notify(f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index")
 
 
 def _progress_lines(session: Session) -> Callable[[int], Callable[[int], None]]:
@@ -202,8 +167,6 @@ def _report(session: Session, opened: Workspace, report: WorkspaceReport, encode
 
 def _list(session: Session, report: WorkspaceReport) -> None:
     """Print failures, warnings and skipped files on stderr."""
-    from kiwi_rag.sources.workspace.report import describe_error
-
     lines = [f"failed   {path}: {describe_error(error)}" + _hint(error.hint) for path, error in report.failed.items()]
     lines += [f"warning  {found.where}: {found.message}" + _hint(found.hint) for found in report.warnings]
     lines += [f"skipped  {path}: {reason}" for path, reason in report.skipped.items()]

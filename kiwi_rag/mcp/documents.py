@@ -128,15 +128,13 @@ def _work(context: ServerContext, paths: Sequence[str] | None, *, rebuild: bool)
     files = [config.relative_path(config.root / Path(path)) for path in paths] if paths is not None else None
 
     async def work(job: Job) -> Mapping[str, Any]:
-        from kiwi_rag.ingest.documents import ProgressCallbacks, index
+        from kiwi_rag.ingest.documents import ProgressCallbacks
+        from kiwi_rag.usecases import workspace
 
         async with context.lock_for_writing():
-            workspace = context.workspace
-            await workspace.prepare()
-            writer, listener, tier = workspace.writer(), ProgressCallbacks(job.set_total), workspace.tier
-            if rebuild:
-                await tier.store.clear()
-            result = await index(workspace.config, tier, writer, files, listener, prune=not workspace.is_shared)
+            opened = context.workspace
+            writer = await workspace.open_for_writing(opened, rebuild=rebuild)
+            result = await workspace.update(opened, writer, files, ProgressCallbacks(job.set_total))
             return result.as_dict()
 
     return work

@@ -1,86 +1,22 @@
-"""What the interfaces share: settings applied to a query, finding one item, and the state of all parts of Kiwi."""
+"""The state of all parts of Kiwi: tiers, model, cache, latest errors and local service. Starts and loads nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag import render
-from kiwi_rag.config import Settings
-from kiwi_rag.errors import KiwiError, NotFound, Refused, UsageError, Yanked
-from kiwi_rag.model import ItemState, SearchQuery
+from kiwi_rag.errors import KiwiError
 from kiwi_rag.telemetry import logs
 
 if TYPE_CHECKING:
-    from kiwi_rag.collection import Tier
-    from kiwi_rag.search.verify import Address, VerifiedItem
     from kiwi_rag.services import Services
-    from kiwi_rag.stores.base import VectorStore
 
 PROBE_SECONDS = 2.0
 """How long to wait for a server's answer."""
 MAX_ERRORS = 10
-
-
-def apply_settings(query: SearchQuery, settings: Settings) -> SearchQuery:
-    """Return a query with the search settings, which include the flags of this call."""
-    return replace(
-        query,
-        source=settings.source,
-        limit=settings.limit,
-        alpha=None if settings.alpha < 0 else settings.alpha,
-        half_life_days=settings.half_life_days or None,
-        per_signer=None if settings.per_signer < 0 else settings.per_signer,
-    )
-
-
-async def item_state(tier: Tier[VectorStore], item: VerifiedItem) -> ItemState:
-    """Return whether an item's file changed since it was signed, and whether its version was yanked."""
-    from kiwi_rag.search.state import read_states
-
-    (state,) = await asyncio.to_thread(read_states, [(item, tier)])
-    return state
-
-
-async def find_item(app: Services, address: Address, names: Sequence[str]) -> tuple[Tier[VectorStore], VerifiedItem]:
-    """Return the item at an address, verified, from the first of the named tiers that has it.
-
-    Raises
-    ------
-    NotFound
-        When no tier has it; `Yanked` when its version was yanked.
-    UsageError
-        When the address matches several items.
-    Refused
-        When it does not verify.
-    KiwiError
-        The error of a tier that could not be read and may have the item.
-    """
-    from kiwi_rag.search.verify import find
-
-    failure: KiwiError | None = None
-    yanked: Yanked | None = None
-    for name in names:
-        try:
-            return await find(address, [app.tier(name)], app.trust, app.settings.registry_name)
-        except Yanked as error:
-            yanked = error
-        except NotFound:
-            continue
-        except (Refused, UsageError):
-            raise
-        except KiwiError as error:
-            failure = error
-    if cause := failure or yanked:
-        raise cause
-    kind = f"{address.item_type}:" if address.item_type else ""
-    version = f"@{address.version}" if address.version else ""
-    raise NotFound(
-        f"no item {kind}{address.item_id}{version} in {', '.join(names)}", hint=f"kiwi search {address.item_id!r}"
-    )
 
 
 async def collect_status(app: Services, service: Mapping[str, Any]) -> dict[str, Any]:
