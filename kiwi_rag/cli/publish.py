@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from kiwi_rag.cli.add import TIER, acknowledge, report_rejections
 from kiwi_rag.cli.session import PARTLY, Session, with_services
-from kiwi_rag.cli.sign import TIER, acknowledge, report_rejections
 from kiwi_rag.errors import RegistryUnreachable, UsageError
 from kiwi_rag.formats import SourceFile
 from kiwi_rag.ingest.publication import NotPublished, Published, PublishRun

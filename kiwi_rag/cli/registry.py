@@ -1,17 +1,26 @@
-"""``kiwi registry``: start, stop, migrate, status and signers; and ``kiwi audit --tier registry``."""
+"""``kiwi registry``: its server, schema and signers, and the index over its items."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.registry_index import index, tune, verify
+from kiwi_rag.cli.add import acknowledge, report_rejections
 from kiwi_rag.cli.revocation import accept, retire, revoke
-from kiwi_rag.cli.session import DONE, PARTLY, Session, with_services
+from kiwi_rag.cli.session import DONE, PARTLY, Session, stop_event, with_services
+from kiwi_rag.errors import UsageError
+from kiwi_rag.ingest.audit_index import Mismatch, audit_index
+from kiwi_rag.ingest.registry_indexer import Failed, Unreachable
+from kiwi_rag.registry.tuning import METHODS
 from kiwi_rag.services import Services
 from kiwi_rag.usecases import registry as use_case
+
+if TYPE_CHECKING:
+    from kiwi_rag.registry.queue import Progress
 
 
 @click.group()
@@ -74,10 +83,6 @@ def _shown(value: Any) -> str:
     return ", ".join(f"{name} {part}" for name, part in value.items()) if isinstance(value, dict) else str(value)
 
 
-for command in (index, tune, verify, retire, revoke, accept):
-    registry.add_command(command)
-
-
 @registry.command(epilog="Example: kiwi registry enrol ada@acme.example")
 @click.argument("principal")
 @with_services
@@ -108,3 +113,163 @@ async def signers(session: Session, app: Services) -> int:
     for row in () if session.as_json else rows:
         session.print(render.safe("  ".join(str(value) for value in row.values())))
     return DONE
+
+
+def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+    """Refuse nan, which is neither below nor above a bound."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is not a number from 0.5 to 1")
+    return value
+
+
+@registry.command(epilog="Example: kiwi registry tune, or kiwi registry tune --method hnsw --recall 0.99")
+@click.option(
+    "--method",
+    type=click.Choice(METHODS),
+    help="The index; auto: none below 10,000 passages, ivfflat above.  [default: that of the last time, or auto]",
+)
+@click.option(
+    "--recall",
+    "wanted",
+    type=click.FloatRange(0.5, 1.0),
+    callback=_number,
+    help="Share of the ten nearest passages that a search is to find.  [default: that of the last time, or 0.98]",
+)
+@click.option("--model", default="", help="Fingerprint of the model. Default: the active model.")
+@click.option(
+    "--memory", type=click.IntRange(min=64), default=1024, show_default=True, help="Memory for building, in MiB."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be built, without building it.")
+@with_services
+async def tune(
+    session: Session, app: Services, method: str | None, wanted: float | None, model: str, memory: int, dry_run: bool
+) -> int:
+    """Build the index over the registry's vectors, and measure that searches find what they should.
+
+    Searching, publishing and indexing continue meanwhile. Needs the role that migrates.
+    """
+    options = {"method": method, "wanted": wanted, "fingerprint": model, "memory": memory, "dry_run": dry_run}
+    tuned = await use_case.tune(app, options, session.notify)
+    if session.as_json:
+        session.print_json(tuned.as_dict())
+    else:
+        session.print(render.safe(f"{tuned.passages} passages of {tuned.model}: {tuned.choice}"))
+        if tuned.recall is not None:
+            session.print(f"recall@10 {tuned.recall:.3f}, required {tuned.wanted_recall:g}; effort {tuned.effort}")
+    if not tuned.reached:
+        session.notify("the required recall was not reached; try --method ivfflat or --method exact")
+    return DONE if tuned.reached else PARTLY
+
+
+@registry.command(epilog="Example: kiwi registry index, or kiwi registry index --watch")
+@click.option("--watch", is_flag=True, help="Run until stopped, and index what is published meanwhile.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    show_default=True,
+    help="Seconds between checks, with --watch.",
+)
+@click.option("--switch", is_flag=True, help="Make this model the active one although items were refused.")
+@click.option("--drop-old", is_flag=True, help="Only remove the vectors of superseded models.")
+@click.option(
+    "--drop", "model", default="", help="Only remove the vectors of this model, which must not be the active one."
+)
+@with_services
+async def index(
+    session: Session, app: Services, watch: bool, every: float, switch: bool, drop_old: bool, model: str
+) -> int:
+    """Make published items searchable: run the whole gate again, then compute their vectors.
+
+    With another model than the registry's active one, a second set of vectors is built, and searches use it when it is
+    complete. Several indexers can run at the same time, and each can be stopped and started again.
+    """
+    if sum((watch, switch, drop_old, bool(model))) > 1:
+        raise UsageError("--watch, --switch, --drop-old and --drop exclude each other", hint="give one of them")
+    if drop_old or model:
+        return await _drop(session, app, model)
+    return await (_watch(session, app, every) if watch else _index(session, app, switch))
+
+
+async def _index(session: Session, app: Services, switch: bool) -> int:
+    done: list[str] = []
+    print_receipt = acknowledge(session)
+
+    def report_indexed(ref: object) -> None:
+        done.append(str(ref))
+        print_receipt(f"indexed  {ref}")
+
+    failed, progress = await use_case.index_pending(app, report_indexed, session.notify, switch=switch)
+    if session.as_json:
+        refused = [{"ref": one.ref, **one.error.as_dict()} for one in failed]
+        model = str(app.embed.fingerprint)
+        session.print_json({"indexed": done, "refused": refused, "model": model, "state": progress.state})
+    session.notify(f"{len(done)} indexed, {len(failed)} refused")
+    session.notify(_state(progress))
+    return report_rejections(session, [one.error for one in failed])
+
+
+def _state(progress: Progress) -> str:
+    total = progress.items + progress.waiting
+    text = f"{progress.state}: {progress.fingerprint}, {progress.items} of {total} items"
+    if progress.state == "active":
+        return text
+    if progress.waiting == progress.refused:
+        return f"{text}; to make it the active one without the refused items: kiwi registry index --switch"
+    return f"{text}; to continue: kiwi registry index"
+
+
+async def _watch(session: Session, app: Services, every: float) -> int:
+    stop = stop_event()
+    session.notify(f"waiting for published items, with model {app.embed.fingerprint}; stop with Ctrl-C")
+    done = 0
+    print_receipt = acknowledge(session)
+    async with aclosing(use_case.watch_pending(app, stop, every, session.notify)) as outcomes:
+        async for outcome in outcomes:
+            if isinstance(outcome, Unreachable):
+                session.notify(f"{outcome.error.message}; trying again in {outcome.pause:g} s")
+            elif isinstance(outcome, Failed):
+                session.report_error(outcome.error)
+            else:
+                done += 1
+                print_receipt(f"indexed  {outcome}")
+    session.notify(f"stopped; {done} indexed")
+    return DONE
+
+
+async def _drop(session: Session, app: Services, model: str) -> int:
+    dropped = 0
+    async for name, passages in use_case.drop_models(app, model):
+        dropped += 1
+        session.print(render.safe(f"dropped  {name}  {passages} passages"))
+    if not dropped:
+        session.notify("there is no superseded model")
+    return DONE
+
+
+@registry.command(epilog="Example: kiwi registry verify --sample 200")
+@click.option(
+    "--sample", type=click.IntRange(min=1), default=50, show_default=True, help="Number of items, chosen at random."
+)
+@click.option("--all", "everything", is_flag=True, help="Check every item.")
+@with_services
+async def verify(session: Session, app: Services, sample: int, everything: bool) -> int:
+    """Compare stored passages and vectors with those computed from the signed items; report each difference.
+
+    Runs the whole gate on each item and embeds it again. Needs the role kiwi_indexer.
+    """
+    mismatches: list[Mismatch] = []
+    checked = 0
+    async for ref, found in audit_index(app.registry(), app.writer, None if everything else sample):
+        checked += 1
+        mismatches += found
+        for one in () if session.as_json else found:
+            session.print(render.safe(f"differs  {ref}  {one.passage}  {one.what}"))
+    if session.as_json:
+        session.print_json({"checked": checked, "mismatches": [one.as_dict() for one in mismatches]})
+    session.notify(f"{checked} items checked, {len({m.ref for m in mismatches})} do not match what was signed")
+    return PARTLY if mismatches else DONE
+
+
+for command in (retire, revoke, accept):
+    registry.add_command(command)

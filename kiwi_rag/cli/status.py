@@ -14,7 +14,7 @@ from kiwi_rag.cli.session import DONE, PARTLY, Session, with_services
 from kiwi_rag.errors import UsageError
 from kiwi_rag.local_service import address, client
 from kiwi_rag.services import Services
-from kiwi_rag.usecases.status import collect_status
+from kiwi_rag.usecases.status import collect_status, diagnose
 
 _DAYS = re.compile(r"(\d{1,5})d?", re.ASCII)
 
@@ -62,8 +62,6 @@ def usage(session: Session, since: str) -> int:
 @with_services
 async def doctor(session: Session, app: Services, repair: bool) -> int:
     """Check keys, trust, model, indexes, audit chains and versions. Exit code 3: there are problems."""
-    from kiwi_rag.usecases.doctor import diagnose
-
     found = await diagnose(app, repair=repair)
     for notice in found.notices:
         session.notify(notice)
