@@ -11,21 +11,7 @@ from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.mcp import workspace as schemas
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import Job, ReportProgress, Work, wait
-from kiwi_rag.mcp.tool import (
-    BOOLEAN,
-    INTEGER,
-    OBJECT,
-    OBJECTS,
-    STRING,
-    STRINGS,
-    Effects,
-    SchemaDict,
-    Tool,
-    ToolResult,
-    nullable,
-    record,
-    text,
-)
+from kiwi_rag.mcp.tool import OBJECT, Effects, SchemaDict, Tool, ToolResult, nullable, record, text
 from kiwi_rag.mcp.tool import texts as texts_schema
 from kiwi_rag.mcp.toolsets import Toolset
 from kiwi_rag.mcp.workspace import search
@@ -64,21 +50,15 @@ _UPDATE: dict[str, SchemaDict] = {
     **_JOB,
 }
 _REPORT = record(
-    indexed=STRINGS,
-    unchanged=INTEGER,
-    removed=STRINGS,
-    moved=OBJECTS,
-    skipped=OBJECTS,
-    failed=OBJECTS,
-    warnings=OBJECTS,
-    passages=INTEGER,
-    complete=BOOLEAN,
+    strings="indexed removed",
+    integer="unchanged passages",
+    objects="moved skipped failed warnings",
+    boolean="complete",
 )
 _STATE = record(
-    job=STRING,
+    string="job",
     state={"type": "string", "enum": ["running", "done", "failed", "cancelled"]},
-    done=INTEGER,
-    total=INTEGER,
+    integer="done total",
     report=nullable(_REPORT),
     error=nullable(OBJECT),
 )

@@ -138,13 +138,9 @@ def _error_message(error: ValidationError) -> str:
 
 SchemaDict = dict[str, Any]
 
-STRING: SchemaDict = {"type": "string"}
-NUMBER: SchemaDict = {"type": "number"}
-INTEGER: SchemaDict = {"type": "integer"}
-BOOLEAN: SchemaDict = {"type": "boolean"}
-OBJECT: SchemaDict = {"type": "object"}
-STRINGS: SchemaDict = {"type": "array", "items": STRING}
-OBJECTS: SchemaDict = {"type": "array", "items": OBJECT}
+_TYPES: dict[str, SchemaDict] = {name: {"type": name} for name in ("string", "number", "integer", "boolean", "object")}
+_TYPES |= {f"{name}s": {"type": "array", "items": _TYPES[name]} for name in ("string", "object")}
+STRING, OBJECT, BOOLEAN = _TYPES["string"], _TYPES["object"], _TYPES["boolean"]
 
 
 def text(description: str, **more: Any) -> SchemaDict:
@@ -158,8 +154,15 @@ def texts(description: str, length: int = 200, many: int = 50) -> SchemaDict:
     return {"type": "array", "items": items, "maxItems": many, "description": description}
 
 
-def record(**properties: SchemaDict) -> SchemaDict:
-    """Return the schema of an object with these members, all required."""
+def record(**members: SchemaDict | str) -> SchemaDict:
+    """Return the schema of an object with these members, all required.
+
+    Each argument is the schema of the member of its name; or, under the name of a type (integer, strings, …), a text
+    with the names of the members of that type.
+    """
+    properties: dict[str, SchemaDict] = {}
+    for name, schema in members.items():
+        properties |= dict.fromkeys(schema.split(), _TYPES[name]) if isinstance(schema, str) else {name: schema}
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 

@@ -9,21 +9,7 @@ from kiwi_rag import render
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import ReportProgress
-from kiwi_rag.mcp.tool import (
-    BOOLEAN,
-    INTEGER,
-    NUMBER,
-    OBJECT,
-    OBJECTS,
-    STRING,
-    STRINGS,
-    SchemaDict,
-    Tool,
-    ToolResult,
-    nullable,
-    record,
-    text,
-)
+from kiwi_rag.mcp.tool import BOOLEAN, SchemaDict, Tool, ToolResult, nullable, record, text
 from kiwi_rag.mcp.toolsets import Toolset
 from kiwi_rag.model import Filters
 from kiwi_rag.model.search import DocumentQuery
@@ -60,53 +46,28 @@ ALIASES = {
 }  # fmt: skip
 
 HIT = record(
-    rank=INTEGER,
-    path=STRING,
-    start_line=INTEGER,
-    end_line=INTEGER,
-    heading=STRINGS,
-    kind=STRING,
-    file_type=STRING,
-    title=STRING,
-    service=STRING,
-    domain=STRING,
-    last_modified=STRING,
-    git_commit=STRING,
-    score=NUMBER,
-    parts=OBJECT,
+    integer="rank start_line end_line",
+    string="path kind file_type title service domain last_modified git_commit signer key_id digest text",
+    strings="heading",
+    number="score",
+    object="parts",
     changed=nullable(BOOLEAN),
-    verified=BOOLEAN,
-    signer=STRING,
-    key_id=STRING,
-    digest=STRING,
-    text=STRING,
-    truncated=BOOLEAN,
+    boolean="verified truncated",
 )
 HITS = record(
-    query=STRING,
-    kind=STRING,
-    complete=BOOLEAN,
+    string="query kind",
+    boolean="complete unfinished",
     hits={"type": "array", "items": HIT},
-    index=OBJECT,
-    refused=OBJECTS,
-    missing_files=STRINGS,
-    unfinished=BOOLEAN,
-    corrections=OBJECT,
-    notices=STRINGS,
+    object="index corrections",
+    objects="refused",
+    strings="missing_files notices",
 )
 STATS_SCHEMA = record(
-    workspace=STRING,
-    root=STRING,
-    documents=INTEGER,
-    passages=INTEGER,
-    file_types=OBJECT,
-    run=STRING,
-    complete=BOOLEAN,
-    store=STRING,
-    model=STRING,
-    path=STRING,
-    bytes=INTEGER,
-    problems=STRINGS,
+    string="workspace root run store model path",
+    integer="documents passages bytes",
+    object="file_types",
+    boolean="complete",
+    strings="problems",
 )
 
 
