@@ -70,12 +70,11 @@ async def sign(
     for draft in checked.drafts:
         draft.write()
         _report_edit(session, draft)
-    if session.as_json:
-        refused = [r.as_dict() for r in checked.rejected]
-        session.print_json({"signed": [_row(draft) for draft in checked.drafts], "refused": refused})
-    else:
-        for draft in checked.drafts:
-            session.print(f"{'signed' if draft.fresh else 'already signed'}  {draft.ref}")
+    refused = [r.as_dict() for r in checked.rejected]
+    session.print_data(
+        {"signed": [_row(draft) for draft in checked.drafts], "refused": refused},
+        (f"{'signed' if draft.fresh else 'already signed'}  {draft.ref}" for draft in checked.drafts),
+    )
     fresh = sum(draft.fresh for draft in checked.drafts)
     session.notify(f"{fresh} signed, {len(checked.drafts) - fresh} were signed already")
     return report_rejections(session, checked.rejected)
@@ -155,22 +154,19 @@ async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs:
             app, tier, planned, lambda admission: acknowledged(f"stored  {admission.ref}"), jobs, rebuild=rebuild
         )
     encoded = getattr(app.embed, "encoded", None)
-    if session.as_json:
-        session.print_json(
-            {
-                "admitted": [str(ref) for ref in report.admitted],
-                "unchanged": report.unchanged,
-                "removed": [str(ref) for ref in report.removed],
-                "refused": [r.as_dict() for r in report.rejected],
-                "passages": report.passages,
-                "encoded": encoded,
-            }
-        )
-    else:
-        session.print(
-            f"{len(report.admitted)} admitted, {report.unchanged} unchanged, {len(report.removed)} removed, "
-            f"{len(report.rejected)} refused; {report.passages} passages, {encoded} encoded"
-        )
+    counts = (
+        f"{len(report.admitted)} admitted, {report.unchanged} unchanged, {len(report.removed)} removed, "
+        f"{len(report.rejected)} refused; {report.passages} passages, {encoded} encoded"
+    )
+    data = {
+        "admitted": [str(ref) for ref in report.admitted],
+        "unchanged": report.unchanged,
+        "removed": [str(ref) for ref in report.removed],
+        "refused": [r.as_dict() for r in report.rejected],
+        "passages": report.passages,
+        "encoded": encoded,
+    }
+    session.print_data(data, [counts])
     return report_rejections(session, list(report.rejected))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
 from kiwi_rag import render
@@ -32,10 +35,11 @@ async def get(session: Session, app: Services, ref: str, target: str, force: boo
     _warn(session, found)
     admission, path = await items.copy(app, found, target, overwrite=force)
     tier = found.tier.name
-    if session.as_json:
-        session.print_json({"ref": str(admission.ref), "path": str(path), "from": tier, **_state_json(found)})
-    else:
-        session.print(f"{admission.ref} from {tier}, signed by {admission.principal}: {display_path(path)}")
+    state = {**render.state_json(found.state), **render.yank_json(found.stored)}
+    session.print_data(
+        {"ref": str(admission.ref), "path": str(path), "from": tier, **state},
+        [f"{admission.ref} from {tier}, signed by {admission.principal}: {display_path(path)}"],
+    )
     return DONE
 
 
@@ -57,10 +61,6 @@ async def show(session: Session, app: Services, ref: str, source: str | None) ->
     session.notify(f"{signed.ref} from {found.tier.name}, signed by {by}, digest {found.stored.digest}")
     session.print(render.safe(signed.content.rstrip("\n")))
     return DONE
-
-
-def _state_json(found: FoundItem) -> dict[str, object]:
-    return {**render.state_json(found.state), **render.yank_json(found.stored)}
 
 
 def _warn(session: Session, found: FoundItem) -> None:
@@ -88,15 +88,15 @@ async def list_items(session: Session, app: Services, source: str | None, item_t
         for problem in tier.problems:
             session.notify(f"{tier.tier}: {problem}")
     rows = [{"tier": tier.tier, **render.item_json(item, {})} for tier in tiers for item in tier.items]
-    if session.as_json:
-        session.print_json(rows)
-    for row in [] if session.as_json else rows:
-        where = row["path"] or ("private" if row["private"] else "")
-        line = f"{row['tier']}  {row['item_type']}  {row['item_id']}@{row['version']}  {where}"
-        session.print(render.safe(line))
+    session.print_data(rows, map(_line, rows))
     if not rows:
         session.notify("no items; index a tier's files with: kiwi index")
     return PARTLY if any(tier.problems for tier in tiers) else DONE
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    where = row["path"] or ("private" if row["private"] else "")
+    return render.safe(f"{row['tier']}  {row['item_type']}  {row['item_id']}@{row['version']}  {where}")
 
 
 @click.command(epilog="Example: kiwi verify, or kiwi verify acme/deploy/staging --source user")
@@ -115,11 +115,11 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
     verdicts = await items.verify(app, wanted, source)
     if wanted and not verdicts:
         raise NotFound(f"{', '.join(refs)}: not found in {source}", hint="kiwi list shows what is there")
-    if session.as_json:
-        session.print_json([verdict.as_dict() for verdict in verdicts])
-    for one in [] if session.as_json else verdicts:
-        mark = "✓" if one.state == "verified" else "✗"
-        session.print(render.safe(f"{mark} {one.tier}  {one.ref}  {one.state}  {one.signer}{one.reason}"))
+    lines = (
+        f"{'✓' if one.state == 'verified' else '✗'} {one.tier}  {one.ref}  {one.state}  {one.signer}{one.reason}"
+        for one in verdicts
+    )
+    session.print_data([verdict.as_dict() for verdict in verdicts], map(render.safe, lines))
     states = [one.state for one in verdicts]
     named = ("verified", "changed", "yanked", "refused", *(["conflict"] if "conflict" in states else []))
     session.notify(", ".join(f"{states.count(name)} {name}" for name in named))

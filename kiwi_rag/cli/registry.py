@@ -71,11 +71,8 @@ async def migrate(session: Session, app: Services) -> int:
 async def status(session: Session, app: Services) -> int:
     """Show the registry's address, whether it answers, its schema, and the number of items."""
     row = await use_case.collect_state(app)
-    if session.as_json:
-        session.print_json(row)
-    for name, value in () if session.as_json else row.items():
-        for one in value if isinstance(value, list) else [value]:
-            session.print(render.safe(f"{name}: {_shown(one)}"))
+    parts = [(name, one) for name, value in row.items() for one in (value if isinstance(value, list) else [value])]
+    session.print_data(row, (render.safe(f"{name}: {_shown(one)}") for name, one in parts))
     return PARTLY if row["problem"] else DONE
 
 
@@ -108,10 +105,7 @@ async def signers(session: Session, app: Services) -> int:
         }
         for row in await app.enrolled()
     ]
-    if session.as_json:
-        session.print_json(rows)
-    for row in () if session.as_json else rows:
-        session.print(render.safe("  ".join(str(value) for value in row.values())))
+    session.print_data(rows, (render.safe("  ".join(row.values())) for row in rows))
     return DONE
 
 
@@ -150,12 +144,10 @@ async def tune(
     """
     options = {"method": method, "wanted": wanted, "fingerprint": model, "memory": memory, "dry_run": dry_run}
     tuned = await use_case.tune(app, options, session.notify)
-    if session.as_json:
-        session.print_json(tuned.as_dict())
-    else:
-        session.print(render.safe(f"{tuned.passages} passages of {tuned.model}: {tuned.choice}"))
-        if tuned.recall is not None:
-            session.print(f"recall@10 {tuned.recall:.3f}, required {tuned.wanted_recall:g}; effort {tuned.effort}")
+    lines = [render.safe(f"{tuned.passages} passages of {tuned.model}: {tuned.choice}")]
+    if tuned.recall is not None:
+        lines.append(f"recall@10 {tuned.recall:.3f}, required {tuned.wanted_recall:g}; effort {tuned.effort}")
+    session.print_data(tuned.as_dict(), lines)
     if not tuned.reached:
         session.notify("the required recall was not reached; try --method ivfflat or --method exact")
     return DONE if tuned.reached else PARTLY

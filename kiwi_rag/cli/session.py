@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -95,6 +95,14 @@ class Session:
     def print_json(self, value: Any) -> None:
         """Write data to stdout as JSON."""
         click.echo(render.json_text(value), file=self.context.stdout)
+
+    def print_data(self, value: Any, lines: Iterable[str]) -> None:
+        """Write data to stdout: `value` as JSON with --json, else `lines`."""
+        if self.as_json:
+            self.print_json(value)
+            return
+        for line in lines:
+            self.print(line)
 
     def notify(self, text: str) -> None:
         """Write a notice to stderr."""

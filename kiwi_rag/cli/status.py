@@ -25,11 +25,8 @@ async def status(session: Session, app: Services) -> int:
     """Show the tiers, the model, the cache, the latest errors and the local service, without starting anything."""
     service = await asyncio.to_thread(client.state, address.run_folder(session.context.environment()))
     data = await collect_status(app, service)
-    if session.as_json:
-        session.print_json(data)
-    else:
-        for line in render.status_lines(data):
-            session.print(line)
+    session.print_data(data, render.status_lines(data))
+    if not session.as_json:
         session.notify(render.status_notice(data))
     return PARTLY if any(row["problems"] for row in data["tiers"]) else DONE
 
@@ -47,11 +44,8 @@ def usage(session: Session, since: str) -> int:
     first = first_day(since, datetime.now(UTC).date())
     log = session.app().settings.cache_path / "usage.jsonl"
     rows = [row.as_dict() for row in usage_rows(log, first)]
-    if session.as_json:
-        session.print_json({"since": first.isoformat(), "log": str(log), "rows": rows})
-    elif rows:
-        for line in render.usage_lines(rows):
-            session.print(line)
+    data = {"since": first.isoformat(), "log": str(log), "rows": rows}
+    session.print_data(data, render.usage_lines(rows) if rows else ())
     if not rows:
         session.notify(f"nothing was embedded remotely since {first}; the log is {log}")
     return DONE
@@ -65,13 +59,8 @@ async def doctor(session: Session, app: Services, repair: bool) -> int:
     found = await diagnose(app, repair=repair)
     for notice in found.notices:
         session.notify(notice)
-    if session.as_json:
-        session.print_json({"problems": found.problems, "repaired": found.repaired})
-    else:
-        for line in found.repaired:
-            session.print(render.safe(f"repaired  {line}"))
-        for line in found.problems:
-            session.print(render.safe(f"problem  {line}"))
+    lines = [*(f"repaired  {line}" for line in found.repaired), *(f"problem  {line}" for line in found.problems)]
+    session.print_data({"problems": found.problems, "repaired": found.repaired}, map(render.safe, lines))
     advice = "repair indexes with kiwi doctor --repair, and the rest as each line says"
     session.notify(advice if found.problems else "no problems")
     return PARTLY if found.problems else DONE
@@ -104,10 +93,7 @@ async def audit(session: Session, app: Services, action: str, tier: str, since: 
         rows = await registry.newest_records(app, since, limit)
     else:
         rows = [asdict(record) for record in app.local(tier).audit.newest(since, limit)]
-    if session.as_json:
-        session.print_json(rows)
-    for row in () if session.as_json else rows:
-        session.print(render.audit_line(row))
+    session.print_data(rows, map(render.audit_line, rows))
     if not rows:
         session.notify("the audit log is empty")
     return DONE
@@ -115,10 +101,7 @@ async def audit(session: Session, app: Services, action: str, tier: str, since: 
 
 async def _verify_log(session: Session, app: Services, tier: str) -> int:
     head = app.local(tier).audit.verify_chain()
-    if session.as_json:
-        session.print_json(asdict(head))
-    else:
-        session.print(f"{head.seq} records, head {head.hash}")
+    session.print_data(asdict(head), [f"{head.seq} records, head {head.hash}"])
     return DONE
 
 
@@ -127,10 +110,8 @@ async def _verify_registry_log(session: Session, app: Services) -> int:
 
     log = await registry.verify_log(app)
     head, seen = log.head, log.pinned.seq
-    if session.as_json:
-        session.print_json({"seq": head.seq, "hash": head.hash, "seen": seen, "records": log.all_read})
-    else:
-        session.print(f"{head.seq} records, head {head.hash}")
+    data = {"seq": head.seq, "hash": head.hash, "seen": seen, "records": log.all_read}
+    session.print_data(data, [f"{head.seq} records, head {head.hash}"])
     compared = f"the log continues from pinned record {seen}" if seen else "the log was read for the first time"
     unread = "the records were not verified, because only the registry's admins may read them"
     session.notify(f"{compared}; {'every record was verified' if log.all_read else unread}")

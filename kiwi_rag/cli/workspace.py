@@ -101,14 +101,15 @@ def list_documents(
             return await use_case.documents(opened.searcher, filters)
 
     rows, refused = session.run(read, workspace_store=store)
-    if session.as_json:
-        session.print_json(rows)
-    for row in [] if session.as_json else rows:
-        about = "  ".join(str(row[name]) for name in ("service", "domain", "title") if row[name])
-        session.print(render.safe(f"{row['path']}  {row['file_type']}  {row['passages']}  {about}".rstrip()))
+    session.print_data(rows, map(_line, rows))
     if refused:
         session.notify(f"{refused} documents are not listed, because they do not verify")
     return PARTLY if refused else DONE
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    about = "  ".join(str(row[name]) for name in ("service", "domain", "title") if row[name])
+    return render.safe(f"{row['path']}  {row['file_type']}  {row['passages']}  {about}".rstrip())
 
 
 @workspace.command(epilog="Example: kiwi workspace stats, or for programs: kiwi --json workspace stats")
@@ -124,7 +125,7 @@ def stats(session: Session, root: Path | None, store: str | None) -> int:
             return await use_case.collect_workspace_status(opened)
 
     report = session.run(read, workspace_store=store)
-    session.print_json(report) if session.as_json else session.print(documents.workspace_text(report))
+    session.print_data(report, [documents.workspace_text(report)])
     return DONE
 
 

@@ -153,14 +153,12 @@ def _progress_lines(session: Session) -> Callable[[int], Callable[[int], None]]:
 
 
 def _report(session: Session, opened: Workspace, report: WorkspaceReport, encoded: int) -> int:
-    if session.as_json:
-        session.print_json({**report.as_dict(), "encoded": encoded, "root": str(opened.config.root)})
-    else:
-        fresh, moved = len(report.indexed) - len(report.moved), len(report.moved)
-        session.print(
-            f"{fresh} indexed, {report.unchanged} unchanged, {moved} moved, {len(report.removed)} removed, "
-            f"{len(report.skipped)} skipped, {len(report.failed)} failed; {report.passages} passages, {encoded} encoded"
-        )
+    fresh, moved = len(report.indexed) - len(report.moved), len(report.moved)
+    counts = (
+        f"{fresh} indexed, {report.unchanged} unchanged, {moved} moved, {len(report.removed)} removed, "
+        f"{len(report.skipped)} skipped, {len(report.failed)} failed; {report.passages} passages, {encoded} encoded"
+    )
+    session.print_data({**report.as_dict(), "encoded": encoded, "root": str(opened.config.root)}, [counts])
     _list(session, report)
     return PARTLY if report.failed else DONE
 
