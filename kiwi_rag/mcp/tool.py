@@ -48,7 +48,7 @@ class Tool:
     """One tool.
 
     ``inputs`` are the JSON Schemas of its arguments by name, ``required`` the names of required ones, ``aliases`` maps
-    names that agents know from other servers to them. ``output`` is the JSON Schema of `ToolResult.data`. A
+    names that agents know from other servers to them. ``output`` is the whole JSON Schema of `ToolResult.data`. A
     ``rebuildable`` tool changes only what can be built from files again, so it is offered without ``--allow-write``.
     """
 
@@ -72,6 +72,12 @@ class Tool:
             "required": list(self.required),
             "additionalProperties": False,
         }
+
+    @property
+    def output_schema(self) -> dict[str, Any]:
+        """The listed JSON Schema of its data: the types of its members alone, so that the list of tools stays short."""
+        members = self.output["properties"].items()
+        return {"type": "object", "properties": {name: {"type": _type_of(schema)} for name, schema in members}}
 
     def parse_arguments(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """Return the checked arguments, with aliases replaced and defaults filled in.
@@ -115,6 +121,10 @@ class Tool:
 
     def _usage(self) -> str:
         return f"its arguments are {', '.join(self.inputs)}"
+
+
+def _type_of(schema: Schema) -> Any:
+    return [one["type"] for one in schema["anyOf"]] if "anyOf" in schema else schema["type"]
 
 
 def _describe(schema: Any) -> str:

@@ -12,15 +12,12 @@ from kiwi_rag.model.refs import ITEM_TYPES
 _TYPES = [item_type.value for item_type in ITEM_TYPES]
 TIER: SchemaDict = {"type": "string", "enum": list(get_args(TierName))}
 
-_SOURCE = text(
-    "Tiers to search: project, user, registry, local (project and user) or all; the settings' default if left out.",
-    enum=list(SOURCES),
-)
+_SOURCE = text("Tiers to search; local is project and user. The settings' default if left out.", enum=list(SOURCES))
 _BUDGET: SchemaDict = {
     "type": "integer",
     "minimum": 50,
     "maximum": 100_000,
-    "description": "About how many tokens of content the answer may have; its continuation gives the next part.",
+    "description": "About how many tokens of content the answer may have; its continuation gives the rest.",
 }
 _CONTINUATION = text("From the previous answer, to continue where it ended.", default="", maxLength=200)
 _REF = text(
