@@ -29,9 +29,9 @@ _USED_BY_CALLS = (
     "kiwi_rag.formats.directive",
     "kiwi_rag.formats.knowledge",
     "kiwi_rag.formats.script",
-    "kiwi_rag.search.verify",
     "kiwi_rag.stores.local",
-    "kiwi_rag.validation.manager",
+    "kiwi_rag.usecases.items",
+    "kiwi_rag.usecases.workspace",
     "kiwi_rag.monitor.pinned_state_file",
     "rfc8785",
 )
