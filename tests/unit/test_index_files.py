@@ -11,21 +11,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kiwi_rag.ingest.batches import GROUP, AdmittedFile, encode_files
 
 from kiwi_rag import ingest
-from kiwi_rag.collection import RANKS, Tier
+from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import EmbeddingError, StoreFull
 from kiwi_rag.formats import parse_item
-from kiwi_rag.ingest import IngestContext
+from kiwi_rag.ingest import Callbacks, IngestContext, ItemSource
+from kiwi_rag.ingest.sync import GROUP, JOBS, AdmittedFile, encode_files
 from kiwi_rag.model import Filters, Passage
 from kiwi_rag.model.refs import ItemType
+from kiwi_rag.sources.file_states import FileStates
+from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.usecases import sign as authoring
 from kiwi_rag.validation.policy import policy_of
 from kiwi_rag.wordpieces import embedded_text
 from tests.conformance.items import admission
-from tests.search_tiers import ADA, AUDIENCE, GATE, note
+from tests.search_tiers import ADA, AUDIENCE, GATE, TRUST, note
 from tests.unit.test_embedding_base import Hashing
 
 BODY = "\n\n".join(
@@ -57,12 +59,15 @@ class Project:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.tier: Tier[Any]
+        self.tier: Collection[Any]
         self.open()
 
     def open(self) -> None:
         store = LocalVectorStore(self.root / "vectors", "owner")
-        self.tier = Tier("project", RANKS["project"], store, policy_of("project"), store.audit, self.root)
+        states, policy = FileStates(store.folder, "owner"), policy_of("project")
+        self.tier = Collection(
+            "project", RANKS["project"], store, policy, lambda: TRUST, AUDIENCE, store.audit, self.root, states
+        )
 
     def write(self, name: str, body: str = BODY, version: str = "1.0.0") -> None:
         path = self.root / f"knowledge/acme/{name}.md"
@@ -72,8 +77,11 @@ class Project:
         assert item is not None
         authoring.write_signature(path, ADA.sign(item, AUDIENCE))
 
-    async def index(self, model: Hashing, **options: Any) -> ingest.IndexReport:
-        return await ingest.index(self.tier, IngestContext(GATE, model), **options)
+    async def index(self, model: Hashing, jobs: int = JOBS, **callbacks: Any) -> SyncReport:
+        writer, heard = IngestContext(GATE, model), Callbacks(**callbacks)
+        report = await ingest.sync(ItemSource(self.tier, GATE), self.tier, writer, heard, jobs=jobs)
+        report.raise_unless_rejected()
+        return report
 
     async def ids(self) -> list[str]:
         return [item.ref.item_id for item in await self.tier.store.list(Filters())]
@@ -126,7 +134,7 @@ async def test_an_unchanged_tier_encodes_and_stores_nothing(project: Project) ->
     await project.index(Counting())
     model, planned = Counting(), []
     report = await project.index(model, planned=lambda total: planned.append(total) or planned.append)
-    assert (report.admitted, report.unchanged, report.passages) == ((), 3, 0)
+    assert (report.admitted, report.unchanged, report.passages) == ([], 3, 0)
     assert (model.seen.total(), planned) == (0, [0])
 
 
