@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from kiwi_rag.errors import EmbeddingError, NotFound, TextsRefused
-from kiwi_rag.ingest import documents as indexing
 from kiwi_rag.signing import keys
+from kiwi_rag.sources.source import BEGUN, COMPLETE, PARTLY, RUN
 from kiwi_rag.sources.workspace.config import WorkspaceConfig
+from kiwi_rag.stores.local.ownership import CATALOG_NAME
 from tests.workspaces import Yard
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
@@ -25,7 +27,7 @@ def yard(tmp_path: Path) -> Yard:
 
 def settle(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files' times be relied on at once, as they can be two seconds later."""
-    monkeypatch.setattr(indexing, "TICK_NS", -1)
+    monkeypatch.setattr(import_module("kiwi_rag.ingest.sync"), "TICK_NS", -1)
 
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -183,13 +185,13 @@ async def test_a_failing_model_costs_what_was_not_stored_and_says_so_for_each_fi
     report = await yard.index()
     assert sorted(report.failed) == ["a.md", "b.md"]
     assert {error.code for error in report.failed.values()} == {"embedding"}
-    assert (await yard.store.get_note(indexing.RUN)) == indexing.PARTLY
+    assert yard.states.note(RUN) == PARTLY
     held = await yard.held()
     assert list(held) == ["a.md"]
     yard.embed.fails = None
     report = await yard.index()
     assert (sorted(report.indexed), report.complete) == (["a.md", "b.md"], True)
-    assert (await yard.store.get_note(indexing.RUN)) == indexing.COMPLETE
+    assert yard.states.note(RUN) == COMPLETE
 
 
 async def test_a_text_that_the_server_refuses_costs_its_own_file_alone(yard):
@@ -210,22 +212,22 @@ async def test_a_text_that_the_server_refuses_costs_its_own_file_alone(yard):
 async def test_an_interrupted_run_goes_on_and_ends_as_a_fresh_one(yard, tmp_path):
     for n in range(200):
         yard.write(f"{n}.md", f"# File {n}\n\nBuoy {n} is green.\n")
-    real, stored = yard.store.upsert_all, []
+    real, stored = yard.store.put, []
 
-    async def upsert_all(items):
+    async def put(entries):
         if len(stored) > 120:
             raise KeyboardInterrupt
-        await real(items)
-        stored.extend(source.path for _, source in items)
+        await real(entries)
+        stored.extend(records[0].admission.ref.item_id for records in entries)
 
-    yard.store.upsert_all = upsert_all
+    yard.store.put = put
     with pytest.raises(KeyboardInterrupt):
         await yard.index()
-    yard.store.upsert_all = real
-    assert await yard.store.get_note(indexing.RUN) == indexing.BEGUN
+    yard.store.put = real
+    assert yard.states.note(RUN) == BEGUN
     report = await yard.index()
     assert report.unchanged + len(report.indexed) == 200
-    assert {*report.indexed, *stored} == set(await yard.store.sources())
+    assert {*report.indexed, *stored} == set(yard.states.all())
     assert report.unchanged == len(stored) < 200
     fresh = Yard(tmp_path / "fresh")
     for n in range(200):
@@ -327,7 +329,7 @@ async def test_a_catalog_that_was_tampered_with_shows_nothing_of_it(yard):
     yard.write("b.md", "# Beta\n\nThe harbour closes at ten.\n")
     await yard.index()
     await yard.store.close()
-    catalog = sqlite3.connect(yard.root / ".ai/vectors/documents/catalog-100.sqlite3")
+    catalog = sqlite3.connect(yard.root / ".ai/vectors/documents" / CATALOG_NAME)
     catalog.execute("UPDATE passages SET text = 'The harbour opens at five.' WHERE text LIKE '%opens%'")
     catalog.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
     catalog.commit()
@@ -346,5 +348,5 @@ async def test_hits_say_when_their_file_changed_or_went(yard):
     yard.write("a.md", "# Alpha\n\nThe harbour opens at seven.\n")
     (yard.root / "b.md").unlink()
     reply = await yard.search("harbour")
-    assert [(hit.path, hit.changed) for hit in reply.hits] == [("a.md", True)]
+    assert [(hit.path, hit.state.labels) for hit in reply.hits] == [("a.md", ("changed",))]
     assert reply.gone == ("b.md",)
