@@ -25,9 +25,9 @@ import numpy as np
 from benchmarks.data import texts
 from benchmarks.timing import p95, spread
 from kiwi_rag.model import SearchQuery
-from kiwi_rag.search import HybridSearchHandler
+from kiwi_rag.search import Searcher
 from tests.registry_shelf import registry, registry_tier
-from tests.search_tiers import AUDIENCE, EMBED, THREE, Shelf, WordsProvider, note
+from tests.search_tiers import EMBED, THREE, Shelf, WordsProvider, note
 
 TIERS = ("project", "user", "registry")
 SECTIONS, WORDS_A_SECTION = 4, 90
@@ -57,7 +57,7 @@ async def fill(shelf: Shelf, items: int) -> int:
     return passages
 
 
-async def seconds(handler: HybridSearchHandler, text: str) -> float:
+async def seconds(handler: Searcher, text: str) -> float:
     """The time of one search of which ten hits must come, in ms."""
     start = time.perf_counter()
     reply = await handler.search(SearchQuery(text, "all", limit=10))
@@ -66,7 +66,7 @@ async def seconds(handler: HybridSearchHandler, text: str) -> float:
     return taken
 
 
-async def round_of(handlers: dict[str, HybridSearchHandler], asked: Sequence[str]) -> dict[str, list[float]]:
+async def round_of(handlers: dict[str, Searcher], asked: Sequence[str]) -> dict[str, list[float]]:
     """Ask everything once, in an order that changes."""
     taken: dict[str, list[float]] = {name: [] for name in handlers}
     for number, text in enumerate(asked):
@@ -92,14 +92,14 @@ def report_of(rounds: Sequence[dict[str, list[float]]]) -> dict[str, Any]:
 
 async def measure(folder: Path, url: str, items: int, queries: int, repeats: int) -> dict[str, Any]:
     """Fill three tiers, and time searches of them."""
-    shelf = Shelf(folder)
+    shelf = Shelf(folder, trust=THREE)
     shelf.tiers["registry"] = registry_tier(url, folder / "audit")
     passages = await fill(shelf, items)
     asked = texts(np.random.default_rng(99), queries * repeats + 5, 6)
     embed = Remembered(asked)
 
-    def handler(*names: str) -> HybridSearchHandler:
-        return HybridSearchHandler([shelf.tier(name) for name in names], embed, THREE, AUDIENCE, 60.0)
+    def handler(*names: str) -> Searcher:
+        return Searcher([shelf.tier(name) for name in names], embed, 60.0)
 
     handlers = {"federated": handler(*TIERS), **{name: handler(name) for name in TIERS}}
     await round_of(handlers, asked[:5])

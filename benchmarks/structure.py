@@ -31,7 +31,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "kiwi_rag"
 SQL = ROOT / "sql"
-SEARCH = "kiwi_rag.search.searcher.HybridSearchHandler.search"
+SEARCH = "kiwi_rag.search.searcher.Searcher.search"
 RUN = 12  # lines that a pair of places shares at least
 COMMON = 8  # places beyond which a run is too common to count as a copy
 _SQL_COMMENT = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)

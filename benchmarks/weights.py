@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.bootstrap import Difference, Interval, difference, intervals
-from kiwi_rag.collection import Tier
+from kiwi_rag.collection import Collection
 from kiwi_rag.embedding.base import EmbeddingProvider
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.evaluation import judgements
@@ -32,7 +32,6 @@ from kiwi_rag.search.ranking import (
     SATURATION,
     Fusion,
     RankedHit,
-    TierCandidate,
     apply_shadowing,
     default_weights,
     fuse,
@@ -75,7 +74,7 @@ class Captured:
     """
 
     query: JudgedQuery
-    found: tuple[TierCandidate, ...]
+    found: tuple[RankedHit, ...]
     depth: int
     rarest: float
 
@@ -185,7 +184,7 @@ class Tuned:
 
 async def capture(
     dataset: Dataset,
-    tiers: Sequence[Tier[VectorStore]],
+    tiers: Sequence[Collection[VectorStore]],
     embed: EmbeddingProvider,
     deadline: float,
 ) -> list[Captured]:

@@ -24,8 +24,8 @@ from benchmarks.index_throughput import note
 from benchmarks.place import Place
 from benchmarks.timing import spread, timed
 from kiwi_rag.chunking import split_document
-from kiwi_rag.ingest.documents import index
-from kiwi_rag.model.search import DocumentQuery
+from kiwi_rag.ingest import sync
+from kiwi_rag.model import SearchQuery
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.workspace.walk import walk
@@ -74,7 +74,7 @@ async def _turn(place: Place) -> dict[str, Any]:
         await workspace.prepare()
         writer: Any = workspace.writer()
         await writer.embed.inner.documents(["warm"])
-        indexing, report = await _timed(index(workspace.config, workspace.tier, writer))
+        indexing, report = await _timed(sync(workspace.source, workspace.tier, writer))
         root = place.project
         texts = [text for path in report.indexed for text in _texts(path, (root / path).read_bytes())]
         encoding, _ = await _timed(writer.embed.inner.documents(texts))
@@ -102,9 +102,9 @@ async def runs(place: Place, files: int) -> dict[str, Any]:
     async with Services.open(place.env, place.project, place.project) as app, Workspace(app) as workspace:
         await workspace.prepare()
         writer = workspace.writer()
-        first = await index(workspace.config, workspace.tier, writer)
+        first = await sync(workspace.source, workspace.tier, writer)
         await asyncio.sleep(SETTLED_SECONDS)
-        await index(workspace.config, workspace.tier, writer)  # takes the stamps of what was written a moment ago
+        await sync(workspace.source, workspace.tier, writer)  # takes the stamps of what was written a moment ago
         unchanged = [await _unchanged(workspace) for _ in range(7)]
         changed = [await _changed(workspace, writer, turn) for turn in range(1, 12)]
     return {
@@ -129,7 +129,7 @@ async def _unchanged(workspace: Workspace) -> tuple[float, float, int]:
     """Return the seconds of a run that finds nothing to do, those of walking alone, and how many texts it encoded."""
     writer: Any = workspace.writer()
     before = writer.embed.encoded
-    seconds, report = await _timed(index(workspace.config, workspace.tier, writer))
+    seconds, report = await _timed(sync(workspace.source, workspace.tier, writer))
     if report.indexed or report.removed:
         raise SystemExit(f"not unchanged: {report.indexed[:3]}")
     return seconds, timed(lambda: list(walk(workspace.config.root)))[0], writer.embed.encoded - before
@@ -140,7 +140,7 @@ async def _changed(workspace: Workspace, writer: Any, turn: int) -> dict[str, An
     text = "\n".join(note(10_000 * turn + part) for part in range(6))
     (workspace.config.root / LONG).write_text(text)
     before = writer.embed.encoded
-    seconds, _ = await _timed(index(workspace.config, workspace.tier, writer))
+    seconds, _ = await _timed(sync(workspace.source, workspace.tier, writer))
     texts = _texts(LONG, text.encode())
     encoding, _ = await _timed(writer.embed.inner.documents(texts))
     if writer.embed.encoded - before != len(set(texts)):
@@ -159,7 +159,7 @@ async def judged(place: Place) -> Mapping[str, Any]:
     queries = [json.loads(line) for line in (JUDGED.parent / "workspace-queries.jsonl").read_text().splitlines()]
     async with Services.open(place.env, JUDGED, place.project) as app, Workspace(app) as workspace:
         await workspace.prepare()
-        await index(workspace.config, workspace.tier, workspace.writer())
+        await sync(workspace.source, workspace.tier, workspace.writer())
         ranks = [(query, await _rank(workspace, query)) for query in queries]
     found: dict[str, Any] = {}
     for split in ("tune", "test"):
@@ -175,7 +175,7 @@ async def judged(place: Place) -> Mapping[str, Any]:
 
 async def _rank(workspace: Workspace, query: Mapping[str, Any]) -> int:
     """Return the rank of the first file that answers a question, from 1; 0 where none of the first ten does."""
-    reply = await workspace.searcher.search(DocumentQuery(query["query"], limit=10))
+    reply = await workspace.searcher.search(SearchQuery(query["query"], limit=10))
     paths = list(dict.fromkeys(hit.path for hit in reply.hits))
     return next((rank for rank, path in enumerate(paths, start=1) if path in query["relevant"]), 0)
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import takewhile
+from itertools import groupby, takewhile
 from pathlib import PurePosixPath
 
 from kiwi_rag.errors import UsageError
@@ -57,26 +57,36 @@ DOCUMENTS = Sizes()
 def split(
     item: Item, *, target_tokens: int = TARGET_TOKENS, overlap_tokens: int = OVERLAP_TOKENS
 ) -> tuple[Passage, ...]:
-    """Split an item into its passages, the summary first.
+    """Split an item into its passages, the summary first, then the main file, then its other files by name.
 
     Neighbouring sections under a common heading share a passage while they fit. A section over `target_tokens` is
     cut at line ends, or within a line where that alone is too long; each further passage repeats up to about
     `overlap_tokens` from the end of the one before. Every line of every body section that is not blank is in a passage,
     and a passage's lines are where its text stands in the file (the summary's: the metadata block).
     """
-    lines = item.content.removeprefix("\ufeff").split("\n")
     size = DOCUMENTS.whole  # word pieces decide, unless they are long
     sizes = Sizes(size, _CHARACTERS * overlap_tokens, size, target_tokens, tiny=size, joined_tokens=target_tokens)
-    summaries = [s for s in item.sections if s.kind == "summary"]
     found: list[Passage] = []
-    for section in (*summaries, *joined([s for s in item.sections if s.kind != "summary"], lines, sizes)):
+    for section in _item_sections(item, sizes):
         is_summary = section.kind == "summary"  # composed from the metadata block: each piece is of all its lines
-        context = _item_context(item, section.heading)
+        context = _item_context(item, (section.file, *section.heading) if section.file else section.heading)
+        kind = section.kind if section.file else ""
         even = _evenly(replace(sizes, overlap=0) if is_summary else sizes, section)
         for text, *own in _pieces(section, even):
             first, last = (section.start_line, section.end_line) if is_summary else own
-            found.append(Passage(len(found), text, context, section.heading, first, last))
+            found.append(Passage(len(found), text, context, section.heading, first, last, kind, section.file))
     return tuple(found)
+
+
+def _item_sections(item: Item, sizes: Sizes) -> Iterator[Section]:
+    """Yield the sections of an item, the summary first; of each file, small neighbours are joined."""
+    yield from (section for section in item.sections if section.kind == "summary")
+    body = (section for section in item.sections if section.kind != "summary")
+    for file, group in groupby(body, key=lambda section: section.file):
+        lines, sections = item.lines(file), list(group)
+        if file:  # of structured formats, sections may share a long line
+            sections = [part for section in sections for part in _parts(section, lines)]
+        yield from joined(sections, lines, sizes)
 
 
 def _evenly(sizes: Sizes, section: Section) -> Sizes:
@@ -177,7 +187,7 @@ class _Group:
         if self.end_line == self.first.end_line:
             return self.first
         text = "\n".join(lines[self.first.start_line - 1 : self.end_line])
-        return Section(self.kind, text, self.first.start_line, self.end_line, self.heading)
+        return Section(self.kind, text, self.first.start_line, self.end_line, self.heading, self.first.file)
 
 
 def joined(sections: Sequence[Section], lines: Sequence[str], sizes: Sizes) -> Iterator[Section]:

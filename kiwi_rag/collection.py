@@ -1,19 +1,22 @@
-"""A tier as searches and index runs see it: its name, rank, store, policy, audit log and registry monitor."""
+"""A collection: a named set of items or documents with its store, policy, trust and the state of its files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from kiwi_rag.errors import UnknownFilter
-from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.errors import UnknownFilter, UsageError
+from kiwi_rag.stores.base import LocalIndex, VectorStore
 from kiwi_rag.validation.audit import AuditLog
 from kiwi_rag.validation.policy import Policy
 
 if TYPE_CHECKING:
     from kiwi_rag.monitor.monitor import RegistryMonitor
+    from kiwi_rag.signing.trust import TrustPolicy
+    from kiwi_rag.sources.file_states import FileStates
 
 RANKS = {"project": 0, "user": 1, "registry": 2}
 SOURCES = {
@@ -33,22 +36,59 @@ StoreT_co = TypeVar("StoreT_co", bound=VectorStore, covariant=True)
 
 
 @dataclass(frozen=True)
-class Tier(Generic[StoreT_co]):
-    """One of project, user, registry. Items of a lower `rank` shadow those of a higher one.
+class Collection(Generic[StoreT_co]):
+    """The items of one tier (project, user, registry), or the documents of one workspace.
 
-    ``root`` is the ``.ai`` folder with the signed files, None for the registry. ``audit`` is the log on this machine.
-    ``monitor`` compares a registry's answers with its pinned state; local tiers have none. ``yanked`` returns which
-    versions any registry yanked.
+    Items of a lower `rank` shadow those of a higher one. ``trust`` returns whose statements are accepted now, and
+    ``audience`` is the registry name that they must be signed for. ``audit`` is the log on this machine. ``root`` is
+    the ``.ai`` folder with the signed files, or the workspace's root; the registry has none. ``states`` is what is
+    known of the files below it. ``monitor`` compares a registry's answers with its pinned state; other collections
+    have none. ``yanked`` returns which versions any registry yanked. ``workspace`` is the name of the workspace that
+    the documents' statements have; empty for items.
     """
 
     name: str
     rank: int
     store: StoreT_co
     policy: Policy
+    trust: Callable[[], TrustPolicy]
+    audience: str
     audit: AuditLog
     root: Path | None = None
+    states: FileStates | None = None
     monitor: RegistryMonitor | None = None
     yanked: YankLookup = lambda _: frozenset()
+    workspace: str = ""
+
+    @property
+    def local_index(self) -> LocalIndex | None:
+        """The store as an index that this machine maintains; None for a store that others share."""
+        return self.store if isinstance(self.store, LocalIndex) else None
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[None]:
+        """Hold the writer's lock of a local index for a whole run; a shared store has none."""
+        if self.local_index is None:
+            yield
+            return
+        async with self.local_index.writing():
+            yield
+
+    async def clear(self) -> None:
+        """Remove everything from the index, and what is known of the files.
+
+        Raises
+        ------
+        UsageError
+            When the store cannot be emptied, because others read it.
+        """
+        clear = getattr(self.store, "clear", None)  # a registry's workspace can be emptied, too; Qdrant's cannot
+        if clear is None:
+            hint = "index under another workspace name: KIWI_WORKSPACE_NAME"
+            raise UsageError("a shared index cannot be emptied, because others read it", hint=hint)
+        await clear()
+        if self.states is not None:
+            self.states.clear()
 
 
 def tier_names(source: str) -> Sequence[str]:

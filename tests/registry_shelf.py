@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from kiwi_rag.collection import RANKS, Tier
+from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
@@ -25,11 +25,11 @@ def registry() -> Iterator[str]:
         yield url
 
 
-def registry_tier(url: str, folder: Path) -> Tier[Any]:
+def registry_tier(url: str, folder: Path) -> Collection[Any]:
     """The registry at `url` as a tier, with its audit log in `folder`."""
     local = LocalVectorStore(folder, "owner")
     store = RegistryVectorStore(Connections(url))
-    return Tier("registry", RANKS["registry"], store, policy_of("registry"), local.audit)
+    return Collection("registry", RANKS["registry"], store, policy_of("registry"), lambda: THREE, AUDIENCE, local.audit)
 
 
 def alter(url: str, statement: str) -> None:

@@ -14,14 +14,14 @@ import numpy as np
 
 from kiwi_rag import ingest
 from kiwi_rag.chunking import split
-from kiwi_rag.collection import RANKS, Tier
+from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint
 from kiwi_rag.formats import parse_item
 from kiwi_rag.ingest import IngestContext
 from kiwi_rag.lexical import terms
 from kiwi_rag.model import Admission, EmbeddingRecord, SearchQuery, SearchReply, sha256_hex
 from kiwi_rag.model.refs import ItemType
-from kiwi_rag.search import HybridSearchHandler
+from kiwi_rag.search import Searcher
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.stores.local import LocalVectorStore
@@ -104,12 +104,15 @@ class Shelf:
 
     folder: Path
     exact_limit: int = EXACT_LIMIT
-    tiers: dict[str, Tier[Any]] = field(default_factory=dict)
+    tiers: dict[str, Collection[Any]] = field(default_factory=dict)
+    trust: TrustPolicy = TRUST
 
-    def tier(self, name: str) -> Tier[Any]:
+    def tier(self, name: str) -> Collection[Any]:
         if name not in self.tiers:
             store = LocalVectorStore(self.folder / name, "owner", exact_limit=self.exact_limit)
-            self.tiers[name] = Tier(name, RANKS[name], store, policy_of(name), store.audit)
+            self.tiers[name] = Collection(
+                name, RANKS[name], store, policy_of(name), lambda: self.trust, AUDIENCE, store.audit
+            )
         return self.tiers[name]
 
     async def put(self, name: str, item_id: str, content: str, **signing: Any) -> Admission:
@@ -119,7 +122,7 @@ class Shelf:
         return admission
 
     async def store(self, name: str, records: Sequence[EmbeddingRecord]) -> None:
-        await self.tier(name).store.upsert(records)
+        await self.tier(name).store.put([records])
 
     def edit(self, name: str, statement: str, *values: object) -> None:
         """Change a tier's catalog behind the store's back, as another program could."""
@@ -133,9 +136,12 @@ class Shelf:
         """Put another store before the tier's own."""
         self.tiers[name] = replace(self.tier(name), store=store)
 
-    def handler(self, **options: Any) -> HybridSearchHandler:
-        settings = {"embed": EMBED, "trust": TRUST, "audience": AUDIENCE, **options}
-        return HybridSearchHandler(list(self.tiers.values()), **settings)
+    def handler(
+        self, trust: TrustPolicy | None = None, audience: str = AUDIENCE, embed: Any = EMBED, deadline: float = 10.0
+    ) -> Searcher:
+        trusted = self.trust if trust is None else trust
+        tiers = [replace(tier, trust=lambda: trusted, audience=audience) for tier in self.tiers.values()]
+        return Searcher(tiers, embed, deadline)
 
     async def search(self, text: str, *, limit: int = 10, alpha: float | None = None, **options: Any) -> SearchReply:
         asked = {f.name: options.pop(f.name) for f in fields(SearchQuery) if f.name in options}

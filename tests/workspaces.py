@@ -9,21 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from kiwi_rag.collection import Tier
+from kiwi_rag.collection import Collection
 from kiwi_rag.embedding.base import EmbeddingProvider
-from kiwi_rag.ingest.documents import DocumentIngestContext, index
-from kiwi_rag.model import Filters
+from kiwi_rag.ingest import IngestContext, sync
+from kiwi_rag.model import Filters, SearchQuery, SearchReply
 from kiwi_rag.model.refs import ItemType
-from kiwi_rag.model.search import DocumentQuery, DocumentReply
-from kiwi_rag.search.documents import WorkspaceSearcher
+from kiwi_rag.search import Searcher
 from kiwi_rag.signing import keys
-from kiwi_rag.signing.document_statement import Indexer
+from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.signing.trust import Signer, TrustPolicy
+from kiwi_rag.sources.file_states import FileStates
+from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.sources.workspace.config import WorkspaceConfig
-from kiwi_rag.sources.workspace.report import WorkspaceReport
+from kiwi_rag.sources.workspace.source import WorkspaceSource
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.planner import EXACT_LIMIT
-from kiwi_rag.usecases.workspace_status import documents
+from kiwi_rag.usecases.workspace import documents
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.policy import policy_of
 from tests.search_tiers import WordsProvider
@@ -63,14 +64,26 @@ class Yard:
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
         self.store = LocalVectorStore(self.root / ".ai/vectors/documents", "owner", index_from=EXACT_LIMIT)
+        self.states = FileStates(self.store.folder, "owner")
 
     @property
     def place(self) -> WorkspaceConfig:
         return WorkspaceConfig.at(self.root, self.name)
 
     @property
-    def tier(self) -> Tier[Any]:
-        return Tier("workspace", 0, self.store, policy_of("documents"), self.store.audit, self.root)
+    def tier(self) -> Collection[Any]:
+        return Collection(
+            "workspace",
+            0,
+            self.store,
+            policy_of("documents"),
+            lambda: TRUST,
+            AUDIENCE,
+            self.store.audit,
+            self.root,
+            self.states,
+            workspace=self.name,
+        )
 
     def write(self, path: str, text: str | bytes) -> Path:
         place = self.root / path
@@ -78,22 +91,23 @@ class Yard:
         place.write_bytes(text if isinstance(text, bytes) else text.encode())
         return place
 
-    async def index(self, *paths: str, key: keys.SigningKey = KEY) -> WorkspaceReport:
-        writer = DocumentIngestContext(
-            ValidationManager(TRUST, AUDIENCE), self.embed, Indexer(key, AUDIENCE, self.name)
-        )
-        return await index(self.place, self.tier, writer, list(paths) or None)
+    async def index(self, *paths: str, key: keys.SigningKey = KEY) -> SyncReport:
+        indexer = Indexer(key, AUDIENCE, self.name)
+        writer = IngestContext(ValidationManager(TRUST, AUDIENCE), self.embed, indexer, self.place.domains)
+        tier = self.tier
+        source = WorkspaceSource(self.place, tier.policy.max_bytes)
+        return await sync(source, tier, writer, paths=list(paths) or None)
 
-    async def search(self, text: str, **narrowed: Any) -> DocumentReply:
+    async def search(self, text: str, **narrowed: Any) -> SearchReply:
         limit = narrowed.pop("limit", 10)
-        return await self.searcher.search(DocumentQuery(text, Filters(**narrowed), limit))
+        return await self.searcher.search(SearchQuery(text, filters=Filters(**narrowed), limit=limit))
 
     @property
-    def searcher(self) -> WorkspaceSearcher:
-        return WorkspaceSearcher(self.tier, self.embed, TRUST, AUDIENCE, self.place)
+    def searcher(self) -> Searcher:
+        return Searcher([self.tier], self.embed)
 
     async def held(self) -> dict[str, tuple[str, str]]:
         """Path → digests of the file and of its passages, of everything that is indexed."""
-        rows, refused = await documents(self.searcher, Filters())
+        rows, refused = await documents(self.tier, Filters())
         assert refused == 0
         return {row["path"]: (row["sha256"], row["passages_sha256"]) for row in rows}

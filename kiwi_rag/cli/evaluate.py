@@ -13,7 +13,7 @@ from kiwi_rag.cli.session import DONE, PARTLY, Session
 from kiwi_rag.errors import UsageError
 from kiwi_rag.model import FusionWeights, SearchQuery
 from kiwi_rag.services import Services
-from kiwi_rag.usecases.status import apply_settings
+from kiwi_rag.usecases.search import apply_settings
 
 if TYPE_CHECKING:
     from kiwi_rag.evaluation.judgements import Dataset

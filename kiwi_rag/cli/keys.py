@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from kiwi_rag.cli.session import Session, ask_passphrase
-from kiwi_rag.errors import NotFound, SourceUnreadable, UsageError
+from kiwi_rag.errors import SourceUnreadable, UsageError
 from kiwi_rag.services import Services
 from kiwi_rag.signing import keys as key_files
-from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.statement import format_time
-from kiwi_rag.signing.trust import Signer, SignerStatus, check_pattern, check_principal
+from kiwi_rag.signing.trust import Signer, check_pattern, check_principal
+from kiwi_rag.usecases.trust import retire_own_key, trust_own_key
 
 
 @click.group()
@@ -36,7 +34,7 @@ def new(session: Session, name: str, principal: str, patterns: tuple[str, ...]) 
     who = _principal(app, principal)
     key = key_files.generate(name)
     path = key_files.save(key, app.keys_dir, _passphrase(app, confirm=True))
-    signer = _trust(app, key.public_key, who, patterns)
+    signer = trust_own_key(app, key.public_key, who, patterns)
     _show_key(session, app, name)
     session.notify(f"created key {name!r} of {signer.principal} in {path}; it may sign {', '.join(signer.patterns)}")
 
@@ -98,7 +96,7 @@ def import_key(session: Session, file: Path, name: str, principal: str, patterns
     encrypted = b"ENCRYPTED" in pem.split(b"\n", 1)[0]
     key = key_files.from_pem(name or file.stem, pem, passphrase if encrypted else None)
     key_files.save(key, app.keys_dir, passphrase)
-    _trust(app, key.public_key, who, tuple(map(check_pattern, patterns)))
+    trust_own_key(app, key.public_key, who, tuple(map(check_pattern, patterns)))
     _show_key(session, app, key.name)
 
 
@@ -112,30 +110,13 @@ def import_key(session: Session, file: Path, name: str, principal: str, patterns
 @click.pass_obj
 def retire(session: Session, name: str, compromised: bool) -> None:
     """Reject new signatures of a key. Its earlier signatures stay valid, except with --compromised."""
-    app = session.app()
-    key_id = key_files.key_id_of(key_files.public_key(name, app.keys_dir))
-    content = trust_file.load(app.user_trust)
-    signer = next((s for s in content.signers if s.key_id == key_id), None)
-    if signer is None:
-        raise NotFound(f"key {name!r} is not in {app.user_trust}", hint="kiwi trust list shows the keys in it")
-    status = SignerStatus.COMPROMISED if compromised else SignerStatus.RETIRED
-    moment = datetime.now(UTC).replace(microsecond=0)
-    trust_file.save(app.user_trust, content.with_signer(replace(signer, status=status, valid_before=moment)))
-    session.notify(f"key {name!r} is {status} from {format_time(moment)} on")
+    signer = retire_own_key(session.app(), name, compromised=compromised)
+    since = format_time(signer.valid_before) if signer.valid_before else ""
+    session.notify(f"key {name!r} is {signer.status} from {since} on")
 
 
 def _principal(app: Services, principal: str) -> str:
     return check_principal(principal or app.principal)
-
-
-def _trust(app: Services, public_key: bytes, principal: str, patterns: tuple[str, ...]) -> Signer:
-    """Trust one of this user's keys; a key that the trust file has keeps its status, and its patterns are added to."""
-    content = trust_file.load(app.user_trust)
-    trusted = content.signer(public_key)
-    signer = trusted.extended(patterns, ()) if trusted else Signer(principal, public_key, patterns or ("*",))
-    trust_file.save(app.user_trust, content.with_signer(signer))
-    app.refresh_trust()
-    return signer
 
 
 def _show_key(session: Session, app: Services, name: str) -> None:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from kiwi_rag.cli.session import PARTLY, Session
-from kiwi_rag.cli.sign import TIER, acknowledge, report_rejections
+from kiwi_rag.cli.add import TIER, acknowledge, report_rejections
+from kiwi_rag.cli.session import PARTLY, Session, with_services
 from kiwi_rag.errors import RegistryUnreachable, UsageError
+from kiwi_rag.formats import SourceFile
+from kiwi_rag.ingest.publication import NotPublished, Published, PublishRun
+from kiwi_rag.model import Visibility
 from kiwi_rag.services import Services
-
-if TYPE_CHECKING:
-    from kiwi_rag.formats import SourceFile
-    from kiwi_rag.ingest.publication import NotPublished, Published, PublishRun
-    from kiwi_rag.model import Visibility
-
-_PREPARING_SECONDS = 300.0  # long enough for the migration of a large registry
+from kiwi_rag.usecases import publish as use_case
 
 
 @click.command(epilog="Example: kiwi publish --all, or kiwi publish .ai/directives/acme/deploy")
@@ -32,9 +29,14 @@ _PREPARING_SECONDS = 300.0  # long enough for the migration of a large registry
     help="Make items visible to everybody, private ones too. This cannot be undone.",
 )
 @TIER
-@click.pass_obj
-def publish(
-    session: Session, paths: tuple[Path, ...], everything: bool, visibility: Visibility | None, tier: str
+@with_services
+async def publish(
+    session: Session,
+    app: Services,
+    paths: tuple[Path, ...],
+    everything: bool,
+    visibility: Visibility | None,
+    tier: str,
 ) -> int:
     """Publish signed items and make them searchable for everyone who trusts their signer.
 
@@ -47,25 +49,8 @@ def publish(
     """
     if bool(paths) == everything:
         raise UsageError("name files or folders, or use --all", hint="kiwi publish --all")
-    return session.run(lambda app: _publish(session, app, paths, tier, visibility))
-
-
-async def _publish(
-    session: Session, app: Services, paths: tuple[Path, ...], tier: str, visibility: Visibility | None
-) -> int:
-    from kiwi_rag.ingest.publication import PublishRun
-    from kiwi_rag.registry.calls import with_retries
-    from kiwi_rag.usecases import sign
-
-    root = app.root(tier)
-    sources = sign.sources_of(paths or (root,), root)
-    if not sources:
-        raise UsageError(
-            f"there are no items in {root}",
-            hint="add a file to its directives, scripts or knowledge folder, then kiwi sign",
-        )
-    await with_retries(app.prepare_registry, seconds=_PREPARING_SECONDS)
-    run = PublishRun(app.local(tier), app.registry(), app.writer, visibility)
+    sources = use_case.files_at(app, paths, tier)
+    run = await use_case.prepare(app, tier, visibility)
     rows, failures = await _run(session, run, sources)
     if session.as_json:
         session.print_json({"published": rows, "refused": [f.error.as_dict() for f in failures]})
@@ -86,8 +71,6 @@ async def _run(
     session: Session, run: PublishRun, sources: Sequence[SourceFile]
 ) -> tuple[list[dict[str, Any]], list[NotPublished]]:
     """Publish, and print a line for each durable item. Return the rows, and the items that were not published."""
-    from kiwi_rag.ingest.publication import NotPublished
-
     print_receipt = acknowledge(session)
     rows: list[dict[str, Any]] = []
     failures: list[NotPublished] = []

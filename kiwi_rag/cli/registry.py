@@ -1,25 +1,26 @@
-"""``kiwi registry``: start, stop, migrate, status and signers; and ``kiwi audit --tier registry``."""
+"""``kiwi registry``: its server, schema and signers, and the index over its items."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+import math
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.registry_index import index, tune, verify
+from kiwi_rag.cli.add import acknowledge, report_rejections
 from kiwi_rag.cli.revocation import accept, retire, revoke
-from kiwi_rag.cli.session import DONE, PARTLY, Session
-from kiwi_rag.errors import AuditBroken, RegistryError, RegistryRefused, RegistryUnreachable, UsageError
+from kiwi_rag.cli.session import DONE, PARTLY, Session, stop_event, with_services
+from kiwi_rag.errors import UsageError
+from kiwi_rag.ingest.audit_index import Mismatch, audit_index
+from kiwi_rag.ingest.registry_indexer import Failed, Unreachable
+from kiwi_rag.registry.tuning import METHODS
 from kiwi_rag.services import Services
-from kiwi_rag.signing.trust import SignerStatus
+from kiwi_rag.usecases import registry as use_case
 
 if TYPE_CHECKING:
-    from kiwi_rag.validation.audit import AuditHead
-
-_BATCH = 2000
+    from kiwi_rag.registry.queue import Progress
 
 
 @click.group()
@@ -31,135 +32,69 @@ def registry() -> None:
 @click.option(
     "--port", type=click.IntRange(1024, 65535), help="Also listen on this port of 127.0.0.1, with a password."
 )
-@click.pass_obj
-def start(session: Session, port: int | None) -> int:
+@with_services
+async def start(session: Session, app: Services, port: int | None) -> int:
     """Start the embedded registry, migrate its schema, and keep it running until `kiwi registry stop`.
 
     Otherwise the first command that needs it starts it, and the last one stops it. The URL of the server is printed on
     stdout; with --port it names the file of the password.
     """
-    return session.run(lambda app: _start(session, app, port))
+    await use_case.start(app, port)
+    session.notify(f"the registry runs in {app.registry_dir}; stop it with: kiwi registry stop")
+    if not session.quiet:
+        session.print(use_case.server_url(app))
+    return DONE
 
 
 @registry.command(epilog="Example: kiwi registry stop")
 @click.pass_obj
 def stop(session: Session) -> int:
     """Stop the embedded registry. Its data are kept."""
-    from kiwi_rag.registry import server
-
-    app = session.app()
-    _require_embedded(app)
-    session.notify("the registry was stopped" if server.stop(app.registry_dir) else "the registry was not running")
+    was_running = use_case.stop(session.app())
+    session.notify("the registry was stopped" if was_running else "the registry was not running")
     return DONE
 
 
 @registry.command(
     epilog="Example: kiwi registry migrate (of the server that KIWI_REGISTRY_URL names, or the embedded one)"
 )
-@click.pass_obj
-def migrate(session: Session) -> int:
+@with_services
+async def migrate(session: Session, app: Services) -> int:
     """Migrate the registry's schema: tables, functions and roles. Needs a role that may create them."""
-    return session.run(lambda app: _migrate(session, app))
-
-
-@registry.command(epilog="Example: kiwi registry status")
-@click.pass_obj
-def status(session: Session) -> int:
-    """Show the registry's address, whether it answers, its schema, and the number of items."""
-    return session.run(lambda app: _status(session, app))
-
-
-for command in (index, tune, verify, retire, revoke, accept):
-    registry.add_command(command)
-
-
-@registry.command(epilog="Example: kiwi registry enrol ada@acme.example")
-@click.argument("principal")
-@click.pass_obj
-def enrol(session: Session, principal: str) -> int:
-    """Let a signer of your trust file publish, with the same key, patterns and types. Needs the role kiwi_admin."""
-    return session.run(lambda app: _enrol(session, app, principal))
-
-
-@registry.command(epilog="Example: kiwi registry signers")
-@click.pass_obj
-def signers(session: Session) -> int:
-    """List the signers that may publish to the registry."""
-    return session.run(lambda app: _signers(session, app))
-
-
-async def _start(session: Session, app: Services, port: int | None) -> int:
-    from kiwi_rag.registry import server
-
-    _require_embedded(app)
-    server.start(app.registry_dir, keep=True, port=port)
-    await app.prepare_registry()
-    session.notify(f"the registry runs in {app.registry_dir}; stop it with: kiwi registry stop")
-    if not session.quiet:
-        session.print(server.server_state(app.registry_dir).tcp_uri or app.registry_connection.url())
-    return DONE
-
-
-async def _migrate(session: Session, app: Services) -> int:
     changed = await app.registry_connection.migrate()
     session.notify("migrated to the newest schema" if changed else "the schema is the newest one already")
     return DONE
 
 
-async def _status(session: Session, app: Services) -> int:
-    row = _server_row(app)
-    problem = ""
-    if row["running"] is not False:
-        try:
-            store = app.registry().store
-            content = await store.status()
-            row |= {"items": content.items, "passages": content.passages, **content.details}
-            with suppress(RegistryRefused):  # only indexers and admins may read the queue
-                row |= await store.index_status()
-            problem, row["running"] = "; ".join(content.problems), True
-        except RegistryError as error:
-            problem, row["running"] = f"{error.message} ({error.hint})", not isinstance(error, RegistryUnreachable)
-    row["problem"] = problem
-    if session.as_json:
-        session.print_json(row)
-    else:
-        for name, value in row.items():
-            for one in value if isinstance(value, list) else [value]:
-                session.print(render.safe(f"{name}: {_shown(one)}"))
-    return PARTLY if problem else DONE
+@registry.command(epilog="Example: kiwi registry status")
+@with_services
+async def status(session: Session, app: Services) -> int:
+    """Show the registry's address, whether it answers, its schema, and the number of items."""
+    row = await use_case.collect_state(app)
+    parts = [(name, one) for name, value in row.items() for one in (value if isinstance(value, list) else [value])]
+    session.print_data(row, (render.safe(f"{name}: {_shown(one)}") for name, one in parts))
+    return PARTLY if row["problem"] else DONE
 
 
 def _shown(value: Any) -> str:
     return ", ".join(f"{name} {part}" for name, part in value.items()) if isinstance(value, dict) else str(value)
 
 
-def _server_row(app: Services) -> dict[str, Any]:
-    from kiwi_rag.registry import server
-
-    if not app.registry_connection.is_embedded:
-        return {"where": app.registry_connection.description, "running": None}
-    state = server.server_state(app.registry_dir)
-    return {
-        "where": app.registry_connection.description,
-        "running": state.running,
-        "kept": state.kept,
-        "pid": state.pid,
-    }
-
-
-async def _enrol(session: Session, app: Services, principal: str) -> int:
-    named = [signer for signer in app.trust.by_key.values() if signer.principal == principal]
-    found = [signer for signer in named if signer.status is SignerStatus.ACTIVE]
-    if not found:
-        what = f"{principal} has no active key" if named else f"your trust file has no signer {principal!r}"
-        raise UsageError(what, hint="kiwi trust list")
-    for signer in found:
+@registry.command(epilog="Example: kiwi registry enrol ada@acme.example")
+@click.argument("principal")
+@with_services
+async def enrol(session: Session, app: Services, principal: str) -> int:
+    """Let a signer of your trust file publish, with the same key, patterns and types. Needs the role kiwi_admin."""
+    for signer in use_case.active_signers(app, principal):
         await app.enrol(signer)
         session.print(signer.key_id)
     return DONE
 
 
-async def _signers(session: Session, app: Services) -> int:
+@registry.command(epilog="Example: kiwi registry signers")
+@with_services
+async def signers(session: Session, app: Services) -> int:
+    """List the signers that may publish to the registry."""
     rows = [
         {
             "principal": row.signer.principal,
@@ -170,90 +105,163 @@ async def _signers(session: Session, app: Services) -> int:
         }
         for row in await app.enrolled()
     ]
-    if session.as_json:
-        session.print_json(rows)
-    else:
-        for row in rows:
-            session.print(render.safe("  ".join(str(value) for value in row.values())))
+    session.print_data(rows, (render.safe("  ".join(row.values())) for row in rows))
     return DONE
 
 
-def _require_embedded(app: Services) -> None:
-    if not app.registry_connection.is_embedded:
-        raise UsageError(
-            f"{app.registry_connection.description} is not the embedded registry, so Kiwi cannot start or stop it",
-            hint="unset KIWI_REGISTRY_URL and SUPABASE_URL to use the embedded one",
-        )
+def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+    """Refuse nan, which is neither below nor above a bound."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is not a number from 0.5 to 1")
+    return value
 
 
-async def show_log(session: Session, app: Services, since: int, limit: int) -> int:
-    """Print the registry's newest audit records."""
-    from kiwi_rag.registry import client
+@registry.command(epilog="Example: kiwi registry tune, or kiwi registry tune --method hnsw --recall 0.99")
+@click.option(
+    "--method",
+    type=click.Choice(METHODS),
+    help="The index; auto: none below 10,000 passages, ivfflat above.  [default: that of the last time, or auto]",
+)
+@click.option(
+    "--recall",
+    "wanted",
+    type=click.FloatRange(0.5, 1.0),
+    callback=_number,
+    help="Share of the ten nearest passages that a search is to find.  [default: that of the last time, or 0.98]",
+)
+@click.option("--model", default="", help="Fingerprint of the model. Default: the active model.")
+@click.option(
+    "--memory", type=click.IntRange(min=64), default=1024, show_default=True, help="Memory for building, in MiB."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be built, without building it.")
+@with_services
+async def tune(
+    session: Session, app: Services, method: str | None, wanted: float | None, model: str, memory: int, dry_run: bool
+) -> int:
+    """Build the index over the registry's vectors, and measure that searches find what they should.
 
-    async with app.registry_session() as caller:
-        head = (await client.registry_news(caller, 0, 0, app.settings.registry_name)).head
-    rows: list[dict[str, Any]] = []
-    async for batch in _batches(app, max(since, head.seq - limit), limit):
-        rows += batch
-    if session.as_json:
-        session.print_json(rows)
-    else:
-        for r in rows:
-            session.print(render.audit_line(r))
-    if not rows:
-        session.notify("the audit log is empty")
-    return DONE
-
-
-async def verify_log(session: Session, app: Services) -> int:
-    """Verify the registry's hash chain: each record if this role may read them, and the head against the pinned one.
-
-    Raises
-    ------
-    AuditBroken, ChainShortened, ChainForked
-        When the chain is broken, or does not contain the pinned head.
+    Searching, publishing and indexing continue meanwhile. Needs the role that migrates.
     """
-    pinned = app.monitor.pinned.head()
-    await app.monitor.check(fully=True)
-    head = app.monitor.pinned.head()
-    try:
-        await _verify_records(app, pinned, head)
-        all_read, how = True, "every record was verified"
-    except RegistryRefused:
-        all_read, how = False, "the records were not verified, because only the registry's admins may read them"
-    compared = (
-        f"the log continues from pinned record {pinned.seq}" if pinned.seq else "the log was read for the first time"
-    )
+    options = {"method": method, "wanted": wanted, "fingerprint": model, "memory": memory, "dry_run": dry_run}
+    tuned = await use_case.tune(app, options, session.notify)
+    lines = [render.safe(f"{tuned.passages} passages of {tuned.model}: {tuned.choice}")]
+    if tuned.recall is not None:
+        lines.append(f"recall@10 {tuned.recall:.3f}, required {tuned.wanted_recall:g}; effort {tuned.effort}")
+    session.print_data(tuned.as_dict(), lines)
+    if not tuned.reached:
+        session.notify("the required recall was not reached; try --method ivfflat or --method exact")
+    return DONE if tuned.reached else PARTLY
+
+
+@registry.command(epilog="Example: kiwi registry index, or kiwi registry index --watch")
+@click.option("--watch", is_flag=True, help="Run until stopped, and index what is published meanwhile.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    show_default=True,
+    help="Seconds between checks, with --watch.",
+)
+@click.option("--switch", is_flag=True, help="Make this model the active one although items were refused.")
+@click.option("--drop-old", is_flag=True, help="Only remove the vectors of superseded models.")
+@click.option(
+    "--drop", "model", default="", help="Only remove the vectors of this model, which must not be the active one."
+)
+@with_services
+async def index(
+    session: Session, app: Services, watch: bool, every: float, switch: bool, drop_old: bool, model: str
+) -> int:
+    """Make published items searchable: run the whole gate again, then compute their vectors.
+
+    With another model than the registry's active one, a second set of vectors is built, and searches use it when it is
+    complete. Several indexers can run at the same time, and each can be stopped and started again.
+    """
+    if sum((watch, switch, drop_old, bool(model))) > 1:
+        raise UsageError("--watch, --switch, --drop-old and --drop exclude each other", hint="give one of them")
+    if drop_old or model:
+        return await _drop(session, app, model)
+    return await (_watch(session, app, every) if watch else _index(session, app, switch))
+
+
+async def _index(session: Session, app: Services, switch: bool) -> int:
+    done: list[str] = []
+    print_receipt = acknowledge(session)
+
+    def report_indexed(ref: object) -> None:
+        done.append(str(ref))
+        print_receipt(f"indexed  {ref}")
+
+    failed, progress = await use_case.index_pending(app, report_indexed, session.notify, switch=switch)
     if session.as_json:
-        session.print_json({"seq": head.seq, "hash": head.hash, "seen": pinned.seq, "records": all_read})
-    else:
-        session.print(f"{head.seq} records, head {head.hash}")
-    session.notify(f"{compared}; {how}")
+        refused = [{"ref": one.ref, **one.error.as_dict()} for one in failed]
+        model = str(app.embed.fingerprint)
+        session.print_json({"indexed": done, "refused": refused, "model": model, "state": progress.state})
+    session.notify(f"{len(done)} indexed, {len(failed)} refused")
+    session.notify(_state(progress))
+    return report_rejections(session, [one.error for one in failed])
+
+
+def _state(progress: Progress) -> str:
+    total = progress.items + progress.waiting
+    text = f"{progress.state}: {progress.fingerprint}, {progress.items} of {total} items"
+    if progress.state == "active":
+        return text
+    if progress.waiting == progress.refused:
+        return f"{text}; to make it the active one without the refused items: kiwi registry index --switch"
+    return f"{text}; to continue: kiwi registry index"
+
+
+async def _watch(session: Session, app: Services, every: float) -> int:
+    stop = stop_event()
+    session.notify(f"waiting for published items, with model {app.embed.fingerprint}; stop with Ctrl-C")
+    done = 0
+    print_receipt = acknowledge(session)
+    async with aclosing(use_case.watch_pending(app, stop, every, session.notify)) as outcomes:
+        async for outcome in outcomes:
+            if isinstance(outcome, Unreachable):
+                session.notify(f"{outcome.error.message}; trying again in {outcome.pause:g} s")
+            elif isinstance(outcome, Failed):
+                session.report_error(outcome.error)
+            else:
+                done += 1
+                print_receipt(f"indexed  {outcome}")
+    session.notify(f"stopped; {done} indexed")
     return DONE
 
 
-async def _verify_records(app: Services, pinned: AuditHead, head: AuditHead) -> None:
-    from kiwi_rag.monitor.monitor import verify_rows
-    from kiwi_rag.validation.audit import AuditHead
-
-    reached = AuditHead()
-    async for batch in _batches(app, 0, head.seq):
-        reached = verify_rows(batch, reached)
-        for expected in (pinned, head):
-            found = [row["hash"] for row in batch if row["seq"] == expected.seq]
-            if found not in ([], [expected.hash]):
-                raise AuditBroken(f"the registry's audit record {expected.seq} has another hash than before")
-    if reached != head:
-        raise AuditBroken(f"the registry's audit log ends at record {reached.seq}, but its head is record {head.seq}")
+async def _drop(session: Session, app: Services, model: str) -> int:
+    dropped = 0
+    async for name, passages in use_case.drop_models(app, model):
+        dropped += 1
+        session.print(render.safe(f"dropped  {name}  {passages} passages"))
+    if not dropped:
+        session.notify("there is no superseded model")
+    return DONE
 
 
-async def _batches(app: Services, since: int, limit: int) -> AsyncIterator[Sequence[dict[str, Any]]]:
-    from kiwi_rag.registry.client import audit_records
+@registry.command(epilog="Example: kiwi registry verify --sample 200")
+@click.option(
+    "--sample", type=click.IntRange(min=1), default=50, show_default=True, help="Number of items, chosen at random."
+)
+@click.option("--all", "everything", is_flag=True, help="Check every item.")
+@with_services
+async def verify(session: Session, app: Services, sample: int, everything: bool) -> int:
+    """Compare stored passages and vectors with those computed from the signed items; report each difference.
 
-    while limit > 0:
-        async with app.registry_session() as caller:
-            batch = (await audit_records(caller, since, min(limit, _BATCH)))[:limit]
-        if not batch:
-            return
-        yield batch
-        since, limit = int(batch[-1]["seq"]), limit - len(batch)
+    Runs the whole gate on each item and embeds it again. Needs the role kiwi_indexer.
+    """
+    mismatches: list[Mismatch] = []
+    checked = 0
+    async for ref, found in audit_index(app.registry(), app.writer, None if everything else sample):
+        checked += 1
+        mismatches += found
+        for one in () if session.as_json else found:
+            session.print(render.safe(f"differs  {ref}  {one.passage}  {one.what}"))
+    if session.as_json:
+        session.print_json({"checked": checked, "mismatches": [one.as_dict() for one in mismatches]})
+    session.notify(f"{checked} items checked, {len({m.ref for m in mismatches})} do not match what was signed")
+    return PARTLY if mismatches else DONE
+
+
+for command in (retire, revoke, accept):
+    registry.add_command(command)

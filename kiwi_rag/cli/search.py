@@ -12,8 +12,7 @@ from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
 from kiwi_rag.collection import SOURCES
 from kiwi_rag.model import Filters, FusionMethod, FusionWeights, SearchQuery, SearchReply
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType
-from kiwi_rag.services import Services
-from kiwi_rag.usecases.status import apply_settings
+from kiwi_rag.usecases import search as use_case
 
 SOURCE = click.option(
     "--source", type=click.Choice(list(SOURCES)), help="Tiers to use. Default: local, which is project and user."
@@ -103,17 +102,12 @@ def search(
     )
     search_query = SearchQuery(" ".join(query), filters=filters, weights=weights, fusion=fusion)
     flags = {"source": source, "limit": limit, "alpha": alpha, "per_signer": per_signer}
-    reply = session.run(lambda app: _search(app, search_query), **flags)
+    reply = session.run(lambda app: use_case.search(app, search_query), **flags)
     for tier in reply.tiers:
         if tier.error:
             session.log_error("search", str(tier.error["code"]), f"{tier.tier}: {tier.error['message']}")
     _show(session, reply, form, explain)
     return exit_code_of(reply)
-
-
-async def _search(app: Services, search_query: SearchQuery) -> SearchReply:
-    query = apply_settings(search_query, app.settings)
-    return await app.searcher(query.source).search(query)
 
 
 def exit_code_of(reply: SearchReply) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -94,6 +95,14 @@ class Session:
     def print_json(self, value: Any) -> None:
         """Write data to stdout as JSON."""
         click.echo(render.json_text(value), file=self.context.stdout)
+
+    def print_data(self, value: Any, lines: Iterable[str]) -> None:
+        """Write data to stdout: `value` as JSON with --json, else `lines`."""
+        if self.as_json:
+            self.print_json(value)
+            return
+        for line in lines:
+            self.print(line)
 
     def notify(self, text: str) -> None:
         """Write a notice to stderr."""
@@ -182,11 +191,42 @@ class Session:
         return DONE
 
 
+def with_services(command: Callable[..., Awaitable[_Result]]) -> Callable[..., _Result]:
+    """Return a command that runs a coroutine function with the session, the open services and the parameters."""
+
+    @click.pass_obj
+    @functools.wraps(command)
+    def run(session: Session, /, **parameters: Any) -> _Result:
+        return session.run(lambda app: command(session, app, **parameters))
+
+    return run
+
+
+def confirm(question: str, command: str, *, yes: bool, undone: str = "nothing was changed") -> None:
+    """Ask the user to confirm, on a terminal, unless `yes` is set.
+
+    Raises
+    ------
+    UsageError
+        Without a confirmation; `undone` says what was not done, `command` is the command to confirm with --yes.
+    """
+    if not yes and not (sys.stdin.isatty() and click.confirm(render.safe(question), err=True)):
+        raise UsageError(f"not confirmed; {undone}", hint=f"{command} --yes")
+
+
 def exit_code(error: KiwiError) -> int:
     """Return the exit code of an error: 2 for usage, 4 for a refusal, 1 for any other."""
     if isinstance(error, UsageError):
         return USAGE
     return REFUSED if isinstance(error, Refused | RegistryRefused) else FAILED
+
+
+def stop_event() -> asyncio.Event:
+    """Return an event that Ctrl-C and SIGTERM set from now on."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    return stop
 
 
 def ask_passphrase(*, confirm: bool = False) -> str:

@@ -162,12 +162,9 @@ def init(session: Session, folder: Path) -> None:
 def show_config(session: Session, resolved: bool) -> None:
     """Show the current settings: defaults < ~/.ai/config.yaml < .ai/config.yaml < KIWI_* < flags."""
     origins = session.app().resolved.origins
-    if session.as_json:
-        session.print_json({o.name: {"value": o.shown, "from": o.source} for o in origins})
-        return
-    for origin in origins:
-        source = f"  # {origin.source}" if resolved else ""
-        session.print(render.safe(f"{origin.name}: {origin.shown}{source}"))
+    lines = (f"{o.name}: {o.shown}" + (f"  # {o.source}" if resolved else "") for o in origins)
+    data = {o.name: {"value": o.shown, "from": o.source} for o in origins}
+    session.print_data(data, map(render.safe, lines))
 
 
 @click.command(epilog="Example: kiwi completion bash >> ~/.bashrc")

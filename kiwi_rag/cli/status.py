@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.index import WAIT_SECONDS
-from kiwi_rag.cli.session import DONE, PARTLY, Session
-from kiwi_rag.errors import EmbeddingError, KiwiError, RegistryError, StoreCorrupt, UsageError
+from kiwi_rag.cli.session import DONE, PARTLY, Session, with_services
+from kiwi_rag.errors import UsageError
 from kiwi_rag.local_service import address, client
-from kiwi_rag.model import Filters
 from kiwi_rag.services import Services
-from kiwi_rag.usecases.status import collect_status
-
-if TYPE_CHECKING:
-    from kiwi_rag.collection import Tier
-    from kiwi_rag.stores.base import FileStore
-
+from kiwi_rag.usecases.status import collect_status, diagnose
 
 _DAYS = re.compile(r"(\d{1,5})d?", re.ASCII)
 
 
 @click.command(epilog="Example: kiwi status")
-@click.pass_obj
-def status(session: Session) -> int:
+@with_services
+async def status(session: Session, app: Services) -> int:
     """Show the tiers, the model, the cache, the latest errors and the local service, without starting anything."""
-    return session.run(lambda app: _status(session, app))
+    service = await asyncio.to_thread(client.state, address.run_folder(session.context.environment()))
+    data = await collect_status(app, service)
+    session.print_data(data, render.status_lines(data))
+    if not session.as_json:
+        session.notify(render.status_notice(data))
+    return PARTLY if any(row["problems"] for row in data["tiers"]) else DONE
 
 
 @click.command(epilog="Example: kiwi usage, or kiwi --json usage --since 7d")
@@ -48,11 +44,8 @@ def usage(session: Session, since: str) -> int:
     first = first_day(since, datetime.now(UTC).date())
     log = session.app().settings.cache_path / "usage.jsonl"
     rows = [row.as_dict() for row in usage_rows(log, first)]
-    if session.as_json:
-        session.print_json({"since": first.isoformat(), "log": str(log), "rows": rows})
-    elif rows:
-        for line in render.usage_lines(rows):
-            session.print(line)
+    data = {"since": first.isoformat(), "log": str(log), "rows": rows}
+    session.print_data(data, render.usage_lines(rows) if rows else ())
     if not rows:
         session.notify(f"nothing was embedded remotely since {first}; the log is {log}")
     return DONE
@@ -60,10 +53,17 @@ def usage(session: Session, since: str) -> int:
 
 @click.command(epilog="Example: kiwi doctor --repair")
 @click.option("--repair", is_flag=True, help="Repair indexes as far as possible without embedding again.")
-@click.pass_obj
-def doctor(session: Session, repair: bool) -> int:
+@with_services
+async def doctor(session: Session, app: Services, repair: bool) -> int:
     """Check keys, trust, model, indexes, audit chains and versions. Exit code 3: there are problems."""
-    return session.run(lambda app: _doctor(session, app, repair))
+    found = await diagnose(app, repair=repair)
+    for notice in found.notices:
+        session.notify(notice)
+    lines = [*(f"repaired  {line}" for line in found.repaired), *(f"problem  {line}" for line in found.problems)]
+    session.print_data({"problems": found.problems, "repaired": found.repaired}, map(render.safe, lines))
+    advice = "repair indexes with kiwi doctor --repair, and the rest as each line says"
+    session.notify(advice if found.problems else "no problems")
+    return PARTLY if found.problems else DONE
 
 
 @click.command(epilog="Example: kiwi audit verify, or kiwi audit show --limit 20")
@@ -79,138 +79,42 @@ def doctor(session: Session, repair: bool) -> int:
 @click.option(
     "--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Only the newest N records."
 )
-@click.pass_obj
-def audit(session: Session, action: str, tier: str, since: int, limit: int) -> int:
+@with_services
+async def audit(session: Session, app: Services, action: str, tier: str, since: int, limit: int) -> int:
     """Show the audit log of a tier, or verify its hash chain and print the head.
 
     For a registry, `verify` also checks that the log contains the head that was pinned earlier.
     """
-    return session.run(lambda app: _audit(session, app, action, tier, since, limit))
-
-
-async def _status(session: Session, app: Services) -> int:
-    service = await asyncio.to_thread(client.state, address.run_folder(session.context.environment()))
-    data = await collect_status(app, service)
-    if session.as_json:
-        session.print_json(data)
-    else:
-        for line in render.status_lines(data):
-            session.print(line)
-        session.notify(render.status_notice(data))
-    return PARTLY if any(row["problems"] for row in data["tiers"]) else DONE
-
-
-async def _doctor(session: Session, app: Services, repair: bool) -> int:
-    from kiwi_rag.services.workspace import TIER as WORKSPACE
-    from kiwi_rag.services.workspace import Workspace
-
-    findings = [*_check_setup(app), *_check_model(app)]
-    repaired: list[str] = []
-    async with Workspace(app) as workspace:
-        for name in [*app.source_names("local"), *([WORKSPACE] if workspace.is_indexed else [])]:
-            try:
-                target = workspace.tier if name == WORKSPACE else app.local(name)
-                problems, done = await _check_tier(target, repair)
-            except KiwiError as error:
-                problems, done = [f"{name}: {error.message} ({error.hint})"], []
-            findings += problems
-            repaired += done
-    findings += await _check_versions(session, app)
-    if session.as_json:
-        session.print_json({"problems": findings, "repaired": repaired})
-    else:
-        for line in repaired:
-            session.print(render.safe(f"repaired  {line}"))
-        for line in findings:
-            session.print(render.safe(f"problem  {line}"))
-    session.notify(
-        "no problems" if not findings else "repair indexes with kiwi doctor --repair, and the rest as each line says"
-    )
-    return PARTLY if findings else DONE
-
-
-async def _check_tier(tier: Tier[FileStore], repair: bool) -> tuple[list[str], list[str]]:
-    name = tier.name
-    done = [f"{name}: {line}" for line in await tier.store.repair()] if repair else []
-    problems = [f"{name}: {line}" for line in await tier.store.check()]
-    try:
-        tier.audit.verify_chain()
-    except (StoreCorrupt, KiwiError) as error:
-        problems.append(f"{name}: {error.message}")
-    return problems, done
-
-
-async def _check_versions(session: Session, app: Services) -> list[str]:
-    """Return versions that have different content in two tiers; print a notice if the registry does not answer."""
-    from kiwi_rag.search.state import find_version_conflicts
-
-    indexed = []
-    for name in app.source_names("local"):
-        with suppress(KiwiError):  # the check of the tier itself reports it
-            if app.is_indexed(name):
-                indexed.append((app.local(name), await app.local(name).store.list(Filters())))
-    try:
-        async with asyncio.timeout(min(WAIT_SECONDS, app.settings.deadline)):
-            found = await find_version_conflicts(indexed, app.registry() if app.registry_connection.exists else None)
-    except (TimeoutError, RegistryError, EmbeddingError) as error:
-        session.notify(f"the registry's versions were not compared: {error or 'the registry did not answer in time'}")
-        found = await find_version_conflicts(indexed, None)
-    return [f"versions: {conflict} ({conflict.hint})" for conflict in found]
-
-
-def _check_setup(app: Services) -> list[str]:
-    from kiwi_rag.signing import keys, trust_file
-
-    user_trust = trust_file.load(app.user_trust)
-    problems = [
-        f"keys: other users can read {path} (chmod 600 {path})"
-        for path in app.keys_dir.glob("*.pem")
-        if path.stat().st_mode & 0o077
-    ]
-    if not keys.names(app.keys_dir) and not app.settings.signing_key:
-        problems.append("keys: there is no key to sign with (kiwi keys new)")
-    if not app.trust.signers:
-        problems.append("trust: no signer is trusted, so nothing can be admitted (kiwi keys new, or kiwi trust add)")
-    if app.project_trust and app.project_trust.is_file() and not trust_file.is_pinned(user_trust, app.project_trust):
-        problems.append(
-            f"trust: {app.project_trust} is not pinned, so its signers are not trusted (kiwi trust project)"
-        )
-    return problems
-
-
-def _check_model(app: Services) -> list[str]:
-    try:
-        app.embed.encode(["ready"])
-    except KiwiError as error:
-        return [f"model: {error.message} ({error.hint})"]
-    return [f"model: {line}" for line in app.embed.verify()]
-
-
-async def _audit(session: Session, app: Services, action: str, tier: str, since: int, limit: int) -> int:
-    if tier == "registry":
-        from kiwi_rag.cli import registry as registry_audit
-
-        return await (
-            registry_audit.verify_log(session, app)
-            if action == "verify"
-            else registry_audit.show_log(session, app, since, limit)
-        )
-    log = app.local(tier).audit
     if action == "verify":
-        head = log.verify_chain()
-        if session.as_json:
-            session.print_json(asdict(head))
-        else:
-            session.print(f"{head.seq} records, head {head.hash}")
-        return DONE
-    records = log.newest(since, limit)
-    if session.as_json:
-        session.print_json([asdict(record) for record in records])
+        return await (_verify_registry_log(session, app) if tier == "registry" else _verify_log(session, app, tier))
+    if tier == "registry":
+        from kiwi_rag.usecases import registry
+
+        rows = await registry.newest_records(app, since, limit)
     else:
-        for r in records:
-            session.print(render.audit_line(asdict(r)))
-    if not records:
+        rows = [asdict(record) for record in app.local(tier).audit.newest(since, limit)]
+    session.print_data(rows, map(render.audit_line, rows))
+    if not rows:
         session.notify("the audit log is empty")
+    return DONE
+
+
+async def _verify_log(session: Session, app: Services, tier: str) -> int:
+    head = app.local(tier).audit.verify_chain()
+    session.print_data(asdict(head), [f"{head.seq} records, head {head.hash}"])
+    return DONE
+
+
+async def _verify_registry_log(session: Session, app: Services) -> int:
+    from kiwi_rag.usecases import registry
+
+    log = await registry.verify_log(app)
+    head, seen = log.head, log.pinned.seq
+    data = {"seq": head.seq, "hash": head.hash, "seen": seen, "records": log.all_read}
+    session.print_data(data, [f"{head.seq} records, head {head.hash}"])
+    compared = f"the log continues from pinned record {seen}" if seen else "the log was read for the first time"
+    unread = "the records were not verified, because only the registry's admins may read them"
+    session.notify(f"{compared}; {'every record was verified' if log.all_read else unread}")
     return DONE
 
 

@@ -1,30 +1,196 @@
-"""``kiwi workspace``: search, list and stats of a workspace's documents, and its git hooks."""
+"""``kiwi workspace``: index, watch, search, list and stats of a workspace's documents, and its git hooks."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
-from kiwi_rag.cli.workspace_index import ROOT, STORE, index, set_project, watch
-from kiwi_rag.config import PROJECT_FOLDER, find_project, home_of, process_environment
+from kiwi_rag.cli.add import report_old_index
+from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session, ask_passphrase, stop_event
+from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES, find_project, home_of, process_environment
+from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
+from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.integrations.git_hooks import FOLDER, HookPlan, plan_install, plan_removal, remove_run_files
-from kiwi_rag.model import Filters
-from kiwi_rag.model.search import DocumentQuery, DocumentReply
+from kiwi_rag.model import Filters, SearchQuery, SearchReply
+from kiwi_rag.render import documents
 from kiwi_rag.services import Services
+from kiwi_rag.services.workspace import Workspace
+from kiwi_rag.sources.source import SyncReport, describe_error
+from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced
+from kiwi_rag.usecases import workspace as use_case
 
 FORMATS = ["text", "json", "jsonl", "paths"]
+ROOT = click.argument(
+    "root", type=click.Path(path_type=Path, exists=True, file_okay=False), required=False, default=None
+)
+STORE = click.option(
+    "--store",
+    type=click.Choice(WORKSPACE_STORES),
+    default=None,
+    help="Store of the documents. Default: the setting workspace_store.",
+)
+NAME = click.option(
+    "--workspace", "name", default=None, help="Name of the workspace in statements. Required for a shared index."
+)
+PROGRESS_SECONDS = 10.0
+MAX_LISTED = 20
+"""Number of failures and warnings that are listed without --verbose."""
 
 
 @click.group(epilog='Example: kiwi workspace index, then kiwi workspace search "which services call svc-x"')
 def workspace() -> None:
     """Index and search the documents of a repository: specifications, decisions, code, diagrams and notes."""
+
+
+@workspace.command(epilog="Example: kiwi workspace index, or kiwi workspace index . --file docs/a.md")
+@ROOT
+@click.option("--file", "files", multiple=True, type=click.Path(path_type=Path), help="Only this file. Repeatable.")
+@click.option("--rebuild", is_flag=True, help="Empty the index first.")
+@click.option("--prune", is_flag=True, help="In a shared index, also remove documents whose files do not exist here.")
+@STORE
+@NAME
+@click.pass_obj
+def index(
+    session: Session,
+    root: Path | None,
+    files: tuple[Path, ...],
+    rebuild: bool,
+    prune: bool,
+    store: str | None,
+    name: str | None,
+) -> int:
+    """Update the index of ROOT. Default: this project, or this folder.
+
+    Only changed files are read and embedded. Files that .gitignore or .kiwiignore name are skipped. Can be stopped and
+    run again. Exit code 3: some files could not be indexed; they are listed.
+    """
+    if rebuild and files:
+        raise UsageError(
+            "--rebuild and --file exclude each other: --rebuild empties the whole index", hint="give one of them"
+        )
+    set_project(session, root)
+    flags = {"workspace_store": store, "workspace_name": name}
+    return session.run(lambda app: _index(session, app, files, rebuild, prune), **flags)
+
+
+@workspace.command(epilog="Example: kiwi workspace watch, in a separate terminal or as an editor's task")
+@ROOT
+@click.pass_obj
+def watch(session: Session, root: Path | None) -> int:
+    """Update the index of ROOT on every change of a file, until stopped. A saved file is found within two seconds."""
+    set_project(session, root)
+    session.exit_on_sigterm()
+    return session.run(lambda app: _watch(session, app))
+
+
+def set_project(session: Session, root: Path | None) -> None:
+    """Make `root`, if it is given, the project of this run."""
+    session.project = root or session.project
+
+
+async def _index(session: Session, app: Services, files: tuple[Path, ...], rebuild: bool, prune: bool) -> int:
+    async with Workspace(app) as opened:
+        writer = await use_case.open_for_writing(opened, ask_passphrase, rebuild=rebuild)
+        paths = [opened.config.relative_path(file) for file in files] or None
+        if outer := use_case.outer_workspace(opened):
+            root = opened.config.root.resolve()
+            session.notify(
+                f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index"
+            )
+        report_old_index(session, opened.old_catalog)
+        with session.progress_bar("index workspace", "files") as planned:
+            callbacks = Callbacks(planned if session.shows_progress else _progress_lines(session))
+            report = await use_case.update(opened, writer, paths, callbacks, prune=prune)
+        return _report(session, opened, report, getattr(app.embed, "encoded", 0))
+
+
+async def _watch(session: Session, app: Services) -> int:
+    stop = stop_event()
+    async with Workspace(app) as opened:
+        writer = await use_case.open_for_writing(opened, ask_passphrase)
+        await use_case.load_model(app)  # now, not at the first change
+        session.notify(f"watching {opened.config.root}; stop with Ctrl-C")
+        async with aclosing(use_case.watch(opened, writer, stop)) as outcomes:
+            async for outcome in outcomes:
+                _report_outcome(session, outcome)
+    session.notify("stopped")
+    return DONE
+
+
+def _report_outcome(session: Session, outcome: object) -> None:
+    """Print a line for an update that changed something, and for the reason why none is possible."""
+    if isinstance(outcome, Retrying):
+        session.notify(f"{outcome.error.message}; trying again in {outcome.pause:g} s")
+    elif isinstance(outcome, RootMissing):
+        session.notify(f"{outcome.root} does not exist; waiting for it")
+    elif isinstance(outcome, Synced):
+        report = outcome.report
+        done = len(report.indexed) + len(report.removed) + len(report.moved)
+        if session.as_json:
+            session.print(render.json_text({**report.as_dict(), "seconds": round(outcome.seconds, 3)}, indent=None))
+        elif done or outcome.whole:
+            session.print(render.safe(f"{_summary(report)}  {outcome.seconds:.1f} s"))
+        _list(session, report)
+
+
+def _summary(report: SyncReport) -> str:
+    """Return the counts of an update, with the names of some files, in one line."""
+    named = [*report.indexed, *(f"-{path}" for path in report.removed)]
+    files = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+    return f"{len(report.indexed)} indexed, {len(report.removed)} removed{f': {files}' if files else ''}"
+
+
+def _progress_lines(session: Session) -> Callable[[int], Callable[[int], None]]:
+    """Return a replacement for a progress bar that prints a line every ten seconds."""
+
+    def planned(total: int) -> Callable[[int], None]:
+        done, last = 0, time.monotonic()
+
+        def step(files: int) -> None:
+            nonlocal done, last
+            done += files
+            if time.monotonic() - last >= PROGRESS_SECONDS:
+                last = time.monotonic()
+                session.notify(f"{done} of {total} files")
+
+        return step
+
+    return planned
+
+
+def _report(session: Session, opened: Workspace, report: SyncReport, encoded: int) -> int:
+    fresh, moved = len(report.indexed) - len(report.moved), len(report.moved)
+    counts = (
+        f"{fresh} indexed, {report.unchanged} unchanged, {moved} moved, {len(report.removed)} removed, "
+        f"{len(report.skipped)} skipped, {len(report.failed)} failed; {report.passages} passages, {encoded} encoded"
+    )
+    session.print_data({**report.as_dict(), "encoded": encoded, "root": str(opened.config.root)}, [counts])
+    _list(session, report)
+    return PARTLY if report.failed else DONE
+
+
+def _list(session: Session, report: SyncReport) -> None:
+    """Print failures, warnings and skipped files on stderr."""
+    lines = [f"failed   {path}: {describe_error(error)}" + _hint(error.hint) for path, error in report.failed.items()]
+    lines += [f"warning  {found.where}: {found.message}" + _hint(found.hint) for found in report.warnings]
+    lines += [f"skipped  {path}: {reason}" for path, reason in report.skipped.items()]
+    shown = lines if session.verbose else lines[:MAX_LISTED]
+    for line in shown:
+        session.notify(line)
+    if len(lines) > len(shown):
+        session.notify(f"{len(lines) - len(shown)} more; --verbose lists all")
+
+
+def _hint(hint: str) -> str:
+    return f" ({hint})" if hint else ""
 
 
 @workspace.command(epilog='Example: kiwi workspace search "POST /check-ins" --file-type openapi')
@@ -65,14 +231,14 @@ def search(
     """Find passages of documents by meaning and by words. Each is verified before it is shown."""
     set_project(session, root)
 
-    async def find(app: Services) -> DocumentReply:
-        from kiwi_rag.services.workspace import Workspace
-
+    async def find(app: Services) -> SearchReply:
         async with Workspace(app) as opened:
             meant = opened.config.resolve_search_path(path)
             filters = Filters(file_type=file_type or "", service=service, domain=domain, path=meant)
-            document_query = DocumentQuery(" ".join(query), filters, app.settings.limit, per_file, alpha)
-            return await opened.searcher.search(document_query)
+            asked = SearchQuery(
+                " ".join(query), filters=filters, limit=app.settings.limit, alpha=alpha, per_file=per_file
+            )
+            return await use_case.search(opened, asked)
 
     reply = session.run(find, limit=limit, workspace_store=store)
     _show(session, reply, form, explain)
@@ -91,26 +257,24 @@ def list_documents(
     session: Session, root: Path | None, file_type: str | None, service: str, domain: str, path: str, store: str | None
 ) -> int:
     """List the indexed documents with type, passages, service, domain and title."""
-    from kiwi_rag.services.workspace import Workspace
-    from kiwi_rag.usecases.workspace_status import documents
-
     set_project(session, root)
 
     async def read(app: Services) -> tuple[list[dict[str, Any]], int]:
         async with Workspace(app) as opened:
             meant = opened.config.resolve_search_path(path)
             filters = Filters(file_type=file_type or "", service=service, domain=domain, path=meant)
-            return await documents(opened.searcher, filters)
+            return await use_case.documents(opened.indexed_tier, filters)
 
     rows, refused = session.run(read, workspace_store=store)
-    if session.as_json:
-        session.print_json(rows)
-    for row in [] if session.as_json else rows:
-        about = "  ".join(str(row[name]) for name in ("service", "domain", "title") if row[name])
-        session.print(render.safe(f"{row['path']}  {row['file_type']}  {row['passages']}  {about}".rstrip()))
+    session.print_data(rows, map(_line, rows))
     if refused:
         session.notify(f"{refused} documents are not listed, because they do not verify")
     return PARTLY if refused else DONE
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    about = "  ".join(str(row[name]) for name in ("service", "domain", "title") if row[name])
+    return render.safe(f"{row['path']}  {row['file_type']}  {row['passages']}  {about}".rstrip())
 
 
 @workspace.command(epilog="Example: kiwi workspace stats, or for programs: kiwi --json workspace stats")
@@ -119,31 +283,25 @@ def list_documents(
 @click.pass_obj
 def stats(session: Session, root: Path | None, store: str | None) -> int:
     """Show what is indexed, and whether the last indexing was completed."""
-    from kiwi_rag.render.documents import workspace_text
-    from kiwi_rag.services.workspace import Workspace
-    from kiwi_rag.usecases.workspace_status import collect_workspace_status
-
     set_project(session, root)
 
     async def read(app: Services) -> Mapping[str, Any]:
         async with Workspace(app) as opened:
-            return await collect_workspace_status(opened.config, opened.tier if opened.is_indexed else None)
+            return await use_case.collect_workspace_status(opened)
 
     report = session.run(read, workspace_store=store)
-    session.print_json(report) if session.as_json else session.print(workspace_text(report))
+    session.print_data(report, [documents.workspace_text(report)])
     return DONE
 
 
-def exit_code_of(reply: DocumentReply) -> int:
+def exit_code_of(reply: SearchReply) -> int:
     """Return 0 for a complete reply, 3 when a hit was refused or the index is incomplete, 1 when it did not answer."""
     if reply.complete:
         return DONE
-    return PARTLY if reply.outcome.state in ("ok", "refused") else FAILED
+    return PARTLY if reply.tiers[0].state in ("ok", "refused") else FAILED
 
 
-def _show(session: Session, reply: DocumentReply, form: str, explain: bool) -> None:
-    from kiwi_rag.render import documents
-
+def _show(session: Session, reply: SearchReply, form: str, explain: bool) -> None:
     if session.as_json:
         session.print_json(documents.documents_json(reply))
     elif form == "json":
@@ -164,7 +322,7 @@ Example: kiwi workspace hooks            write .githooks and set core.hooksPath,
 """
 
 
-@click.command(epilog=_EXAMPLES)
+@workspace.command(epilog=_EXAMPLES)
 @click.argument("root", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--local", is_flag=True, help="Write the hooks to git's own folder, which is not committed.")
 @click.option("--remove", is_flag=True, help="Remove Kiwi's lines again.")
@@ -211,7 +369,3 @@ def _print_next_steps(session: Session, plan: HookPlan, workspace: Path) -> None
         session.notify("kiwi is not on your PATH, so the hooks have no effect until it is")
     if plan.hooks_path:
         session.notify(f"next: git add {FOLDER}; after cloning the repository run kiwi workspace hooks once")
-
-
-for command in (index, watch, hooks):
-    workspace.add_command(command)

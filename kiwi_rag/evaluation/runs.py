@@ -19,13 +19,13 @@ from statistics import fmean
 from typing import Any
 
 from kiwi_rag import __version__
-from kiwi_rag.collection import Tier
+from kiwi_rag.collection import Collection
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, StoreError, UsageError
 from kiwi_rag.evaluation.judgements import Dataset, files_of, item_key, ref_of, score
 from kiwi_rag.model import Filters, SearchQuery, SearchResult
 from kiwi_rag.model.refs import check_item_id
-from kiwi_rag.search.searcher import HybridSearchHandler, weights_of
-from kiwi_rag.signing import statement
+from kiwi_rag.search import Searcher
+from kiwi_rag.search.ranking import weights_of
 from kiwi_rag.stores.base import VectorStore
 
 FORMAT = 2
@@ -158,8 +158,8 @@ def check_methods(names: Sequence[str]) -> list[str]:
 async def evaluate(  # noqa: PLR0913
     dataset: Dataset,
     methods: Sequence[str],
-    searcher: HybridSearchHandler,
-    tiers: Sequence[Tier[VectorStore]],
+    searcher: Searcher,
+    tiers: Sequence[Collection[VectorStore]],
     query: SearchQuery,
     *,
     k: int = 10,
@@ -189,7 +189,7 @@ async def evaluate(  # noqa: PLR0913
 
 
 async def conditions(
-    dataset: Dataset, tiers: Sequence[Tier[VectorStore]], query: SearchQuery, model: str
+    dataset: Dataset, tiers: Sequence[Collection[VectorStore]], query: SearchQuery, model: str
 ) -> dict[str, Any]:
     """Return what the figures of a run depend on; ``missing`` are relevant items that no method can find."""
     status = {tier.name: await tier.store.status() for tier in tiers}
@@ -208,13 +208,13 @@ async def conditions(
     }
 
 
-async def missing_items(dataset: Dataset, tiers: Sequence[Tier[VectorStore]]) -> list[str]:
+async def missing_items(dataset: Dataset, tiers: Sequence[Collection[VectorStore]]) -> list[str]:
     """Return the relevant items that none of the tiers holds, in order."""
     judged = {ref for query in dataset.queries for ref, grade in query.grades.items() if grade > 0}
     return [ref for ref in sorted(judged) if not await _is_stored(ref, tiers)]
 
 
-async def _is_stored(key: str, tiers: Sequence[Tier[VectorStore]]) -> bool:
+async def _is_stored(key: str, tiers: Sequence[Collection[VectorStore]]) -> bool:
     ref = ref_of(key)
     with suppress(InvalidItemId):
         check_item_id(ref.item_id)
@@ -233,7 +233,7 @@ async def _answer(rank: _Ranker, query: MeasuredQuery, k: int) -> RankedAnswer:
     return RankedAnswer(ranked, score([ref for ref, _ in ranked], query.relevant, k), round(ms, 3), complete)
 
 
-def _search(searcher: HybridSearchHandler, query: SearchQuery) -> _Ranker:
+def _search(searcher: Searcher, query: SearchQuery) -> _Ranker:
     async def rank(text: str) -> _Answer:
         reply = await searcher.search(replace(query, text=text))
         return [(_names(hit), hit.score) for hit in reply.hits], reply.complete
@@ -259,9 +259,14 @@ def grep(texts: Mapping[str, str], limit: int) -> _Ranker:
     return rank
 
 
-async def _texts(tiers: Sequence[Tier[VectorStore]]) -> dict[str, str]:
-    stored = [item for tier in tiers for item in await tier.store.list(Filters())]
-    return {item_key(item.ref): statement.parse(item.envelope.payload).content.lower() for item in stored}
+async def _texts(tiers: Sequence[Collection[VectorStore]]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for tier in tiers:
+        for listed in await tier.store.list(Filters()):
+            stored = await tier.store.get(listed.ref, [listed.ref.main_file])
+            if stored is not None:
+                texts[item_key(stored.ref)] = stored.files[stored.ref.main_file].decode().lower()
+    return texts
 
 
 def summarise(run: Run) -> list[MethodSummary]:

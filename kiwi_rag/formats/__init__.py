@@ -40,15 +40,17 @@ __all__ = [
 
 
 def parse_item(item_type: ItemType, item_id: str, content: str, path: str = "") -> ParseOutcome:
-    """Parse `content` as an item of this type and id; `path` is only named in findings.
+    """Parse the main file of an item of this type and id; `path` is only named in findings.
 
     Raises
     ------
     InvalidItemId
         If `item_id` is not legal: which is an error of the caller, not of the content.
     """
-    from kiwi_rag.formats import directive, knowledge, script
-    from kiwi_rag.model.refs import check_item_id
+    from kiwi_rag.formats import directive, knowledge, script, skill
+    from kiwi_rag.model.refs import ItemRef, check_item_id
 
+    if item_type is ItemType.SKILL:
+        return skill.parse(check_item_id(item_id), {ItemRef(item_type, item_id).main_file: content.encode()}, (), path)
     parsers = {ItemType.DIRECTIVE: directive.parse, ItemType.SCRIPT: script.parse, ItemType.KNOWLEDGE: knowledge.parse}
     return parsers[item_type](check_item_id(item_id), content, path)

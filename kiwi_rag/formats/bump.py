@@ -6,7 +6,7 @@ import ast
 import re
 
 from kiwi_rag.errors import UsageError
-from kiwi_rag.formats import directive, knowledge, markdown, script
+from kiwi_rag.formats import directive, knowledge, markdown, script, skill
 from kiwi_rag.formats.outcome import FindingList, MalformedSource
 from kiwi_rag.model.refs import ItemType
 
@@ -17,6 +17,7 @@ _SPANS = {
     ItemType.DIRECTIVE: directive.version_span,
     ItemType.SCRIPT: script.version_span,
     ItemType.KNOWLEDGE: knowledge.version_span,
+    ItemType.SKILL: skill.version_span,
 }
 _ROOT = re.compile(r"<directive\b")
 
@@ -117,4 +118,5 @@ _ADDED = {
     ItemType.DIRECTIVE: _directive_with,
     ItemType.SCRIPT: _script_with,
     ItemType.KNOWLEDGE: _knowledge_with,
+    ItemType.SKILL: skill.with_new_version,
 }

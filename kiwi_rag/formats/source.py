@@ -7,19 +7,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kiwi_rag.errors import InvalidItemId, UsageError
+from kiwi_rag.errors import InvalidItemId, SourceUnreadable, UsageError
+from kiwi_rag.formats import skill
 from kiwi_rag.model import Finding
 from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id, fold_item_id
-from kiwi_rag.storage.safe_open import read_linked
+from kiwi_rag.storage.safe_open import read_below, read_linked
 
 MAX_BYTES = 256 * 1024
 MAX_SIGNATURE_BYTES = 2 << 20
+_SKILL = "SKILL.md"
 _SKIPPED_FOLDERS = frozenset({"vectors", "__pycache__"})
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file below one of the three item folders. A file with a ``problem`` is reported and not read."""
+    """The main file of an item: a file below one of the item folders, of a skill its ``SKILL.md``.
+
+    One with a ``problem`` is reported and not read.
+    """
 
     path: Path
     item_type: ItemType
@@ -45,17 +50,65 @@ def signature_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.sig")
 
 
-def read_item(source: SourceFile, root: Path) -> ItemFiles:
-    """Return the files of an item and its signature, which must lie below `root` once links are followed.
+def read_item(source: SourceFile, root: Path) -> ItemFiles | Finding:
+    """Return the files of an item below `root` and its signature, or a finding that says why they cannot be read.
 
-    Raises
-    ------
-    SourceUnreadable
-        As `read_source`.
+    The file of an item may be a link that stays below `root`. A skill has no links in it, and no hidden files: what
+    stands beside its signed files could be read or executed with them.
     """
-    side = signature_path(source.path)
-    signature = read_linked(side, root, MAX_SIGNATURE_BYTES) if os.path.lexists(side) else None
-    return ItemFiles({source.path.name: read_source(source.path, root)}, source.path.name, signature=signature)
+    path = source.path
+    try:
+        if source.item_type.is_folder:
+            return _read_folder(path.parent, path.name, root)
+        side = signature_path(path)
+        signature = read_linked(side, root, MAX_SIGNATURE_BYTES) if os.path.lexists(side) else None
+        return ItemFiles({path.name: read_source(path, root)}, path.name, signature=signature)
+    except (SourceUnreadable, FileNotFoundError) as error:
+        message, hint = (
+            (error.message, error.hint) if isinstance(error, SourceUnreadable) else (f"{path} is gone", "run it again")
+        )
+        return Finding("source.unreadable", message, path=str(path), hint=hint)
+
+
+def _read_folder(folder: Path, main: str, root: Path) -> ItemFiles | Finding:
+    files: dict[str, bytes] = {}
+    executables: list[str] = []
+    signature, total = None, 0
+    for path in _files_below(folder):
+        if isinstance(path, Finding):
+            return path
+        name, steps = path.relative_to(folder).as_posix(), _absolute(path).relative_to(_absolute(root)).as_posix()
+        if name == f"{main}.sig":
+            signature = read_below(root, steps, MAX_SIGNATURE_BYTES)[0]
+            continue
+        data, entry = read_below(root, steps, skill.MAX_ASSET_BYTES)
+        files[name] = data
+        total += len(data)
+        if entry.st_mode & 0o111:
+            executables.append(name)
+        if exceeded := skill.exceeded_limit(len(files), total, str(folder / main)):
+            return exceeded
+    return ItemFiles(files, main, tuple(sorted(executables)), signature)
+
+
+def _files_below(folder: Path) -> Iterator[Path | Finding]:
+    """Yield the files of a skill, sorted, or a finding about one that a skill must not have."""
+
+    def unreadable(error: OSError) -> None:
+        raise SourceUnreadable(f"cannot read {error.filename}: {error.strerror}", hint="check its mode and owner")
+
+    for parent, folders, files in os.walk(folder, onerror=unreadable):
+        folders.sort()
+        for name in sorted([*folders, *files]):
+            path = Path(parent, name)
+            if name.startswith(".") or name == "__pycache__":
+                message = f"{path.relative_to(folder)} is hidden or a cache; a skill is signed as a whole"
+                yield Finding("source.hidden-file", message, path=str(path), hint=f"remove {path}")
+            elif path.is_symlink():
+                message = f"{path.relative_to(folder)} is a link, which a skill must not have"
+                yield Finding("source.linked-file", message, path=str(path), hint="replace it with a copy of the file")
+            elif name in files:
+                yield path
 
 
 def item_id_of(relative: str | Path) -> str:
@@ -73,14 +126,15 @@ def item_id_of(relative: str | Path) -> str:
 
 
 def path_of(ai_dir: Path, ref: ItemRef) -> Path:
-    """Return where the item's file stands below `ai_dir`: the inverse of `item_id_of`.
+    """Return where the item's main file stands below `ai_dir`.
 
     Raises
     ------
     InvalidItemId
         If the id is not legal, so that no path leaves `ai_dir`.
     """
-    return ai_dir / ref.item_type.folder / f"{check_item_id(ref.item_id)}{ref.item_type.suffix}"
+    path = ai_dir / ref.item_type.folder / check_item_id(ref.item_id)
+    return path / ref.main_file if ref.item_type.is_folder else path.with_name(ref.main_file)
 
 
 def locate(ai_dir: Path, file: Path) -> tuple[ItemType, str]:
@@ -89,27 +143,40 @@ def locate(ai_dir: Path, file: Path) -> tuple[ItemType, str]:
     Raises
     ------
     UsageError
-        If the file is in none of the three item folders, or does not have its type's suffix.
+        If the file is in none of the item folders, does not have its type's suffix, or is in no skill.
     InvalidItemId
         If its place spells no legal id.
     """
     for item_type in ITEM_TYPES:
         folder = _absolute(ai_dir / item_type.folder)
-        if _absolute(file).is_relative_to(folder) and file.suffix == item_type.suffix:
-            return item_type, item_id_of(_absolute(file).relative_to(folder))
-    folders = ", ".join(f"{t.folder}/*{t.suffix}" for t in ITEM_TYPES)
+        if not _absolute(file).is_relative_to(folder):
+            continue
+        relative = _absolute(file).relative_to(folder)
+        if item_type.is_folder:
+            return item_type, _skill_id(folder, relative)
+        if file.suffix == item_type.suffix:
+            return item_type, item_id_of(relative)
+    folders = ", ".join(f"{t.folder}/*/SKILL.md" if t.is_folder else f"{t.folder}/*{t.suffix}" for t in ITEM_TYPES)
     raise UsageError(f"{file} is not an item file of {ai_dir}", hint=f"items are {folders} below it")
 
 
+def _skill_id(folder: Path, relative: Path) -> str:
+    """Return the id of the outermost skill that a path below the folder of skills belongs to."""
+    for parent in [*reversed(relative.parents)][1:]:
+        if (parent == relative.parent and relative.name == _SKILL) or (folder / parent / _SKILL).is_file():
+            return check_item_id(parent.as_posix())
+    raise UsageError(f"{folder / relative} is in no skill", hint=f"a skill is a folder with {_SKILL}")
+
+
 def walk(ai_dir: Path) -> Iterator[SourceFile]:
-    """Yield every item file below `ai_dir`, sorted by type and path; a bad one does not end the iteration.
+    """Yield the main file of every item below `ai_dir`, sorted by type and path; a bad one does not end the iteration.
 
     Left out: hidden files and folders, ``.sig`` files and other suffixes, ``vectors``, ``__init__.py``. A link that
     leaves `ai_dir`, a linked folder, an illegal id and an id that equals another's once folded come with a problem.
     """
     for item_type in ITEM_TYPES:
         seen: dict[str, str] = {}
-        for path, is_folder in _entries(ai_dir / item_type.folder, item_type.suffix):
+        for path, is_folder in _entries(ai_dir / item_type.folder, item_type):
             yield _source(ai_dir, path, is_folder, item_type, seen)
 
 
@@ -134,7 +201,7 @@ def display_path(path: Path) -> str:
         return str(path)
 
 
-def _entries(folder: Path, suffix: str) -> list[tuple[Path, bool]]:
+def _entries(folder: Path, item_type: ItemType) -> list[tuple[Path, bool]]:
     """Return item files and linked folders below `folder` as (path, is a folder), sorted."""
     if folder.is_symlink():
         return [(folder, True)]
@@ -146,10 +213,14 @@ def _entries(folder: Path, suffix: str) -> list[tuple[Path, bool]]:
         found.append((Path(error.filename), True))
 
     for parent, folders, files in os.walk(folder, onerror=note):
+        if item_type.is_folder and _SKILL in files:
+            found.append((Path(parent, _SKILL), False))
+            folders.clear()  # what is below belongs to this skill, and its links are found when it is read
         linked = [name for name in folders if Path(parent, name).is_symlink() and _is_visible(name)]
         folders[:] = [name for name in folders if _is_visible(name) and name not in linked]
         found += [(Path(parent, name), True) for name in linked]
-        found += [(Path(parent, name), False) for name in _item_names(files, suffix)]
+        if not item_type.is_folder:
+            found += [(Path(parent, name), False) for name in _item_names(files, item_type.suffix)]
     return sorted(found)
 
 
@@ -166,7 +237,8 @@ def _source(ai_dir: Path, path: Path, is_folder: bool, item_type: ItemType, seen
     if problem:
         return SourceFile(path, item_type, None, problem)
     try:
-        item_id = item_id_of(path.relative_to(ai_dir / item_type.folder))
+        relative = path.relative_to(ai_dir / item_type.folder)
+        item_id = check_item_id(relative.parent.as_posix()) if item_type.is_folder else item_id_of(relative)
     except InvalidItemId as error:
         return SourceFile(path, item_type, None, Finding("source.item-id", error.message, 0, str(path), error.hint))
     return SourceFile(path, item_type, item_id, _collision(path, item_id, seen))

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 
 from kiwi_rag.chunking import split
-from kiwi_rag.collection import Tier
+from kiwi_rag.collection import Collection
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider
 from kiwi_rag.errors import Refused
 from kiwi_rag.ingest.pipeline import IngestContext, admit_stored, embed
@@ -42,7 +42,7 @@ class Mismatch:
 
 
 async def audit_index(
-    to: Tier[PublishingStore], writer: IngestContext, sample: int | None
+    to: Collection[PublishingStore], writer: IngestContext, sample: int | None
 ) -> AsyncIterator[tuple[str, Sequence[Mismatch]]]:
     """Check items drawn at random, all of them when `sample` is None; yield each with what does not match.
 
@@ -73,14 +73,14 @@ async def _sample(store: PublishingStore, fingerprint: str, sample: int | None) 
 
 
 async def _compare(
-    indexed: IndexedItem, stored: Sequence[StoredPassage], to: Tier[PublishingStore], writer: IngestContext
+    indexed: IndexedItem, stored: Sequence[StoredPassage], to: Collection[PublishingStore], writer: IngestContext
 ) -> tuple[str, Sequence[Mismatch]]:
     ref = indexed.digest
     if statement.digest_of(indexed.envelope) != indexed.digest:
         return ref, [Mismatch(ref, "-", "the payload does not have the digest it is stored under")]
     gate = ValidationManager(writer.gate.trust, writer.gate.audience, lambda: indexed.received_at)
     try:
-        candidate = candidate_of(indexed.envelope)
+        candidate = candidate_of(indexed.envelope, indexed.files)
         ref = candidate.path
         history = await to.store.history(ref_of(candidate))
         admission = await admit_stored(candidate, history, to, gate)
@@ -103,7 +103,7 @@ def _differences(expected: Sequence[EmbeddingRecord], stored: Sequence[StoredPas
 
 
 def _compare_passage(record: EmbeddingRecord, found: StoredPassage) -> Iterator[str]:
-    for field in ("text", "context", "heading", "start_line", "end_line"):
+    for field in ("text", "context", "heading", "file", "start_line", "end_line"):
         if getattr(record.passage, field) != getattr(found.passage, field):
             yield f"has another {field.replace('_', ' ')} than the signed item"
     frequencies = term_frequencies(record.passage.indexed_text)

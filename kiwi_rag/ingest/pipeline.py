@@ -1,4 +1,4 @@
-"""The steps of the write path: read → admit → split → embed → store for files, admit → publish for a registry."""
+"""The steps of the write path for one file: read → admit → split → embed → store, and admit → publish."""
 
 from __future__ import annotations
 
@@ -6,37 +6,96 @@ import asyncio
 import hashlib
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from kiwi_rag.chunking import split
-from kiwi_rag.collection import Tier
+from kiwi_rag.chunking import split, split_document
+from kiwi_rag.collection import Collection
 from kiwi_rag.embedding.base import EmbeddingProvider
-from kiwi_rag.errors import SourceUnreadable
-from kiwi_rag.formats import SourceFile, read_source
-from kiwi_rag.model import Admission, EmbeddingRecord, Finding, Passage, Visibility, sha256_hex
-from kiwi_rag.stores.base import FileStore, PublishingStore, Receipt, SourceStamp, VectorStore
+from kiwi_rag.errors import KeyUnavailable, SourceUnreadable
+from kiwi_rag.formats import SourceFile
+from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Visibility
+from kiwi_rag.signing.keys import Indexer
+from kiwi_rag.sources.file_states import FileStates
+from kiwi_rag.sources.items import content_of, read
+from kiwi_rag.stores.base import PublishingStore, Receipt, SourceStamp, VectorStore
 from kiwi_rag.telemetry import span
+from kiwi_rag.validation.document_gate import DocumentFile, clean_labels
 from kiwi_rag.validation.manager import ValidationManager, ref_of
+from kiwi_rag.validation.policy import Policy
 from kiwi_rag.validation.signature import ItemCandidate
 from kiwi_rag.wordpieces import embedded_text
 
-GATE_VERSION = 5
+if TYPE_CHECKING:
+    from kiwi_rag.validation.audit import AuditSink
+
+GATE_VERSION = 6
 """Raise it when the gate, the parsers or the splitter give other results: every file is then processed again."""
 
 Progress = Callable[[int], None]
 
 
+RULES = "rules"
+"""The metadata key of the digest of the rules that a document was indexed by."""
+
+
 @dataclass(frozen=True, slots=True)
 class IngestContext:
-    """The gate and the embedding provider of the write path."""
+    """The gate and the embedding provider of the write path.
+
+    Items bring their signatures. Documents are signed by the `indexer`; ``domains`` is service → domain, for documents
+    that name none.
+    """
 
     gate: ValidationManager
     embed: EmbeddingProvider
+    indexer: Indexer | None = None
+    domains: Mapping[str, str] = field(default_factory=dict)
+
+    def rules(self, policy: Policy) -> tuple[object, ...]:
+        """Return what decides whether a file is admitted, besides its bytes."""
+        if self.indexer is None:
+            trust = self.gate.trust
+            return GATE_VERSION, sorted(map(repr, trust.signers)), trust.threshold, self.gate.audience
+        # In a shared index any trusted key may have signed.
+        key_id = "" if policy.received_now else self.indexer.key.key_id
+        return GATE_VERSION, key_id, self.indexer.registry, self.indexer.collection
+
+    def read_document(
+        self, file: DocumentFile, rules: str, policy: Policy, audit: AuditSink
+    ) -> tuple[Document, tuple[Passage, ...]]:
+        """Run the steps of the gate that need no signature over a file, and split what is left.
+
+        Raises
+        ------
+        Rejected
+            When nothing of the file can be indexed.
+        """
+        labelled = replace(file, labels={**file.labels, RULES: rules})
+        document = self.gate.inspect_document(labelled, policy, audit)
+        domain = self.domains.get(str(document.metadata["service"]), "")
+        if domain and not document.metadata["domain"]:
+            document = replace(document, metadata={**document.metadata, "domain": clean_labels([domain])[domain]})
+        return document, split_document(document)
+
+    def admit_document(
+        self, document: Document, passages: Sequence[Passage], policy: Policy, audit: AuditSink
+    ) -> Admission:
+        """Sign a document with the indexing key, and run the other steps of the gate.
+
+        Raises
+        ------
+        Rejected
+            When the key may not sign it.
+        """
+        if self.indexer is None:
+            raise KeyUnavailable("documents are indexed with a key, and there is none")
+        envelope = self.indexer.sign(document, passages, datetime.now(UTC))
+        return self.gate.admit_document(document, passages, envelope, policy, audit)
 
 
-async def ingest(source: SourceFile, to: Tier[FileStore], writer: IngestContext) -> Admission:
+async def ingest(source: SourceFile, to: Collection[VectorStore], writer: IngestContext) -> Admission:
     """Read, admit, split, embed and store one file.
 
     Raises
@@ -51,16 +110,37 @@ async def ingest(source: SourceFile, to: Tier[FileStore], writer: IngestContext)
 
 
 async def store(
-    source: SourceFile, candidate: ItemCandidate, admission: Admission, to: Tier[FileStore], writer: IngestContext
+    source: SourceFile,
+    candidate: ItemCandidate,
+    admission: Admission,
+    to: Collection[VectorStore],
+    writer: IngestContext,
 ) -> None:
-    """Split, embed and store an admitted item, with the stamp of the file that it was read from."""
+    """Split, embed and store an admitted item, and then the stamp of the file that it was read from."""
     records = await embed(admission, split(admission.item), writer)
     with span("kiwi.store", tier=to.name, step="upsert", passages=len(records)):
-        await to.store.upsert(records, make_stamp(source, candidate, admission, fingerprint_rules(to, writer)))
+        await to.store.put([records])
+    states_of(to).put([make_stamp(source, candidate, admission, fingerprint_rules(to, writer))])
+
+
+def states_of(to: Collection[VectorStore]) -> FileStates:
+    """Return what is known of the files of a collection.
+
+    Raises
+    ------
+    SourceUnreadable
+        When it is a collection without files.
+    """
+    if to.states is None:
+        raise SourceUnreadable(f"the {to.name} tier has no files")
+    return to.states
 
 
 async def publish(
-    candidate: ItemCandidate, to: Tier[PublishingStore], gate: ValidationManager, visibility: Visibility | None = None
+    candidate: ItemCandidate,
+    to: Collection[PublishingStore],
+    gate: ValidationManager,
+    visibility: Visibility | None = None,
 ) -> tuple[Admission, Receipt]:
     """Admit one candidate under the registry's policy and publish it; a search finds it once it is indexed.
 
@@ -81,34 +161,14 @@ async def publish(
     return admission, receipt
 
 
-def read(source: SourceFile, to: Tier[VectorStore], gate: ValidationManager) -> ItemCandidate:
-    """Read a file and its signature.
-
-    Raises
-    ------
-    Rejected
-        When the file has no legal id or cannot be read; one audit record is written.
-    """
-    if source.problem is not None or source.item_id is None:
-        finding = source.problem or Finding("source.item-id", "the file has no item id", path=str(source.path))
-        raise gate.reject(str(source.path), [finding], to.policy, to.audit)
-    try:
-        data = read_source(source.path, root_of(to))
-        side = _side(source.path, root_of(to))
-    except SourceUnreadable as error:
-        finding = Finding("source.unreadable", error.message, path=str(source.path), hint=error.hint)
-        raise gate.reject(f"{source.item_type}:{source.item_id}", [finding], to.policy, to.audit) from error
-    return ItemCandidate(source.item_type, source.item_id, data, side, path=display_path(source.path), tier=to.name)
-
-
-async def admit(candidate: ItemCandidate, to: Tier[VectorStore], gate: ValidationManager) -> Admission:
+async def admit(candidate: ItemCandidate, to: Collection[VectorStore], gate: ValidationManager) -> Admission:
     """Run the gate over a candidate, against what its tier has seen."""
     history = await to.store.history(ref_of(candidate))
     return await asyncio.to_thread(gate.admit, candidate, to.policy, history, to.audit)
 
 
 async def admit_stored(
-    candidate: ItemCandidate, history: Mapping[str, str], to: Tier[VectorStore], gate: ValidationManager
+    candidate: ItemCandidate, history: Mapping[str, str], to: Collection[VectorStore], gate: ValidationManager
 ) -> Admission:
     """Run the gate again over an item that its tier already has.
 
@@ -131,64 +191,20 @@ async def embed(
     ]
 
 
-def make_stamp(source: SourceFile, candidate: ItemCandidate, admission: Admission, gate_stamp: str) -> SourceStamp:
+def make_stamp(source: SourceFile, candidate: ItemCandidate, admission: Admission, rules: str) -> SourceStamp:
     """Return the state of a file, which the next run compares the file with."""
-    size, ref = len(candidate.data), admission.ref
-    sha256s = digests(candidate.data, candidate.side)
-    return SourceStamp(str(source.path), size, 0, *sha256s, gate_stamp, ref.item_type, ref.item_id, admission.digest)
+    ref, content = admission.ref, content_of(candidate)
+    digests = content.sha256, content.sig_sha256
+    return SourceStamp(str(source.path), content.size, 0, *digests, rules, ref.item_type, ref.item_id, admission.digest)
 
 
-def fingerprint_rules(to: Tier[VectorStore], writer: IngestContext) -> str:
-    """Return a digest of the rules that a tier's files are admitted and embedded by.
+def fingerprint_rules(to: Collection[VectorStore], writer: IngestContext, of_source: Sequence[object] = ()) -> str:
+    """Return a digest of the rules that files are admitted, split, signed and embedded by.
 
     When it changes, every file is processed again.
     """
-    trust = sorted(map(repr, writer.gate.trust.signers))
-    parts = (
-        GATE_VERSION,
-        trust,
-        writer.gate.trust.threshold,
-        to.policy,
-        writer.gate.audience,
-        writer.embed.fingerprint,
-    )
+    parts = (*of_source, *writer.rules(to.policy), to.policy, writer.embed.fingerprint)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-def display_path(path: Path) -> str:
-    """Return `path` relative to the working directory where it is below it."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except (ValueError, OSError):
-        return str(path)
-
-
-def digests(data: bytes, side: bytes | None) -> tuple[str, str]:
-    """Return the hex SHA-256 of a file and of its signature, which is empty where there is none."""
-    return sha256_hex(data), sha256_hex(side) if side is not None else ""
-
-
-def _side(path: Path, root: Path) -> bytes | None:
-    side = side_path(path)
-    return read_source(side, root) if side.exists() or side.is_symlink() else None
-
-
-def side_path(path: Path) -> Path:
-    """Return the path of a file's signature: ``<file>.sig`` beside it."""
-    return path.with_name(path.name + ".sig")
-
-
-def root_of(to: Tier[VectorStore]) -> Path:
-    """Return the folder that contains a tier's files.
-
-    Raises
-    ------
-    SourceUnreadable
-        When it is a tier without files.
-    """
-    if to.root is None:
-        raise SourceUnreadable(f"the {to.name} tier has no files")
-    return to.root
 
 
 _In = TypeVar("_In")

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from kiwi_rag.collection import Tier
+from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, RegistryUnreachable, UsageError
 from kiwi_rag.formats import SourceFile
 from kiwi_rag.ingest import pipeline
@@ -14,7 +14,8 @@ from kiwi_rag.ingest.pipeline import CONCURRENCY, IngestContext, bounded_map
 from kiwi_rag.ingest.registry_indexer import concerns_one_item, index_admitted
 from kiwi_rag.model import Admission, Visibility
 from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.stores.base import FileStore, PublishingStore, Receipt
+from kiwi_rag.sources.items import read
+from kiwi_rag.stores.base import PublishingStore, Receipt, VectorStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ class PublishRun:
 
     def __init__(
         self,
-        local: Tier[FileStore],
-        to: Tier[PublishingStore],
+        local: Collection[VectorStore],
+        to: Collection[PublishingStore],
         writer: IngestContext,
         visibility: Visibility | None = None,
     ) -> None:
@@ -91,7 +92,7 @@ class PublishRun:
         if self.unreachable:
             return NotPublished(str(source.path), self.unreachable)
         try:
-            candidate = pipeline.read(source, self._local, self._writer.gate)
+            candidate = read(source, self._local, self._writer.gate)
             admission, receipt = await pipeline.publish(candidate, self._to, self._writer.gate, self._visibility)
         except RegistryUnreachable as error:
             self.unreachable = self.unreachable or error

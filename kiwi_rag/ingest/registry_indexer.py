@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kiwi_rag.chunking import split
-from kiwi_rag.collection import Tier
+from kiwi_rag.collection import Collection
 from kiwi_rag.errors import (
     EmbeddingError,
     FingerprintMismatch,
@@ -63,7 +63,7 @@ Outcome = ItemRef | Failed
 
 
 async def index_pending(
-    to: Tier[PublishingStore], writer: IngestContext, *, patient: bool = False, concurrency: int = CONCURRENCY
+    to: Collection[PublishingStore], writer: IngestContext, *, patient: bool = False, concurrency: int = CONCURRENCY
 ) -> AsyncGenerator[Outcome]:
     """Make a registry's waiting items searchable, oldest first; yield each outcome as soon as it is durable.
 
@@ -98,7 +98,7 @@ async def index_pending(
 
 
 async def watch(
-    to: Tier[PublishingStore], writer: Callable[[], IngestContext], stop: asyncio.Event, *, every: float = 30.0
+    to: Collection[PublishingStore], writer: Callable[[], IngestContext], stop: asyncio.Event, *, every: float = 30.0
 ) -> AsyncGenerator[Outcome | Unreachable]:
     """Index waiting items, then every published item, until `stop` is set.
 
@@ -124,7 +124,7 @@ async def watch(
             pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-async def index_admitted(admission: Admission, to: Tier[PublishingStore], writer: IngestContext) -> bool:
+async def index_admitted(admission: Admission, to: Collection[PublishingStore], writer: IngestContext) -> bool:
     """Make an item searchable that this process just admitted and published, unless it has vectors or needs none.
 
     Returns False if another indexer has claimed it.
@@ -149,7 +149,7 @@ def gate_at_arrival(gate: ValidationManager, claim: Claim) -> ValidationManager:
 class _Run:
     """One pass over the waiting items; ``busy`` collects those that another indexer had claimed."""
 
-    to: Tier[PublishingStore]
+    to: Collection[PublishingStore]
     writer: IngestContext
     patient: bool
     busy: list[Envelope] = field(default_factory=list)
@@ -181,7 +181,7 @@ class _Run:
 
     async def _index_claimed(self, envelope: Envelope, claim: Claim) -> Outcome:
         try:
-            candidate = candidate_of(envelope)
+            candidate = candidate_of(envelope, claim.files)
             history = await claim.history(ref_of(candidate))
             gate = gate_at_arrival(self.writer.gate, claim)
             admission = await admit_stored(candidate, history, self.to, gate)
@@ -216,7 +216,7 @@ def _item_seconds() -> float:
 
 def _name(envelope: Envelope) -> str:
     try:
-        return candidate_of(envelope).path
+        return str(statement.parse_item(envelope.payload).ref)
     except Refused:
         return statement.digest_of(envelope)
 

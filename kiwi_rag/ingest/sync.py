@@ -1,148 +1,506 @@
-"""The update of a tier's index from its files: read → admit → split → embed → store, for files that changed."""
+"""The update of a collection from a source, of any kind: find → read → gate → chunk → (sign) → embed → store.
+
+A file that has the size and times of the last run is not opened, one with the same bytes is not embedded, and a passage
+with a cached text is not encoded. What is stored is durable, so the run after a kill continues where that stopped.
+While one group of passages is encoded, the files of the group before are stored and those of the next pass the gate.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kiwi_rag.chunking import split
-from kiwi_rag.collection import Tier
-from kiwi_rag.errors import Rejected
-from kiwi_rag.formats import SourceFile, walk
-from kiwi_rag.ingest.batches import JOBS, AdmittedFile, encode_files, store
-from kiwi_rag.ingest.pipeline import IngestContext, admit, digests, fingerprint_rules, make_stamp, read, root_of
-from kiwi_rag.model import Admission
-from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.stores.base import FileStore, SourceStamp
-from kiwi_rag.validation.signature import ItemCandidate
+from kiwi_rag.collection import Collection
+from kiwi_rag.errors import (
+    EmbeddingError,
+    FingerprintMismatch,
+    KiwiError,
+    MalformedEnvelope,
+    Rejected,
+    SourceUnreadable,
+    TextsRefused,
+)
+from kiwi_rag.ingest.pipeline import RULES, IngestContext, bounded_map, fingerprint_rules, states_of
+from kiwi_rag.model import Admission, EmbeddingRecord, Filters, Passage
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.signing import statement
+from kiwi_rag.sources.source import (
+    BEGUN,
+    COMPLETE,
+    PARTLY,
+    RUN,
+    FoundFile,
+    NotWalked,
+    Skipped,
+    Source,
+    SourceContent,
+    SyncReport,
+)
+from kiwi_rag.stores.base import SourceStamp, VectorStore, stored_digests
+from kiwi_rag.telemetry import span
+from kiwi_rag.validation.audit import append_together
+from kiwi_rag.validation.document_gate import DocumentFile
+from kiwi_rag.wordpieces import embedded_text
 
-Progress = Callable[[int], None]
+if TYPE_CHECKING:
+    from kiwi_rag.embedding.base import EmbeddingProvider
+    from kiwi_rag.model import Vector
+    from kiwi_rag.validation.audit import AuditSink
+
+TICK_NS = 2_000_000_000
+"""A file that changed within so many nanoseconds before it was read may change again with the same times, because some
+file systems store times in steps of two seconds. The next run reads it again (git calls such entries racy)."""
+
+BATCH_BYTES = 32 << 10
+"""Bytes of files that one call in a thread admits, with one commit of the audit log."""
+
+GROUP = 64
+"""Passages that are encoded together, or more where one file has more: about a second of work, and enough texts to
+form batches of similar length."""
+
+KEPT_TEXTS = 20_000
+"""Texts whose vectors are kept for repetitions, about 50 MB; for older ones the provider's cache is used."""
+
+JOBS = 2
+"""Groups that are encoded concurrently: threads that one no longer needs at its end begin with the next."""
+
+_NO_DOCUMENT = ("bounds.binary", "bounds.empty", "bounds.size")
+_UNREAD = -1
+"""The size in the stamp of what is stored without a state on this machine; no file has it."""
 
 
 @dataclass(frozen=True, slots=True)
-class IndexReport:
-    """The outcome of an index run: references in order, rejections with their findings, and the passages stored."""
+class Callbacks:
+    """The callbacks of a run.
 
-    admitted: tuple[ItemRef, ...] = ()
-    unchanged: int = 0
-    removed: tuple[ItemRef, ...] = ()
-    rejected: tuple[Rejected, ...] = ()
-    passages: int = 0
-
-
-async def index(
-    to: Tier[FileStore],
-    writer: IngestContext,
-    planned: Callable[[int], Progress] = lambda _: lambda _: None,
-    stored: Callable[[Admission], None] = lambda _: None,
-    jobs: int = JOBS,
-) -> IndexReport:
-    """Update a tier's index from its files; only changed files are admitted and embedded again.
-
-    The index keeps the last admitted item of a file that is rejected now or cannot be read, and removes the item of a
-    deleted file. A run may be interrupted anywhere and repeated.
-
-    Parameters
-    ----------
-    planned
-        Called once with the number of changed files; returns the callback for files that were stored or rejected.
-    stored
-        Called with each item as soon as it is durable.
-    jobs
-        Groups of passages that are encoded concurrently; see `kiwi_rag.ingest.batches`.
+    ``planned`` is called once with the number of new or changed files, and returns the callback for finished files.
+    ``stored`` is called with each admission as soon as it is durable.
     """
-    root = root_of(to)
-    async with to.store.writing():
-        await _clear_other_model(to.store, writer)
-        stamps = await to.store.sources()
-        sources = await asyncio.to_thread(lambda: list(walk(root)))
-        removed = await _remove_deleted(to, stamps, sources)
-        run = _Run(to, writer, fingerprint_rules(to, writer))
-        changed = [pair for source in sources if (pair := run.read_changed(source, stamps))]
-        run.progress = planned(len(changed))
-        admitted, passages = [], 0
-        async with aclosing(encode_files(run.admitted(changed), writer.embed, jobs)) as ready:
-            async for group in ready:
-                await store(group, to)
-                for one in group:
-                    admitted.append(one.file.admission.ref)
-                    passages += len(one.records)
-                    stored(one.file.admission)
-                run.progress(len(group))
-    return IndexReport(tuple(admitted), run.unchanged, removed, tuple(run.rejected), passages)
+
+    planned: Callable[[int], Callable[[int], None]] = lambda _: lambda _: None
+    stored: Callable[[Admission], None] = lambda _: None
+
+
+NO_CALLBACKS = Callbacks()
+
+
+async def sync(  # noqa: PLR0913  # what a run depends on
+    source: Source,
+    to: Collection[VectorStore],
+    writer: IngestContext,
+    callbacks: Callbacks = NO_CALLBACKS,
+    *,
+    paths: Sequence[str] | None = None,
+    prune: bool = True,
+    jobs: int = JOBS,
+) -> SyncReport:
+    """Update a collection from its source, or from the files at `paths` alone; return what was done.
+
+    The collection keeps the last admitted content of a file that is rejected now or cannot be read; the report names
+    it. A run may be stopped anywhere and repeated. Without `prune` content without a file here is kept: a shared index
+    contains documents of other checkouts. Up to `jobs` groups of passages are encoded concurrently.
+
+    Raises
+    ------
+    NotFound
+        When the source does not exist.
+    FingerprintMismatch
+        When a shared index holds another model's vectors.
+    StoreError
+        When the index cannot be read or written; nothing is half-written.
+    """
+    await asyncio.to_thread(source.check)  # before the index, which may be inside of it, is created
+    async with to.writing():
+        await _clear_other_model(to, writer)
+        rules = fingerprint_rules(to, writer, source.rules)
+        run = _Run(source, to, writer, rules, await _known_files(source, to), callbacks, jobs)
+        changed = await asyncio.to_thread(run.find_changed, paths)
+        if paths is None and (changed or run.removed):
+            states_of(to).set_note(RUN, BEGUN)
+        run.progress = callbacks.planned(len(changed))
+        await run.store(changed)
+        await run.finish(whole=paths is None, prune=prune)
+    return run.report
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedFile:
+    """An admitted file with its passages and its stamp."""
+
+    admission: Admission
+    passages: Sequence[Passage]
+    stamp: SourceStamp
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedFile:
+    """A file with the records of its passages, ready to be stored."""
+
+    file: AdmittedFile
+    records: list[EmbeddingRecord]
 
 
 @dataclass(slots=True)
 class _Run:
-    """One pass over a tier's files, with its rejections and counts."""
+    """One pass over a source.
 
-    to: Tier[FileStore]
+    ``stamps`` is path → what is known of its file, ``touched`` the new stamps of files with unchanged bytes,
+    ``removed`` path → stamp of files that are no longer there. ``new_paths`` is digest → stored paths that are new, by
+    which a moved file is recognised.
+    """
+
+    source: Source
+    to: Collection[VectorStore]
     writer: IngestContext
-    gate_stamp: str
-    rejected: list[Rejected] = field(default_factory=list)
-    unchanged: int = 0
-    progress: Progress = lambda _: None
+    rules: str
+    stamps: Mapping[str, SourceStamp]
+    callbacks: Callbacks
+    jobs: int
+    report: SyncReport = field(default_factory=SyncReport)
+    touched: list[SourceStamp] = field(default_factory=list)
+    removed: dict[str, SourceStamp] = field(default_factory=dict)
+    new_paths: dict[str, list[str]] = field(default_factory=dict)
+    progress: Callable[[int], None] = lambda _: None
 
-    def read_changed(
-        self, source: SourceFile, stamps: Mapping[str, SourceStamp]
-    ) -> tuple[SourceFile, ItemCandidate] | None:
-        """Read a file; return None when it is unchanged or cannot be read."""
-        try:
-            candidate = read(source, self.to, self.writer.gate)
-        except Rejected as rejection:
-            self.rejected.append(rejection)
-            return None
-        if _is_unchanged(stamps.get(str(source.path)), candidate, self.gate_stamp):
-            self.unchanged += 1
-            return None
-        return source, candidate
+    def find_changed(self, paths: Sequence[str] | None) -> list[FoundFile]:
+        """Return the files that are new or may have changed; collect those that were removed."""
+        indexed = list(self.stamps)
+        found = list(self.source.find(paths, indexed))
+        self.report.failed.update({entry.path: entry.error for entry in found if isinstance(entry, NotWalked)})
+        self.report.skipped.update({entry.path: entry.reason for entry in found if isinstance(entry, Skipped)})
+        files = [entry for entry in found if isinstance(entry, FoundFile)]
+        existing = {file.path for file in files}
+        named = indexed if paths is None else self.source.named(paths, indexed)
+        self.removed = {path: self.stamps[path] for path in named if path not in existing and self._is_gone(path)}
+        return [file for file in files if not self._needs_no_read(file)]
 
-    async def admitted(self, changed: Sequence[tuple[SourceFile, ItemCandidate]]) -> AsyncGenerator[AdmittedFile]:
-        """Yield the files that the gate admits, with their passages; collect its rejections."""
-        for source, candidate in changed:
-            try:
-                admission = await admit(candidate, self.to, self.writer.gate)
-            except Rejected as rejection:
-                self.rejected.append(rejection)
-                self.progress(1)
-            else:
-                passages = await asyncio.to_thread(split, admission.item)
-                yield AdmittedFile(admission, passages, make_stamp(source, candidate, admission, self.gate_stamp))
+    def _is_gone(self, path: str) -> bool:
+        """Whether a file does not exist; one below a folder that could not be listed may."""
+        failed = self.report.failed
+        hidden = any(one in (".", path) or path.startswith(f"{one}/") for one in failed)
+        return not hidden and not self.source.may_exist(path)
 
-
-def _is_unchanged(before: SourceStamp | None, candidate: ItemCandidate, gate_stamp: str) -> bool:
-    if before is None or before.gate_stamp != gate_stamp:
-        return False
-    return (before.sha256, before.sig_sha256) == digests(candidate.data, candidate.side)
-
-
-async def _remove_deleted(
-    to: Tier[FileStore], stamps: Mapping[str, SourceStamp], sources: Sequence[SourceFile]
-) -> tuple[ItemRef, ...]:
-    found = {str(source.path) for source in sources}
-    deleted = [stamp for path, stamp in stamps.items() if path not in found and _is_deleted(Path(path))]
-    for stamp in deleted:
-        await to.store.delete(ItemRef(stamp.item_type, stamp.item_id))
-        await to.store.delete_source(stamp.path)
-        to.audit.append("removed", f"{stamp.item_type}:{stamp.item_id}", stamp.digest, "", {"path": stamp.path})
-    return tuple(ItemRef(stamp.item_type, stamp.item_id) for stamp in deleted)
-
-
-def _is_deleted(path: Path) -> bool:
-    """Whether a file does not exist; one that cannot be inspected counts as existing."""
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
+    def _needs_no_read(self, file: FoundFile) -> bool:
+        """Whether a file is unchanged, or cannot be indexed because of its size."""
+        before = self.stamps.get(file.path)
+        if file.content is not None:
+            same = self._is_same(before, file.content)
+            self.report.unchanged += same
+            return same
+        limit = self.to.policy.max_bytes
+        if not 0 < file.size <= limit:
+            self.report.skipped[file.path] = f"over {limit >> 20} MiB" if file.size else "empty"
+            self._remove_later(file.path)
+            return True
+        present = (file.size, file.changed_ns, self.rules)
+        if before is None or (before.size, before.mtime_ns, before.gate_stamp) != present:
+            return False
+        self.report.unchanged += 1
         return True
-    except OSError:
-        return False
-    return False
+
+    def _is_same(self, before: SourceStamp | None, content: SourceContent) -> bool:
+        """Whether the bytes are those of the last run, under the same rules."""
+        present = (content.sha256, content.sig_sha256, self.rules)
+        return before is not None and (before.sha256, before.sig_sha256, before.gate_stamp) == present
+
+    async def store(self, changed: Sequence[FoundFile]) -> None:
+        """Read, admit, embed and store changed files; if the model fails, all remaining files are reported as failed.
+
+        If a server refuses a text, the remaining files are embedded one by one, so that only the file with the text
+        fails.
+        """
+        remaining = {file.path: file for file in changed}
+        try:
+            try:
+                await self._store(changed, remaining)
+            except TextsRefused:
+                for file in list(remaining.values()):
+                    await self._store_alone(file, remaining)
+        except EmbeddingError as error:
+            self.report.failed.update(dict.fromkeys(remaining, error))
+
+    async def _store(self, files: Sequence[FoundFile], remaining: dict[str, FoundFile]) -> None:
+        encoded = encode_files(self._admitted_files(files, remaining), self.writer.embed, self.jobs)
+        async with aclosing(encoded) as ready:
+            async for group in ready:
+                await self._put(group)
+                for one in group:
+                    remaining.pop(one.file.stamp.path, None)
+                    self._record_stored(one.file)
+
+    async def _put(self, group: Sequence[EncodedFile]) -> None:
+        """Store a group of files, then their states: after a kill between both the files are only read once more."""
+        passages = sum(len(one.records) for one in group)
+        with span("kiwi.store", tier=self.to.name, step="upsert", passages=passages):
+            await self.to.store.put([one.records for one in group])
+        states_of(self.to).put([one.file.stamp for one in group])
+
+    async def _store_alone(self, file: FoundFile, remaining: dict[str, FoundFile]) -> None:
+        try:
+            await self._store([file], remaining)
+        except TextsRefused as error:
+            self.report.failed[file.path] = error
+            remaining.pop(file.path, None)
+
+    def _record_stored(self, file: AdmittedFile) -> None:
+        path = file.stamp.path
+        self.report.admitted.append(file.admission.ref)
+        self.report.passages += len(file.passages)
+        if path not in self.stamps:
+            self.new_paths.setdefault(file.stamp.sha256, []).append(path)
+        self.callbacks.stored(file.admission)
+        self.progress(1)
+
+    async def _admitted_files(
+        self, files: Sequence[FoundFile], remaining: dict[str, FoundFile]
+    ) -> AsyncGenerator[AdmittedFile]:
+        for batch in _batch_by_size(files):
+            histories = [await self._history(file) for file in batch]
+            for path, admitted in await asyncio.to_thread(self._admit_batch, batch, histories):
+                if admitted is None:
+                    remaining.pop(path, None)
+                    self.progress(1)
+                else:
+                    yield admitted
+
+    async def _history(self, file: FoundFile) -> Mapping[str, str]:
+        """Return the versions of an item that the collection had; a document has none."""
+        if file.content is None or file.content.ref.item_type is ItemType.DOCUMENT:
+            return {}
+        return await self.to.store.history(file.content.ref)
+
+    def _admit_batch(
+        self, files: Sequence[FoundFile], histories: Sequence[Mapping[str, str]]
+    ) -> list[tuple[str, AdmittedFile | None]]:
+        """Read, admit and split several files; on return their records in the audit log are durable."""
+        with append_together(self.to.audit) as audit:
+            pairs = zip(files, histories, strict=True)
+            return [(file.path, self._admit_file(file, history, audit)) for file, history in pairs]
+
+    def _admit_file(self, file: FoundFile, history: Mapping[str, str], audit: AuditSink) -> AdmittedFile | None:
+        """Return one file, admitted and split; None where nothing is to be stored, for the reason in the report.
+
+        Parsers are foreign code: whatever they raise fails this file alone.
+        """
+        path = file.path
+        try:
+            content = file.content or self.source.read(path)
+            return None if self._is_touched(path, content) else self._admit(path, content, history, audit)
+        except FileNotFoundError:  # deleted between listing and reading
+            self._remove_later(path)
+        except Rejected as error:
+            self._record_rejection(path, error)
+        except KiwiError as error:
+            self.report.failed[path] = error
+        except Exception as error:  # noqa: BLE001  # see above
+            self.report.failed[path] = SourceUnreadable(f"cannot be read: {type(error).__name__}: {str(error)[:200]}")
+        return None
+
+    def _is_touched(self, path: str, content: SourceContent) -> bool:
+        """Whether a file with another size or other times has the bytes of the last run; its new stamp is kept."""
+        before = self.stamps.get(path)
+        if before is None or not self._is_same(before, content):
+            return False
+        self._keep_unchanged(path, content, before.digest)
+        return True
+
+    def _keep_unchanged(self, path: str, content: SourceContent, digest: str) -> None:
+        self.report.unchanged += 1
+        self.touched.append(self._stamp(path, content, digest))
+
+    def _stamp(self, path: str, content: SourceContent, digest: str) -> SourceStamp:
+        # 0 equals the times of no file: the next run reads it again.
+        changed_ns = content.changed_ns if time.time_ns() - content.changed_ns > TICK_NS else 0
+        ref, digests = content.ref, (content.sha256, content.sig_sha256)
+        return SourceStamp(path, content.size, changed_ns, *digests, self.rules, ref.item_type, ref.item_id, digest)
+
+    def _admit(
+        self, path: str, content: SourceContent, history: Mapping[str, str], audit: AuditSink
+    ) -> AdmittedFile | None:
+        gate, policy = self.writer.gate, self.to.policy
+        if not isinstance(content.candidate, DocumentFile):
+            admission = gate.admit(content.candidate, policy, history, audit)
+            return AdmittedFile(admission, split(admission.item), self._stamp(path, content, admission.digest))
+        document, passages = self.writer.read_document(content.candidate, self.rules, policy, audit)
+        before = self.stamps.get(path)
+        if (
+            before
+            and before.size == _UNREAD
+            and (before.sha256, before.gate_stamp)
+            == (
+                document.content_sha256,
+                self.rules,
+            )
+        ):  # another user of a shared index stored this content, by the same rules
+            self._keep_unchanged(path, content, before.digest)
+            return None
+        admission = self.writer.admit_document(document, passages, policy, audit)
+        self.report.warnings += document.findings
+        return AdmittedFile(admission, passages, self._stamp(path, content, admission.digest))
+
+    def _record_rejection(self, path: str, error: Rejected) -> None:
+        """Report a rejected file: as skipped, and to be removed, where it is no document, else as failed."""
+        reasons = [finding.message for finding in error.findings if finding.code in _NO_DOCUMENT]
+        if not (reasons and self.to.workspace):
+            self.report.failed[path] = error
+            return
+        self.report.skipped[path] = reasons[0]
+        self._remove_later(path)
+
+    def _remove_later(self, path: str) -> None:
+        if path in self.stamps:
+            self.removed[path] = self.stamps[path]
+
+    async def finish(self, *, whole: bool, prune: bool) -> None:
+        """Save the stamps of touched files, and remove the content of removed files.
+
+        Last, so that a moved file is found under its new path before the old one disappears.
+        """
+        states = states_of(self.to)
+        states.put(self.touched)
+        for path, stamp in self.removed.items() if prune else ():
+            await self._remove(path, stamp)
+        if whole:
+            state = COMPLETE if self.report.complete else PARTLY
+            if states.note(RUN) != state:
+                states.set_note(RUN, state)
+
+    async def _remove(self, path: str, stamp: SourceStamp) -> None:
+        ref = ItemRef(stamp.item_type, stamp.item_id)
+        if all(ref.key != admitted.key for admitted in self.report.admitted):  # the same id may have another path now
+            await self.to.store.delete(ref)
+        states_of(self.to).delete(path)
+        self.to.audit.append("removed", f"{ref.item_type}:{ref.item_id}", stamp.digest, "", {"path": path})
+        if ref.item_type is ItemType.DOCUMENT and (new_paths := self.new_paths.get(stamp.sha256)):
+            self.report.moved[new_paths.pop(0)] = path
+        else:
+            self.report.deleted.append(ref)
 
 
-async def _clear_other_model(store: FileStore, writer: IngestContext) -> None:
-    stored = (await store.status()).fingerprint
-    if stored and stored != str(writer.embed.fingerprint):
-        await store.clear()
+async def _known_files(source: Source, to: Collection[VectorStore]) -> dict[str, SourceStamp]:
+    """Return path → what is known of its file, of all that is stored.
+
+    A stamp counts only while the store has its statement: a store may have been repaired, dropped, or written by
+    another machine. What is stored without such a stamp gets one that equals no file, so that its file is read.
+    """
+    stored = dict(await stored_digests(to.store))
+    stamps = await asyncio.to_thread(states_of(to).all)
+    known: dict[str, SourceStamp] = {}
+    for path, stamp in stamps.items():
+        ref = ItemRef(stamp.item_type, stamp.item_id)
+        if stored.get(ref) == stamp.digest:
+            known[path] = stamp
+    for stamp in known.values():
+        stored.pop(ItemRef(stamp.item_type, stamp.item_id), None)
+    contents = await _foreign_contents(to) if stored and to.policy.received_now else {}
+    for ref, digest in stored.items():
+        path = source.path_of(ref)
+        content, rules = contents.get(ref, ("", ""))
+        known[path] = SourceStamp(path, _UNREAD, 0, content, "", rules, ref.item_type, ref.item_id, digest)
+    return known
+
+
+async def _foreign_contents(to: Collection[VectorStore]) -> dict[ItemRef, tuple[str, str]]:
+    """Return the content digest of each document of a shared index, and the rules that it was indexed by."""
+    found = {}
+    for stored in await to.store.list(Filters()):
+        try:
+            rules = "" if stored.problem else statement.parse_index(stored.envelope.payload).metadata.get(RULES, "")
+        except MalformedEnvelope:
+            rules = ""  # it cannot be read, so its file is indexed again
+        found[stored.ref] = (stored.content_sha256, rules)
+    return found
+
+
+def _batch_by_size(files: Iterable[FoundFile]) -> Iterator[list[FoundFile]]:
+    """Yield files in their order in batches of up to `BATCH_BYTES`; a larger file is a batch by itself."""
+    batch: list[FoundFile] = []
+    size = 0
+    for file in files:
+        size += file.size
+        if batch and size > BATCH_BYTES:
+            yield batch
+            batch, size = [], file.size
+        batch.append(file)
+    if batch:
+        yield batch
+
+
+async def _clear_other_model(to: Collection[VectorStore], writer: IngestContext) -> None:
+    stored, model = (await to.store.status()).fingerprint, str(writer.embed.fingerprint)
+    if not stored or stored == model:
+        return
+    if to.policy.received_now:
+        hint = (
+            "use that model; or, in a registry, kiwi workspace index --rebuild; in Qdrant another KIWI_WORKSPACE_NAME"
+        )
+        raise FingerprintMismatch(f"the shared index holds vectors of {stored}, not of {model}", hint=hint)
+    await to.clear()
+
+
+@dataclass(slots=True)
+class _Group:
+    """Files that are encoded together.
+
+    A text that an earlier group encodes is not encoded again: each passage refers to the group that has its vector.
+    """
+
+    files: list[tuple[AdmittedFile, list[tuple[_Group, str]]]] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    passages: int = 0
+    vectors: dict[str, Vector] = field(default_factory=dict)
+
+    def add(self, file: AdmittedFile, group_of: dict[str, _Group]) -> None:
+        texts = [embedded_text(passage) for passage in file.passages]
+        new = [text for text in dict.fromkeys(texts) if text not in group_of]
+        group_of.update(dict.fromkeys(new, self))
+        self.texts += new
+        self.files.append((file, [(group_of[text], text) for text in texts]))
+        self.passages += len(texts)
+
+
+async def encode_files(
+    files: AsyncIterable[AdmittedFile], embed: EmbeddingProvider, jobs: int = JOBS
+) -> AsyncGenerator[list[EncodedFile]]:
+    """Yield `files` in their order, a group at a time, each with its passages' records.
+
+    Up to `jobs` groups are encoded concurrently.
+
+    Raises
+    ------
+    EmbeddingError
+        When the model fails, after all files of the groups before were yielded.
+    """
+    fingerprint = str(embed.fingerprint)
+
+    async def encode(group: _Group) -> _Group:
+        group.vectors = dict(zip(group.texts, await embed.documents(group.texts), strict=True))
+        return group
+
+    async with aclosing(bounded_map(encode, _groups(files), jobs)) as groups:
+        async for group in groups:
+            yield [EncodedFile(file, list(_records(file, texts, fingerprint))) for file, texts in group.files]
+
+
+def _records(file: AdmittedFile, texts: Sequence[tuple[_Group, str]], fingerprint: str) -> Iterator[EmbeddingRecord]:
+    for passage, (group, text) in zip(file.passages, texts, strict=True):
+        yield EmbeddingRecord(file.admission, passage, group.vectors[text], fingerprint)
+
+
+async def _groups(files: AsyncIterable[AdmittedFile]) -> AsyncGenerator[_Group]:
+    group_of: dict[str, _Group] = {}
+    group = _Group()
+    async for file in files:
+        group.add(file, group_of)
+        if group.passages >= GROUP:
+            yield group
+            group = _Group()
+            if len(group_of) > KEPT_TEXTS:
+                group_of.clear()
+    if group.files:
+        yield group

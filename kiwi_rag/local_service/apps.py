@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.config import Resolved, Settings
+from kiwi_rag.config import Settings
 from kiwi_rag.local_service.protocol import OTHER_NETWORK, Declined
 from kiwi_rag.services import Services
+from kiwi_rag.services.registry import RegistryConnection
 
 if TYPE_CHECKING:
     from kiwi_rag.embedding.base import EmbeddingProvider
+    from kiwi_rag.sources.file_states import FileStates
+    from kiwi_rag.stores.local import LocalVectorStore
     from kiwi_rag.stores.postgres import RegistryVectorStore
 
 MAX_OPEN = 8
@@ -27,38 +31,53 @@ _Stamp = tuple[int, int] | None
 _Key = tuple[Settings, Path | None, _Stamp]
 
 
+@dataclass(frozen=True, eq=False)
 class OpenServices(Services):
     """Services whose stores and connections stay open, for all requests with the same settings and project."""
 
-    def __init__(self, resolved: Resolved, project_dir: Path | None, embed: EmbeddingProvider) -> None:
-        super().__init__(resolved, project_dir)
-        self.embed = embed
+    model: EmbeddingProvider = field(kw_only=True)
 
-    async def _close_registry(self) -> None:
-        # The embedded server is this whole process's until it ends: another held app may be using it.
-        self.registry_connection.is_server_started = False
-        await super()._close_registry()
+    @cached_property
+    def embed(self) -> EmbeddingProvider:
+        """The model, which others may use, too."""
+        self._opened.callback(self.model.close)
+        return self.model
+
+    @cached_property
+    def registry_connection(self) -> RegistryConnection:
+        """How the registry is reached. An embedded server is this whole process's until it ends: others may use it."""
+        return RegistryConnection(self.settings, self.registry_dir)
 
 
+@dataclass(frozen=True, eq=False)
 class RequestServices(Services):
     """Services for one request: with its settings, trust and pinned states, and the stores and model of open ones."""
 
-    def __init__(self, resolved: Resolved, shared: OpenServices, may_connect: bool) -> None:
-        super().__init__(resolved, shared.project_dir)
-        self.embed = shared.embed
-        self._local = shared._local
-        self._shared = shared
-        self._may_connect = may_connect
+    shared: OpenServices = field(kw_only=True)
+    may_connect: bool = field(kw_only=True)
 
-    async def close(self) -> None:
-        """Write the pinned states of registries; everything else stays open."""
-        if "monitor" in self.__dict__:
-            await self.monitor.close()
+    @property
+    def embed(self) -> EmbeddingProvider:
+        """The model that is open."""
+        return self.shared.embed
 
+    @property
+    def registry_connection(self) -> RegistryConnection:
+        """The way to the registry that is open."""
+        return self.shared.registry_connection
+
+    @property
     def _registry_store(self) -> RegistryVectorStore:
-        if not self._may_connect:
+        if not self.may_connect:
             raise Declined(OTHER_NETWORK)
-        return self._shared._registry_store()
+        return self.shared._registry_store
+
+    def _local_store(self, name: str, root: Path) -> LocalVectorStore:
+        return self.shared._local_store(name, root)
+
+    def file_states(self, folder: Path) -> FileStates:
+        """Return what is known of files; it stays open."""
+        return self.shared.file_states(folder)
 
 
 @dataclass(slots=True)
@@ -94,8 +113,10 @@ class Apps:
         entry = self._acquire(opened)
         try:
             await self._make_room()
-            async with RequestServices(opened.resolved, entry.app, may_connect) as lent:
-                lent.cwd = opened.cwd
+            project = entry.app.project_dir
+            async with RequestServices(
+                opened.resolved, project, opened.cwd, shared=entry.app, may_connect=may_connect
+            ) as lent:
                 yield lent
         finally:
             entry.users -= 1
@@ -123,7 +144,7 @@ class Apps:
 
     def _new_entry(self, opened: Services) -> _Entry:
         same = (e.app for e in self._entries.values() if _model_of(e.app.settings) == _model_of(opened.settings))
-        app = OpenServices(opened.resolved, opened.project_dir, next(same, opened).embed)
+        app = OpenServices(opened.resolved, opened.project_dir, model=next(same, opened).embed)
         return _Entry(app)
 
     async def _drop(self, key: _Key) -> None:

@@ -29,9 +29,9 @@ _USED_BY_CALLS = (
     "kiwi_rag.formats.directive",
     "kiwi_rag.formats.knowledge",
     "kiwi_rag.formats.script",
-    "kiwi_rag.search.verify",
     "kiwi_rag.stores.local",
-    "kiwi_rag.validation.manager",
+    "kiwi_rag.usecases.items",
+    "kiwi_rag.usecases.workspace",
     "kiwi_rag.monitor.pinned_state_file",
     "rfc8785",
 )
@@ -68,13 +68,12 @@ class ServerContext:
 
     @property
     def app(self) -> Services:
-        """The services, with the current trust: a key that was just revoked is no longer trusted."""
-        self._app.refresh_trust()
+        """The services."""
         return self._app
 
     @property
     def workspace(self) -> Workspace:
-        """The workspace of this server's folder, opened once, with the current trust as in `app`."""
+        """The workspace of this server's folder, opened once."""
         app = self.app
         if self._workspace is None:
             self._workspace = Workspace(app)

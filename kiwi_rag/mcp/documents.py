@@ -11,21 +11,7 @@ from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.mcp import workspace as schemas
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import Job, ReportProgress, Work, wait
-from kiwi_rag.mcp.tool import (
-    BOOLEAN,
-    INTEGER,
-    OBJECT,
-    OBJECTS,
-    STRING,
-    STRINGS,
-    Effects,
-    SchemaDict,
-    Tool,
-    ToolResult,
-    nullable,
-    record,
-    text,
-)
+from kiwi_rag.mcp.tool import OBJECT, Effects, SchemaDict, Tool, ToolResult, nullable, record, text
 from kiwi_rag.mcp.tool import texts as texts_schema
 from kiwi_rag.mcp.toolsets import Toolset
 from kiwi_rag.mcp.workspace import search
@@ -64,21 +50,15 @@ _UPDATE: dict[str, SchemaDict] = {
     **_JOB,
 }
 _REPORT = record(
-    indexed=STRINGS,
-    unchanged=INTEGER,
-    removed=STRINGS,
-    moved=OBJECTS,
-    skipped=OBJECTS,
-    failed=OBJECTS,
-    warnings=OBJECTS,
-    passages=INTEGER,
-    complete=BOOLEAN,
+    strings="indexed removed",
+    integer="unchanged passages",
+    objects="moved skipped failed warnings",
+    boolean="complete",
 )
 _STATE = record(
-    job=STRING,
+    string="job",
     state={"type": "string", "enum": ["running", "done", "failed", "cancelled"]},
-    done=INTEGER,
-    total=INTEGER,
+    integer="done total",
     report=nullable(_REPORT),
     error=nullable(OBJECT),
 )
@@ -128,15 +108,13 @@ def _work(context: ServerContext, paths: Sequence[str] | None, *, rebuild: bool)
     files = [config.relative_path(config.root / Path(path)) for path in paths] if paths is not None else None
 
     async def work(job: Job) -> Mapping[str, Any]:
-        from kiwi_rag.ingest.documents import ProgressCallbacks, index
+        from kiwi_rag.ingest.sync import Callbacks
+        from kiwi_rag.usecases import workspace
 
         async with context.lock_for_writing():
-            workspace = context.workspace
-            await workspace.prepare()
-            writer, listener, tier = workspace.writer(), ProgressCallbacks(job.set_total), workspace.tier
-            if rebuild:
-                await tier.store.clear()
-            result = await index(workspace.config, tier, writer, files, listener, prune=not workspace.is_shared)
+            opened = context.workspace
+            writer = await workspace.open_for_writing(opened, rebuild=rebuild)
+            result = await workspace.update(opened, writer, files, Callbacks(job.set_total))
             return result.as_dict()
 
     return work

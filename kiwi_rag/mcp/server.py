@@ -177,9 +177,8 @@ def _tool(tool: Tool) -> types.Tool:
         title=tool.title,
         description=tool.description,
         input_schema=tool.input_schema,
-        output_schema=dict(tool.output),
+        output_schema=tool.output_schema,
         annotations=types.ToolAnnotations(
-            title=tool.title,
             read_only_hint=effects.read_only,
             destructive_hint=effects.destructive,
             idempotent_hint=effects.idempotent,

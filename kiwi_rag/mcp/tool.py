@@ -48,7 +48,7 @@ class Tool:
     """One tool.
 
     ``inputs`` are the JSON Schemas of its arguments by name, ``required`` the names of required ones, ``aliases`` maps
-    names that agents know from other servers to them. ``output`` is the JSON Schema of `ToolResult.data`. A
+    names that agents know from other servers to them. ``output`` is the whole JSON Schema of `ToolResult.data`. A
     ``rebuildable`` tool changes only what can be built from files again, so it is offered without ``--allow-write``.
     """
 
@@ -72,6 +72,12 @@ class Tool:
             "required": list(self.required),
             "additionalProperties": False,
         }
+
+    @property
+    def output_schema(self) -> dict[str, Any]:
+        """The listed JSON Schema of its data: the types of its members alone, so that the list of tools stays short."""
+        members = self.output["properties"].items()
+        return {"type": "object", "properties": {name: {"type": _type_of(schema)} for name, schema in members}}
 
     def parse_arguments(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """Return the checked arguments, with aliases replaced and defaults filled in.
@@ -117,6 +123,10 @@ class Tool:
         return f"its arguments are {', '.join(self.inputs)}"
 
 
+def _type_of(schema: Schema) -> Any:
+    return [one["type"] for one in schema["anyOf"]] if "anyOf" in schema else schema["type"]
+
+
 def _describe(schema: Any) -> str:
     """Return in words which values a schema accepts."""
     if "enum" in schema:
@@ -138,13 +148,9 @@ def _error_message(error: ValidationError) -> str:
 
 SchemaDict = dict[str, Any]
 
-STRING: SchemaDict = {"type": "string"}
-NUMBER: SchemaDict = {"type": "number"}
-INTEGER: SchemaDict = {"type": "integer"}
-BOOLEAN: SchemaDict = {"type": "boolean"}
-OBJECT: SchemaDict = {"type": "object"}
-STRINGS: SchemaDict = {"type": "array", "items": STRING}
-OBJECTS: SchemaDict = {"type": "array", "items": OBJECT}
+_TYPES: dict[str, SchemaDict] = {name: {"type": name} for name in ("string", "number", "integer", "boolean", "object")}
+_TYPES |= {f"{name}s": {"type": "array", "items": _TYPES[name]} for name in ("string", "object")}
+STRING, OBJECT, BOOLEAN = _TYPES["string"], _TYPES["object"], _TYPES["boolean"]
 
 
 def text(description: str, **more: Any) -> SchemaDict:
@@ -158,8 +164,15 @@ def texts(description: str, length: int = 200, many: int = 50) -> SchemaDict:
     return {"type": "array", "items": items, "maxItems": many, "description": description}
 
 
-def record(**properties: SchemaDict) -> SchemaDict:
-    """Return the schema of an object with these members, all required."""
+def record(**members: SchemaDict | str) -> SchemaDict:
+    """Return the schema of an object with these members, all required.
+
+    Each argument is the schema of the member of its name; or, under the name of a type (integer, strings, …), a text
+    with the names of the members of that type.
+    """
+    properties: dict[str, SchemaDict] = {}
+    for name, schema in members.items():
+        properties |= dict.fromkeys(schema.split(), _TYPES[name]) if isinstance(schema, str) else {name: schema}
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 

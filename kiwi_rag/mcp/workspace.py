@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kiwi_rag import render
-from kiwi_rag.errors import NotFound
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import ReportProgress
-from kiwi_rag.mcp.tool import (
-    BOOLEAN,
-    INTEGER,
-    NUMBER,
-    OBJECT,
-    OBJECTS,
-    STRING,
-    STRINGS,
-    SchemaDict,
-    Tool,
-    ToolResult,
-    nullable,
-    record,
-    text,
-)
+from kiwi_rag.mcp.tool import BOOLEAN, SchemaDict, Tool, ToolResult, nullable, record, text
 from kiwi_rag.mcp.toolsets import Toolset
-from kiwi_rag.model import Filters
-from kiwi_rag.model.search import DocumentQuery
+from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.render import documents
 from kiwi_rag.wordpieces import estimate_tokens
-
-if TYPE_CHECKING:
-    from kiwi_rag.search.documents import WorkspaceSearcher
 
 
 def toolset() -> Toolset:
@@ -64,53 +45,28 @@ ALIASES = {
 }  # fmt: skip
 
 HIT = record(
-    rank=INTEGER,
-    path=STRING,
-    start_line=INTEGER,
-    end_line=INTEGER,
-    heading=STRINGS,
-    kind=STRING,
-    file_type=STRING,
-    title=STRING,
-    service=STRING,
-    domain=STRING,
-    last_modified=STRING,
-    git_commit=STRING,
-    score=NUMBER,
-    parts=OBJECT,
+    integer="rank start_line end_line",
+    string="path kind file_type title service domain last_modified git_commit signer key_id digest text",
+    strings="heading",
+    number="score",
+    object="parts",
     changed=nullable(BOOLEAN),
-    verified=BOOLEAN,
-    signer=STRING,
-    key_id=STRING,
-    digest=STRING,
-    text=STRING,
-    truncated=BOOLEAN,
+    boolean="verified truncated",
 )
 HITS = record(
-    query=STRING,
-    kind=STRING,
-    complete=BOOLEAN,
+    string="query kind",
+    boolean="complete unfinished",
     hits={"type": "array", "items": HIT},
-    index=OBJECT,
-    refused=OBJECTS,
-    missing_files=STRINGS,
-    unfinished=BOOLEAN,
-    corrections=OBJECT,
-    notices=STRINGS,
+    object="index corrections",
+    objects="refused",
+    strings="missing_files notices",
 )
 STATS_SCHEMA = record(
-    workspace=STRING,
-    root=STRING,
-    documents=INTEGER,
-    passages=INTEGER,
-    file_types=OBJECT,
-    run=STRING,
-    complete=BOOLEAN,
-    store=STRING,
-    model=STRING,
-    path=STRING,
-    bytes=INTEGER,
-    problems=STRINGS,
+    string="workspace root run store model path",
+    integer="documents passages bytes",
+    object="file_types",
+    boolean="complete",
+    strings="problems",
 )
 
 
@@ -121,26 +77,20 @@ _FILTERS = ("file_type", "service", "domain", "path")
 
 async def search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
     """Search a workspace's documents with the arguments of ``workspace_search``."""
+    from kiwi_rag.usecases import workspace
+
     await context.wait_until_ready(report)
     filters = Filters(**{name: arguments[name] for name in _FILTERS if name in arguments})
-    reply = await _searcher(context).search(DocumentQuery(arguments["query"], filters, arguments["limit"]))
+    query = SearchQuery(arguments["query"], filters=filters, limit=arguments["limit"])
+    reply = await workspace.search(context.workspace, query, INDEX)
     text, data = documents.documents_page(reply, arguments["max_tokens"], estimate_tokens, INDEX)
     return ToolResult(text, data)
 
 
-def _searcher(context: ServerContext) -> WorkspaceSearcher:
-    workspace = context.workspace
-    if not workspace.is_indexed:
-        raise NotFound(f"{workspace.config.root} is not indexed yet", hint=INDEX)
-    return workspace.searcher
-
-
 async def _stats(context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
-    from kiwi_rag.usecases.workspace_status import collect_workspace_status
+    from kiwi_rag.usecases.workspace import collect_workspace_status
 
-    workspace = context.workspace
-    tier = workspace.tier if workspace.is_indexed else None
-    status = dict(await collect_workspace_status(workspace.config, tier))
+    status = dict(await collect_workspace_status(context.workspace))
     return ToolResult(render.delimited(documents.workspace_text(status)), status)
 
 

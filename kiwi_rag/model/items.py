@@ -101,6 +101,11 @@ class Item:
         """The text of the main file."""
         return self.files[self.main].decode()
 
+    def lines(self, file: str = "") -> list[str]:
+        """Return the lines of a file of the item as sections and passages count them; "" is the main file."""
+        text = self.files[file or self.main].decode().removeprefix("\ufeff")
+        return (text.replace("\r\n", "\n") if file else text).split("\n")
+
     @property
     def digests(self) -> Mapping[str, str]:
         """File name → hex SHA-256 of the file."""
@@ -236,11 +241,12 @@ class ItemState:
     """What changed since a verified item was signed and admitted.
 
     ``changed`` describes how the file differs from what was signed, empty where it does not. ``yanked``: the version
-    was yanked, as far as this client knows.
+    was yanked, as far as this client knows. ``compared``: there was a file to compare with.
     """
 
     changed: str = ""
     yanked: bool = False
+    compared: bool = True
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -186,7 +186,8 @@ class SearchQuery:
 
     ``weights`` are those of the fusion, ``None`` for the tuned ones; ``alpha`` replaces theirs. ``fusion`` is
     ``convex``, or ``rrf`` for ranks alone, which uses no weights. ``per_signer`` is how many hits one signer may have:
-    0 for any number, ``None`` for half of them once three signers are found.
+    0 for any number, ``None`` for half of them once three signers are found. For documents count ``alpha`` alone, and
+    ``per_file``: how many hits may be passages of one file, 0 for any number.
     """
 
     text: str
@@ -198,6 +199,7 @@ class SearchQuery:
     weights: FusionWeights | None = None
     fusion: FusionMethod = "convex"
     per_signer: int | None = None
+    per_file: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,17 +221,20 @@ class VersionConflict:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """A verified hit: one item, shown by its best passage.
+    """A verified hit: one item, shown by its best passage, or a passage of a document, whose id is its path.
 
     ``state`` says whether its file was changed since it was signed, or its version yanked.
     ``score`` is the fused score in [0, 1]; ``parts`` explains it: ``cosine`` and ``bm25`` of the passage;
     ``best_cosine``, ``first_cosine``, ``centroid_cosine``, ``best_bm25`` and ``item_bm25`` of its item; ``vectors`` and
     ``words``, the legs in [0, 1], with the item's ``vector_rank`` and ``lexical_rank`` there; ``alpha``, ``fusion``,
-    ``prior``, ``plan``. ``shadows`` lists tiers whose item of the same id this one shadows, as ``tier`` or
-    ``tier!principal`` where another principal signed that item; ``tiers`` every tier that has the same content.
+    ``prior``, ``plan``. Of a document they are ``cosine``, ``bm25``, ``vectors``, ``words``, ``alpha``, ``fusion``,
+    ``plan`` and the bonuses ``kind`` and ``path``, by which its score may exceed 1. ``shadows`` lists tiers whose item
+    of the same id this one shadows, as ``tier`` or ``tier!principal`` where another principal signed that item;
+    ``tiers`` every tier that has the same content.
     ``duplicates`` are addresses of items with the same content under other ids, which are not shown;
     ``more_duplicates`` counts further ones. Only its owner sees a ``private`` one. ``conflict`` is set where another
-    tier has other content under the same version.
+    tier has other content under the same version. ``content_sha256`` is the content digest, ``content_key`` that of the
+    same files whatever the main file is called, by which copies under other ids are recognised.
     """
 
     ref: ItemRef
@@ -250,6 +255,13 @@ class SearchResult:
     more_duplicates: int = 0
     state: ItemState = field(default_factory=ItemState)
     conflict: VersionConflict | None = None
+    content_sha256: str = ""
+    content_key: str = ""
+
+    @property
+    def address(self) -> str:
+        """The argument with which `kiwi show` finds it."""
+        return f"{self.ref}@{self.tier}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +290,10 @@ class Explanation:
 class SearchReply:
     """Hits, best first, with the outcome of each tier and the refused hits.
 
-    ``corrections`` is word → the word that was searched for instead, for words of the query that occur in no tier.
+    ``corrections`` is word → the word that was searched for instead, for words of the query that occur in no tier. Of
+    documents, ``kind`` is the recognised intent of the query, empty for none; ``gone`` are paths of hits whose file was
+    deleted, which are not shown; ``unfinished``: the last index run was interrupted or is still running, so files may
+    be missing.
     """
 
     query: SearchQuery
@@ -287,6 +302,9 @@ class SearchReply:
     refused: tuple[RefusedHit, ...] = ()
     explanation: Explanation | None = None
     corrections: Mapping[str, str] = field(default_factory=dict)
+    kind: str = ""
+    gone: tuple[str, ...] = ()
+    unfinished: bool = False
 
     @property
     def conflicts(self) -> tuple[VersionConflict, ...]:
@@ -295,64 +313,6 @@ class SearchReply:
 
     @property
     def complete(self) -> bool:
-        """Whether every searched tier answered, nothing was refused, and no version of a hit has two contents."""
-        return not self.refused and not self.conflicts and all(t.state == "ok" for t in self.tiers)
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentQuery:
-    """The query of a workspace. ``per_file`` is how many hits may be passages of one file, 0 for any number.
-
-    ``alpha`` is the vector leg's share of a score, None for the tuned one.
-    """
-
-    text: str
-    filters: Filters = field(default_factory=Filters)
-    limit: int = 10
-    per_file: int = 2
-    alpha: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentHit:
-    """A verified passage of a document, with the signed metadata.
-
-    ``score`` is in [0, 1] plus the bonuses for its kind and its path. ``parts`` explains it: ``cosine``, ``bm25``, the
-    legs ``vectors`` and ``words`` in [0, 1], ``alpha``, ``kind`` and ``path``. ``changed``: the file has changed since
-    it was indexed, so lines may have moved; None where there is no file to compare with.
-    """
-
-    path: str
-    passage: Passage
-    metadata: Mapping[str, str]
-    score: float
-    parts: Mapping[str, Any]
-    content_sha256: str
-    digest: str
-    key_id: str
-    principal: str
-    signed_at: datetime
-    changed: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentReply:
-    """The reply to a query of a workspace. ``kind`` is the recognised intent of the query, empty for none.
-
-    ``refused`` are hits that did not verify, ``gone`` paths of hits whose file was deleted; neither is shown.
-    ``unfinished``: the last index run was interrupted or is still running, so files may be missing.
-    """
-
-    query: DocumentQuery
-    hits: tuple[DocumentHit, ...]
-    outcome: TierOutcome
-    kind: str = ""
-    refused: tuple[RefusedHit, ...] = ()
-    gone: tuple[str, ...] = ()
-    corrections: Mapping[str, str] = field(default_factory=dict)
-    unfinished: bool = False
-
-    @property
-    def complete(self) -> bool:
-        """Whether the index is complete and answered, and all of its hits verified."""
-        return self.outcome.state == "ok" and not self.refused and not self.unfinished
+        """Whether every searched tier is complete and answered, all hits verified, and no version has two contents."""
+        answered = all(tier.state == "ok" for tier in self.tiers)
+        return answered and not self.refused and not self.conflicts and not self.unfinished

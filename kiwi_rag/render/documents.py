@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kiwi_rag.model.search import DocumentHit, DocumentReply
+from kiwi_rag.model import SearchReply, SearchResult
 from kiwi_rag.render.agents import Size, delimited, truncate
 from kiwi_rag.render.items import Style, plain, safe
 
@@ -17,19 +17,19 @@ INDEX_COMMAND = "kiwi workspace index"
 _CHANGED = "the file has changed since it was indexed"
 
 
-def documents_text(reply: DocumentReply, style: Style = plain, explain: bool = False) -> str:
+def documents_text(reply: SearchReply, style: Style = plain, explain: bool = False) -> str:
     """Return hits as two lines each: rank, path, lines, heading and score; the beginning of the passage."""
     return "\n".join(line for rank, hit in enumerate(reply.hits, start=1) for line in _lines(rank, hit, style, explain))
 
 
-def documents_paths(reply: DocumentReply) -> str:
+def documents_paths(reply: SearchReply) -> str:
     """Return one ``path:line`` a hit."""
     return "\n".join(f"{safe(hit.path)}:{hit.passage.start_line}" for hit in reply.hits)
 
 
-def documents_json(reply: DocumentReply) -> dict[str, Any]:
+def documents_json(reply: SearchReply) -> dict[str, Any]:
     """Return the whole reply, JSON-ready."""
-    outcome = reply.outcome
+    outcome = reply.tiers[0]
     return {
         "query": reply.query.text,
         "kind": reply.kind,
@@ -43,7 +43,7 @@ def documents_json(reply: DocumentReply) -> dict[str, Any]:
     }
 
 
-def document_json(rank: int, hit: DocumentHit) -> dict[str, Any]:
+def document_json(rank: int, hit: SearchResult) -> dict[str, Any]:
     """Return one hit, JSON-ready."""
     passage = hit.passage
     return {
@@ -57,7 +57,7 @@ def document_json(rank: int, hit: DocumentHit) -> dict[str, Any]:
         "git_commit": hit.metadata.get("git_commit", ""),
         "score": round(hit.score, 6),
         "parts": {name: round(part, 6) if isinstance(part, float) else part for name, part in hit.parts.items()},
-        "changed": hit.changed,
+        "changed": bool(hit.state.changed) if hit.state.compared else None,
         "verified": True,
         "signer": hit.principal,
         "key_id": hit.key_id,
@@ -67,7 +67,7 @@ def document_json(rank: int, hit: DocumentHit) -> dict[str, Any]:
 
 
 def documents_page(
-    reply: DocumentReply, budget: int, size: Size, update: str = INDEX_COMMAND
+    reply: SearchReply, budget: int, size: Size, update: str = INDEX_COMMAND
 ) -> tuple[str, dict[str, Any]]:
     """Return hits for an agent, as many as fit into `budget` tokens, at least one: as marked text, and as data.
 
@@ -107,30 +107,30 @@ def _agents_hit(row: Mapping[str, Any], mark: str) -> str:
     return "\n".join([head, delimited("\n".join(quoted), mark)])
 
 
-def document_notices(reply: DocumentReply) -> Sequence[str]:
+def document_notices(reply: SearchReply) -> Sequence[str]:
     """Return notices for people; the hits themselves mark files that changed."""
-    changed = len({hit.path for hit in reply.hits if hit.changed})
+    changed = len({hit.path for hit in reply.hits if hit.state.changed})
     files = "1 file has" if changed == 1 else f"{changed} files have"
     return _notices(
         reply, [f"{files} changed since they were indexed: {INDEX_COMMAND}"] if changed else [], INDEX_COMMAND
     )
 
 
-def _agents_notices(reply: DocumentReply, rows: Sequence[Mapping[str, Any]], update: str) -> Sequence[str]:
+def _agents_notices(reply: SearchReply, rows: Sequence[Mapping[str, Any]], update: str) -> Sequence[str]:
     ranks = ", ".join(str(row["rank"]) for row in rows if row["changed"])
     return _notices(reply, [f"{_CHANGED}, and lines may have moved (hit {ranks}): {update}"] if ranks else [], update)
 
 
-def _notices(reply: DocumentReply, changed: Sequence[str], update: str) -> Sequence[str]:
+def _notices(reply: SearchReply, changed: Sequence[str], update: str) -> Sequence[str]:
     notes = [f"{refused.code}: {refused.reason}" for refused in reply.refused]
-    if reply.outcome.error:
-        notes.append(f"the index did not answer: {reply.outcome.error['message']}")
+    if error := reply.tiers[0].error:
+        notes.append(f"the index did not answer: {error['message']}")
     if reply.unfinished:
         notes.append(f"the index is not complete: its last run was interrupted or is under way; {INDEX_COMMAND}")
     if reply.gone:
         notes.append(f"{_missing_files(len(reply.gone))}: {update}")
     notes += changed
-    if not reply.hits and reply.outcome.state == "ok":
+    if not reply.hits and reply.tiers[0].state == "ok":
         notes.append("nothing found")
     return notes + [f"{word!r} was read as {meant!r}" for word, meant in reply.corrections.items()]
 
@@ -156,9 +156,9 @@ def workspace_text(stats: Mapping[str, Any]) -> str:
     return safe("\n".join([*lines, *(f"problem    {problem}" for problem in stats["problems"])]))
 
 
-def _lines(rank: int, hit: DocumentHit, style: Style, explain: bool) -> Sequence[str]:
+def _lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> Sequence[str]:
     passage = hit.passage
-    location = f"{safe(hit.path)}:{passage.start_line}-{passage.end_line}{' *' if hit.changed else ''}"
+    location = f"{safe(hit.path)}:{passage.start_line}-{passage.end_line}{' *' if hit.state.changed else ''}"
     heading = safe(" > ".join(passage.heading) or hit.metadata.get("title", ""))
     kind = style(f"{hit.metadata.get('file_type', '')}/{passage.kind}", "dim")
     lines = [f"{rank:>2}. {style(location, 'id')}  {heading}  {kind}  {hit.score:.3f}", f"    {_snippet(passage.text)}"]

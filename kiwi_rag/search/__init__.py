@@ -1,5 +1,8 @@
-"""The read path: embed the query → query each tier → rank → diversify → verify."""
+"""The read path: embed the query → query each collection → rank → choose → verify."""
 
-from kiwi_rag.search.searcher import HybridSearchHandler
+from kiwi_rag.search.searcher import Searcher
 
-__all__ = ["HybridSearchHandler"]
+HybridSearchHandler = Searcher
+"""The name by which it is known outside of Kiwi."""
+
+__all__ = ["HybridSearchHandler", "Searcher"]

@@ -1,15 +1,22 @@
-"""The choice of the hits to show: the best verified ones, each content once, and a bounded number from one signer."""
+"""The choice among items: the best verified ones, each content once, and a bounded number from one signer."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
-from kiwi_rag.search.hits import MAX_NAMED, VerifiedHit, Verifier
-from kiwi_rag.search.ranking import RankedHit, sort_key
-from kiwi_rag.search.tier_query import FETCHED_AT_ONCE
+from kiwi_rag.collection import RANKS
+from kiwi_rag.lexical import max_term_score
+from kiwi_rag.model import FusionMethod, FusionWeights, SearchQuery, SearchResult, StoreQuery
+from kiwi_rag.search.hits import MAX_NAMED, Verifier
+from kiwi_rag.search.ranking import Fusion, RankedHit, Recency, apply_shadowing, fuse, sort_key, weights_of
+from kiwi_rag.search.state import read_states
+from kiwi_rag.search.tier_query import FETCHED_AT_ONCE, TierQuery, collect_candidates
 
 SIGNERS_FOR_A_CAP = 3
 """From so many signers among the best items on, one gets half of the hits at most, unless the query says otherwise."""
@@ -26,14 +33,14 @@ towards a cap: variety does not justify an answer that matches far worse.
 class Selection:
     """The hits that were chosen, unordered.
 
-    ``cap`` is how many hits one signer may have (None: any number). ``duplicates`` maps a content digest to verified
-    hits with that content which are not shown; ``unverified_duplicates`` to the addresses of further items that their
-    tiers report with that content. ``suppressed`` counts better items that the cap kept out.
+    ``cap`` is how many hits one signer may have (None: any number). ``duplicates`` maps a content key to verified
+    hits with that content which are not shown; ``unverified_duplicates`` to the addresses of further items that
+    resemble them. ``suppressed`` counts better items that the cap kept out.
     """
 
     cap: int | None
-    hits: list[VerifiedHit] = field(default_factory=list)
-    duplicates: dict[str, list[VerifiedHit]] = field(default_factory=dict)
+    hits: list[SearchResult] = field(default_factory=list)
+    duplicates: dict[str, list[SearchResult]] = field(default_factory=dict)
     unverified_duplicates: dict[str, list[str]] = field(default_factory=dict)
     suppressed: int = 0
 
@@ -42,18 +49,21 @@ class Selection:
         return self.cap is not None and sum(hit.principal == principal for hit in self.hits) >= self.cap
 
     def has_enough_duplicates(self, hit: RankedHit) -> bool:
-        """Whether the hit's tier reports a content of which that tier has a chosen hit with `MAX_NAMED` duplicates.
+        """Whether a hit resembles a chosen one of its tier that has `MAX_NAMED` duplicates.
 
-        The chosen hit must be of the same tier: no tier's unverified digest may keep out what another tier has.
+        The chosen hit must be of the same tier: no tier's unverified metadata may keep out what another tier has.
         """
-        content = hit.candidate.content_sha256
-        if len(self.duplicates.get(content, ())) < MAX_NAMED:
-            return False
-        return any(chosen.content_sha256 == content and chosen.tier == hit.tier for chosen in self.hits)
+        likeness = _likeness(hit.candidate.metadata)
+        return any(
+            chosen.tier == hit.tier
+            and len(self.duplicates.get(chosen.content_key, ())) >= MAX_NAMED
+            and _likeness(chosen.metadata) == likeness
+            for chosen in self.hits
+        )
 
-    def add(self, hit: VerifiedHit, *, capped: bool = True) -> bool:
+    def add(self, hit: SearchResult, *, capped: bool = True) -> bool:
         """Add a hit, or merge it with the one of the same content; return False where its signer reached the cap."""
-        same = next((i for i, other in enumerate(self.hits) if other.content_sha256 == hit.content_sha256), None)
+        same = next((i for i, other in enumerate(self.hits) if other.content_key == hit.content_key), None)
         if same is None:
             if capped and self.is_full(hit.principal):
                 return False
@@ -61,30 +71,29 @@ class Selection:
             return True
         first, second = sorted((self.hits[same], hit), key=_precedence)
         self.hits[same] = _with_better_score(first, second)
-        self.duplicates.setdefault(hit.content_sha256, []).append(second)
+        self.duplicates.setdefault(hit.content_key, []).append(second)
         return True
 
-    def addresses(self, hit: VerifiedHit) -> list[str]:
+    def addresses(self, hit: SearchResult) -> list[str]:
         """Return the addresses of a hit's duplicates, in the order of the tiers, unverified ones last."""
-        duplicates = self.duplicates.get(hit.content_sha256, ())
-        verified = sorted(duplicates, key=lambda one: (one.ranked.rank, one.address))
-        return [*(one.address for one in verified), *self.unverified_duplicates.get(hit.content_sha256, ())]
+        duplicates = self.duplicates.get(hit.content_key, ())
+        verified = sorted(duplicates, key=lambda one: (RANKS[one.tier], one.address))
+        return [*(one.address for one in verified), *self.unverified_duplicates.get(hit.content_key, ())]
 
 
-def _precedence(hit: VerifiedHit) -> tuple[int, datetime, str, str]:
+def _precedence(hit: SearchResult) -> tuple[int, datetime, str, str]:
     """Return what decides which of two items with the same content is shown: the tier, then who signed it first.
 
     Not the score: otherwise a copy under a better name would replace its original.
     """
-    ref = hit.ranked.candidate.ref
-    return hit.ranked.rank, hit.item.verified.statement.signed_at, ref.item_type.value, ref.item_id
+    return RANKS[hit.tier], hit.signed_at, hit.ref.item_type.value, hit.ref.item_id
 
 
-def _with_better_score(first: VerifiedHit, second: VerifiedHit) -> VerifiedHit:
+def _with_better_score(first: SearchResult, second: SearchResult) -> SearchResult:
     """Return the first hit, with score and parts of the second where the same tier ranked that higher."""
-    if first.tier != second.tier or second.ranked.score <= first.ranked.score:
+    if first.tier != second.tier or second.score <= first.score:
         return first
-    return replace(first, ranked=replace(first.ranked, score=second.ranked.score, parts=second.ranked.parts))
+    return replace(first, score=second.score, parts=second.parts)
 
 
 def count_near_signers(ranked: Sequence[RankedHit], principals: Mapping[str, str]) -> int:
@@ -104,6 +113,86 @@ def resolve_cap(per_signer: int | None, limit: int, signers: int) -> int | None:
     return per_signer or None
 
 
+@dataclass(slots=True)
+class ItemChoice:
+    """The choice among the items of several tiers, ranked together.
+
+    ``principals`` is key id → principal. ``seconds`` is what ranking took, ``signers`` counts those of the best items.
+    """
+
+    query: SearchQuery
+    tier_queries: Sequence[TierQuery]
+    verifier: Verifier
+    principals: Mapping[str, str]
+    seconds: float = 0.0
+    signers: int = 0
+    kind: str = ""
+    gone: Sequence[str] = ()
+    _selection: Selection = field(default_factory=lambda: Selection(None))
+
+    @property
+    def hits(self) -> Sequence[SearchResult]:
+        """The hits of the last round, unordered."""
+        return self._selection.hits
+
+    @property
+    def weights(self) -> FusionWeights:
+        """The weights of the fusion."""
+        return weights_of(self.query)
+
+    @property
+    def cap(self) -> int | None:
+        """How many hits one signer may have; None for any number."""
+        return self._selection.cap
+
+    @property
+    def suppressed(self) -> int:
+        """How many better hits were left out for the cap."""
+        return self._selection.suppressed
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the scores of all tiers can be compared with each other."""
+        return all(tq.tier.store.capabilities.scores for tq in self.tier_queries)
+
+    @property
+    def fusion(self) -> FusionMethod:
+        """How to fuse: by ranks as soon as the scores of one tier cannot be compared with those of others."""
+        return self.query.fusion if self.is_comparable else "rrf"
+
+    async def choose(self, store_query: StoreQuery) -> None:
+        """Choose hits, until no further item fails verification: a failed item must not influence others' ranks."""
+        while True:
+            failures = self.verifier.failures()
+            ranked = self._rank(store_query)
+            self.signers = count_near_signers(ranked, self.principals)
+            cap = resolve_cap(self.query.per_signer, self.query.limit, self.signers)
+            self._selection = await diversify(ranked, self.query.limit, cap, self.verifier, self.principals)
+            if self.verifier.failures() == failures:
+                return
+
+    async def finish(self) -> tuple[SearchResult, ...]:
+        """Return the hits as they are shown, best first."""
+        best_first = sorted(self.hits, key=sort_key)
+        tiers = {tq.tier.name: tq.tier for tq in self.tier_queries}
+        states = await asyncio.to_thread(
+            read_states, [(self.verifier.item(hit), tiers[hit.tier]) for hit in best_first]
+        )
+        pairs = zip(best_first, states, strict=True)
+        addresses = self._selection.addresses
+        return tuple([await self.verifier.complete(hit, addresses(hit), state) for hit, state in pairs])
+
+    def _rank(self, store_query: StoreQuery) -> list[RankedHit]:
+        started = time.monotonic()
+        half_life = self.query.half_life_days
+        recency = Recency(half_life, datetime.now(UTC)) if half_life else None
+        rarest = max_term_score(store_query.statistics)
+        fusion = Fusion(self.weights, rarest, self.fusion, recency, self.is_comparable)
+        ranked = apply_shadowing(fuse(collect_candidates(self.tier_queries), store_query.depth, fusion))
+        self.seconds += time.monotonic() - started
+        return ranked
+
+
 async def diversify(
     ranked: Sequence[RankedHit], limit: int, cap: int | None, verifier: Verifier, principals: Mapping[str, str]
 ) -> Selection:
@@ -118,7 +207,7 @@ async def diversify(
     run = _Run(limit, verifier, principals, Selection(cap))
     unread = await run.select(sorted(ranked, key=sort_key))
     selection = run.selection
-    last = max((sort_key(hit.ranked) for hit in selection.hits), default=None)
+    last = max(map(sort_key, selection.hits), default=None)
     selection.suppressed = sum(last is not None and sort_key(hit) < last for hit in run.capped)
     await _add_duplicates(selection, [*run.capped, *run.copies, *unread], verifier)
     return selection
@@ -182,18 +271,27 @@ class _Run:
 
 
 async def _add_duplicates(selection: Selection, others: Sequence[RankedHit], verifier: Verifier) -> None:
-    """Add those of the other hits that are reported with a chosen hit's content, the oldest first.
+    """Add those of the other hits that have a chosen hit's content, the oldest first.
 
-    Up to `MAX_NAMED` of them are verified; further ones are only named.
+    Up to `MAX_NAMED` of those that resemble a chosen hit are verified. Further ones are only named, and not if one of
+    the verified ones has other content.
     """
-    contents = {hit.content_sha256 for hit in selection.hits}
-    alike = [hit for hit in others if hit.candidate.content_sha256 in contents]
+    chosen = {_likeness(hit.metadata): hit.content_key for hit in selection.hits}
+    alike = [hit for hit in others if _likeness(hit.candidate.metadata) in chosen]
     alike.sort(key=lambda hit: (hit.rank, hit.candidate.signed_at))
     await verifier.fetch(alike[:MAX_NAMED])
+    contents, differs = set(chosen.values()), False
     for hit in alike[:MAX_NAMED]:
         verified = await verifier.verify(hit)
-        if verified and verified.content_sha256 in contents:
+        if verified and verified.content_key in contents:
             selection.add(verified)
-    for hit in alike[MAX_NAMED:]:
-        address = f"{hit.candidate.ref}@{hit.tier}"
-        selection.unverified_duplicates.setdefault(hit.candidate.content_sha256, []).append(address)
+        else:
+            differs = True
+    for hit in alike[MAX_NAMED:] if not differs else ():
+        content = chosen[_likeness(hit.candidate.metadata)]
+        selection.unverified_duplicates.setdefault(content, []).append(f"{hit.candidate.ref}@{hit.tier}")
+
+
+def _likeness(metadata: Mapping[str, object]) -> str:
+    """Return what copies of an item have in common before they are fetched: the signed metadata without the name."""
+    return json.dumps({name: metadata[name] for name in sorted(metadata) if name != "name"}, default=str)

@@ -3,51 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 
+from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, Refused, StoreError, TierTimedOut
 from kiwi_rag.formats import path_of
-from kiwi_rag.model import ItemState, Passage, RefusedHit, SearchResult, StoredItem, VersionConflict
-from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.model import ItemState, Passage, RefusedHit, SearchResult, StoredItem, VersionConflict, content_digest
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.search.ranking import RankedHit
 from kiwi_rag.search.state import find_conflict
 from kiwi_rag.search.tier_query import Key, TierQuery
 from kiwi_rag.search.verify import VerifiedItem, verify_passage, verify_stored
+from kiwi_rag.signing.statement import ItemStatement
 from kiwi_rag.signing.trust import TrustPolicy
+from kiwi_rag.stores.base import VectorStore
 
 MAX_NAMED = 20
 """Duplicates of a hit that are named, and verified if the choice of hits did not reach them; the others are counted."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class VerifiedHit:
-    """A ranked hit with its verified item, and the passage to show it by."""
-
-    ranked: RankedHit
-    item: VerifiedItem
-    passage: Passage
-
-    @property
-    def tier(self) -> str:
-        """The tier that it comes from."""
-        return self.ranked.tier
-
-    @property
-    def principal(self) -> str:
-        """Who signed it."""
-        return self.item.verified.signer.principal
-
-    @property
-    def content_sha256(self) -> str:
-        """Hex SHA-256 of the signed content; verification compared it with what the store reported."""
-        return self.item.stored.content_sha256
-
-    @property
-    def address(self) -> str:
-        """The argument with which `kiwi show` finds it."""
-        return f"{self.item.verified.statement.ref}@{self.tier}"
 
 
 class Verifier:
@@ -57,18 +32,18 @@ class Verifier:
     ----------
     tier_queries
         The tiers, their answers and what is left of their time; failures are recorded there.
-    trust, audience
-        What every hit is verified against.
+    trusts
+        Tier → whose statements are accepted.
     model
         The fingerprint of the model that the query was embedded with.
     """
 
-    def __init__(self, tier_queries: Sequence[TierQuery], trust: TrustPolicy, audience: str, model: str) -> None:
+    def __init__(self, tier_queries: Sequence[TierQuery], trusts: Mapping[str, TrustPolicy], model: str) -> None:
         self._tier_queries = {tq.tier.name: tq for tq in tier_queries}
-        self._trust = trust
-        self._audience = audience
+        self._trusts = trusts
         self._model = model
-        self._items: dict[tuple[str, ItemRef], VerifiedItem | KiwiError] = {}
+        self._items: dict[tuple[str, ItemRef, str], VerifiedItem | KiwiError] = {}
+        self._ranked: dict[tuple[str, Key], RankedHit] = {}
         self._has_item: dict[tuple[str, Key], bool] = {}
         self.refused: list[RefusedHit] = []
 
@@ -80,9 +55,9 @@ class Verifier:
         tier_query = self._tier_queries[hit.tier]
         with suppress(KiwiError):  # `verify` meets the same error, and reports it
             if not await self._is_shadowed(hit, tier_query):
-                await self._item(hit.candidate.ref, tier_query)
+                await self._item(hit.candidate.ref, tier_query, hit.candidate.passage.file)
 
-    async def verify(self, hit: RankedHit) -> VerifiedHit | None:
+    async def verify(self, hit: RankedHit) -> SearchResult | None:
         """Return the hit, verified, or None where there is none to show.
 
         None: it does not verify, its tier stopped answering, or a nearer tier has an item that shadows it and that did
@@ -92,34 +67,30 @@ class Verifier:
         try:
             if await self._is_shadowed(hit, tier_query):
                 return None
-            item = await self._item(hit.candidate.ref, tier_query)
-            return VerifiedHit(hit, item, verify_passage(item, hit.candidate))
+            item = await self._item(hit.candidate.ref, tier_query, hit.candidate.passage.file)
+            self._ranked[hit.tier, hit.candidate.ref.key] = hit
+            return _result(hit, item, verify_passage(item, hit.candidate), tier_query.tier.root)
         except TierTimedOut:
             tier_query.unverified.add(hit.candidate.ref.key)
         except KiwiError as error:
             self._refuse(hit, error, tier_query)
         return None
 
-    async def result(self, hit: VerifiedHit, duplicates: Sequence[str], state: ItemState) -> SearchResult:
+    def item(self, hit: SearchResult) -> VerifiedItem:
+        """Return the verified item or document of a hit that `verify` returned."""
+        ranked = self._ranked[hit.tier, hit.ref.key].candidate
+        item = self._items[hit.tier, ranked.ref, ranked.passage.file]
+        if isinstance(item, KiwiError):
+            raise item
+        return item
+
+    async def complete(self, hit: SearchResult, duplicates: Sequence[str], state: ItemState) -> SearchResult:
         """Return a hit as it is shown, with the tiers that have the same content, and those that it shadows."""
-        stored, signed = hit.item.stored, hit.item.verified.statement
-        root = self._tier_queries[hit.tier].tier.root
         same, shadows = await self._other_tiers(hit)
-        return SearchResult(
-            ref=signed.ref,
-            tier=hit.tier,
+        return replace(
+            hit,
             tiers=(hit.tier, *same),
             shadows=shadows,
-            passage=hit.passage,
-            metadata=signed.metadata,
-            score=hit.ranked.score,
-            parts=hit.ranked.parts,
-            digest=stored.digest,
-            key_id=hit.item.verified.signer.key_id,
-            principal=hit.principal,
-            signed_at=signed.signed_at,
-            path=str(path_of(root, signed.ref)) if root else "",  # the path in the index is not signed
-            private=stored.private,
             duplicates=tuple(duplicates[:MAX_NAMED]),
             more_duplicates=max(len(duplicates) - MAX_NAMED, 0),
             state=state,
@@ -130,7 +101,7 @@ class Verifier:
         """Return how many items failed verification so far."""
         return sum(len(tq.refused) + len(tq.unverified) for tq in self._tier_queries.values())
 
-    async def _item(self, ref: ItemRef, tier_query: TierQuery) -> VerifiedItem:
+    async def _item(self, ref: ItemRef, tier_query: TierQuery, file: str = "") -> VerifiedItem:
         """Return an item, verified, within what is left of its tier's time.
 
         Raises
@@ -140,10 +111,10 @@ class Verifier:
         KiwiError
             When the item does not verify.
         """
-        key = tier_query.tier.name, ref
+        key = tier_query.tier.name, ref, file
         if key not in self._items:
             try:
-                self._items[key] = await tier_query.in_time(self._get_verified(ref, tier_query))
+                self._items[key] = await tier_query.in_time(self._get_verified(ref, tier_query, file))
             except TierTimedOut:
                 raise  # the tier failed, not the item, so nothing is cached for the item
             except KiwiError as error:
@@ -153,12 +124,13 @@ class Verifier:
             raise outcome
         return outcome
 
-    async def _get_verified(self, ref: ItemRef, tier_query: TierQuery) -> VerifiedItem:
+    async def _get_verified(self, ref: ItemRef, tier_query: TierQuery, file: str) -> VerifiedItem:
         tier = tier_query.tier
-        stored = await _get(tier_query, ref)
+        is_document = ref.item_type is ItemType.DOCUMENT
+        stored = await _get(tier_query, ref, () if is_document else (ref.main_file, *([file] if file else [])))
         if stored is None:
             raise Refused(f"{ref} was removed from the {tier.name} tier during the search")
-        item = verify_stored(stored, ref, self._trust, self._audience, tier.policy)
+        item = self._verify(stored, ref, tier)
         if tier_query.consistency:
             key_id = item.verified.signer.key_id
             await tier_query.consistency.check_consistency(stored, key_id, newest=True, found_by=self._model)
@@ -178,21 +150,24 @@ class Verifier:
     async def _has(self, tier_query: TierQuery, ref: ItemRef) -> bool:
         key = tier_query.tier.name, ref.key
         if key not in self._has_item:
-            stored = await tier_query.in_time(_get(tier_query, ref))
+            stored = await tier_query.in_time(_get(tier_query, ref, ()))
             self._has_item[key] = stored is not None and self._verifies(stored, tier_query)
         return self._has_item[key]
 
     def _verifies(self, stored: StoredItem, tier_query: TierQuery) -> bool:
         try:
-            verify_stored(stored, stored.ref, self._trust, self._audience, tier_query.tier.policy)
+            self._verify(stored, stored.ref, tier_query.tier)
         except Refused:
             return False
         return True
 
-    async def _other_tiers(self, hit: VerifiedHit) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _verify(self, stored: StoredItem, ref: ItemRef, tier: Collection[VectorStore]) -> VerifiedItem:
+        return verify_stored(stored, ref, self._trusts[tier.name], tier.audience, tier.policy, tier.workspace)
+
+    async def _other_tiers(self, hit: SearchResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the tiers with the same content, and those whose other content this hit shadows."""
         same, shadows = [], []
-        for other in hit.ranked.shadowed:
+        for other in self._ranked[hit.tier, hit.ref.key].shadowed:
             with suppress(TierTimedOut):
                 item = await self._shadowed_item(other)
                 if item is None:
@@ -204,9 +179,9 @@ class Verifier:
                     shadows.append(other.tier if principal == hit.principal else f"{other.tier}!{principal}")
         return tuple(same), tuple(shadows)
 
-    async def _conflict(self, hit: VerifiedHit) -> VersionConflict | None:
+    async def _conflict(self, hit: SearchResult) -> VersionConflict | None:
         """Return in which tiers the hit's version has other content, if there are any."""
-        ref = hit.item.verified.statement.ref
+        ref = hit.ref
         contents = [(self._tier_queries[hit.tier].tier, hit.content_sha256)]
         for tier_query in self._tier_queries.values():
             if tier_query.tier.name != hit.tier:
@@ -215,12 +190,13 @@ class Verifier:
                     contents += [(tier_query.tier, content)] if content else []
         return find_conflict(ref, contents)
 
-    async def _content_in(self, tier_query: TierQuery, hit: VerifiedHit, ref: ItemRef) -> str:
+    async def _content_in(self, tier_query: TierQuery, hit: SearchResult, ref: ItemRef) -> str:
         """Return the digest of the same version in another tier, where it verifies; empty where there is none.
 
         A registry is not queried for what it did not report as a candidate: that would be a call for each hit.
         """
-        other = next((h for h in hit.ranked.shadowed if h.tier == tier_query.tier.name), None)
+        shadowed = self._ranked[hit.tier, hit.ref.key].shadowed
+        other = next((h for h in shadowed if h.tier == tier_query.tier.name), None)
         if other is None:
             is_local = tier_query.tier.root is not None
             if not (is_local and tier_query.answers and await self._differs(hit, ref, tier_query)):
@@ -228,7 +204,7 @@ class Verifier:
         item = await self._item(other.candidate.ref if other else ref, tier_query)
         return item.stored.content_sha256 if item.verified.statement.ref.version == ref.version else ""
 
-    async def _differs(self, hit: VerifiedHit, ref: ItemRef, tier_query: TierQuery) -> bool:
+    async def _differs(self, hit: SearchResult, ref: ItemRef, tier_query: TierQuery) -> bool:
         """Whether a local tier ever had other content of the version; if not, which is usual, no item is read."""
         history = await tier_query.in_time(tier_query.tier.store.history(ref))
         return history.get(ref.version or "", hit.content_sha256) != hit.content_sha256
@@ -247,6 +223,8 @@ class Verifier:
     def _refuse(self, hit: RankedHit, error: KiwiError, tier_query: TierQuery) -> None:
         candidate = hit.candidate
         refused = RefusedHit(candidate.ref, hit.tier, error.code, error.message)
+        if refused in self.refused:  # another passage of the same document
+            return
         if tier_query.answers:
             tier_query.state = "refused"
         tier_query.refused.add(candidate.ref.key)
@@ -254,10 +232,42 @@ class Verifier:
         self.refused.append(refused)
 
 
-async def _get(tier_query: TierQuery, ref: ItemRef) -> StoredItem | None:
+def _result(hit: RankedHit, item: VerifiedItem, passage: Passage, root: Path | None) -> SearchResult:
+    """Return a verified hit, without what depends on other hits and tiers."""
+    stored, signed, signer = item.stored, item.verified.statement, item.verified.signer
+    is_document = hit.candidate.ref.item_type is ItemType.DOCUMENT
+    ref = hit.candidate.ref if is_document else signed.ref
+    path = ref.item_id if is_document else str(path_of(root, ref)) if root else ""  # the path in an index is not signed
+    return SearchResult(
+        ref=ref,
+        tier=hit.tier,
+        tiers=(hit.tier,),
+        shadows=(),
+        passage=passage,
+        metadata=signed.metadata,
+        score=hit.score,
+        parts=hit.parts,
+        digest=stored.digest,
+        key_id=signer.key_id,
+        principal=signer.principal,
+        signed_at=signed.signed_at,
+        path=path,
+        private=stored.private,
+        content_sha256=stored.content_sha256,
+        content_key=stored.content_sha256 if is_document else _content_key(signed),
+    )
+
+
+def _content_key(signed: ItemStatement) -> str:
+    """Return a digest of an item's files that does not depend on the main file's name, which is from the id."""
+    digests = {"" if name == signed.main else name: digest for name, digest in signed.digests.items()}
+    return f"{content_digest(digests)} {signed.executables}"
+
+
+async def _get(tier_query: TierQuery, ref: ItemRef, files: Sequence[str]) -> StoredItem | None:
     try:
         async with tier_query.fetch_slots:
-            return await tier_query.tier.store.get(ref)
+            return await tier_query.tier.store.get(ref, files)
     except (KiwiError, TimeoutError):
         raise
     except Exception as error:  # a store may be foreign code: its failure costs this hit, not the reply

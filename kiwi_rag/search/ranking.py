@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from functools import lru_cache
 from importlib import resources
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kiwi_rag.errors import SourceUnreadable, UsageError
-from kiwi_rag.model import Candidate, FusionMethod, FusionWeights
+from kiwi_rag.model import Candidate, FusionMethod, FusionWeights, SearchQuery, SearchResult
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,25 +39,20 @@ SATURATION = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TierCandidate:
-    """A candidate, with the tier that found it and the plan that this tier's store chose."""
+class RankedHit:
+    """A candidate, with the tier that found it, the plan that this tier's store chose, and its score once it has one.
+
+    Of items there is one for each tier that has the item, represented by its best passage. ``score`` is in [0, 1]
+    (of documents plus bonuses), ``parts`` holds what it is computed from. ``shadowed`` are the hits of the same item id
+    in farther tiers, nearest first.
+    """
 
     tier: str
     rank: int
     plan: str
     candidate: Candidate
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RankedHit(TierCandidate):
-    """An item of a tier, represented by its best passage, with its fused score.
-
-    ``score`` is in [0, 1], ``parts`` holds what it is computed from. ``shadowed`` are the hits of the same item id in
-    farther tiers, nearest first.
-    """
-
-    score: float
-    parts: dict[str, Any]
+    score: float = 0.0
+    parts: Mapping[str, Any] = field(default_factory=dict)
     shadowed: tuple[RankedHit, ...] = ()
 
 
@@ -113,7 +108,7 @@ def reciprocal(rank: int) -> float:
     return (RRF_K + 1) / (RRF_K + rank)
 
 
-def fuse(candidates: Sequence[TierCandidate], depth: int, fusion: Fusion) -> list[RankedHit]:
+def fuse(candidates: Sequence[RankedHit], depth: int, fusion: Fusion) -> list[RankedHit]:
     """Return the items of both legs' shortlists with their scores, best first: one hit for each tier that has an item.
 
     Only items with a passage among the best `depth` of a leg over *all* tiers count, as in one index of everything.
@@ -133,9 +128,9 @@ def apply_shadowing(hits: Sequence[RankedHit]) -> list[RankedHit]:
     return [replace(nearest, shadowed=tuple(others)) if others else nearest for nearest, *others in ordered]
 
 
-def sort_key(hit: RankedHit) -> tuple[float, str, str]:
-    """Return the key that hits are sorted by: score descending, then type and id."""
-    ref = hit.candidate.ref
+def sort_key(hit: RankedHit | SearchResult) -> tuple[float, str, str]:
+    """Return the key that items are sorted by: score descending, then type and id."""
+    ref = hit.ref if isinstance(hit, SearchResult) else hit.candidate.ref
     return -hit.score, ref.item_type.value, ref.item_id
 
 
@@ -163,42 +158,42 @@ def mix_bm25(best: _Numbers, whole: _Numbers, weights: FusionWeights) -> _Number
     return (1 - weights.whole) * best + weights.whole * whole
 
 
-def _by_tier(candidates: Sequence[TierCandidate]) -> list[list[TierCandidate]]:
+def _by_tier(candidates: Sequence[RankedHit]) -> list[list[RankedHit]]:
     return [[f for f in candidates if f.rank == rank] for rank in sorted({f.rank for f in candidates})]
 
 
-def _fuse_together(candidates: Sequence[TierCandidate], depth: int, fusion: Fusion) -> list[RankedHit]:
+def _fuse_together(candidates: Sequence[RankedHit], depth: int, fusion: Fusion) -> list[RankedHit]:
     best = [_best_passage(passages, fusion) for passages in _group_by_item(_shortlist(candidates, depth))]
     return [_rank(found, legs, fusion) for found, legs in zip(best, _legs(best, fusion), strict=True)]
 
 
-def _shortlist(candidates: Sequence[TierCandidate], depth: int) -> list[TierCandidate]:
+def _shortlist(candidates: Sequence[RankedHit], depth: int) -> list[RankedHit]:
     by_cosine = _sort(candidates, lambda c: c.cosine)[:depth]
     by_words = _sort([f for f in candidates if f.candidate.bm25 > 0], lambda c: c.bm25)[:depth]
     # Both lists hold the same objects, so their identity is enough to drop a candidate that both legs found.
     return list({id(f): f for f in [*by_cosine, *by_words]}.values())
 
 
-def _group_by_item(shortlist: Iterable[TierCandidate]) -> list[list[TierCandidate]]:
+def _group_by_item(shortlist: Iterable[RankedHit]) -> list[list[RankedHit]]:
     """Group passages by item and tier."""
-    groups: dict[object, list[TierCandidate]] = {}
+    groups: dict[object, list[RankedHit]] = {}
     for f in shortlist:
         groups.setdefault((f.rank, f.candidate.ref.key), []).append(f)
     return list(groups.values())
 
 
-def _best_passage(passages: Sequence[TierCandidate], fusion: Fusion) -> TierCandidate:
+def _best_passage(passages: Sequence[RankedHit], fusion: Fusion) -> RankedHit:
     """Return the passage that an item is shown by: the one with the best fused score, the first of several."""
     alpha = fusion.weights.alpha
 
-    def key(f: TierCandidate) -> tuple[float, int]:
+    def key(f: RankedHit) -> tuple[float, int]:
         words = saturate_bm25(f.candidate.bm25, fusion.rarest)
         return -(alpha * normalise_cosine(f.candidate.cosine) + (1 - alpha) * words), f.candidate.passage.ordinal
 
     return min(passages, key=key)
 
 
-def _legs(found: Sequence[TierCandidate], fusion: Fusion) -> list[_Legs]:
+def _legs(found: Sequence[RankedHit], fusion: Fusion) -> list[_Legs]:
     items, weights = [f.candidate.item for f in found], fusion.weights
     vectors = [normalise_cosine(mix_cosine(i.best, i.first, i.centroid, weights)) for i in items]
     words = [saturate_bm25(mix_bm25(i.best_words, i.words, weights), fusion.rarest) for i in items]
@@ -210,7 +205,7 @@ def _legs(found: Sequence[TierCandidate], fusion: Fusion) -> list[_Legs]:
     ]
 
 
-def _rank(f: TierCandidate, legs: _Legs, fusion: Fusion) -> RankedHit:
+def _rank(f: RankedHit, legs: _Legs, fusion: Fusion) -> RankedHit:
     prior = fusion.recency.factor(f.candidate.signed_at) if fusion.recency else 1.0
     score = legs.reciprocal() if fusion.method == "rrf" else legs.convex(fusion.weights.alpha)
     item = f.candidate.item
@@ -234,17 +229,17 @@ def _rank(f: TierCandidate, legs: _Legs, fusion: Fusion) -> RankedHit:
     return RankedHit(f.tier, f.rank, f.plan, f.candidate, prior * score, parts)
 
 
-def _sort(candidates: Sequence[TierCandidate], leg: Callable[[Candidate], float]) -> list[TierCandidate]:
+def _sort(candidates: Sequence[RankedHit], leg: Callable[[Candidate], float]) -> list[RankedHit]:
     return sorted(candidates, key=lambda f: (-leg(f.candidate), *_identity(f)))
 
 
-def _ranks(found: Sequence[TierCandidate], scores: Sequence[float]) -> dict[int, int]:
+def _ranks(found: Sequence[RankedHit], scores: Sequence[float]) -> dict[int, int]:
     """Return position → rank, from 1."""
     ordered = sorted(range(len(found)), key=lambda n: (-scores[n], *_identity(found[n])))
     return {n: rank for rank, n in enumerate(ordered, start=1)}
 
 
-def _identity(found: TierCandidate) -> tuple[Any, ...]:
+def _identity(found: RankedHit) -> tuple[Any, ...]:
     """Return what orders candidates of equal score, so that the result does not depend on the order of arrival."""
     candidate = found.candidate
     return candidate.ref.item_type, candidate.ref.item_id, candidate.passage.ordinal, found.rank
@@ -276,6 +271,12 @@ def read_weights(argument: str) -> FusionWeights:
     if "=" in argument and not os.path.isfile(argument):  # noqa: PTH113  # Path.is_file raises for a name that is too long
         return _weights(_pairs(argument), default_weights())
     return _weights(_read(Path(argument)), FusionWeights(0.0))
+
+
+def weights_of(query: SearchQuery) -> FusionWeights:
+    """Return the weights of the fusion: the query's, or the tuned ones; the query's alpha replaces theirs."""
+    weights = query.weights or default_weights()
+    return weights if query.alpha is None else replace(weights, alpha=query.alpha)
 
 
 def check_weights(weights: FusionWeights) -> FusionWeights:

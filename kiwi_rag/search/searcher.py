@@ -1,48 +1,26 @@
-"""One query over several tiers: embed it, fetch candidates from each tier, rank, diversify, and verify."""
+"""One query over several collections: embed it, fetch candidates from each, rank, choose, and verify.
+
+Items of several tiers are ranked together, each as a whole, and diversified (`diversify`). The documents of a workspace
+are ranked passage by passage (`passages`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
 
-from kiwi_rag.collection import Tier
+from kiwi_rag.collection import Collection
 from kiwi_rag.embedding.base import EmbeddingProvider
 from kiwi_rag.errors import KiwiError, UsageError
-from kiwi_rag.lexical import max_term_score
-from kiwi_rag.model import (
-    Explanation,
-    FusionMethod,
-    FusionWeights,
-    RefusedHit,
-    SearchQuery,
-    SearchReply,
-    SearchResult,
-    StoreQuery,
-)
-from kiwi_rag.search.diversify import Selection, count_near_signers, diversify, resolve_cap
+from kiwi_rag.model import Explanation, RefusedHit, SearchQuery, SearchReply, StoreQuery
+from kiwi_rag.search.diversify import ItemChoice
 from kiwi_rag.search.hits import Verifier
-from kiwi_rag.search.ranking import (
-    Fusion,
-    RankedHit,
-    Recency,
-    apply_shadowing,
-    check_weights,
-    default_weights,
-    fuse,
-    sort_key,
-)
-from kiwi_rag.search.state import read_states
-from kiwi_rag.search.tier_query import (
-    TierQuery,
-    collect_candidates,
-    fetch_candidates,
-    fetch_deeper,
-    prepare_query,
-)
+from kiwi_rag.search.passages import PassageChoice
+from kiwi_rag.search.ranking import check_weights, weights_of
+from kiwi_rag.search.tier_query import TierQuery, fetch_candidates, fetch_deeper, prepare_query
 from kiwi_rag.signing.trust import TrustPolicy
+from kiwi_rag.sources.source import BEGUN, RUN
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.telemetry import span
 
@@ -54,37 +32,28 @@ MAX_LIMIT = 200
 MAX_QUERY_CHARACTERS = 10_000
 
 
-class HybridSearchHandler:
-    """Searches tiers by vectors and by words, and returns only hits that verify.
+class Searcher:
+    """Searches collections by vectors and by words, and returns only hits that verify.
 
     Parameters
     ----------
-    tiers
-        The tiers to search.
+    collections
+        The tiers whose items are searched, or one workspace.
     embed
-        The embedding provider; its fingerprint must be that of the tiers' vectors.
-    trust, audience
-        What every hit is verified against.
+        The embedding provider; its fingerprint must be that of the collections' vectors.
     deadline
-        Seconds that a tier may take in all, the verification of its hits included.
+        Seconds that a collection may take in all, the verification of its hits included.
     """
 
     def __init__(
-        self,
-        tiers: Sequence[Tier[VectorStore]],
-        embed: EmbeddingProvider,
-        trust: TrustPolicy,
-        audience: str,
-        deadline: float = 10.0,
+        self, collections: Sequence[Collection[VectorStore]], embed: EmbeddingProvider, deadline: float = 10.0
     ) -> None:
-        self._tiers = tiers
+        self._collections = collections
         self._embed = embed
-        self._trust = trust
-        self._audience = audience
         self._deadline = deadline
 
     async def search(self, query: SearchQuery) -> SearchReply:
-        """Embed the query, search each tier, rank, apply shadowing, and verify.
+        """Embed the query, search each collection, rank, apply shadowing, and verify.
 
         A tier that fails costs at most its deadline, from its first request to its last verified hit, and the reply
         names it: a failure never makes the reply shorter without a notice. Raises `UsageError` for an invalid query,
@@ -98,116 +67,97 @@ class HybridSearchHandler:
 
     async def _search(self, query: SearchQuery) -> SearchReply:
         started = time.monotonic()
-        run = await self._begin(query, [TierQuery(tier, self._deadline) for tier in self._tiers])
-        selection = await _select(run)
-        hits = await _results(run, selection)
-        refused = [*run.verifier.refused, *(hit for tq in run.tier_queries for hit in _record_unreadable(tq))]
-        await asyncio.gather(*(_save_pinned_state(tq) for tq in run.tier_queries))
-        run.seconds["whole"] = time.monotonic() - started
-        outcomes = tuple(tq.outcome() for tq in run.tier_queries)
-        return SearchReply(query, hits, outcomes, tuple(refused), _explanation(run, selection), run.corrections)
-
-    async def _begin(self, query: SearchQuery, tier_queries: Sequence[TierQuery]) -> _Run:
-        store_query, corrections, seconds = await prepare_query(query, tier_queries, self._embed)
-        trust = self._trust
-        for tier_query in tier_queries:  # what one registry revoked counts in no tier
-            if tier_query.consistency:
-                trust = tier_query.consistency.apply_revocations(trust)
-        return _Run(
+        tier_queries = [TierQuery(one, self._deadline) for one in self._collections]
+        store_query, corrections, embedding = await prepare_query(query, tier_queries, self._embed)
+        trusts = await asyncio.to_thread(_read_trusts, tier_queries)
+        verifier = Verifier(tier_queries, trusts, store_query.fingerprint)
+        workspace = next((tq for tq in tier_queries if tq.tier.workspace), None)
+        choice: ItemChoice | PassageChoice
+        if workspace:
+            choice = PassageChoice(query, workspace, verifier)
+        else:
+            choice = ItemChoice(query, tier_queries, verifier, _principals(trusts))
+        store_query, rounds = await _choose(choice, store_query, tier_queries, query.limit)
+        hits = await choice.finish()
+        refused = [*verifier.refused, *(hit for tq in tier_queries for hit in _record_unreadable(tq))]
+        await asyncio.gather(*(_save_pinned_state(tq) for tq in tier_queries))
+        unfinished = workspace is not None and await _is_unfinished(workspace)
+        seconds = {"embedding": embedding, "fusion": choice.seconds, "whole": time.monotonic() - started}
+        return SearchReply(
             query,
-            tier_queries,
-            store_query,
-            Verifier(tier_queries, trust, self._audience, store_query.fingerprint),
-            weights_of(query),
-            _fusion_method(query, tier_queries),
-            Recency(query.half_life_days, datetime.now(UTC)) if query.half_life_days else None,
-            {key_id: signer.principal for key_id, signer in trust.by_key.items()},
+            hits,
+            tuple(tq.outcome() for tq in tier_queries),
+            tuple(refused),
+            _explanation(choice, store_query, rounds, seconds),
             corrections,
-            {"embedding": seconds},
+            choice.kind,
+            tuple(choice.gone),
+            unfinished,
         )
 
 
-@dataclass(slots=True)
-class _Run:
-    """One search in progress; ``principals`` is key id → principal, ``seconds`` the time of the search's own steps."""
+async def _choose(
+    choice: ItemChoice | PassageChoice, store_query: StoreQuery, tier_queries: Sequence[TierQuery], limit: int
+) -> tuple[StoreQuery, int]:
+    """Fetch candidates and choose hits, deeper as long as hits are missing and there may be more candidates.
 
-    query: SearchQuery
-    tier_queries: Sequence[TierQuery]
-    store_query: StoreQuery
-    verifier: Verifier
-    weights: FusionWeights
-    fusion: FusionMethod
-    recency: Recency | None
-    principals: dict[str, str]
-    corrections: dict[str, str]
-    seconds: dict[str, float] = field(default_factory=dict)
-    rounds: int = 1
-    signers: int = 0
-
-
-async def _select(run: _Run) -> Selection:
-    """Fetch candidates and choose hits, deeper as long as hits are missing and a tier may have more candidates.
-
-    Without the deeper rounds one item with many passages could displace all others.
+    Without the deeper rounds one item with many passages could displace all others. Returns the last query of the
+    stores, and the number of rounds.
     """
-    run.store_query = await fetch_candidates(run.tier_queries, run.store_query)
-    selection = await _select_verified(run)
-    while len(selection.hits) < run.query.limit and _may_have_more(run):
-        depth = min(run.store_query.depth * DEEPER, MAX_DEPTH)
-        run.store_query = await fetch_deeper(run.tier_queries, run.store_query, depth)
-        run.rounds += 1
-        selection = await _select_verified(run)
-    return selection
+    store_query, rounds = await fetch_candidates(tier_queries, store_query), 1
+    await choice.choose(store_query)
+    while len(choice.hits) < limit and _may_have_more(tier_queries, store_query.depth):
+        depth = min(store_query.depth * DEEPER, MAX_DEPTH)
+        store_query, rounds = await fetch_deeper(tier_queries, store_query, depth), rounds + 1
+        await choice.choose(store_query)
+    return store_query, rounds
 
 
-async def _select_verified(run: _Run) -> Selection:
-    """Choose hits, again until no further item fails verification: a failed item must not influence others' ranks."""
-    while True:
-        failures = run.verifier.failures()
-        ranked = _rank(run)
-        run.signers = count_near_signers(ranked, run.principals)
-        cap = resolve_cap(run.query.per_signer, run.query.limit, run.signers)
-        selection = await diversify(ranked, run.query.limit, cap, run.verifier, run.principals)
-        if run.verifier.failures() == failures:
-            return selection
-
-
-def _rank(run: _Run) -> list[RankedHit]:
-    started = time.monotonic()
-    rarest, comparable = max_term_score(run.store_query.statistics), _is_comparable(run.tier_queries)
-    fusion = Fusion(run.weights, rarest, run.fusion, run.recency, comparable)
-    ranked = apply_shadowing(fuse(collect_candidates(run.tier_queries), run.store_query.depth, fusion))
-    run.seconds["fusion"] = run.seconds.get("fusion", 0.0) + time.monotonic() - started
-    return ranked
-
-
-def _may_have_more(run: _Run) -> bool:
+def _may_have_more(tier_queries: Sequence[TierQuery], depth: int) -> bool:
     """Whether the tiers together returned as many candidates as one leg's depth: then there may be others."""
-    count = sum(len(tq.candidates.items) for tq in run.tier_queries if tq.answers)
-    return run.store_query.depth < MAX_DEPTH and count >= run.store_query.depth
+    count = sum(len(tq.candidates.items) for tq in tier_queries if tq.answers)
+    return depth < MAX_DEPTH and count >= depth
 
 
-async def _results(run: _Run, selection: Selection) -> tuple[SearchResult, ...]:
-    best_first = sorted(selection.hits, key=lambda hit: sort_key(hit.ranked))
-    tiers = {tq.tier.name: tq.tier for tq in run.tier_queries}
-    states = await asyncio.to_thread(read_states, [(hit.item, tiers[hit.tier]) for hit in best_first])
-    pairs = zip(best_first, states, strict=True)
-    return tuple([await run.verifier.result(hit, selection.addresses(hit), state) for hit, state in pairs])
+def _read_trusts(tier_queries: Sequence[TierQuery]) -> Mapping[str, TrustPolicy]:
+    """Return whose statements each tier accepts; what one registry revoked counts in no tier."""
+    read: dict[Callable[[], TrustPolicy], TrustPolicy] = {}
+    for tier_query in tier_queries:
+        trust = tier_query.tier.trust
+        read[trust] = read[trust] if trust in read else trust()
+    for consistency in [tq.consistency for tq in tier_queries if tq.consistency]:
+        read = {trust: consistency.apply_revocations(policy) for trust, policy in read.items()}
+    return {tq.tier.name: read[tq.tier.trust] for tq in tier_queries}
 
 
-def _explanation(run: _Run, selection: Selection) -> Explanation:
+def _principals(trusts: Mapping[str, TrustPolicy]) -> dict[str, str]:
+    """Return key id → principal."""
+    return {key_id: signer.principal for trust in trusts.values() for key_id, signer in trust.by_key.items()}
+
+
+def _explanation(
+    choice: ItemChoice | PassageChoice, store_query: StoreQuery, rounds: int, seconds: Mapping[str, float]
+) -> Explanation:
     return Explanation(
-        terms=run.store_query.terms,
-        statistics=run.store_query.statistics,
-        fusion=run.fusion,
-        weights=run.weights,
-        seconds=run.seconds,
-        rounds=run.rounds,
-        depth=run.store_query.depth,
-        signers=run.signers,
-        cap=selection.cap,
-        suppressed=selection.suppressed,
+        terms=store_query.terms,
+        statistics=store_query.statistics,
+        fusion=choice.fusion,
+        weights=choice.weights,
+        seconds=seconds,
+        rounds=rounds,
+        depth=store_query.depth,
+        signers=choice.signers,
+        cap=choice.cap,
+        suppressed=choice.suppressed,
     )
+
+
+async def _is_unfinished(workspace: TierQuery) -> bool:
+    """Whether the last index run of a workspace on this machine was interrupted, or is still running."""
+    states = workspace.tier.states
+    if states is None:
+        return False
+    return await workspace.guard("statistics", asyncio.to_thread(states.note, RUN)) == BEGUN
 
 
 def _record_unreadable(tier_query: TierQuery) -> Sequence[RefusedHit]:
@@ -245,18 +195,3 @@ def check_text_and_limit(text: str, limit: int) -> None:
         raise UsageError(f"the query is over {MAX_QUERY_CHARACTERS} characters", hint=hint)
     if not 1 <= limit <= MAX_LIMIT:
         raise UsageError(f"limit {limit} is not between 1 and {MAX_LIMIT}", hint="--limit 10, or the setting limit")
-
-
-def weights_of(query: SearchQuery) -> FusionWeights:
-    """Return the weights of the fusion: the query's, or the tuned ones; the query's alpha replaces theirs."""
-    weights = query.weights or default_weights()
-    return weights if query.alpha is None else replace(weights, alpha=query.alpha)
-
-
-def _fusion_method(query: SearchQuery, tier_queries: Sequence[TierQuery]) -> FusionMethod:
-    """Return how to fuse: by ranks as soon as the scores of one tier cannot be compared with those of others."""
-    return query.fusion if _is_comparable(tier_queries) else "rrf"
-
-
-def _is_comparable(tier_queries: Sequence[TierQuery]) -> bool:
-    return all(tq.tier.store.capabilities.scores for tq in tier_queries)

@@ -1,20 +1,23 @@
-"""Whether a verified item's file is the one that was signed, and whether its version was yanked."""
+"""Whether the files of a verified item or document are those that were signed, and whether its version was yanked."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
-from kiwi_rag.collection import Tier
-from kiwi_rag.errors import SourceUnreadable
-from kiwi_rag.formats import path_of, read_source
-from kiwi_rag.model import ItemState, StoredItem, VersionConflict, sha256_hex
+from kiwi_rag.collection import Collection
+from kiwi_rag.errors import KiwiError
+from kiwi_rag.formats import SourceFile, path_of, read_item
+from kiwi_rag.model import Finding, ItemState, StoredItem, VersionConflict, sha256_hex
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.search.verify import VerifiedItem
+from kiwi_rag.sources.items import root_of
+from kiwi_rag.storage.safe_open import read_below
 from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
 
 
-def read_states(items: Sequence[tuple[VerifiedItem, Tier[VectorStore]]]) -> list[ItemState]:
+def read_states(items: Sequence[tuple[VerifiedItem, Collection[VectorStore]]]) -> list[ItemState]:
     """Return the state of each pair of an item and its tier. Reads the items' files: blocking."""
     tiers = {tier.name: tier for _, tier in items}
     yanked: set[str] = set()
@@ -23,29 +26,55 @@ def read_states(items: Sequence[tuple[VerifiedItem, Tier[VectorStore]]]) -> list
     return [read_state(item, tier, yanked) for item, tier in items]
 
 
-def read_state(item: VerifiedItem, tier: Tier[VectorStore], yanked: Collection[str]) -> ItemState:
+def read_state(item: VerifiedItem, tier: Collection[VectorStore], yanked: Container[str]) -> ItemState:
     """Return the state of an item of a tier; `yanked` are digests of yanked versions."""
     stored = item.stored
     return ItemState(_difference(item, tier), stored.yanked_at is not None or stored.digest in yanked)
 
 
-def _difference(item: VerifiedItem, tier: Tier[VectorStore]) -> str:
-    """Describe how an item's file differs from what was signed; empty where it does not, or where there is no file."""
-    if tier.root is None or not item.stored.path:
+def _difference(item: VerifiedItem, tier: Collection[VectorStore]) -> str:
+    """Describe how an item's files differ from what was signed; empty where they do not, or where there are none."""
+    if tier.root is None:
         return ""
-    path = path_of(tier.root, item.verified.statement.ref)  # the path in the index is not signed
-    try:
-        data = read_source(path, tier.root)
-    except SourceUnreadable as error:
-        return error.message
-    if sha256_hex(data) == item.stored.content_sha256:
+    signed = item.verified.statement
+    path = path_of(tier.root, signed.ref)
+    found = read_item(SourceFile(path, signed.ref.item_type, signed.ref.item_id), tier.root)
+    if isinstance(found, Finding):
+        return found.message
+    digests = {name: sha256_hex(data) for name, data in found.files.items()}
+    if digests == dict(signed.digests) and found.executables == signed.executables:
         return ""
     where = " --tier user" if tier.name == "user" else ""
     return f"{path} was edited since it was indexed: kiwi add {shlex.quote(str(path))}{where} --bump patch"
 
 
+DOCUMENT_CHANGED = "the file has changed since it was indexed"
+
+
+def read_document_state(item: VerifiedItem, workspace: Collection[VectorStore]) -> ItemState | None:
+    """Compare a document with its file; None where the file was deleted. Reads the file: blocking.
+
+    A file that this machine indexed has the digest that was recorded then. Another one is compared as it is after
+    redaction. Of a shared index, a file that is not in this checkout is not compared.
+    """
+    path, policy = item.verified.statement.path, workspace.policy
+    try:
+        data, _ = read_below(root_of(workspace).resolve(), path, policy.max_bytes)
+    except FileNotFoundError:
+        return ItemState(compared=False) if policy.received_now else None
+    except KiwiError:
+        return ItemState(DOCUMENT_CHANGED)
+    stamp = workspace.states.get(path) if workspace.states else None
+    if stamp and stamp.digest == item.stored.digest and stamp.sha256:
+        same = sha256_hex(data) == stamp.sha256
+    else:
+        document, _ = inspect_document(DocumentFile(path, data), policy)
+        same = document is not None and document.content_sha256 == item.stored.content_sha256
+    return ItemState("" if same else DOCUMENT_CHANGED)
+
+
 async def find_version_conflicts(
-    local: Sequence[tuple[Tier[VectorStore], Sequence[StoredItem]]], registry: Tier[VectorStore] | None
+    local: Sequence[tuple[Collection[VectorStore], Sequence[StoredItem]]], registry: Collection[VectorStore] | None
 ) -> list[VersionConflict]:
     """Return the versions that have different contents in two tiers.
 
@@ -56,7 +85,7 @@ async def find_version_conflicts(
     registry
         The registry, which is queried for the published versions of each of these items.
     """
-    contents: dict[ItemRef, list[tuple[Tier[VectorStore], str]]] = {}
+    contents: dict[ItemRef, list[tuple[Collection[VectorStore], str]]] = {}
     for tier, items in local:
         for item in items:
             if not item.problem:
@@ -71,7 +100,7 @@ async def find_version_conflicts(
     return found
 
 
-def find_conflict(ref: ItemRef, contents: Sequence[tuple[Tier[VectorStore], str]]) -> VersionConflict | None:
+def find_conflict(ref: ItemRef, contents: Sequence[tuple[Collection[VectorStore], str]]) -> VersionConflict | None:
     """Return the conflict between the contents (hex SHA-256) of one version, nearest tier first; None if all agree."""
     digests: Mapping[str, str] = {tier.name: content for tier, content in contents}
     if len(set(digests.values())) < 2:
@@ -80,7 +109,7 @@ def find_conflict(ref: ItemRef, contents: Sequence[tuple[Tier[VectorStore], str]
     return VersionConflict(ref, digests, _resolving_command(ref, nearest))
 
 
-def _resolving_command(ref: ItemRef, tier: Tier[VectorStore]) -> str:
+def _resolving_command(ref: ItemRef, tier: Collection[VectorStore]) -> str:
     """Return the command that gives the item of the nearest tier another version."""
     path = shlex.quote(str(path_of(tier.root, ref))) if tier.root else "PATH"
     return f"kiwi add {path}{' --tier user' if tier.name == 'user' else ''} --bump patch"

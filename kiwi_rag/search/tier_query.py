@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from kiwi_rag.collection import Tier
+from kiwi_rag.collection import Collection
 from kiwi_rag.embedding.base import EmbeddingProvider
 from kiwi_rag.errors import (
     FingerprintMismatch,
@@ -26,9 +26,8 @@ from kiwi_rag.errors import (
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import Candidates, CollectionStatistics, RefusedHit, SearchQuery, StoreQuery, TierOutcome, TierState
 from kiwi_rag.model.refs import ItemType
-from kiwi_rag.model.search import DocumentQuery
 from kiwi_rag.search import corrections
-from kiwi_rag.search.ranking import TierCandidate
+from kiwi_rag.search.ranking import RankedHit
 from kiwi_rag.search.verify import check_candidates, check_statistics
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.telemetry import span
@@ -59,7 +58,7 @@ class TierQuery:
     were not verified because the tier stopped answering. ``fetch_slots`` bounds how many items are fetched at once.
     """
 
-    tier: Tier[VectorStore]
+    tier: Collection[VectorStore]
     deadline: float
     state: TierState = "ok"
     error: KiwiError | None = None
@@ -192,17 +191,17 @@ async def _stop(task: asyncio.Task[Any]) -> None:
 
 
 async def prepare_query(
-    query: SearchQuery | DocumentQuery, tier_queries: Sequence[TierQuery], embed: EmbeddingProvider
+    query: SearchQuery, tier_queries: Sequence[TierQuery], embed: EmbeddingProvider
 ) -> tuple[StoreQuery, dict[str, str], float]:
     """Embed a query and fetch every tier's statistics meanwhile.
 
-    For a `SearchQuery` words that occur in no tier are corrected. Returns the query for the stores, the corrections
+    Over items words that occur in no tier are corrected. Returns the query for the stores, the corrections
     (word → the word to search for), and the seconds that the embedding took.
     """
     terms, corrected = query_terms(query.text), dict[str, str]()
     embedding = asyncio.ensure_future(_embed(query.text, embed))
     statistics = await fetch_statistics(tier_queries, terms)
-    if isinstance(query, SearchQuery):
+    if not any(tq.tier.workspace for tq in tier_queries):  # identifiers of code are not misspelt words
         terms, corrected = await correct_terms(tier_queries, query.text, terms, statistics)
     vector, seconds = await embedding
     # Enough passages of each leg that `limit` items remain after grouping by item.
@@ -267,10 +266,10 @@ def merge_statistics(tier_queries: Sequence[TierQuery]) -> CollectionStatistics:
     return sum((tq.statistics for tq in tier_queries if tq.answers), CollectionStatistics())
 
 
-def collect_candidates(tier_queries: Sequence[TierQuery]) -> list[TierCandidate]:
+def collect_candidates(tier_queries: Sequence[TierQuery]) -> list[RankedHit]:
     """Return the candidates of all tiers, without items that failed verification."""
     return [
-        TierCandidate(tq.tier.name, tq.tier.rank, tq.candidates.plan, c)
+        RankedHit(tq.tier.name, tq.tier.rank, tq.candidates.plan, c)
         for tq in tier_queries
         for c in tq.candidates.items
         if c.ref.key not in tq.refused and c.ref.key not in tq.unverified

@@ -13,16 +13,17 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
 from kiwi_rag.chunking import split
-from kiwi_rag.collection import RANKS, Tier
+from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import NotFound, Refused, StoreCorrupt, UsageError
-from kiwi_rag.formats import parse_item
+from kiwi_rag.formats import parse_item, skill
 from kiwi_rag.lexical import K1, bm25_weights
 from kiwi_rag.model import Candidate, Candidates, CollectionStatistics, Passage, StoredItem, StoreQuery, sha256_hex
 from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id
-from kiwi_rag.signing.statement import digest_of
-from kiwi_rag.signing.trust import TrustPolicy, VerifiedPayload, verify
+from kiwi_rag.signing.statement import IndexStatement, digest_of, passage_digest
+from kiwi_rag.signing.trust import TrustPolicy, VerifiedPayload, verify, verify_index
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.policy import Policy
@@ -36,66 +37,117 @@ class HitChanged(Refused):
 
 @dataclass(frozen=True, slots=True)
 class VerifiedItem:
-    """A stored item whose envelope verified just now."""
+    """A stored item or document whose envelope verified just now."""
 
     stored: StoredItem
-    verified: VerifiedPayload
+    verified: VerifiedPayload[Any]
+
+    @property
+    def content(self) -> str:
+        """The text of an item's main file, where it was fetched."""
+        return self.stored.files[self.verified.statement.main].decode()
 
 
-def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, audience: str, policy: Policy) -> VerifiedItem:
-    """Verify what a store returned for `ref`: signature, signer, audience, identity, digest.
+def verify_stored(  # noqa: PLR0913, PLR0917  # what a verification depends on
+    stored: StoredItem, ref: ItemRef, trust: TrustPolicy, audience: str, policy: Policy, workspace: str = ""
+) -> VerifiedItem:
+    """Verify what a store returned for `ref`: signature, signer, audience, identity, digests, and the files with it.
+
+    Parameters
+    ----------
+    workspace
+        The name of the workspace that a document must be signed for.
 
     Raises
     ------
     SignatureRefused
         When the envelope does not verify now.
     HitChanged
-        When the store's columns differ from the signed payload.
+        When the store's columns or files differ from the signed statement.
     """
     if stored.problem:
         raise HitChanged(stored.problem)
     received = stored.admitted_at if policy.received_now else None
-    verified = verify(stored.envelope, trust, received)
+    is_document = ref.item_type is ItemType.DOCUMENT
+    verified: VerifiedPayload[Any] = (verify_index if is_document else verify)(stored.envelope, trust, received)
     signed = verified.statement
     if signed.registry != audience:
         hint = f"is registry_name right? KIWI_REGISTRY_NAME={signed.registry}"
         raise HitChanged(f"signed for registry {signed.registry!r}, and registry_name is {audience!r} here", hint=hint)
-    if signed.ref.key != ref.key or (ref.version and signed.ref.version != ref.version):
+    if is_document:
+        is_other = (signed.collection, signed.path) != (workspace, ref.item_id)
+    else:
+        is_other = signed.ref.key != ref.key or bool(ref.version and signed.ref.version != ref.version)
+    if is_other:
         raise HitChanged(f"the index calls it {ref}, but {signed.ref} was signed")
-    if stored.digest != digest_of(stored.envelope) or stored.content_sha256 != sha256_hex(signed.content.encode()):
+    if stored.digest != digest_of(stored.envelope) or stored.content_sha256 != signed.content_sha256:
         raise HitChanged("the stored digests are not those of the signed payload")
+    if any(signed.digests.get(name) != sha256_hex(data) for name, data in stored.files.items()):
+        raise HitChanged("a stored file is not the one that was signed")
     return VerifiedItem(stored, verified)
 
 
 def verify_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
-    """Return the candidate's passage from the *signed* content; the index's copy of the text is not trusted.
-
-    A body passage must equal the signed content at its lines. A summary is composed from metadata (a long one makes
-    several passages), so the signed description is shown for it.
+    """Return the candidate's passage if it was signed; the index's copy of the text is not trusted.
 
     Raises
     ------
     HitChanged
-        When the passage belongs to another version, or its text is not in the signed content.
+        When the passage belongs to another version, or its text was not signed.
+    """
+    if candidate.ref.item_type is ItemType.DOCUMENT:
+        return _verify_document_passage(item.verified.statement, candidate)
+    return _verify_item_passage(item, candidate)
+
+
+def _verify_document_passage(signed: IndexStatement, candidate: Candidate) -> Passage:
+    """Return a passage whose digest is the one that the statement has at its place."""
+    passage = candidate.passage
+    if not 0 <= passage.ordinal < len(signed.passages) or signed.passages[passage.ordinal] != passage_digest(passage):
+        raise HitChanged(f"the index has text of {signed.path} that was not signed")
+    return passage
+
+
+def _verify_item_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
+    """Return an item's passage from the *signed* file that it names.
+
+    It must be one that the chunker makes of that file, or equal the file at its lines. A summary is composed from
+    metadata (a long one makes several passages), so the signed description is shown for it.
     """
     signed, passage = item.verified.statement, candidate.passage
     if candidate.digest != item.stored.digest or candidate.ref.version != signed.ref.version:
         raise HitChanged("the passage belongs to another version of the item")
-    summaries, passages = _signed_passages(signed.ref.item_type, signed.ref.item_id, signed.content)
-    if passage.ordinal == 0 or any(_same(passage, p) for p in passages[:summaries]):
+    files = item.stored.files
+    for name in (signed.main, passage.file or signed.main):
+        if name not in files:
+            raise HitChanged(f"the store has no file {name} of the item")
+    content = files[passage.file or signed.main].decode("utf-8", "replace")
+    summaries, passages = _signed_passages(
+        signed.ref.item_type, signed.ref.item_id, item.content, passage.file, content if passage.file else ""
+    )
+    if not passage.file and (passage.ordinal == 0 or any(_same(passage, p) for p in passages[:summaries])):
         about = str(signed.metadata.get("description") or signed.ref.item_id)
         summary = replace(passages[0], ordinal=passage.ordinal) if passages else passage
         return replace(summary, text=about, context="")
-    found = next((p for p in passages if _same(passage, p)), None) or _whole_lines(signed.content, passage)
+    found = next((p for p in passages if _same(passage, p)), None) or _whole_lines(content, passage)
     if found is None:
         raise HitChanged("the index has text that is not in the signed content at these lines")
     return found
 
 
 @lru_cache(maxsize=256)
-def _signed_passages(item_type: ItemType, item_id: str, content: str) -> tuple[int, tuple[Passage, ...]]:
-    """Return how many of a signed content's passages are of its summary, which come first, and all passages."""
-    item = parse_item(item_type, item_id, content).item
+def _signed_passages(
+    item_type: ItemType, item_id: str, main: str, file: str, content: str
+) -> tuple[int, tuple[Passage, ...]]:
+    """Return how many of an item's passages are of its summary, which come first, and all passages.
+
+    They are those of its main file, and of another `file` of its folder where that has a name.
+    """
+    if item_type.is_folder:
+        files = {ItemRef(item_type, item_id).main_file: main} | ({file: content} if file else {})
+        item = skill.parse(item_id, {name: text.encode() for name, text in files.items()}).item
+    else:
+        item = parse_item(item_type, item_id, main).item
     if item is None:
         return 0, ()
     summary = replace(item, sections=tuple(s for s in item.sections if s.kind == "summary"))
@@ -104,7 +156,7 @@ def _signed_passages(item_type: ItemType, item_id: str, content: str) -> tuple[i
 
 def _same(indexed: Passage, signed: Passage) -> bool:
     """Whether the index's passage is this one. The context is not compared: the signed passage's replaces it."""
-    names = ("text", "heading", "start_line", "end_line")
+    names = ("text", "heading", "start_line", "end_line", "file")
     return all(getattr(indexed, name) == getattr(signed, name) for name in names)
 
 
@@ -188,7 +240,7 @@ def _is_score(score: object, low: float, high: float) -> bool:
 
 
 def _is_formed(candidate: Candidate, passage: Passage) -> bool:
-    texts = (candidate.ref.item_id, passage.text, passage.context, *passage.heading)
+    texts = (candidate.ref.item_id, passage.text, passage.context, passage.file, *passage.heading)
     numbers = (passage.ordinal, passage.start_line, passage.end_line)
     signed_at = candidate.signed_at
     has_time = isinstance(signed_at, datetime) and signed_at.tzinfo is not None
@@ -231,8 +283,8 @@ def parse_address(text: str) -> Address:
 
 
 async def find(
-    address: Address, tiers: Sequence[Tier[VectorStore]], trust: TrustPolicy, audience: str
-) -> tuple[Tier[VectorStore], VerifiedItem]:
+    address: Address, tiers: Sequence[Collection[VectorStore]], trust: TrustPolicy, audience: str
+) -> tuple[Collection[VectorStore], VerifiedItem]:
     """Return the item with an address from the first tier that has it, verified.
 
     Raises
@@ -253,7 +305,7 @@ async def find(
             raise UsageError(f"{address.item_id} is several items: {names}", hint="put the type in front")
         for ref, stored in found:
             remaining = check.apply_revocations(trust) if check else trust
-            item = verify_stored(stored, ref, remaining, audience, tier.policy)
+            item = require_files(verify_stored(stored, ref, remaining, audience, tier.policy))
             if check:
                 await check.check_consistency(stored, item.verified.signer.key_id, newest=address.version is None)
                 await asyncio.to_thread(check.save)
@@ -265,7 +317,21 @@ async def find(
     raise NotFound(f"no item {address.item_id} in {searched or 'any tier'}", hint=f"kiwi search {address.item_id!r}")
 
 
-async def _stored_items(address: Address, tier: Tier[VectorStore]) -> AsyncIterator[tuple[ItemRef, StoredItem]]:
+def require_files(item: VerifiedItem) -> VerifiedItem:
+    """Return a verified item if all of its files were fetched.
+
+    Raises
+    ------
+    HitChanged
+        When the store lacks one.
+    """
+    missing = sorted(item.verified.statement.digests.keys() - item.stored.files.keys())
+    if missing:
+        raise HitChanged(f"the store has no file {missing[0]} of the item")
+    return item
+
+
+async def _stored_items(address: Address, tier: Collection[VectorStore]) -> AsyncIterator[tuple[ItemRef, StoredItem]]:
     for ref in address.refs():
         with span("kiwi.store", tier=tier.name, step="get"):
             stored = await tier.store.get(ref)

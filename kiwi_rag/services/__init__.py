@@ -5,19 +5,21 @@ from __future__ import annotations
 import getpass
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from kiwi_rag import config
-from kiwi_rag.collection import RANKS, Tier, tier_names
+from kiwi_rag.collection import RANKS, Collection, tier_names
 from kiwi_rag.errors import NotFound, StoreError
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.services.registry import RegistryConnection
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus, TrustPolicy, apply_revocations
+from kiwi_rag.sources.file_states import FileStates
 from kiwi_rag.validation.policy import policy_of
 
 if TYPE_CHECKING:
@@ -26,14 +28,15 @@ if TYPE_CHECKING:
     from kiwi_rag.monitor.monitor import RegistryMonitor
     from kiwi_rag.registry.calls import Caller
     from kiwi_rag.registry.client import EnrolledSigner
-    from kiwi_rag.search import HybridSearchHandler
-    from kiwi_rag.stores.base import FileStore, PublishingStore, VectorStore
+    from kiwi_rag.search import Searcher
+    from kiwi_rag.stores.base import PublishingStore, VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
     from kiwi_rag.stores.postgres import RegistryVectorStore
     from kiwi_rag.validation.audit import AuditLog
     from kiwi_rag.validation.manager import ValidationManager
 
 
+@dataclass(frozen=True, eq=False)
 class Services:
     """The objects that an interface needs, each built on first use and released by `close`.
 
@@ -47,15 +50,12 @@ class Services:
         The caller's working directory; this process's by default.
     """
 
-    def __init__(self, resolved: config.Resolved, project_dir: Path | None, cwd: Path | None = None) -> None:
-        self.cwd = cwd or Path.cwd()
-        self.resolved = resolved
-        self.settings = resolved.settings
-        self.user_dir = self.settings.user_dir
-        self.project_dir = project_dir
-        self._local: dict[str, LocalVectorStore] = {}
-        self._registry: RegistryVectorStore | None = None
-        self.registry_connection = RegistryConnection(self.settings, self.registry_dir)
+    resolved: config.Resolved
+    project_dir: Path | None
+    cwd: Path = field(default_factory=Path.cwd)
+    _opened: AsyncExitStack = field(default_factory=AsyncExitStack, init=False, repr=False)
+    _local: dict[str, LocalVectorStore] = field(default_factory=dict, init=False, repr=False)
+    _states: dict[Path, FileStates] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def open(
@@ -81,21 +81,25 @@ class Services:
         await self.close()
 
     async def close(self) -> None:
-        """Close the stores, the model and the monitor, and release the embedded registry."""
-        for store in self._local.values():
-            await store.close()
-        if "embed" in self.__dict__:
-            self.embed.close()
-        try:
-            if "monitor" in self.__dict__:
-                await self.monitor.close()
-        finally:
-            await self._close_registry()
+        """Close what was opened, the last first, and release the embedded registry."""
+        await self._opened.aclose()
 
-    async def _close_registry(self) -> None:
-        if self._registry is not None:
-            await self._registry.close()
-        self.registry_connection.release()
+    @property
+    def settings(self) -> config.Settings:
+        """The settings."""
+        return self.resolved.settings
+
+    @property
+    def user_dir(self) -> Path:
+        """The user's ``.ai`` folder."""
+        return self.settings.user_dir
+
+    @cached_property
+    def registry_connection(self) -> RegistryConnection:
+        """How the registry is reached."""
+        connection = RegistryConnection(self.settings, self.registry_dir)
+        self._opened.callback(connection.release)
+        return connection
 
     @property
     def user_trust(self) -> Path:
@@ -122,9 +126,13 @@ class Services:
         """The folder of the pinned states of the registries that this user has used."""
         return self.user_dir / "registries"
 
-    @cached_property
+    @property
     def trust(self) -> TrustPolicy:
-        """Who may sign what, for this user in this project, without the keys that registries revoked or retired."""
+        """Who may sign what now, for this user in this project."""
+        return self.read_trust()
+
+    def read_trust(self) -> TrustPolicy:
+        """Read who may sign what here for this user, without the keys that registries revoked or retired."""
         return apply_revocations(trust_file.policy(self.user_trust, self.project_trust), self.notices())
 
     def notices(self) -> Sequence[RevocationNotice]:
@@ -156,20 +164,17 @@ class Services:
         s = self.settings
         address = s.supabase_url if self.registry_connection.is_api else str(self.registry_dir.resolve())
         identity = RegistryIdentity(s.registry_name, database_address(s.registry_url) if s.registry_url else address)
-        return open_monitor(self._registry_store().transport, self.monitor_dir, identity)
-
-    def refresh_trust(self) -> None:
-        """Drop the objects that depend on trust, so that the next use reads it again."""
-        for name in ("trust", "gate", "writer"):
-            self.__dict__.pop(name, None)
+        monitor = open_monitor(self._registry_store.transport, self.monitor_dir, identity)
+        self._opened.push_async_callback(monitor.close)
+        return monitor
 
     def registry_session(self) -> AbstractAsyncContextManager[Caller]:
         """Open a session with the registry, for the functions of its admins."""
-        return self._registry_store().transport.session()
+        return self._registry_store.transport.session()
 
-    @cached_property
+    @property
     def gate(self) -> ValidationManager:
-        """The gate, with the trust of this user in this project."""
+        """The gate, with the present trust of this user in this project."""
         from kiwi_rag.validation.manager import ValidationManager
 
         return ValidationManager(self.trust, self.settings.registry_name)
@@ -184,7 +189,7 @@ class Services:
             s.embedding_fallbacks, s.embedding_fallback_keys, s.embedding_identity,
             s.embedding_batch_texts, s.embedding_batch_tokens, s.embedding_prices,
         )  # fmt: skip
-        return load_provider(
+        provider = load_provider(
             s.embedding_provider,
             model=s.embedding_model,
             model_dir=Path(s.embedding_model_dir).expanduser() if s.embedding_model_dir else None,
@@ -195,8 +200,10 @@ class Services:
             dimension=s.embedding_dimension,
             options=options,
         )
+        self._opened.callback(provider.close)
+        return provider
 
-    @cached_property
+    @property
     def writer(self) -> IngestContext:
         """Gate and embedding model, for the write path."""
         from kiwi_rag.ingest import IngestContext
@@ -207,7 +214,13 @@ class Services:
         """Whether a local tier has an index; checking creates none."""
         from kiwi_rag.stores.local.ownership import CATALOG_NAME
 
-        return (self._local_store(tier, self.root(tier)).folder / CATALOG_NAME).exists()
+        return (self.index_folder(self.root(tier)) / CATALOG_NAME).exists()
+
+    def old_catalog(self, root: Path, *below: str) -> Path | None:
+        """Return the catalog of a pre-release Kiwi below the ``.ai`` folder `root`, as long as there is no other."""
+        from kiwi_rag.stores.local.ownership import find_old_catalog
+
+        return find_old_catalog(self.index_folder(root, *below))
 
     def signing_key(self, name: str = "", ask_passphrase: Callable[[], str] = str) -> keys.SigningKey:
         """Return the key to sign with: from the environment, by name, or the only one in the keys folder.
@@ -254,27 +267,38 @@ class Services:
             )
         return self.project_dir
 
-    def local(self, name: str) -> Tier[FileStore]:
-        """Return the project or the user tier."""
+    def local(self, name: str) -> Collection[VectorStore]:
+        """Return the items of the project or of the user."""
         root = self.root(name)
         store = self._local_store(name, root)
-        files = cast("FileStore", store)
-        return Tier(name, RANKS[name], files, policy_of(name), store.audit, root, yanked=self.yanked)
+        return Collection(
+            name,
+            RANKS[name],
+            store,
+            policy_of(name),
+            self.read_trust,
+            self.settings.registry_name,
+            store.audit,
+            root,
+            self.file_states(store.folder),
+            yanked=self.yanked,
+        )
 
-    def registry(self) -> Tier[PublishingStore]:
-        """Return the registry tier; no connection is made before its first use."""
-        store = self._registry_store()
-        return Tier(
+    def registry(self) -> Collection[PublishingStore]:
+        """Return the items of the registry; no connection is made before its first use."""
+        return Collection(
             "registry",
             RANKS["registry"],
-            cast("PublishingStore", store),
+            self._registry_store,
             policy_of("registry"),
+            self.read_trust,
+            self.settings.registry_name,
             self.audit,
             monitor=self.monitor,
             yanked=self.yanked,
         )
 
-    def tier(self, name: str) -> Tier[VectorStore]:
+    def tier(self, name: str) -> Collection[VectorStore]:
         """Return any tier by name."""
         return self.registry() if name == "registry" else self.local(name)
 
@@ -287,13 +311,12 @@ class Services:
         """Return the tiers that `source` names; the project tier only in a project, or when named itself."""
         return [n for n in tier_names(source) if n != "project" or self.project_dir or source == "project"]
 
-    def searcher(self, source: str) -> HybridSearchHandler:
+    def searcher(self, source: str) -> Searcher:
         """Return a searcher over the tiers that `source` names."""
-        from kiwi_rag.search import HybridSearchHandler
+        from kiwi_rag.search import Searcher
 
         tiers = [self.tier(name) for name in self.source_names(source)]
-        s = self.settings
-        return HybridSearchHandler(tiers, self.embed, self.trust, s.registry_name, s.deadline)
+        return Searcher(tiers, self.embed, self.settings.deadline)
 
     async def prepare_registry(self) -> None:
         """Create the embedded registry if there is none, bring its schema up to date, and enrol this user's signers.
@@ -324,8 +347,38 @@ class Services:
 
     def _local_store(self, name: str, root: Path) -> LocalVectorStore:
         if name not in self._local:
-            self._local[name] = self.new_local_store(root)
+            store = self._local[name] = self.new_local_store(root)
+            self._opened.push_async_callback(store.close)
         return self._local[name]
+
+    def file_states(self, folder: Path) -> FileStates:
+        """Return what is known of the files whose index is in `folder`."""
+        if folder not in self._states:
+            states = self._states[folder] = FileStates(folder, self.owner_token)
+            self._opened.callback(states.close)
+        return self._states[folder]
+
+    @cached_property
+    def owner_token(self) -> str:
+        """The secret of this user on this machine that local indexes are bound to."""
+        from kiwi_rag.stores.local.ownership import owner_token
+
+        return owner_token(self.user_dir)
+
+    def index_folder(self, root: Path, *below: str) -> Path:
+        """Return the folder of this user's derived data below the ``.ai`` folder `root`.
+
+        Raises
+        ------
+        StoreError
+            When the folder ``vectors`` is a symbolic link.
+        """
+        if (root / "vectors").is_symlink():  # a cloned repository may contain a link to another tier's folder
+            raise StoreError(
+                f"{root / 'vectors'} is a symbolic link, which Kiwi does not follow", hint=f"rm {root / 'vectors'}"
+            )
+        # One folder a user: the store sets aside an index whose owner token is another's.
+        return root.joinpath("vectors", sha256_hex(self.owner_token.encode())[:12], *below)
 
     def new_local_store(self, root: Path, *below: str, index_from: int = 0) -> LocalVectorStore:
         """Return a new store of this user below the ``.ai`` folder `root`; the caller closes it.
@@ -336,21 +389,14 @@ class Services:
             When its folder ``vectors`` is a symbolic link.
         """
         from kiwi_rag.stores.local import LocalVectorStore
-        from kiwi_rag.stores.local.ownership import owner_token
 
-        if (root / "vectors").is_symlink():  # a cloned repository may contain a link to another tier's folder
-            raise StoreError(
-                f"{root / 'vectors'} is a symbolic link, which Kiwi does not follow", hint=f"rm {root / 'vectors'}"
-            )
-        token = owner_token(self.user_dir)
-        # One folder a user: the store sets aside an index whose owner token is another's.
-        folder = root.joinpath("vectors", sha256_hex(token.encode())[:12], *below)
-        return LocalVectorStore(folder, token, index_from=index_from)
+        return LocalVectorStore(self.index_folder(root, *below), self.owner_token, index_from=index_from)
 
+    @cached_property
     def _registry_store(self) -> RegistryVectorStore:
         from kiwi_rag.stores.postgres import RegistryVectorStore
 
-        if self._registry is None:
-            transport = self.registry_connection.transport()
-            self._registry = RegistryVectorStore(transport, fingerprint=str(self.embed.fingerprint))
-        return self._registry
+        transport = self.registry_connection.transport()
+        store = RegistryVectorStore(transport, fingerprint=str(self.embed.fingerprint))
+        self._opened.push_async_callback(store.close)
+        return store

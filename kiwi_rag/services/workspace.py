@@ -1,28 +1,31 @@
-"""The objects of one workspace, wired: its configuration, the tier of its documents, their writer and searcher."""
+"""The objects of one workspace, wired: its configuration, source and collection, its writer and searcher."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from kiwi_rag.collection import Tier
+from kiwi_rag.collection import Collection
 from kiwi_rag.config import PROJECT_FOLDER
 from kiwi_rag.errors import ConfigError, NotFound, StoreError, UsageError
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.services import Services
 from kiwi_rag.signing import keys
-from kiwi_rag.signing.document_statement import Indexer
+from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.sources.workspace.config import WorkspaceConfig, git_root
+from kiwi_rag.sources.workspace.source import WorkspaceSource
 from kiwi_rag.storage.atomic import create_file
 from kiwi_rag.validation.policy import policy_of
 
 if TYPE_CHECKING:
-    from kiwi_rag.ingest.documents import DocumentIngestContext
-    from kiwi_rag.search.documents import WorkspaceSearcher
-    from kiwi_rag.stores.base import FileStore, VectorStore
+    from kiwi_rag.ingest import IngestContext
+    from kiwi_rag.search import Searcher
+    from kiwi_rag.stores.base import VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
 
 TIER = "workspace"
@@ -44,7 +47,7 @@ class Workspace:
         self._app = app
         cwd = app.cwd.absolute()
         self._folder = app.project_dir or (git_root(cwd) or cwd) / PROJECT_FOLDER
-        self._stores: list[VectorStore] = []
+        self._opened = AsyncExitStack()
 
     async def __aenter__(self) -> Workspace:
         return self
@@ -56,9 +59,7 @@ class Workspace:
 
     async def close(self) -> None:
         """Close the stores."""
-        for store in self._stores:
-            await store.close()
-        self._stores.clear()
+        await self._opened.aclose()
 
     @cached_property
     def config(self) -> WorkspaceConfig:
@@ -70,29 +71,43 @@ class Workspace:
         """Whether several users read and write the index."""
         return self._app.settings.workspace_store != "local"
 
+    @property
+    def source(self) -> WorkspaceSource:
+        """The files of the workspace, for one run: it reads the commit that is checked out once."""
+        return WorkspaceSource(self.config, self.tier.policy.max_bytes)
+
     @cached_property
-    def tier(self) -> Tier[FileStore]:
-        """The tier of the workspace's documents."""
-        local = self._local_store()
-        policy = policy_of("shared" if self.is_shared else "documents")
-        store = self._shared_store() if self.is_shared else cast("FileStore", local)
-        return Tier(TIER, 0, store, policy, local.audit, self.config.root)
+    def tier(self) -> Collection[VectorStore]:
+        """The collection of the workspace's documents."""
+        local, settings = self._local_store(), self._app.settings
+        folder = local.folder
+        if self.is_shared:  # what was read for a local index says nothing about another one
+            folder = folder.with_name(f"documents-{settings.workspace_store}-{self.config.name}")
+        return Collection(
+            TIER,
+            0,
+            self._shared_store() if self.is_shared else local,
+            policy_of("shared" if self.is_shared else "documents"),
+            self.read_trust,
+            settings.registry_name,
+            local.audit,
+            self.config.root,
+            self._app.file_states(folder),
+            workspace=self.config.name,
+        )
 
     @cached_property
     def index_key(self) -> keys.SigningKey:
         """The key that signs this user's local indexes: derived from the owner token, so it needs no passphrase."""
-        from kiwi_rag.stores.local.ownership import owner_token
+        return keys.derived("indexing", self._app.owner_token.encode(), _KEY)
 
-        return keys.derived("indexing", owner_token(self._app.user_dir).encode(), _KEY)
-
-    @property
-    def trust(self) -> TrustPolicy:
-        """Whose index statements are accepted: this user's in a local index, trusted signers' in a shared one."""
+    def read_trust(self) -> TrustPolicy:
+        """Return whose statements are accepted: this user's in a local index, trusted signers' in a shared one."""
         if self.is_shared:
             return self._app.trust
         return TrustPolicy((Signer("this user", self.index_key.public_key, types=(ItemType.DOCUMENT,)),))
 
-    def writer(self, ask_passphrase: Callable[[], str] = str) -> DocumentIngestContext:
+    def writer(self, ask_passphrase: Callable[[], str] = str) -> IngestContext:
         """Return the gate, the model and the key for an index run; `ask_passphrase` returns that of a stored key.
 
         Raises
@@ -101,7 +116,7 @@ class Workspace:
             When the index is shared and this user has not named the workspace. A cloned repository could otherwise
             choose another workspace's name, and its files would replace that one's under this user's key.
         """
-        from kiwi_rag.ingest.documents import DocumentIngestContext
+        from kiwi_rag.ingest import IngestContext
         from kiwi_rag.validation.manager import ValidationManager
 
         if self.is_shared and not self._app.settings.workspace_name:
@@ -111,8 +126,9 @@ class Workspace:
             )
         audience = self._app.settings.registry_name
         key = self._app.signing_key(ask_passphrase=ask_passphrase) if self.is_shared else self.index_key
-        gate = ValidationManager(self.trust, audience)
-        return DocumentIngestContext(gate, self._app.embed, Indexer(key, audience, self.config.name))
+        gate = ValidationManager(self.read_trust(), audience)
+        indexer = Indexer(key, audience, self.config.name)
+        return IngestContext(gate, self._app.embed, indexer, self.config.domains)
 
     @property
     def _is_users(self) -> bool:
@@ -123,24 +139,34 @@ class Workspace:
         """Whether there is an index; checking creates none. A shared one always exists, though it may be empty."""
         if self.is_shared:
             return True
-        store = self._app.new_local_store(self._folder, "documents")
-        return (store.folder / "catalog.sqlite3").exists()
+        from kiwi_rag.stores.local.ownership import CATALOG_NAME
+
+        return (self._app.index_folder(self._folder, "documents") / CATALOG_NAME).exists()
 
     @property
-    def searcher(self) -> WorkspaceSearcher:
-        """A searcher of the documents.
+    def old_catalog(self) -> Path | None:
+        """The index that a pre-release Kiwi made of these files, as long as there is no other."""
+        return self._app.old_catalog(self._folder, "documents")
+
+    @property
+    def indexed_tier(self) -> Collection[VectorStore]:
+        """The collection of the documents that are indexed.
 
         Raises
         ------
         NotFound
-            When nothing was indexed yet, which must not look like a search without hits.
+            When nothing was indexed yet, which must not look like an empty index.
         """
-        from kiwi_rag.search.documents import WorkspaceSearcher
-
         if not self.is_indexed:
             raise NotFound(f"{self.config.root} is not indexed yet", hint="kiwi workspace index")
-        s = self._app.settings
-        return WorkspaceSearcher(self.tier, self._app.embed, self.trust, s.registry_name, self.config, s.deadline)
+        return self.tier
+
+    @property
+    def searcher(self) -> Searcher:
+        """A searcher of the documents; raises as `indexed_tier`."""
+        from kiwi_rag.search import Searcher
+
+        return Searcher([self.indexed_tier], self._app.embed, self._app.settings.deadline)
 
     async def prepare(self) -> None:
         """Create the folder of the index, ignored by git, and the embedded registry if the index is in it.
@@ -179,17 +205,16 @@ class Workspace:
 
         # Up to the planner's limit every search is exact: Chroma would be written and never read.
         store = self._app.new_local_store(self._folder, "documents", index_from=EXACT_LIMIT)
-        self._stores.append(store)
+        self._opened.push_async_callback(store.close)
         return store
 
-    def _shared_store(self) -> FileStore:
+    def _shared_store(self) -> VectorStore:
         store = self._qdrant() if self._app.settings.workspace_store == "qdrant" else self._registry()
-        self._stores.append(store)
+        self._opened.push_async_callback(store.close)
         return store
 
-    def _qdrant(self) -> FileStore:
+    def _qdrant(self) -> VectorStore:
         from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
-        from kiwi_rag.stores.shared import SharedStore
 
         s = self._app.settings
         if not s.qdrant_url:
@@ -198,9 +223,9 @@ class Workspace:
             )
         connection = QdrantConnection(s.qdrant_url, s.qdrant_api_key)
         # A pre-release Kiwi named its collections kiwi-<workspace>, in another schema: they are left alone.
-        return SharedStore(QdrantVectorStore(connection, f"kiwi100-{self.config.name}"))
+        return QdrantVectorStore(connection, f"kiwi100-{self.config.name}")
 
-    def _registry(self) -> FileStore:
+    def _registry(self) -> VectorStore:
         from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
 
         model = str(self._app.embed.fingerprint)

@@ -7,10 +7,11 @@ any failure the temporary file is removed. All functions raise `OSError`, unless
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -105,6 +106,51 @@ def write_user_file(path: Path, data: bytes, *, keep_rights: bool = False) -> No
         atomic_write(path, data, mode=0o644, keep_rights=keep_rights)
     except OSError as error:
         raise SourceUnreadable(f"cannot write {path}: {error.strerror}") from error
+
+
+def replace_folder(path: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
+    """Replace the folder at `path` by one that has exactly `files`: name (with slashes) → content and mode.
+
+    The new folder is written beside it, under a hidden name, and exchanged with the old one by one system call where
+    the system has such a call; elsewhere the folder is missing for a moment.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _temporary_folder(path) as temporary:
+        draft = Path(temporary, "new")
+        for name, (data, mode) in files.items():
+            atomic_write(draft / name, data, mode=mode)
+        for folder in (draft, *(inner for inner in draft.rglob("*") if inner.is_dir())):
+            folder.chmod(0o755)
+            _sync_folder(folder)
+        if not os.path.lexists(path):
+            draft.rename(path)
+        elif not _exchange(draft, path):
+            path.rename(Path(temporary, "old"))
+            draft.rename(path)
+        _sync_folder(path.parent)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder and what is in it; whoever reads it meanwhile finds all of it or nothing."""
+    if os.path.lexists(path):
+        with _temporary_folder(path) as temporary:
+            path.rename(Path(temporary, "old"))
+            _sync_folder(path.parent)
+
+
+def _temporary_folder(path: Path) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchange two folders by one system call; return False where there is none, or the file system lacks it."""
+    library = ctypes.CDLL(None, use_errno=True)
+    paths = os.fsencode(first), os.fsencode(second)
+    if hasattr(library, "renameat2"):  # Linux: RENAME_EXCHANGE, relative to AT_FDCWD
+        return bool(library.renameat2(-100, paths[0], -100, paths[1], 2) == 0)
+    if hasattr(library, "renamex_np"):  # macOS: RENAME_SWAP
+        return bool(library.renamex_np(*paths, 2) == 0)
+    return False
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import semver
 
-from kiwi_rag.collection import Tier
+from kiwi_rag.collection import Collection
 from kiwi_rag.errors import (
     EmbeddingError,
     MalformedEnvelope,
@@ -23,14 +24,15 @@ from kiwi_rag.errors import (
     UnknownSigner,
     UsageError,
 )
-from kiwi_rag.formats import SourceFile, path_of, read_source, signature_path, walk
+from kiwi_rag.formats import SourceFile, path_of, read_item, signature_path, walk
 from kiwi_rag.formats.bump import FIRST, add_version, version_line, with_version
-from kiwi_rag.model import Envelope, Item, sha256_hex
-from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.model import Envelope, Finding, Item, sha256_hex
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.keys import SigningKey
+from kiwi_rag.signing.statement import ItemStatement
 from kiwi_rag.signing.trust import TrustPolicy, verify
-from kiwi_rag.storage.atomic import write_user_file
+from kiwi_rag.storage.atomic import remove_folder, replace_folder, write_user_file
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation import signature as versions
 from kiwi_rag.validation.manager import ValidationManager
@@ -59,7 +61,7 @@ def sources_of(paths: Sequence[Path], ai_dir: Path) -> list[SourceFile]:
         if not below and path.absolute() not in (ai_dir.absolute(), ai_dir.absolute().parent):  # a tier may be empty
             raise UsageError(
                 f"{path} is not an item file or folder of {ai_dir}",
-                hint="items are directives/*.md, scripts/*.py and knowledge/*.md below .ai",
+                hint="items are directives/*.md, scripts/*.py, knowledge/*.md and skills/*/SKILL.md below .ai",
             )
         chosen.update({source.path: source for source in below})
     return list(chosen.values())
@@ -81,7 +83,10 @@ class VersionHistories:
     """
 
     def __init__(
-        self, local: Sequence[Tier[VectorStore]], registry: Callable[[], Tier[VectorStore]] | None, seconds: float
+        self,
+        local: Sequence[Collection[VectorStore]],
+        registry: Callable[[], Collection[VectorStore]] | None,
+        seconds: float,
     ) -> None:
         self._local = local
         self._registry = registry
@@ -95,7 +100,7 @@ class VersionHistories:
             found["registry"] = await self._published(self._registry, ref)
         return found
 
-    async def _published(self, registry: Callable[[], Tier[VectorStore]], ref: ItemRef) -> Mapping[str, str]:
+    async def _published(self, registry: Callable[[], Collection[VectorStore]], ref: ItemRef) -> Mapping[str, str]:
         if self.registry_problem:
             return {}
         started = time.monotonic()
@@ -137,7 +142,7 @@ class Draft:
         return self.item.ref
 
     def write(self) -> None:
-        """Write the text if its version was raised, and the signature if it is new."""
+        """Write the main file if its version was raised, and the signature if it is new."""
         if self.wrote:
             write_user_file(self.source.path, self.candidate.files[self.candidate.main], keep_rights=True)
         if self.fresh and self.candidate.signature is not None:
@@ -151,7 +156,7 @@ class Author:
     ``principal`` appears in the command that is shown to trust an unknown key.
     """
 
-    tier: Tier[VectorStore]
+    tier: Collection[VectorStore]
     gate: ValidationManager
     key: SigningKey
     histories: VersionHistories
@@ -262,14 +267,25 @@ def write_signature(path: Path, envelope: Envelope) -> None:
 def place_item(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *, overwrite: bool = False) -> SourceFile:
     """Write the files of a verified item and its signature below `ai_dir`, and return the main file.
 
+    Of a skill, the folder is replaced as a whole: an interruption leaves the old one or the new one.
+
     Raises
     ------
     UsageError, SourceUnreadable, MalformedEnvelope
         As `check_place`, or when a file cannot be written.
     """
     placed = check_place(ai_dir, envelope, files, overwrite=overwrite)
-    write_user_file(placed.path, files[placed.path.name])
-    write_signature(placed.path, envelope)
+    if not placed.item_type.is_folder:
+        write_user_file(placed.path, files[placed.path.name])
+        write_signature(placed.path, envelope)
+        return placed
+    executables = statement.parse_item(envelope.payload).executables
+    written = {name: (data, 0o755 if name in executables else 0o644) for name, data in files.items()}
+    written[signature_path(placed.path).name] = statement.signature_file(envelope), 0o644
+    try:
+        replace_folder(placed.path.parent, written)
+    except OSError as error:
+        raise SourceUnreadable(f"cannot write {placed.path.parent}: {error.strerror}") from error
     return placed
 
 
@@ -279,7 +295,8 @@ def check_place(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *,
     Raises
     ------
     UsageError
-        When the item exists with other content and `overwrite` is not set.
+        When the item exists with other content and `overwrite` is not set, or a skill and another item would share a
+        folder.
     SourceUnreadable
         When a symbolic link leads out of `ai_dir`.
     MalformedEnvelope
@@ -289,15 +306,37 @@ def check_place(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *,
     path = path_of(ai_dir, signed.ref)
     if {name: sha256_hex(data) for name, data in files.items()} != signed.digests or signed.main != path.name:
         raise MalformedEnvelope(f"the files of {signed.ref} are not those that were signed")
-    if not path.parent.resolve().is_relative_to(ai_dir.resolve()) or path.is_symlink():
+    folder = path.parent
+    linked = path.is_symlink() or (signed.ref.item_type.is_folder and folder.is_symlink())
+    if linked or not folder.resolve().is_relative_to(ai_dir.resolve()):
         raise SourceUnreadable(f"{path} leads out of {ai_dir} through a symbolic link", hint="remove the link")
-    if path.exists() and not overwrite and read_source(path, ai_dir) != files[path.name]:
+    placed = SourceFile(path, signed.ref.item_type, signed.ref.item_id)
+    if signed.ref.item_type.is_folder:
+        _check_folder(ai_dir, folder)
+    if path.exists() and not overwrite and not _is_same(placed, ai_dir, signed, files):
         raise UsageError(f"{path} exists with other content", hint="compare them, then use --force to overwrite it")
-    return SourceFile(path, signed.ref.item_type, signed.ref.item_id)
+    return placed
+
+
+def _check_folder(ai_dir: Path, folder: Path) -> None:
+    """Raise `UsageError` if a skill in `folder` would be inside of another, or would replace what is no skill."""
+    main = ItemType.SKILL.folder
+    for outer in folder.relative_to(ai_dir / main).parents:
+        if outer.name and (ai_dir / main / outer / "SKILL.md").exists():
+            raise UsageError(f"{folder} is inside of the skill {ai_dir / main / outer}", hint="remove one of the two")
+    if folder.exists() and not (folder / "SKILL.md").is_file():
+        raise UsageError(f"{folder} exists and is not a skill", hint="move it away; it is not overwritten")
+
+
+def _is_same(placed: SourceFile, ai_dir: Path, signed: ItemStatement, files: Mapping[str, bytes]) -> bool:
+    found = read_item(placed, ai_dir)
+    if isinstance(found, Finding):
+        return False
+    return found.files == files and found.executables == signed.executables
 
 
 def remove_files(source: SourceFile) -> None:
-    """Remove a file and its signature; a missing one is no error.
+    """Remove an item and its signature, of a skill the whole folder; a missing one is no error.
 
     Raises
     ------
@@ -305,8 +344,13 @@ def remove_files(source: SourceFile) -> None:
         When it cannot be removed.
     """
     try:
-        if source.path.parent.is_symlink():
-            raise SourceUnreadable(f"{source.path.parent} is a symbolic link", hint="remove the link")
+        folders = (source.item_id or "").count("/") + 1 + source.item_type.is_folder  # up to that of the type
+        for folder in source.path.parents[:folders]:
+            if folder.is_symlink():
+                raise SourceUnreadable(f"{folder} is a symbolic link", hint="remove the link")
+        if source.item_type.is_folder:
+            remove_folder(source.path.parent)
+            return
         source.path.unlink(missing_ok=True)
         signature_path(source.path).unlink(missing_ok=True)
     except OSError as error:
@@ -315,8 +359,8 @@ def remove_files(source: SourceFile) -> None:
 
 async def check_copy(
     source: SourceFile,
-    of: Tier[VectorStore],
-    to: Tier[VectorStore],
+    of: Collection[VectorStore],
+    to: Collection[VectorStore],
     gate: ValidationManager,
     histories: VersionHistories,
 ) -> tuple[Envelope, Mapping[str, bytes]]:
@@ -335,7 +379,7 @@ async def check_copy(
     return envelope_of(candidate), candidate.files
 
 
-def read(source: SourceFile, of: Tier[VectorStore], gate: ValidationManager) -> ItemCandidate:
+def read(source: SourceFile, of: Collection[VectorStore], gate: ValidationManager) -> ItemCandidate:
     """Read an item of a local tier and its signature.
 
     Raises
@@ -360,8 +404,9 @@ def _is_signed(candidate: ItemCandidate, item: Item, gate: ValidationManager) ->
 
 
 def _below(path: Path, ai_dir: Path, sources: Sequence[SourceFile]) -> Iterator[SourceFile]:
-    """Yield the sources that `path` names: the file itself, or all below a folder."""
+    """Yield the sources that `path` names: the file itself, a file of a skill, or all below a folder."""
     for source in sources:
         file = source.path.absolute()
-        if file == path or path in file.parents:
+        inside = source.item_type.is_folder and file.parent in path.parents
+        if file == path or path in file.parents or (inside and os.path.lexists(path)):
             yield source

@@ -1,86 +1,31 @@
-"""What the interfaces share: settings applied to a query, finding one item, and the state of all parts of Kiwi."""
+"""The state of all parts of Kiwi, which starts and loads nothing; and the checks of a whole installation."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag import render
-from kiwi_rag.config import Settings
-from kiwi_rag.errors import KiwiError, NotFound, Refused, UsageError, Yanked
-from kiwi_rag.model import ItemState, SearchQuery
+from kiwi_rag.errors import EmbeddingError, KiwiError, RegistryError, StoreCorrupt
+from kiwi_rag.model import Filters
+from kiwi_rag.search.state import find_version_conflicts
+from kiwi_rag.services.workspace import TIER, Workspace
+from kiwi_rag.signing import keys, trust_file
+from kiwi_rag.sources.source import BEGUN, RUN
 from kiwi_rag.telemetry import logs
+from kiwi_rag.usecases.trust import WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from kiwi_rag.collection import Tier
-    from kiwi_rag.search.verify import Address, VerifiedItem
+    from kiwi_rag.collection import Collection
     from kiwi_rag.services import Services
     from kiwi_rag.stores.base import VectorStore
 
 PROBE_SECONDS = 2.0
 """How long to wait for a server's answer."""
 MAX_ERRORS = 10
-
-
-def apply_settings(query: SearchQuery, settings: Settings) -> SearchQuery:
-    """Return a query with the search settings, which include the flags of this call."""
-    return replace(
-        query,
-        source=settings.source,
-        limit=settings.limit,
-        alpha=None if settings.alpha < 0 else settings.alpha,
-        half_life_days=settings.half_life_days or None,
-        per_signer=None if settings.per_signer < 0 else settings.per_signer,
-    )
-
-
-async def item_state(tier: Tier[VectorStore], item: VerifiedItem) -> ItemState:
-    """Return whether an item's file changed since it was signed, and whether its version was yanked."""
-    from kiwi_rag.search.state import read_states
-
-    (state,) = await asyncio.to_thread(read_states, [(item, tier)])
-    return state
-
-
-async def find_item(app: Services, address: Address, names: Sequence[str]) -> tuple[Tier[VectorStore], VerifiedItem]:
-    """Return the item at an address, verified, from the first of the named tiers that has it.
-
-    Raises
-    ------
-    NotFound
-        When no tier has it; `Yanked` when its version was yanked.
-    UsageError
-        When the address matches several items.
-    Refused
-        When it does not verify.
-    KiwiError
-        The error of a tier that could not be read and may have the item.
-    """
-    from kiwi_rag.search.verify import find
-
-    failure: KiwiError | None = None
-    yanked: Yanked | None = None
-    for name in names:
-        try:
-            return await find(address, [app.tier(name)], app.trust, app.settings.registry_name)
-        except Yanked as error:
-            yanked = error
-        except NotFound:
-            continue
-        except (Refused, UsageError):
-            raise
-        except KiwiError as error:
-            failure = error
-    if cause := failure or yanked:
-        raise cause
-    kind = f"{address.item_type}:" if address.item_type else ""
-    version = f"@{address.version}" if address.version else ""
-    raise NotFound(
-        f"no item {kind}{address.item_id}{version} in {', '.join(names)}", hint=f"kiwi search {address.item_id!r}"
-    )
 
 
 async def collect_status(app: Services, service: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,17 +95,14 @@ async def _local_row(app: Services, name: str) -> dict[str, Any]:
 
 
 async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
-    from kiwi_rag.services.workspace import TIER, Workspace
-    from kiwi_rag.sources.workspace.report import BEGUN, RUN
-
     row: dict[str, Any] = {"tier": TIER, "documents": "", "passages": "", "model": "", "problems": ""}
     async with Workspace(app) as workspace:
         try:
             if not workspace.is_indexed:
                 return []
             async with asyncio.timeout(PROBE_SECONDS):
-                store = workspace.tier.store
-                state, run = await store.status(), await store.get_note(RUN)
+                tier = workspace.tier
+                state, run = await tier.store.status(), tier.states.note(RUN) if tier.states else ""
         except TimeoutError:
             return [{**row, "problems": f"the index did not answer within {PROBE_SECONDS:g} s"}]
         except KiwiError as error:
@@ -195,3 +137,85 @@ async def _probe(app: Services) -> dict[str, Any]:
     except KiwiError as error:
         return {"state": "failed", "problems": render.safe(error.message)}
     return {"state": "answers", "items": status.items, "problems": "; ".join(status.problems)}
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Problems, each with what to do, what was repaired, and notices about what could not be checked."""
+
+    problems: Sequence[str]
+    repaired: Sequence[str]
+    notices: Sequence[str]
+
+
+async def diagnose(app: Services, *, repair: bool) -> Diagnosis:
+    """Check everything that this user has; with `repair`, repair the indexes without embedding again."""
+    problems = [*_check_setup(app), *_check_model(app)]
+    repaired: list[str] = []
+    async with Workspace(app) as workspace:
+        for name in [*app.source_names("local"), *([TIER] if workspace.is_indexed else [])]:
+            try:
+                target = workspace.tier if name == TIER else app.local(name)
+                found, done = await _check_tier(target, repair)
+            except KiwiError as error:
+                found, done = [f"{name}: {error.message} ({error.hint})"], []
+            problems += found
+            repaired += done
+    conflicts, notices = await _check_versions(app)
+    return Diagnosis([*problems, *conflicts], repaired, notices)
+
+
+async def _check_tier(tier: Collection[VectorStore], repair: bool) -> tuple[list[str], list[str]]:
+    name = tier.name
+    index = tier.local_index
+    done = [f"{name}: {line}" for line in await index.repair()] if repair and index else []
+    found = await index.check() if index else (await tier.store.status()).problems
+    problems = [f"{name}: {line}" for line in found]
+    try:
+        tier.audit.verify_chain()
+    except (StoreCorrupt, KiwiError) as error:
+        problems.append(f"{name}: {error.message}")
+    return problems, done
+
+
+async def _check_versions(app: Services) -> tuple[list[str], list[str]]:
+    """Return versions that have different content in two tiers, and a notice if the registry does not answer."""
+    indexed = []
+    for name in app.source_names("local"):
+        with contextlib.suppress(KiwiError):  # the check of the tier itself reports it
+            if app.is_indexed(name):
+                indexed.append((app.local(name), await app.local(name).store.list(Filters())))
+    notices = []
+    try:
+        async with asyncio.timeout(min(WAIT_SECONDS, app.settings.deadline)):
+            found = await find_version_conflicts(indexed, app.registry() if app.registry_connection.exists else None)
+    except (TimeoutError, RegistryError, EmbeddingError) as error:
+        notices = [f"the registry's versions were not compared: {error or 'the registry did not answer in time'}"]
+        found = await find_version_conflicts(indexed, None)
+    return [f"versions: {conflict} ({conflict.hint})" for conflict in found], notices
+
+
+def _check_setup(app: Services) -> list[str]:
+    user_trust = trust_file.load(app.user_trust)
+    problems = [
+        f"keys: other users can read {path} (chmod 600 {path})"
+        for path in app.keys_dir.glob("*.pem")
+        if path.stat().st_mode & 0o077
+    ]
+    if not keys.names(app.keys_dir) and not app.settings.signing_key:
+        problems.append("keys: there is no key to sign with (kiwi keys new)")
+    if not app.trust.signers:
+        problems.append("trust: no signer is trusted, so nothing can be admitted (kiwi keys new, or kiwi trust add)")
+    if app.project_trust and app.project_trust.is_file() and not trust_file.is_pinned(user_trust, app.project_trust):
+        problems.append(
+            f"trust: {app.project_trust} is not pinned, so its signers are not trusted (kiwi trust project)"
+        )
+    return problems
+
+
+def _check_model(app: Services) -> list[str]:
+    try:
+        app.embed.encode(["ready"])
+    except KiwiError as error:
+        return [f"model: {error.message} ({error.hint})"]
+    return [f"model: {line}" for line in app.embed.verify()]

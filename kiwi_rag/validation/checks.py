@@ -238,6 +238,8 @@ def _takes_selector(base: str, selector: str) -> bool:
 def check_structure(item: Item, path: str = "") -> list[Finding]:
     """Return the findings of step 2."""
     found = [*_name(item, path), *_category(item, path)]
+    if item.ref.item_type is ItemType.SKILL:
+        found += _skill_name(item, path)
     if item.ref.item_type is ItemType.DIRECTIVE:
         found += [*_steps(item, path), *_inputs(item, path)]
     return found
@@ -253,11 +255,21 @@ def _name(item: Item, path: str) -> Iterator[Finding]:
     name, stem = str(item.metadata.get("name", "")), item.ref.item_id.rpartition("/")[2]
     line = line_of(item, r"<directive\b|^name[ \t]*:")
     if not name:
-        hint = f'write <directive name="{stem}" ...>'
-        yield Finding("structure.name-missing", "the directive has no name", line, path, hint)
+        is_directive = item.ref.item_type is ItemType.DIRECTIVE
+        hint = f'write <directive name="{stem}" ...>' if is_directive else f"write name: {stem}"
+        yield Finding("structure.name-missing", f"the {item.ref.item_type} has no name", line, path, hint)
     elif name != stem:
-        message = f"the name {name[:80]!r} differs from the file name {stem!r}"
-        yield Finding("structure.name", message, line, path, f"write name {stem!r}, or rename the file")
+        kind = "folder" if item.ref.item_type.is_folder else "file"
+        message = f"the name {name[:80]!r} differs from the {kind} name {stem!r}"
+        yield Finding("structure.name", message, line, path, f"write name {stem!r}, or rename the {kind}")
+
+
+def _skill_name(item: Item, path: str) -> Iterator[Finding]:
+    """Yield a finding for a name that other tools for Agent Skills refuse."""
+    name = item.ref.item_id.rpartition("/")[2]
+    if not _SKILL_NAME.fullmatch(name):
+        message = f"the skill's name {name[:80]!r} is not made of words of lower-case letters and digits joined by '-'"
+        yield Finding("structure.name", message, line_of(item, r"^name[ \t]*:"), path, "rename the folder")
 
 
 def _category(item: Item, path: str) -> Iterator[Finding]:
@@ -292,7 +304,10 @@ def _inputs(item: Item, path: str) -> Iterator[Finding]:
         yield Finding("structure.input-duplicate", message, line, path, "give each input another name")
 
 
+_SKILL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 MAX_LENGTHS = {"name": 128, "title": 300, "description": 2_000, "category": 200, "author": 200}
+SKILL_LENGTHS = {**MAX_LENGTHS, "name": 64, "description": 1_024, "license": 500, "compatibility": 500}
+"""The limits of the Agent Skills format, where it has one."""
 MAX_TAGS = 50
 MAX_TAG_LENGTH = 64
 MAX_VERSION_LENGTH = 64
@@ -302,6 +317,7 @@ _VERSION_LINES = {
     ItemType.DIRECTIVE: r"<directive\b",
     ItemType.SCRIPT: r"^__version__",
     ItemType.KNOWLEDGE: r"^version[ \t]*:",
+    ItemType.SKILL: r"^[ \t]+version[ \t]*:",
 }
 
 
@@ -333,13 +349,14 @@ def _required(item: Item, path: str) -> Iterator[Finding]:
         hint = "describe in a sentence what it is for; a search is matched against the description"
         severity: Severity = "warning" if has_title else "error"
         yield Finding("metadata.description-missing", "there is no description", 0, path, hint, severity)
-    for key in ("category", "author"):
+    for key in () if item.ref.item_type is ItemType.SKILL else ("category", "author"):
         if not item.metadata.get(key):
             yield Finding(f"metadata.{key}-missing", f"there is no {key}", 0, path, f"add {key}", "warning")
 
 
 def _lengths(item: Item, path: str) -> Iterator[Finding]:
-    for key, limit in MAX_LENGTHS.items():
+    limits = SKILL_LENGTHS if item.ref.item_type is ItemType.SKILL else MAX_LENGTHS
+    for key, limit in limits.items():
         length = len(str(item.metadata.get(key, "")))
         if length > limit:
             message = f"the {key} has {length} characters; at most {limit} are allowed"

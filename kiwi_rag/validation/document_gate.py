@@ -15,14 +15,11 @@ from kiwi_rag.formats.outcome import ParsedDocument
 from kiwi_rag.model import Document, Finding, sha256_hex
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing.statement import check_path
-from kiwi_rag.validation import redaction, secrets
+from kiwi_rag.validation import injection, redaction, secrets
 from kiwi_rag.validation.policy import Policy
 
 MAX_LABEL_CHARACTERS = 200
 """Characters of a heading, a title or a label."""
-# What a reader of Markdown does not see depends on its markup. A reader of source code sees all of it.
-_MARKDOWN = ("markdown", "adr")
-_SOURCE_CODE = ("java", "python")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +56,8 @@ def inspect_document(file: DocumentFile, policy: Policy) -> tuple[Document | Non
     # 1. Form, 2. Structure and 3. Metadata; 4. Permissions are for items only
     parsed = parse(file.path, text)
     # 6. Hidden instructions
-    if parsed.file_type not in _SOURCE_CODE:
-        redact = redaction.without_hidden if parsed.file_type in _MARKDOWN else redaction.without_comments
+    if parsed.file_type not in injection.SOURCE_CODE:
+        redact = redaction.without_hidden if parsed.file_type in injection.MARKDOWN else redaction.without_comments
         text, removed = redact(text, file.path, policy.hidden)
         findings += removed
         parsed = parse(file.path, text) if removed else parsed

@@ -13,13 +13,25 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from kiwi_rag.formats import markdown
+from kiwi_rag.formats.documents.detect import detect
 from kiwi_rag.formats.lines import line_starts
 from kiwi_rag.model import Finding, Severity
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation import elements
 
+# What a reader of Markdown does not see depends on its markup. A reader of source code sees all of it.
+MARKDOWN = ("markdown", "adr")
+SOURCE_CODE = ("java", "python")
+# Source code: "<!--" in it is part of a string, which its reader sees.
+_CODE = frozenset({
+    *(".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".go", ".rs", ".c", ".h", ".cc", ".cpp", ".hpp", ".cs", ".kt"),
+    *(".kts", ".scala", ".rb", ".php", ".pl", ".sh", ".bash", ".zsh", ".ps1", ".sql", ".swift", ".lua", ".r", ".dart"),
+    *(".groovy", ".gradle", ".css", ".scss", ".less", ".proto", ".tf", ".ex", ".exs", ".clj", ".hs", ".ml", ".m"),
+    *(".java", ".py", ".pyi", ".pyw"),
+})  # fmt: skip
 MAX_FINDINGS = 20
 MAX_SPANS = 2_000
 """Hidden places in a text that are listed one by one; all text after them is one more."""
@@ -112,6 +124,20 @@ def check_injection(item_type: ItemType, text: str, path: str = "", severity: Se
     if item_type is ItemType.SCRIPT:
         return []
     return [span.finding for span in spans(text, path, severity)[:MAX_FINDINGS]]
+
+
+def check_file(path: str, text: str, severity: Severity = "error") -> list[Finding]:
+    """Return what in a text file of a skill is hidden from its reader, by the format of the file."""
+    form = detect(path, text)
+    if form in SOURCE_CODE or is_source_code(path):
+        return []
+    find = spans if form in MARKDOWN else comment_spans
+    return [span.finding for span in find(text, path, severity)[:MAX_FINDINGS]]
+
+
+def is_source_code(path: str) -> bool:
+    """Return whether a file is source code by its name."""
+    return PurePosixPath(path).suffix.lower() in _CODE
 
 
 def spans(text: str, path: str = "", severity: Severity = "error") -> list[Span]:

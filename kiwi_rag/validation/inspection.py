@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from kiwi_rag.formats import parse_item
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+
+from kiwi_rag.formats import parse_item, skill
+from kiwi_rag.formats.documents.detect import detect
 from kiwi_rag.model import Finding, Item, Severity
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.validation import checks, injection, permissions, secrets
+from kiwi_rag.signing.statement import is_nameable
+from kiwi_rag.validation import checks, injection, permissions, secrets, skill_scripts
 from kiwi_rag.validation.signature import ItemCandidate
+
+_PYTHON = frozenset({".py", ".pyi", ".pyw"})
 
 
 def inspect_item(candidate: ItemCandidate, hidden: Severity = "error") -> tuple[Item | None, tuple[Finding, ...]]:
@@ -15,30 +22,104 @@ def inspect_item(candidate: ItemCandidate, hidden: Severity = "error") -> tuple[
     The item is None if it cannot be parsed. The findings then hold at least one error. `hidden` is the severity of
     hidden instructions under the tier's policy.
     """
-    item_type, path = candidate.item_type, candidate.path
-    expected = ItemRef(item_type, candidate.item_id).main_file
-    if candidate.main != expected or set(candidate.files) != {expected} or candidate.executables:
-        return None, (_wrong_files(candidate, expected),)
     # 0. Bounds
-    text, findings = checks.check_bounds(candidate.files[expected], path)
+    refusals = list(_wrong_files(candidate))
+    if refusals:
+        return None, tuple(refusals)
+    item_type, path = candidate.item_type, candidate.path
+    text, findings = checks.check_bounds(candidate.files[candidate.main], path)
+    others, more = _check_other_files(candidate)
+    findings += more
     if text is None:
         return None, tuple(findings)
     if item_type is ItemType.SCRIPT:
         findings += checks.check_python_encoding(text, path)
     # 1. Form
-    outcome = parse_item(item_type, candidate.item_id, text, path)
+    if item_type is ItemType.SKILL:
+        outcome = skill.parse(candidate.item_id, candidate.files, candidate.executables, path)
+    else:
+        outcome = parse_item(item_type, candidate.item_id, text, path)
     findings += outcome.findings
-    if outcome.item is not None:
-        findings += checks.check_structure(outcome.item, path)  # 2. Structure
-        findings += checks.check_metadata(outcome.item, path)  # 3. Metadata
-        findings += permissions.check_permissions(outcome.item, path)  # 4. Permissions
+    item = outcome.item
+    if item is not None:
+        findings += checks.check_structure(item, path)  # 2. Structure
+        findings += checks.check_metadata(item, path)  # 3. Metadata
+        findings += permissions.check_permissions(item, path)  # 4. Permissions
+        for name, script in others.items():
+            if _is_python(name, script):
+                findings += skill_scripts.check_skill_script(item, script, candidate.path_of(name))
     # 5. Secrets
-    findings += secrets.check_secrets(text, outcome.item.metadata if outcome.item else None, path)
+    findings += secrets.check_secrets(text, item.metadata if item else None, path)
+    for name, other in others.items():
+        findings += secrets.check_secrets(other, _headings(item, name), candidate.path_of(name))
     # 6. Hidden instructions
     findings += injection.check_injection(item_type, text, path, hidden)
-    return outcome.item, tuple(findings)
+    for name, other in others.items():
+        findings += injection.check_file(candidate.path_of(name), other, hidden)
+    return item, tuple(findings)
 
 
-def _wrong_files(candidate: ItemCandidate, expected: str) -> Finding:
-    message = f"a {candidate.item_type} is the one file {expected}, which is not marked as executable"
-    return Finding("structure.files", message, path=candidate.path, hint="use a skill for an item of several files")
+def _headings(item: Item | None, name: str) -> dict[str, list[str]]:
+    """Return the headings of a file, which are decoded from YAML and JSON, to be searched for credentials."""
+    sections = [section for section in item.sections if section.file == name] if item else []
+    return {"headings": [text for section in sections for text in section.heading]}
+
+
+def _wrong_files(candidate: ItemCandidate) -> Iterator[Finding]:
+    """Yield a finding for each way in which the files are not those of an item of this type."""
+    expected = ItemRef(candidate.item_type, candidate.item_id).main_file
+    path, files = candidate.path, candidate.files
+    if candidate.main != expected or expected not in files:
+        message = f"the main file of a {candidate.item_type} of this id is {expected}"
+        yield Finding("structure.files", message, path=path, hint=f"add {expected}, or rename the file")
+    elif not candidate.item_type.is_folder and (len(files) > 1 or candidate.executables):
+        message = f"a {candidate.item_type} is one file, which is not marked as executable"
+        yield Finding("structure.files", message, path=path, hint="use a skill for an item of several files")
+    if exceeded := skill.exceeded_limit(len(files), sum(map(len, files.values())), path):
+        yield exceeded
+    yield from _wrong_names(candidate)
+
+
+def _wrong_names(candidate: ItemCandidate) -> Iterator[Finding]:
+    seen: dict[bytes, str] = {}
+    for name in sorted(candidate.files):
+        shown = name.encode("ascii", "backslashreplace").decode()[:80]
+        if not is_nameable(name) or name == f"{candidate.main}.sig":
+            message = f"{shown!r} cannot be the name of a file of an item"
+            yield Finding("structure.file-name", message, path=candidate.path, hint="rename the file")
+            continue
+        first = seen.setdefault(name.encode().lower(), name)  # ASCII alone, as the statement's rule
+        if first != name:
+            message = f"the files {first[:80]!r} and {name[:80]!r} differ in case only"
+            yield Finding("structure.file-name", message, path=candidate.path, hint="rename one of them")
+
+
+def _check_other_files(candidate: ItemCandidate) -> tuple[Mapping[str, str], list[Finding]]:
+    """Run step 0 over the files of a skill beside ``SKILL.md``; return the texts of those that are text."""
+    texts: dict[str, str] = {}
+    findings: list[Finding] = []
+    for name in sorted(candidate.files.keys() - {candidate.main}):
+        data, path = candidate.files[name], candidate.path_of(name)
+        if skill.is_asset(name, data):
+            findings += _check_asset(name, data, candidate)
+            continue
+        text, found = checks.check_bounds(data, path)
+        findings += [finding for finding in found if finding.code != "bounds.empty"]
+        if text is not None:
+            texts[name] = text
+            findings += checks.check_python_encoding(text, path) if _is_python(name, text) else []
+    return texts, findings
+
+
+def _check_asset(name: str, data: bytes, candidate: ItemCandidate) -> Iterator[Finding]:
+    path = candidate.path_of(name)
+    if len(data) > skill.MAX_ASSET_BYTES:
+        message = f"the file is larger than {skill.MAX_ASSET_BYTES >> 20} MiB"
+        yield Finding("bounds.size", message, path=path, hint="make it smaller, or link to it")
+    if name in candidate.executables:
+        message = "a binary file is marked as executable"
+        yield Finding("structure.executable", message, path=path, hint=f"chmod -x {path}, or add its source instead")
+
+
+def _is_python(name: str, text: str) -> bool:
+    return PurePosixPath(name).suffix.lower() in _PYTHON or detect(name, text) == "python"

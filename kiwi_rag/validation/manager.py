@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kiwi_rag.errors import Rejected, SourceUnreadable
+from kiwi_rag.errors import Rejected
 from kiwi_rag.formats import SourceFile, display_path, read_item
 from kiwi_rag.model import Admission, Document, Envelope, Finding, Item, Passage, has_errors
 from kiwi_rag.model.refs import ItemRef, ItemType
@@ -237,10 +237,9 @@ def read_candidate(source: SourceFile, root: Path, tier: str = "") -> ItemCandid
     path = display_path(source.path)
     if source.problem is not None or source.item_id is None:
         return source.problem or Finding("source.item-id", "the file has no item id", path=str(source.path))
-    try:
-        item = read_item(source, root)
-    except SourceUnreadable as error:
-        return Finding("source.unreadable", error.message, path=str(source.path), hint=error.hint)
+    item = read_item(source, root)
+    if isinstance(item, Finding):
+        return item
     return ItemCandidate(
         source.item_type,
         source.item_id,

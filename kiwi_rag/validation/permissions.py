@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from kiwi_rag.formats.outcome import MalformedSource
 from kiwi_rag.formats.script import parse_module
-from kiwi_rag.model import Finding, Item
+from kiwi_rag.model import Finding, Item, Severity
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation.checks import line_of
 
@@ -314,7 +314,8 @@ GRANTS: Mapping[str, frozenset[str]] = {
     "read": frozenset(),
     "environment": frozenset(),
     "env": frozenset(),
-    "*": frozenset(CAPABILITIES),
+    "credentials": frozenset({"credentials"}),
+    "*": frozenset({*CAPABILITIES, "credentials"}),
 }
 MAX_FINDINGS = 20
 
@@ -327,6 +328,8 @@ def check_permissions(item: Item, path: str = "") -> list[Finding]:
         ]
     if item.ref.item_type is ItemType.SCRIPT:
         return [*_script_grants(item, path), *_undeclared(item, path)]
+    if item.ref.item_type is ItemType.SKILL:
+        return list(_script_grants(item, path))
     return []
 
 
@@ -348,18 +351,18 @@ def _check_permission(item: Item, permission: Mapping[str, str], path: str) -> I
 
 
 def _script_grants(item: Item, path: str) -> Iterator[Finding]:
-    line = line_of(item, r"^__permissions__")
+    line = line_of(item, r"^__permissions__|^[ \t]+permissions[ \t]*:")
     for name in item.metadata.get("permissions", []):
         if name not in GRANTS:
             hint = f"use those that apply of: {', '.join(sorted(GRANTS))}"
             yield Finding("permissions.unknown", f"unknown permission {name[:80]!r}", line, path, hint)
         elif name == "*":
-            message = "the script declares that it may do anything"
+            message = f"the {item.ref.item_type} declares that it may do anything"
             yield Finding("permissions.wildcard", message, line, path, "declare what it needs", "warning")
 
 
 def _undeclared(item: Item, path: str) -> Iterator[Finding]:
-    granted = _granted(item.metadata.get("permissions", []))
+    granted = granted_by(item.metadata.get("permissions", []))
     try:
         found = uses(parse_module(item.content))
     except (MalformedSource, RecursionError, MemoryError) as error:
@@ -367,10 +370,16 @@ def _undeclared(item: Item, path: str) -> Iterator[Finding]:
         return
     missing = [use for use in found if use.capability not in granted]
     for use in missing[:MAX_FINDINGS]:
-        message = f"{use.name[:80]} needs the permission {use.capability!r}, which is not declared"
-        hint = f'add "{use.capability}" to __permissions__, or do not use {use.name[:40]}'
-        yield Finding("permissions.undeclared", message, use.line, path, hint)
+        yield undeclared_use(use, path)
 
 
-def _granted(names: Iterable[str]) -> set[str]:
+def undeclared_use(use: Use, path: str, severity: Severity = "error") -> Finding:
+    """Return the finding about a use that is not declared."""
+    message = f"{use.name[:80]} needs the permission {use.capability!r}, which is not declared"
+    hint = f'add "{use.capability}" to __permissions__, or do not use {use.name[:40]}'
+    return Finding("permissions.undeclared", message, use.line, path, hint, severity)
+
+
+def granted_by(names: Iterable[str]) -> set[str]:
+    """Return the capabilities that declared permissions grant."""
     return {capability for name in names for capability in GRANTS.get(name, ())}

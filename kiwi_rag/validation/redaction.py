@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from pathlib import PurePosixPath
 
 from kiwi_rag.formats.lines import line_starts
 from kiwi_rag.model import Finding, Severity
@@ -21,13 +20,6 @@ HIDDEN = "(hidden text)"
 MAX_FINDINGS = 20
 
 _BINARY_SAMPLE = 8192
-# Source code: "<!--" in it is part of a string, which its reader sees.
-_CODE = frozenset({
-    *(".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".go", ".rs", ".c", ".h", ".cc", ".cpp", ".hpp", ".cs", ".kt"),
-    *(".kts", ".scala", ".rb", ".php", ".pl", ".sh", ".bash", ".zsh", ".ps1", ".sql", ".swift", ".lua", ".r", ".dart"),
-    *(".groovy", ".gradle", ".css", ".scss", ".less", ".proto", ".tf", ".ex", ".exs", ".clj", ".hs", ".ml", ".m"),
-    *(".java", ".py", ".pyi", ".pyw"),
-})  # fmt: skip
 
 
 def is_binary(data: bytes) -> bool:
@@ -100,7 +92,7 @@ def without_hidden(text: str, path: str, severity: Severity) -> tuple[str, list[
 
 def without_comments(text: str, path: str, severity: Severity) -> tuple[str, list[Finding]]:
     """Return a text without the HTML comments that may instruct an agent, and a warning for each."""
-    if PurePosixPath(path).suffix.lower() in _CODE:
+    if injection.is_source_code(path):
         return text, []
     spans = [span for span in injection.comment_spans(text, path, severity) if span.finding.is_error]
     clean = _replaced(text, [(span.start, span.end) for span in spans], HIDDEN)

@@ -7,8 +7,13 @@ import http.client
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
+from jsonschema import Draft202012Validator
+from mcp import Client
+
+from kiwi_rag.mcp import toolsets
 from tests.interfaces.conftest import PATIENCE, Kiwi
 
 
@@ -44,3 +49,14 @@ def read_answer(text: str) -> dict:
     """Return the message in a body, plain or as one event of a stream."""
     found = re.search(r"^data: (\{.*)$", text, re.MULTILINE)
     return json.loads(found[1] if found else text)
+
+
+class StrictClient(Client):
+    """A client that compares each answer with its tool's whole schema; the listed one has only the members' types."""
+
+    async def call_tool(self, name: str, *arguments: Any, **options: Any) -> Any:
+        result = await super().call_tool(name, *arguments, **options)
+        if not result.is_error:
+            tools = {tool.name: tool for tool in toolsets.load(",".join(toolsets.TOOLSETS), allow_write=True).tools}
+            Draft202012Validator(dict(tools[name].output)).validate(result.structured_content)
+        return result

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 
 from tests.interfaces.conftest import PATIENCE, Kiwi, note
-from tests.interfaces.mcp_server import post, read_answer, serving
+from tests.interfaces.mcp_server import StrictClient, post, read_answer, serving
 
 TOOLS = {"kiwi_search", "kiwi_get", "kiwi_validate", "kiwi_status", "workspace_search", "workspace_index_stats"}
 
@@ -26,7 +26,7 @@ async def connected(kiwi: Kiwi, *arguments: str):
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "kiwi_rag.cli", "mcp", *arguments], env=kiwi.environment(), cwd=kiwi.cwd
     )
-    async with Client(command, read_timeout_seconds=PATIENCE) as client:
+    async with StrictClient(command, read_timeout_seconds=PATIENCE) as client:
         yield client
 
 
@@ -103,7 +103,7 @@ async def test_an_answer_keeps_to_its_budget_and_goes_on(acme: Kiwi) -> None:
 
 
 async def test_retrieved_text_cannot_end_its_own_quotation(url: str) -> None:
-    async with Client(url, read_timeout_seconds=PATIENCE) as client:
+    async with StrictClient(url, read_timeout_seconds=PATIENCE) as client:
         texts = [
             (await client.call_tool("kiwi_get", {"ref": "directive:acme/deploy/rollback"})).content[0].text
             for _ in "ab"
@@ -115,7 +115,7 @@ async def test_retrieved_text_cannot_end_its_own_quotation(url: str) -> None:
 
 async def test_whatever_an_item_says_stands_between_marks(url: str) -> None:
     ref = "directive:acme/deploy/rollback"
-    async with Client(url, read_timeout_seconds=PATIENCE) as client:
+    async with StrictClient(url, read_timeout_seconds=PATIENCE) as client:
         item = await client.call_tool("kiwi_get", {"ref": ref})
         values = {one["name"]: "given" for one in item.structured_content["inputs"] if one["required"]}
         prompt = await client.get_prompt("run_directive", {"ref": ref, "inputs": json.dumps(values)})
@@ -132,7 +132,7 @@ async def test_whatever_an_item_says_stands_between_marks(url: str) -> None:
 
 
 async def test_a_draft_is_checked_and_nothing_is_stored(acme: Kiwi, url: str) -> None:
-    async with Client(url, read_timeout_seconds=PATIENCE) as client:
+    async with StrictClient(url, read_timeout_seconds=PATIENCE) as client:
         draft = {"item_type": "directive", "item_id": "acme/draft", "content": "# no block\n"}
         checked = await client.call_tool("kiwi_validate", draft)
         assert checked.structured_content["valid"] is False
@@ -147,7 +147,7 @@ async def test_a_draft_is_checked_and_nothing_is_stored(acme: Kiwi, url: str) ->
 
 
 async def test_a_directive_becomes_a_prompt_that_is_ready_to_run(url: str) -> None:
-    async with Client(url, read_timeout_seconds=PATIENCE) as client:
+    async with StrictClient(url, read_timeout_seconds=PATIENCE) as client:
         (prompt,) = (await client.list_prompts()).prompts
         assert prompt.name == "run_directive"
         item = (await client.call_tool("kiwi_get", {"ref": "directive:acme/deploy/rollback"})).structured_content
@@ -298,7 +298,7 @@ def test_a_signal_ends_it_though_its_input_stays_open(acme: Kiwi, number: int) -
 
 
 async def test_each_type_of_item_is_given_and_only_directives_are_carried_out(url: str) -> None:
-    async with Client(url, read_timeout_seconds=PATIENCE) as client:
+    async with StrictClient(url, read_timeout_seconds=PATIENCE) as client:
         for ref in ("script:acme/code/flaky_report", "knowledge:acme/api/guidelines", "directive:acme/deploy/rollback"):
             item = await client.call_tool("kiwi_get", {"ref": ref})
             assert not item.is_error, item.content[0].text

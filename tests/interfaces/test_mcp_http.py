@@ -8,10 +8,9 @@ import socket
 from urllib.parse import urlsplit
 
 import pytest
-from mcp import Client
 
 from tests.interfaces.conftest import Kiwi
-from tests.interfaces.mcp_server import post, serving
+from tests.interfaces.mcp_server import StrictClient, post, serving
 
 TOKEN = "a-token-for-tests-0123456789"
 INITIALIZE = {
@@ -84,7 +83,7 @@ def test_a_port_that_is_taken_is_told(acme: Kiwi) -> None:
 
 async def test_many_clients_search_at_once(url: str) -> None:
     async def ask(number: int) -> list[str]:
-        async with Client(url) as client:
+        async with StrictClient(url) as client:
             words = ("rollback", "deploy", "flaky test", "incident")[number % 4]
             found = [await client.call_tool("kiwi_search", {"query": words}) for _ in range(5)]
             assert not any(one.is_error for one in found)
@@ -114,7 +113,7 @@ async def test_a_client_that_hangs_up_in_mid_call_harms_nobody(url: str) -> None
                 f"Content-Length: {len(body)}\r\n\r\n".encode()
                 + body
             )
-    async with Client(url) as client:
+    async with StrictClient(url) as client:
         assert not (await client.call_tool("kiwi_search", {"query": "rollback"})).is_error
 
 
@@ -128,7 +127,7 @@ async def test_two_clients_writing_at_once_lose_nothing(ready: Kiwi) -> None:
     with serving(ready, "--allow-write") as url:
 
         async def publish(numbers: range) -> dict:
-            async with Client(url, read_timeout_seconds=120) as client:
+            async with StrictClient(url, read_timeout_seconds=120) as client:
                 refs = [f"knowledge:acme/n{number}" for number in numbers]
                 done = await client.call_tool("kiwi_publish", {"refs": refs})
                 assert not done.is_error, done.content[0].text

@@ -9,7 +9,6 @@ import stat
 from pathlib import Path
 
 import pytest
-from mcp import Client
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 
@@ -17,6 +16,7 @@ from kiwi_rag.telemetry import EXPORT_SECONDS
 from tests.embedding_server import EmbeddingServer, Failure
 from tests.interfaces.collector import collecting
 from tests.interfaces.conftest import PATIENCE, Kiwi, note
+from tests.interfaces.mcp_server import StrictClient
 from tests.interfaces.test_mcp import connected
 
 QUERY = "undo a bad zebra-7731 release"
@@ -226,7 +226,7 @@ async def test_a_server_that_is_told_to_end_sends_what_it_traced(acme: Kiwi):
         variables = {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
         server = with_variables(acme, **variables, OTEL_BSP_SCHEDULE_DELAY="600000").start("mcp", "--http", "--port=0")
         url = server.stderr.readline().split("serving ")[1].split(";")[0]
-        async with Client(url) as client:
+        async with StrictClient(url) as client:
             draft = {"item_type": "knowledge", "item_id": "acme/draft", "content": note()}
             assert not (await client.call_tool("kiwi_validate", draft)).is_error
         assert collector.bodies == []

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from kiwi_rag import ingest
 from kiwi_rag.chunking import split
-from kiwi_rag.collection import Tier
+from kiwi_rag.collection import Collection
 from kiwi_rag.model import EmbeddingRecord, Filters, SearchReply
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.validation.policy import policy_of
 from tests.examples import examples
 from tests.registry_shelf import registry, registry_tier
-from tests.search_tiers import ADA, BOB, EMBED, GATE, NOW, WRITER, Shelf, candidate, note
+from tests.search_tiers import ADA, AUDIENCE, BOB, EMBED, GATE, NOW, THREE, WRITER, Shelf, candidate, note
 
 WORDS = [
     "deploy", "staging", "cluster", "rollback", "image", "queue", "lag", "alert", "budget", "coffee", "cache", "index",
@@ -44,7 +44,7 @@ async def _collection() -> list[list[EmbeddingRecord]]:
     generator = random.Random(20)
     with tempfile.TemporaryDirectory() as folder:
         store = LocalVectorStore(Path(folder) / "vectors", "owner")
-        tier = Tier("registry", 2, store, policy_of("registry"), store.audit)
+        tier = Collection("registry", 2, store, policy_of("registry"), lambda: THREE, AUDIENCE, store.audit)
         made = []
         for number in range(ITEMS):
             words = " ".join(generator.choices(WORDS, k=generator.randint(6, 60)))

@@ -17,7 +17,6 @@ from kiwi_rag.search.ranking import (
     Fusion,
     RankedHit,
     Recency,
-    TierCandidate,
     apply_shadowing,
     default_weights,
     fuse,
@@ -29,7 +28,7 @@ HALF = SATURATION * RAREST
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def found(item_id: str, cosine: float, bm25: float, tier: str = "project", **changes: Any) -> TierCandidate:
+def found(item_id: str, cosine: float, bm25: float, tier: str = "project", **changes: Any) -> RankedHit:
     ordinal, age = changes.pop("ordinal", 0), changes.pop("age", 0)
     kind = changes.pop("item_type", ItemType.DIRECTIVE)
     item = changes.pop("item", None) or ItemScores(cosine, cosine, cosine, bm25, bm25)
@@ -38,10 +37,10 @@ def found(item_id: str, cosine: float, bm25: float, tier: str = "project", **cha
         ItemRef(kind, item_id, "1.0.0"), "d", "c", passage, cosine, bm25, {}, "k", NOW - timedelta(days=age), item
     )
     assert not changes, changes
-    return TierCandidate(tier, RANKS[tier], "exact", candidate)
+    return RankedHit(tier, RANKS[tier], "exact", candidate)
 
 
-def fused(candidates: list[TierCandidate], alpha: float = 0.5, depth: int = 100, **how: Any) -> list[RankedHit]:
+def fused(candidates: list[RankedHit], alpha: float = 0.5, depth: int = 100, **how: Any) -> list[RankedHit]:
     weights = how.pop("weights", FusionWeights(alpha))
     return fuse(candidates, depth, Fusion(weights, RAREST, **how))
 
@@ -125,7 +124,7 @@ def test_the_order_of_arrival_does_not_matter() -> None:
         for tier in ("project", "user", "registry")
     ]
 
-    def answer(candidates: list[TierCandidate]) -> list[tuple[Any, ...]]:
+    def answer(candidates: list[RankedHit]) -> list[tuple[Any, ...]]:
         scored = fused(candidates, 0.5, 15)
         ranked = sorted(
             (sort_key(hit), [(h.tier, h.score) for h in (hit, *hit.shadowed)]) for hit in apply_shadowing(scored)

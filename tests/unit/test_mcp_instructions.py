@@ -45,3 +45,17 @@ def test_a_toolset_that_there_is_not_is_refused_with_those_that_there_are(text: 
     with pytest.raises(UsageError) as refused:
         parse_names(text)
     assert refused.value.hint == "choose from items, workspace, documents"
+
+
+def test_the_default_list_of_tools_takes_at_most_8_kb() -> None:
+    from kiwi_rag.mcp.server import _tool
+
+    listed = [_tool(tool).model_dump(by_alias=True, exclude_none=True, mode="json") for tool in load(DEFAULT).tools]
+    assert len(json.dumps(listed, separators=(",", ":"))) <= 8_000
+
+
+def test_a_listed_schema_has_every_member_of_the_whole_one_with_its_type() -> None:
+    for tool in load(",".join(TOOLSETS), allow_write=True).tools:
+        assert list(tool.output_schema["properties"]) == list(tool.output["properties"])
+    members = load("items").tools[2].output_schema["properties"]
+    assert (members["version"], members["permissions"]) == ({"type": ["string", "null"]}, {"type": "array"})

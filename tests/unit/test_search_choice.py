@@ -69,9 +69,9 @@ class Counting(Lying):
         super().__init__(inner)
         self.fetched: list[Any] = []
 
-    async def get(self, ref: Any) -> Any:
+    async def get(self, ref: Any, files: Any = None) -> Any:
         self.fetched.append(ref)
-        return await self._inner.get(ref)
+        return await self._inner.get(ref, files)
 
 
 # -- signers ---------------------------------------------------------------------------------------------------------
@@ -217,11 +217,11 @@ async def test_what_is_said_to_be_one_more_copy_is_looked_at_where_hits_are_miss
     content = note("Deploy staging cluster", "Deploy the staging cluster.")
     for number in range(30):
         made = await shelf.put("user", f"copy/n{number:02}", content)
-    lie = made.item.content_sha256
+    lie = made.item.metadata
     await shelf.put("user", "me/other", note("Other", "The cluster, again."))
     await shelf.put("project", "me/mine", note("Other", "Another cluster."))
     for name in ("user", "project"):
-        shelf.wrap(name, Lying(shelf.tier(name).store, candidate=lambda c: c._replace(content_sha256=lie)))
+        shelf.wrap(name, Lying(shelf.tier(name).store, candidate=lambda c: c._replace(metadata=lie)))
     assert sorted(ids(await shelf.search(QUERY, limit=3))) == ["copy/n00", "me/mine", "me/other"]
     two_hits = ids(await shelf.search(QUERY, limit=2))
     assert sorted(two_hits) == ["copy/n00", "me/mine"]
@@ -230,8 +230,8 @@ async def test_what_is_said_to_be_one_more_copy_is_looked_at_where_hits_are_miss
 async def test_a_tier_cannot_make_other_content_a_duplicate(shelf: Shelf) -> None:
     first = await shelf.put("project", "acme/a", note("Deploy staging cluster", "Deploy the staging cluster."))
     await shelf.put("user", "acme/b", note("Deploy staging", "Deploy another staging cluster."))
-    lie = first.item.content_sha256
-    shelf.wrap("user", Lying(shelf.tier("user").store, candidate=lambda c: c._replace(content_sha256=lie)))
+    lie = first.item.metadata
+    shelf.wrap("user", Lying(shelf.tier("user").store, candidate=lambda c: c._replace(metadata=lie)))
     reply = await shelf.search(QUERY, limit=5)
     assert sorted(ids(reply)) == ["acme/a", "acme/b"]
     assert [hit.duplicates for hit in reply.hits] == [(), ()]

@@ -447,9 +447,10 @@ ALTERATIONS = {
     "digest": ("UPDATE items SET digest = 'aa'", "changed"),
     "id": ("UPDATE items SET item_id = 'acme/other', folded_id = 'acme/other'", "changed"),
     "payload": (
-        "UPDATE items SET payload = CAST(replace(CAST(payload AS TEXT), 'push', 'drop') AS BLOB)",
+        "UPDATE items SET payload = CAST(replace(CAST(payload AS TEXT), 'Title', 'Other') AS BLOB)",
         "bad-signature",
     ),
+    "file": ("UPDATE blobs SET content = CAST(replace(CAST(content AS TEXT), 'push', 'drop') AS BLOB)", None),
     "payload form": ("UPDATE items SET payload = CAST(payload || ' ' AS BLOB)", "envelope"),
     "signature": (f"""UPDATE items SET signatures = '[["", "{"A" * 86}=="]]'""", "unknown-signer"),
     "no signature": ("UPDATE items SET signatures = '[]'", "unsigned"),

@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 
 from kiwi_rag.errors import StoreCorrupt
-from kiwi_rag.model import Candidates, CollectionStatistics, ItemScores
-from kiwi_rag.model.search import DocumentQuery
-from kiwi_rag.search.documents import WorkspaceSearcher
+from kiwi_rag.model import Candidates, CollectionStatistics, ItemScores, SearchQuery
 from kiwi_rag.search.verify import check_candidates
 from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
-from kiwi_rag.stores.shared import SharedStore
 from tests.conformance.items import admission, query, records
 from tests.workspaces import Yard
 
@@ -26,7 +23,7 @@ class QdrantYard(Yard):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.shared = SharedStore(QdrantVectorStore(QdrantConnection(":memory:"), "kiwi100-yard"))
+        self.shared = QdrantVectorStore(QdrantConnection(":memory:"), "kiwi100-yard")
 
     @property
     def tier(self) -> Any:
@@ -63,15 +60,14 @@ def alone(parts: dict[str, Any]) -> float:
 
 
 async def test_alpha_weighs_the_ranks_where_it_is_given(yard: QdrantYard) -> None:
-    searcher: WorkspaceSearcher = yard.searcher
-    reply = await searcher.search(DocumentQuery("berth", alpha=0.0))
+    reply = await yard.searcher.search(SearchQuery("berth", alpha=0.0))
     assert (reply.hits[0].path, reply.hits[0].parts["alpha"]) == ("docs/berths.md", 0.0)
     assert reply.hits[0].score >= 1.0
 
 
 async def test_scores_that_are_an_order_have_no_highest_and_are_numbers_all_the_same() -> None:
     store = QdrantVectorStore(QdrantConnection(":memory:"), "shared")
-    await store.upsert(records(admission("acme/one", "zebra")))
+    await store.put([records(admission("acme/one", "zebra"))])
     asked = query("zebra", CollectionStatistics(1000, 1000, {"zebra": 1000}, 1000))  # in every passage: worth nothing
     found = await store.search(asked)
     assert check_candidates(found, asked, comparable=False) == found

@@ -28,7 +28,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 def signed() -> VerifiedItem:
     envelope = KEY.sign(ITEM, "test", NOW)
     digest = statement.digest_of(envelope)
-    stored = StoredItem(ITEM.ref, envelope, digest, ITEM.content_sha256, NOW, "project")
+    stored = StoredItem(ITEM.ref, envelope, digest, ITEM.content_sha256, NOW, "project", files=ITEM.files)
     return VerifiedItem(stored, verify(envelope, TrustPolicy((Signer("ada@acme", KEY.public_key),))))
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.errors import NotFound
-from kiwi_rag.sources.workspace.walk import FoundFile, NotWalked, find_file, is_path_ignored, walk
+from kiwi_rag.sources.source import FoundFile, NotWalked
+from kiwi_rag.sources.workspace.walk import find_file, is_path_ignored, walk
 
 
 def make(root: Path, *paths: str, text: str = "text\n") -> None:

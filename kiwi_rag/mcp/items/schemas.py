@@ -5,35 +5,19 @@ from __future__ import annotations
 from typing import get_args
 
 from kiwi_rag.collection import SOURCES
-from kiwi_rag.mcp.tool import (
-    BOOLEAN,
-    INTEGER,
-    NUMBER,
-    OBJECT,
-    OBJECTS,
-    STRING,
-    STRINGS,
-    SchemaDict,
-    nullable,
-    record,
-    text,
-    texts,
-)
+from kiwi_rag.mcp.tool import STRING, SchemaDict, nullable, record, text, texts
 from kiwi_rag.model import TierName
 from kiwi_rag.model.refs import ITEM_TYPES
 
 _TYPES = [item_type.value for item_type in ITEM_TYPES]
 TIER: SchemaDict = {"type": "string", "enum": list(get_args(TierName))}
 
-_SOURCE = text(
-    "Tiers to search: project, user, registry, local (project and user) or all; the settings' default if left out.",
-    enum=list(SOURCES),
-)
+_SOURCE = text("Tiers to search; local is project and user. The settings' default if left out.", enum=list(SOURCES))
 _BUDGET: SchemaDict = {
     "type": "integer",
     "minimum": 50,
     "maximum": 100_000,
-    "description": "About how many tokens of content the answer may have; its continuation gives the next part.",
+    "description": "About how many tokens of content the answer may have; its continuation gives the rest.",
 }
 _CONTINUATION = text("From the previous answer, to continue where it ended.", default="", maxLength=200)
 _REF = text(
@@ -83,60 +67,41 @@ PUBLISH: dict[str, SchemaDict] = {
 }
 PUBLISH_ALIASES = {"items": "refs", "ids": "refs"}
 
-_CITED: dict[str, SchemaDict] = {
-    "ref": STRING,
-    "item_type": STRING,
-    "item_id": STRING,
-    "version": nullable(STRING),
-    "tier": TIER,
-    "signer": STRING,
-    "key_id": STRING,
-    "verified": BOOLEAN,
-    "changed": BOOLEAN,
-    "yanked": BOOLEAN,
-    "digest": STRING,
-}
-"""The members that cite an item, in a hit and in an answer of kiwi_get."""
+_VERSION, _CITED = nullable(STRING), "ref item_type item_id signer key_id digest"
 HIT = record(
-    rank=INTEGER,
-    **_CITED,
-    score=NUMBER,
-    parts=OBJECT,
-    path=STRING,
-    start_line=INTEGER,
-    end_line=INTEGER,
-    heading=STRINGS,
-    text=STRING,
-    truncated=BOOLEAN,
+    string=f"{_CITED} path text",
+    version=_VERSION,
+    tier=TIER,
+    boolean="verified changed yanked truncated",
+    integer="rank start_line end_line",
+    number="score",
+    object="parts",
+    strings="heading",
 )
 HITS = record(
-    query=STRING,
-    complete=BOOLEAN,
+    string="query",
+    boolean="complete",
     hits={"type": "array", "items": HIT},
-    tiers=OBJECTS,
-    refused=INTEGER,
-    notices=STRINGS,
+    objects="tiers",
+    integer="refused",
+    strings="notices",
     continuation=nullable(STRING),
 )
 CONTENT = record(
-    **_CITED,
-    signed_at=STRING,
-    private=BOOLEAN,
-    permissions=OBJECTS,
-    inputs=OBJECTS,
-    metadata=OBJECT,
-    content=STRING,
+    string=f"{_CITED} signed_at content",
+    version=_VERSION,
+    tier=TIER,
+    boolean="verified changed yanked private",
+    objects="permissions inputs",
+    object="metadata",
     continuation=nullable(STRING),
 )
-FINDINGS = record(valid=BOOLEAN, findings=OBJECTS)
+FINDINGS = record(boolean="valid", objects="findings")
 STATUS = record(
-    tiers=OBJECTS,
-    model=OBJECT,
-    cache=OBJECT,
-    errors=OBJECTS,
-    service=OBJECT,
-    project=STRING,
-    trusted_signers=INTEGER,
-    writable=BOOLEAN,
+    objects="tiers errors",
+    object="model cache service",
+    string="project",
+    integer="trusted_signers",
+    boolean="writable",
 )
-PUBLISHED = record(published=OBJECTS, refused=OBJECTS, searchable=BOOLEAN)
+PUBLISHED = record(objects="published refused", boolean="searchable")

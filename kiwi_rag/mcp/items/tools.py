@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag import render
 from kiwi_rag.config import process_environment
-from kiwi_rag.errors import NotFound, UsageError
+from kiwi_rag.errors import UsageError
 from kiwi_rag.local_service import address, client
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.items import schemas
@@ -18,27 +17,23 @@ from kiwi_rag.mcp.jobs import ReportProgress
 from kiwi_rag.mcp.tool import Effects, Tool, ToolResult, make_continuation, parse_continuation
 from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.model.refs import ItemType, check_item_id
-from kiwi_rag.usecases.status import apply_settings, collect_status, find_item, item_state
+from kiwi_rag.usecases import search
+from kiwi_rag.usecases.status import collect_status
 from kiwi_rag.wordpieces import estimate_tokens
 
 if TYPE_CHECKING:
-    from kiwi_rag.formats import SourceFile
     from kiwi_rag.ingest.publication import Outcome
-    from kiwi_rag.model import ItemState, SearchReply
-    from kiwi_rag.search.verify import VerifiedItem
-    from kiwi_rag.services import Services
-
-MAX_HITS = 200
+    from kiwi_rag.model import ItemState
+    from kiwi_rag.usecases.items import FoundItem
 
 
 async def _search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
     await context.wait_until_ready(report)
-    app = context.app
     request = {name: value for name, value in arguments.items() if name not in {"continuation", "max_tokens"}}
     begin, limit = parse_continuation(arguments["continuation"], request), arguments["limit"]
-    query = apply_settings(SearchQuery(arguments["query"], filters=_filters(arguments), limit=limit), app.settings)
-    query = replace(query, source=arguments.get("source", query.source), limit=limit)
-    reply = await _ranked(app, query, begin)
+    query = SearchQuery(arguments["query"], filters=_filters(arguments))
+    source = arguments.get("source", "")
+    reply = await search.search(context.app, query, source=source, limit=limit, begin=begin)
     page = render.hits_page(reply, begin, limit, arguments["max_tokens"], estimate_tokens)
     # As many hits as were asked for: the tiers may have more, which the next page searches for.
     may_have_more = begin < limit == len(reply.hits)
@@ -47,22 +42,6 @@ async def _search(context: ServerContext, arguments: Mapping[str, Any], report: 
     note = f"\n\nThere may be more: call again with the same arguments and this continuation: {following}"
     explained = {"explain": render.explanation_json(reply)} if arguments["explain"] else {}
     return ToolResult(page.text + (note if following else ""), {**page.data, "continuation": following, **explained})
-
-
-async def _ranked(app: Services, query: SearchQuery, begin: int) -> SearchReply:
-    """Return the hits of the first page; for a later page, followed by all others.
-
-    One signer may have at most half of the hits, so which hits are shown depends on their number. Every page therefore
-    starts from the same first search, and appends the hits of a second one without that limit: none is repeated or
-    missing.
-    """
-    searcher = app.searcher(query.source)
-    first = await searcher.search(query)
-    if begin < query.limit:
-        return first
-    deep = await searcher.search(replace(query, limit=MAX_HITS, per_signer=0))
-    shown = {hit.ref.key for hit in first.hits}
-    return replace(deep, hits=(*first.hits, *(hit for hit in deep.hits if hit.ref.key not in shown)))
 
 
 def _filters(arguments: Mapping[str, Any]) -> Filters:
@@ -88,19 +67,17 @@ def _moment(text: str) -> datetime:
 
 
 async def _get(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
-    from kiwi_rag.search.verify import parse_address
+    from kiwi_rag.usecases import items
 
-    app, meant = context.app, parse_address(_address_of(arguments["ref"]))
-    names = [meant.tier] if meant.tier else app.source_names(arguments.get("source", app.settings.source))
-    tier, item = await find_item(app, meant, names)
-    request = {"digest": item.stored.digest}
-    content = item.verified.statement.content
+    app = context.app
+    names = app.source_names(arguments.get("source", app.settings.source))
+    found = await items.find(app, _address_of(arguments["ref"]), names)
+    request = {"digest": found.stored.digest}
     begin = parse_continuation(arguments["continuation"], request)
-    text, end = render.content_page(content, begin, arguments["max_tokens"], estimate_tokens)
+    text, end = render.content_page(found.item.content, begin, arguments["max_tokens"], estimate_tokens)
     following = make_continuation(end, request) if end is not None else None
-    state = await item_state(tier, item)
-    data = {**_described(tier.name, item, state), "content": text, "continuation": following}
-    return ToolResult(_item_text(data, begin, state), data)
+    data = {**_described(found), "content": text, "continuation": following}
+    return ToolResult(_item_text(data, begin, found.state), data)
 
 
 def _address_of(ref: str) -> str:
@@ -109,25 +86,25 @@ def _address_of(ref: str) -> str:
     return f"{rest.replace('/', ':', 1)}@{tier}" if ref.startswith("kiwi://") else ref
 
 
-def _described(tier: str, item: VerifiedItem, state: ItemState) -> dict[str, Any]:
-    signed, signer = item.verified.statement, item.verified.signer
+def _described(found: FoundItem) -> dict[str, Any]:
+    signed, signer, stored = found.signed, found.signer, found.stored
     metadata = dict(signed.metadata)
     return {
         "ref": str(signed.ref),
         "item_type": signed.ref.item_type.value,
         "item_id": signed.ref.item_id,
         "version": signed.ref.version,
-        "tier": tier,
+        "tier": found.tier.name,
         "signer": signer.principal,
         "key_id": signer.key_id,
-        **render.state_json(state),
-        "digest": item.stored.digest,
+        **render.state_json(found.state),
+        "digest": stored.digest,
         "signed_at": signed.signed_at.isoformat(),
-        "private": item.stored.private,
+        "private": stored.private,
         "permissions": [_permission_json(declared) for declared in metadata.pop("permissions", [])],
         "inputs": metadata.pop("inputs", []),
         "metadata": metadata,
-        **render.yank_json(item.stored),
+        **render.yank_json(stored),
     }
 
 
@@ -161,12 +138,12 @@ def _permission_json(declared: Mapping[str, str] | str) -> dict[str, str]:
 
 
 async def _validate(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
-    from kiwi_rag.validation.policy import policy_of
+    from kiwi_rag.usecases.add import check
     from kiwi_rag.validation.signature import ItemCandidate
 
     item_type, item_id = ItemType(arguments["item_type"]), check_item_id(arguments["item_id"])
-    candidate = ItemCandidate(item_type, item_id, arguments["content"].encode(), path=arguments["item_id"])
-    inspected = await asyncio.to_thread(context.app.gate.inspect, candidate, policy_of("project"))
+    candidate = ItemCandidate.of_file(item_type, item_id, arguments["content"].encode(), arguments["item_id"])
+    inspected = await asyncio.to_thread(check, context.app, candidate, "project")
     findings = render.findings_text(inspected.findings)
     verdict = "would be admitted once a trusted key signed it" if inspected.valid else "would be rejected"
     data = {"valid": inspected.valid, "findings": [finding.as_dict() for finding in inspected.findings]}
@@ -181,41 +158,18 @@ async def _status(context: ServerContext, _arguments: Mapping[str, Any], _report
 
 
 async def _publish(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
-    from kiwi_rag.ingest.publication import PublishRun
-    from kiwi_rag.registry.calls import with_retries
+    from kiwi_rag.usecases import publish
 
     await context.wait_until_ready(report)
     async with context.lock_for_writing() as app:
-        sources = _sources(app, arguments["refs"])
+        sources = publish.files_of(app, arguments["refs"])
         await report("preparing the registry")
-        await with_retries(app.prepare_registry)
-        run = PublishRun(app.local("project"), app.registry(), app.writer)
+        run = await publish.prepare(app)
         outcomes = []
         async for outcome in run.publish(sources):
             outcomes.append(outcome)
             await report(f"{len(outcomes)} of {len(sources)}")
     return _publish_result(outcomes, searchable=run.not_indexed is None)
-
-
-def _sources(app: Services, refs: Sequence[str]) -> Sequence[SourceFile]:
-    """Return the project's files that `refs` name."""
-    from kiwi_rag.search.verify import parse_address
-    from kiwi_rag.usecases import sign
-
-    root = app.root("project")
-    by_key = {(s.item_type, s.item_id.casefold()): s for s in sign.sources_of((root,), root) if s.item_id}
-    sources = {}
-    for ref in refs:
-        meant = parse_address(ref)
-        if meant.version or meant.tier:
-            raise UsageError(f"{ref}: only the project's current version can be published", hint="leave out the @")
-        matches = [by_key[candidate.key] for candidate in meant.refs() if candidate.key in by_key]
-        if not matches:
-            raise NotFound(f"{ref} is not an item of this project", hint="find items with kiwi_search, source project")
-        if len(matches) > 1:
-            raise UsageError(f"{ref} matches several items", hint="name the type: directive:, script: or knowledge:")
-        sources[matches[0].path] = matches[0]
-    return list(sources.values())
 
 
 def _publish_result(outcomes: Sequence[Outcome], *, searchable: bool) -> ToolResult:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import ConfigError, SourceUnreadable, UsageError
-from kiwi_rag.signing.document_statement import check_workspace
+from kiwi_rag.signing.statement import check_collection
 from kiwi_rag.storage.safe_open import read_below, read_optional
 
 SETTINGS_FILE = "workspace.yaml"
@@ -56,7 +56,7 @@ class WorkspaceConfig:
         chosen = name or str(settings.get("name", "")) or _name_from_folder(root)
         domains = {str(s): str(domain) for domain, services in settings.get("domains", {}).items() for s in services}
         services = {str(pattern): str(service) for pattern, service in settings.get("services", {}).items()}
-        return cls(root, check_workspace(chosen), domains, services)
+        return cls(root, check_collection(chosen), domains, services)
 
     @cached_property
     def resolved(self) -> Path:

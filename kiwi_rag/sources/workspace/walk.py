@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag.errors import KiwiError, NotFound, SourceUnreadable
-from kiwi_rag.signing.document_statement import MAX_PATH_CHARACTERS, is_nameable
+from kiwi_rag.errors import NotFound, SourceUnreadable
+from kiwi_rag.signing.statement import MAX_PATH_CHARACTERS, is_nameable
+from kiwi_rag.sources.source import FoundFile, NotWalked
 from kiwi_rag.storage.safe_open import read_optional, unreadable
 
 # Binary by their suffix. Of any other file the content decides, when it is read.
@@ -21,27 +22,6 @@ _BINARY = re.compile(
     r"|tgz|tiff?|ttf|war|wasm|wav|webm|webp|woff2?|xlsx?|xz|zip|zst)",
     re.IGNORECASE,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class FoundFile:
-    """A file that is to be indexed: its path below the root, its size in bytes, and when it last changed.
-
-    ``changed_ns`` is the later of modification time and change time, in nanoseconds since 1970: a program can set the
-    modification time back, but not the change time.
-    """
-
-    path: str
-    size: int
-    changed_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class NotWalked:
-    """An entry below the root that is not followed or cannot be listed, and why."""
-
-    path: str
-    error: KiwiError
 
 
 def walk(root: Path) -> Iterator[FoundFile | NotWalked]:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kiwi_rag.errors import EmbeddingError, KiwiError
+from kiwi_rag.errors import KiwiError
+from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.sources.workspace.config import WorkspaceConfig, git_folder
-from kiwi_rag.sources.workspace.report import WorkspaceReport
 from kiwi_rag.sources.workspace.walk import IGNORE_FILES, NEVER
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ PAUSES = (1.0, 5.0, 30.0)
 # Never watched, even if a pattern includes them: installing packages changes tens of thousands of files there.
 _NOISY = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".gradle"})
 
-Update = Callable[["Sequence[str] | None"], Awaitable[WorkspaceReport]]
+Update = Callable[["Sequence[str] | None"], Awaitable[SyncReport]]
 """Updates the index from the whole workspace (None), or from the files at some paths."""
 
 
@@ -47,7 +47,7 @@ Update = Callable[["Sequence[str] | None"], Awaitable[WorkspaceReport]]
 class Synced:
     """A finished run: its report, its time in seconds, and whether it compared the whole workspace."""
 
-    report: WorkspaceReport
+    report: SyncReport
     seconds: float
     whole: bool
 
@@ -136,7 +136,7 @@ async def _watch_root(
                 await _pause(stop, pause)
                 continue
             yield Synced(report, time.monotonic() - started, paths is None)
-            model = next((e for e in report.failed.values() if isinstance(e, EmbeddingError)), None)
+            model = report.model_failure
             failures, pause = _schedule_retry(changes, sorted(report.failed), failures) if model else (0, 0.0)
             if model:
                 yield Retrying(model, pause)

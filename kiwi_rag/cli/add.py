@@ -1,0 +1,195 @@
+"""``kiwi validate``, ``sign``, ``add``, ``index`` and ``sync``: check, sign, index and copy item files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kiwi_rag import render
+from kiwi_rag.cli.session import DONE, REFUSED, Session, ask_passphrase, with_services
+from kiwi_rag.errors import KiwiError, Rejected
+from kiwi_rag.model import Admission
+from kiwi_rag.services import Services
+from kiwi_rag.usecases import add as use_case
+from kiwi_rag.usecases.add import Drafts
+from kiwi_rag.usecases.sign import Draft
+from kiwi_rag.usecases.trust import fetch_revocations
+
+JOBS = 2  # the default of ingest.index, repeated here so that --help does not import kiwi_rag.ingest
+PATHS = click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+TIER = click.option(
+    "--tier",
+    type=click.Choice(["project", "user"]),
+    default="project",
+    show_default=True,
+    help="The tier: .ai of the project, or ~/.ai of the user.",
+)
+KEY = click.option("--key", default="", help="Name of the key to sign with. Default: the only one you have.")
+BUMP = click.option(
+    "--bump",
+    type=click.Choice(["patch", "minor", "major"]),
+    help="Raise the version of edited items first; add a version to items without one.",
+)
+
+
+@click.command(epilog="Example: kiwi validate .ai, or kiwi validate .ai/directives/acme/deploy/staging.md")
+@PATHS
+@TIER
+@click.pass_obj
+def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
+    """Check items by steps 0-6 of the gate, without signing, storing or recording anything."""
+    rows = []
+    for source, findings in use_case.check_files(session.app(), paths, tier):
+        rows.append((source, findings))
+        if findings and not session.as_json:
+            session.print(render.findings_text(findings, session.style))
+    refused = sum(any(f.is_error for f in findings) for _, findings in rows)
+    if session.as_json:
+        session.print_json([{"path": str(s.path), "findings": [f.as_dict() for f in found]} for s, found in rows])
+    session.notify(f"{len(rows) - refused} of {len(rows)} items would be admitted, once signed by a trusted key")
+    return REFUSED if refused else DONE
+
+
+@click.command(epilog="Example: kiwi sign .ai, or kiwi sign .ai/knowledge/acme/slo.md --bump patch")
+@PATHS
+@TIER
+@KEY
+@BUMP
+@click.option("--force", is_flag=True, help="Also sign items that have a valid signature.")
+@with_services
+async def sign(
+    session: Session, app: Services, paths: tuple[Path, ...], tier: str, key: str, bump: str | None, force: bool
+) -> int:
+    """Sign items that pass the gate's content checks: write FILE.sig beside each file."""
+    checked = await use_case.make_drafts(app, paths, tier, key, ask_passphrase, bump=bump, force=force)
+    _report_problem(session, checked)
+    for draft in checked.drafts:
+        draft.write()
+        _report_edit(session, draft)
+    refused = [r.as_dict() for r in checked.rejected]
+    session.print_data(
+        {"signed": [_row(draft) for draft in checked.drafts], "refused": refused},
+        (f"{'signed' if draft.fresh else 'already signed'}  {draft.ref}" for draft in checked.drafts),
+    )
+    fresh = sum(draft.fresh for draft in checked.drafts)
+    session.notify(f"{fresh} signed, {len(checked.drafts) - fresh} were signed already")
+    return report_rejections(session, checked.rejected)
+
+
+@click.command(epilog="Example: kiwi add .ai/directives/acme/deploy/staging.md")
+@PATHS
+@TIER
+@KEY
+@BUMP
+@with_services
+async def add(session: Session, app: Services, paths: tuple[Path, ...], tier: str, key: str, bump: str | None) -> int:
+    """Check, sign and index items in one step. Nothing is written for a refused item."""
+    checked = await use_case.make_drafts(app, paths, tier, key, ask_passphrase, bump=bump)
+    _report_problem(session, checked)
+    refused, added = [*checked.rejected], []
+    async with aclosing(use_case.store(app, checked.drafts, tier)) as outcomes:
+        async for outcome in outcomes:
+            if isinstance(outcome, Rejected):
+                refused.append(outcome)
+            elif isinstance(outcome, Admission):
+                added.append(outcome)
+                acknowledge(session)(f"added  {outcome.ref}")
+            else:
+                _report_edit(session, outcome)
+    if session.as_json:
+        rows = [{"ref": str(a.ref), "digest": a.digest, "signer": a.principal} for a in added]
+        session.print_json({"added": rows, "refused": [r.as_dict() for r in refused]})
+    return report_rejections(session, refused)
+
+
+def _report_problem(session: Session, checked: Drafts) -> None:
+    if problem := checked.registry_problem:
+        session.notify(f"{problem}; its versions were not compared with these files, kiwi publish does it")
+
+
+def _report_edit(session: Session, draft: Draft) -> None:
+    if draft.wrote:
+        session.notify(f"wrote  {draft.wrote}")
+
+
+def _row(draft: Draft) -> dict[str, Any]:
+    row = {"ref": str(draft.ref), "path": str(draft.source.path), "fresh": draft.fresh}
+    return {**row, "wrote": draft.wrote} if draft.wrote else row
+
+
+def acknowledge(session: Session) -> Callable[[str], None]:
+    """Return the function that prints a line once an item is durable; with --json it prints nothing."""
+    return (lambda _: None) if session.as_json else session.print
+
+
+def report_rejections(session: Session, refused: Sequence[KiwiError]) -> int:
+    """Print the refusals on stderr, except with --json, which has them on stdout. Return the exit code."""
+    if not session.as_json:
+        for refusal in refused:
+            session.report_error(refusal)
+    return REFUSED if refused else DONE
+
+
+@click.command(epilog="Example: kiwi index, or kiwi index --tier user")
+@TIER
+@click.option("--rebuild", is_flag=True, help="Empty the index first. Recorded versions and the audit log are kept.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=JOBS,
+    show_default=True,
+    help="Batches of 64 passages that are embedded at the same time. More are faster with an embedding server only;"
+    " the local model uses every core already.",
+)
+@with_services
+async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs: int) -> int:
+    """Update a tier's index: admit and embed changed files, and remove deleted ones. Can be stopped and run again."""
+    acknowledged = (lambda _: None) if session.shows_progress else acknowledge(session)
+    report_old_index(session, app.old_catalog(app.root(tier)))
+    with session.progress_bar(f"index {tier}", "files") as planned:
+        report = await use_case.update_index(
+            app, tier, planned, lambda admission: acknowledged(f"stored  {admission.ref}"), jobs, rebuild=rebuild
+        )
+    encoded = getattr(app.embed, "encoded", None)
+    counts = (
+        f"{len(report.admitted)} admitted, {report.unchanged} unchanged, {len(report.removed)} removed, "
+        f"{len(report.rejected)} refused; {report.passages} passages, {encoded} encoded"
+    )
+    data = {
+        "admitted": [str(ref) for ref in report.admitted],
+        "unchanged": report.unchanged,
+        "removed": [str(ref) for ref in report.deleted],
+        "refused": [r.as_dict() for r in report.rejected],
+        "passages": report.passages,
+        "encoded": encoded,
+    }
+    session.print_data(data, [counts])
+    return report_rejections(session, list(report.rejected))
+
+
+def report_old_index(session: Session, old: Path | None) -> None:
+    """Print a line if only a pre-release Kiwi indexed these files."""
+    if old is not None:
+        session.notify(f"{old} is the index of a pre-release Kiwi and stays as it is; a new one is made beside it")
+
+
+@click.command(epilog="Example: kiwi sync --to user, or kiwi sync .ai/knowledge --to user")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--to", "target", type=click.Choice(["user"]), default="user", show_default=True)
+@click.option("--force", is_flag=True, help="Overwrite an item of the same id that has other content.")
+@with_services
+async def sync(session: Session, app: Services, paths: tuple[Path, ...], target: str, force: bool) -> int:
+    """Copy signed project items, all or those below PATHS, to the user tier, and index them there."""
+    if problem := await fetch_revocations(app):
+        session.notify(problem)
+    acknowledged = acknowledge(session)
+    count, refused = await use_case.copy_to_tier(
+        app, paths, target, lambda admission: acknowledged(f"copied  {admission.ref}"), overwrite=force
+    )
+    if refused:
+        session.notify(f"nothing was copied: {len(refused)} of {count} items were refused")
+    return report_rejections(session, refused)

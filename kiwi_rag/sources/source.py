@@ -1,0 +1,195 @@
+"""What a collection's content comes from: the protocol of sources, what they find, and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kiwi_rag.errors import EmbeddingError, KiwiError, Rejected
+from kiwi_rag.model import Finding
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.validation.document_gate import DocumentFile
+from kiwi_rag.validation.signature import ItemCandidate
+
+RUN = "run"
+"""The name of the note about the last run over all files of a source."""
+BEGUN, COMPLETE, PARTLY = "begun", "complete", "partly"
+"""Its texts: from the first write on; after the last one; and after the last one where files failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceContent:
+    """A file that was read: what the gate judges, and digests by which its next version is recognised.
+
+    ``sig_sha256`` is of the signature, empty where there is none. ``changed_ns`` is 0 where the times of the file do
+    not tell whether it changes again.
+    """
+
+    candidate: ItemCandidate | DocumentFile
+    sha256: str
+    sig_sha256: str = ""
+    size: int = 0
+    changed_ns: int = 0
+
+    @property
+    def ref(self) -> ItemRef:
+        """The item or document, without a version."""
+        one = self.candidate
+        if isinstance(one, DocumentFile):
+            return ItemRef(ItemType.DOCUMENT, one.path)
+        return ItemRef(one.item_type, one.item_id)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file that is to be indexed: its path in its source, its size in bytes, and when it last changed.
+
+    ``changed_ns`` is the later of modification time and change time, in nanoseconds since 1970: a program can set the
+    modification time back, but not the change time. ``content`` is set where the source has read it already.
+    """
+
+    path: str
+    size: int
+    changed_ns: int
+    content: SourceContent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotWalked:
+    """An entry that cannot be read, listed or followed, and why."""
+
+    path: str
+    error: KiwiError
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An entry that is not indexed, and why; that is no error."""
+
+    path: str
+    reason: str
+
+
+Entry = FoundFile | NotWalked | Skipped
+
+
+class Source(Protocol):
+    """Where the content of a collection comes from. Its methods block."""
+
+    @property
+    def rules(self) -> Sequence[object]:
+        """What else than a file's bytes decides what is indexed of it; the same text for the same rules."""
+        ...
+
+    def check(self) -> None:
+        """Raise `NotFound` when the source does not exist: a missing one must not be taken for an empty one."""
+        ...
+
+    def find(self, paths: Sequence[str] | None, indexed: Sequence[str]) -> Iterable[Entry]:
+        """Yield the files of the source, or those at some paths and below them, in the order of their paths.
+
+        `indexed` are the paths that the collection has.
+        """
+        ...
+
+    def named(self, paths: Sequence[str], indexed: Sequence[str]) -> Sequence[str]:
+        """Return those of the indexed files that are one of `paths`, or below one that is a folder or may have been."""
+        ...
+
+    def path_of(self, ref: ItemRef) -> str:
+        """Return the path of an item or document in this source."""
+        ...
+
+    def may_exist(self, path: str) -> bool:
+        """Whether a file that was not found may exist nevertheless."""
+        ...
+
+    def read(self, path: str) -> SourceContent:
+        """Read a file that was found.
+
+        Raises
+        ------
+        FileNotFoundError
+            When it does not exist any more.
+        KiwiError
+            When it cannot be read.
+        """
+        ...
+
+
+def describe_error(error: KiwiError) -> str:
+    """Return why one file failed: of a rejection, the message of each finding."""
+    messages = (
+        [finding.message for finding in error.findings if finding.is_error] if isinstance(error, Rejected) else []
+    )
+    return "; ".join(messages) or error.message
+
+
+@dataclass(slots=True)
+class SyncReport:
+    """The outcome of one run.
+
+    ``admitted`` holds items and documents in the order in which they were stored, ``deleted`` those without a file,
+    ``moved`` new path → old path of
+    files with the same bytes. ``skipped`` is path → why it is not indexed (empty, no text, too large), ``failed``
+    path → its error; the collection keeps the last content of a failed file. ``warnings`` say what was redacted in a
+    file, or why one was read as plain text. ``passages`` counts those that were stored.
+    """
+
+    admitted: list[ItemRef] = field(default_factory=list)
+    unchanged: int = 0
+    deleted: list[ItemRef] = field(default_factory=list)
+    moved: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, KiwiError] = field(default_factory=dict)
+    warnings: list[Finding] = field(default_factory=list)
+    passages: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether no file failed."""
+        return not self.failed
+
+    @property
+    def indexed(self) -> list[str]:
+        """The ids of what was stored; of a document that is its path."""
+        return [ref.item_id for ref in self.admitted]
+
+    @property
+    def removed(self) -> list[str]:
+        """The ids of what was removed; of a document that is its path."""
+        return [ref.item_id for ref in self.deleted]
+
+    @property
+    def rejected(self) -> list[Rejected]:
+        """The rejections among the failures."""
+        return [error for error in self.failed.values() if isinstance(error, Rejected)]
+
+    @property
+    def model_failure(self) -> EmbeddingError | None:
+        """The failure of the embedding model, if there was one: it concerns more than one file."""
+        return next((error for error in self.failed.values() if isinstance(error, EmbeddingError)), None)
+
+    def raise_unless_rejected(self) -> None:
+        """Raise the first failure that is no rejection of one file by the gate."""
+        for error in self.failed.values():
+            if not isinstance(error, Rejected):
+                raise error
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """Return the report as JSON-ready data."""
+        return {
+            "indexed": self.indexed,
+            "unchanged": self.unchanged,
+            "removed": self.removed,
+            "moved": [{"path": new, "from": old} for new, old in self.moved.items()],
+            "skipped": [{"path": path, "reason": reason} for path, reason in self.skipped.items()],
+            "failed": [
+                {"path": path, **error.as_dict(), "message": describe_error(error)}
+                for path, error in self.failed.items()
+            ],
+            "warnings": [finding.as_dict() for finding in self.warnings],
+            "passages": self.passages,
+            "complete": self.complete,
+        }

@@ -1,0 +1,130 @@
+"""Item files: check, sign, add and index them, and copy them to the user tier."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kiwi_rag import ingest
+from kiwi_rag.errors import KiwiError, Rejected
+from kiwi_rag.formats import SourceFile
+from kiwi_rag.ingest.pipeline import Progress
+from kiwi_rag.ingest.sync import Callbacks
+from kiwi_rag.model import Admission, Envelope, Finding
+from kiwi_rag.sources.source import SyncReport
+from kiwi_rag.usecases import sign
+from kiwi_rag.usecases.sign import Draft
+from kiwi_rag.validation.manager import ValidationResult, read_candidate
+from kiwi_rag.validation.policy import policy_of
+from kiwi_rag.validation.signature import ItemCandidate
+
+if TYPE_CHECKING:
+    from kiwi_rag.services import Services
+
+AskPassphrase = Callable[[], str]
+
+
+def check_files(app: Services, paths: Sequence[Path], tier: str) -> Iterator[tuple[SourceFile, Sequence[Finding]]]:
+    """Yield each item file that `paths` name, with the findings of steps 0-6 of the gate; nothing is recorded."""
+    root = app.root(tier)
+    for source in sign.sources_of(paths, root):
+        candidate = read_candidate(source, root)
+        yield source, (candidate,) if isinstance(candidate, Finding) else check(app, candidate, tier).findings
+
+
+def check(app: Services, candidate: ItemCandidate, tier: str) -> ValidationResult:
+    """Check an item by steps 0-6 of the gate, as if it were in a tier; nothing is recorded."""
+    return app.gate.inspect(candidate, policy_of(tier))
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """Files that are checked and signed in memory, the rejections of the others, and why no registry was compared."""
+
+    drafts: Sequence[Draft]
+    rejected: Sequence[Rejected]
+    registry_problem: str
+
+
+async def make_drafts(  # noqa: PLR0913  # the options of a signature
+    app: Services,
+    paths: Sequence[Path],
+    tier: str,
+    key: str,
+    ask_passphrase: AskPassphrase,
+    *,
+    bump: str | None = None,
+    force: bool = False,
+) -> Drafts:
+    """Check and sign in memory the items that `paths` name; nothing is written. See `sign.Author.drafts`."""
+    sources = sign.sources_of(paths, app.root(tier))
+    histories = sign.version_histories(app)
+    author = sign.Author(app.local(tier), app.gate, app.signing_key(key, ask_passphrase), histories, app.principal)
+    drafts, rejected = await author.drafts(sources, bump=bump, force=force)
+    return Drafts(drafts, rejected, histories.registry_problem)
+
+
+async def store(app: Services, drafts: Sequence[Draft], tier: str) -> AsyncGenerator[Draft | Admission | Rejected]:
+    """Write and index drafts; yield each one that was written, and its admission or rejection."""
+    target = app.local(tier)
+    async with target.writing():
+        for one in drafts:
+            try:
+                admission = await ingest.admit(one.candidate, target, app.gate)
+                one.write()
+                yield one
+                await ingest.store(one.source, one.candidate, admission, target, app.writer)
+                yield admission
+            except Rejected as rejection:
+                yield rejection
+
+
+async def update_index(  # noqa: PLR0913  # what a run reports to, and its options
+    app: Services,
+    tier: str,
+    planned: Callable[[int], Progress],
+    stored: Callable[[Admission], None],
+    jobs: int,
+    *,
+    rebuild: bool,
+) -> SyncReport:
+    """Update a local tier's index from its files, after emptying it if `rebuild` is set. See `ingest.sync`.
+
+    Raises
+    ------
+    KiwiError
+        When a file failed for another reason than a rejection, such as a failing model; the others are stored.
+    """
+    to, writer = app.local(tier), app.writer
+    if rebuild:
+        await to.clear()
+    report = await ingest.sync(ingest.ItemSource(to, writer.gate), to, writer, Callbacks(planned, stored), jobs=jobs)
+    report.raise_unless_rejected()
+    return report
+
+
+async def copy_to_tier(
+    app: Services, paths: Sequence[Path], target: str, copied: Callable[[Admission], None], *, overwrite: bool
+) -> tuple[int, Sequence[KiwiError]]:
+    """Copy signed project items to another local tier and index them: all that `paths` name, or none.
+
+    `copied` is called with each item as soon as it is durable. Returns the number of items, and the refusals.
+    """
+    to, root = app.local(target), app.root("project")
+    histories = sign.version_histories(app)
+    copies: list[tuple[Envelope, Mapping[str, bytes]]] = []
+    refused: list[KiwiError] = []
+    async with to.writing():
+        for source in sign.sources_of(paths or (root,), root):
+            try:
+                copy = await sign.check_copy(source, app.local("project"), to, app.gate, histories)
+                sign.check_place(app.root(target), *copy, overwrite=overwrite)
+                copies.append(copy)
+            except KiwiError as error:
+                refused.append(error)
+        for copy in [] if refused else copies:
+            placed = sign.place_item(app.root(target), *copy, overwrite=overwrite)
+            copied(await ingest.ingest(placed, to, app.writer))
+    return len(copies) + len(refused), refused

@@ -1,0 +1,299 @@
+"""Items by address: find, list, verify, copy to a local tier and delete them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kiwi_rag import ingest, render
+from kiwi_rag.collection import Collection
+from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, UsageError, Yanked
+from kiwi_rag.formats import SourceFile, path_of
+from kiwi_rag.model import Admission, Filters, ItemState, StoredItem, VersionConflict
+from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.search import verify as verification
+from kiwi_rag.search.state import find_version_conflicts, read_state, read_states
+from kiwi_rag.search.verify import Address, VerifiedItem, parse_address, require_files, verify_stored
+from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.usecases import sign
+from kiwi_rag.validation.manager import candidate_of
+
+if TYPE_CHECKING:
+    from kiwi_rag.monitor.monitor import ConsistencyCheck
+    from kiwi_rag.services import Services
+    from kiwi_rag.signing.statement import ItemStatement
+    from kiwi_rag.signing.trust import Signer
+
+
+@dataclass(frozen=True, slots=True)
+class FoundItem:
+    """A verified item, its tier, and whether its file changed or its version was yanked."""
+
+    tier: Collection[VectorStore]
+    item: VerifiedItem
+    state: ItemState
+
+    @property
+    def stored(self) -> StoredItem:
+        """The item as its tier has it, with the path of its file."""
+        return _with_path(self.tier, self.item.stored)
+
+    @property
+    def signed(self) -> ItemStatement:
+        """What was signed."""
+        signed: ItemStatement = self.item.verified.statement
+        return signed
+
+    @property
+    def signer(self) -> Signer:
+        """Who signed it."""
+        return self.item.verified.signer
+
+
+async def find(app: Services, text: str, names: Sequence[str]) -> FoundItem:
+    """Return the item at an address, verified, from the tier in the address, else the first of `names` that has it.
+
+    Raises
+    ------
+    NotFound
+        When no tier has it; `Yanked` when its version was yanked.
+    UsageError
+        When the address is malformed, or matches several items.
+    Refused
+        When it does not verify.
+    KiwiError
+        The error of a tier that could not be read and may have the item.
+    """
+    address = parse_address(text)
+    tier, item = await _find_first(app, address, [address.tier] if address.tier else names)
+    (state,) = await asyncio.to_thread(read_states, [(item, tier)])
+    return FoundItem(tier, item, state)
+
+
+async def _find_first(
+    app: Services, address: Address, names: Sequence[str]
+) -> tuple[Collection[VectorStore], VerifiedItem]:
+    failure: KiwiError | None = None
+    yanked: Yanked | None = None
+    for name in names:
+        try:
+            return await verification.find(address, [app.tier(name)], app.trust, app.settings.registry_name)
+        except Yanked as error:
+            yanked = error
+        except NotFound:
+            continue
+        except (Refused, UsageError):
+            raise
+        except KiwiError as error:
+            failure = error
+    if cause := failure or yanked:
+        raise cause
+    kind = f"{address.item_type}:" if address.item_type else ""
+    version = f"@{address.version}" if address.version else ""
+    raise NotFound(
+        f"no item {kind}{address.item_id}{version} in {', '.join(names)}", hint=f"kiwi search {address.item_id!r}"
+    )
+
+
+async def copy(app: Services, found: FoundItem, target: str, *, overwrite: bool) -> tuple[Admission, Path]:
+    """Write an item's file and signature to a local tier, and index it; return its admission and its file.
+
+    Raises
+    ------
+    Rejected
+        When the tier does not admit it.
+    UsageError
+        When its file exists with other content and `overwrite` is not set.
+    """
+    to, root, stored = app.local(target), app.root(target), found.item.stored
+    async with to.writing():
+        # Admitted before it is written: a refused item must not replace a file.
+        sign.check_place(root, stored.envelope, stored.files, overwrite=overwrite)
+        admission = await ingest.admit(candidate_of(stored.envelope, stored.files), to, app.gate)
+        placed = sign.place_item(root, stored.envelope, stored.files, overwrite=overwrite)
+        await ingest.store(placed, ingest.read(placed, to, app.gate), admission, to, app.writer)
+    return admission, placed.path
+
+
+@dataclass(frozen=True, slots=True)
+class TierItems:
+    """The items of a tier, and what cannot be listed."""
+
+    tier: str
+    items: tuple[StoredItem, ...]
+    problems: tuple[str, ...]
+
+
+async def list_items(app: Services, source: str, filters: Filters) -> list[TierItems]:
+    """Return the indexed items of each tier that `source` names; they are not verified."""
+    return [await _list_tier(app, name, filters) for name in app.source_names(source)]
+
+
+async def _list_tier(app: Services, name: str, filters: Filters) -> TierItems:
+    try:
+        tier = app.tier(name)
+        if tier.monitor:
+            await tier.monitor.check()
+        stored = await tier.store.list(filters)
+    except KiwiError as error:
+        return TierItems(name, (), (error.message,))
+    problems = tuple(f"{item.ref} is not listed: {item.problem}" for item in stored if item.problem)
+    return TierItems(name, tuple(_with_path(tier, item) for item in stored if not item.problem), problems)
+
+
+def _with_path(tier: Collection[VectorStore], stored: StoredItem) -> StoredItem:
+    """Return a stored item with the path that its file has in a local tier."""
+    return replace(stored, path=str(path_of(tier.root, stored.ref))) if tier.root else stored
+
+
+async def list_verified(app: Services, begin: int, count: int) -> tuple[list[tuple[str, ItemRef]], bool]:
+    """Return those of `count` items of the local tiers from `begin` on that verify, and whether there are more."""
+    tiers = [app.local(name) for name in app.source_names("local")]
+    items = [(tier, stored) for tier in tiers for stored in await tier.store.list(Filters())]
+    page = items[begin : begin + count]
+    return await asyncio.to_thread(lambda: list(_verified(app, page))), begin + count < len(items)
+
+
+def _verified(
+    app: Services, items: Sequence[tuple[Collection[VectorStore], StoredItem]]
+) -> Iterator[tuple[str, ItemRef]]:
+    trust = app.trust
+    for tier, stored in items:
+        try:
+            verify_stored(stored, stored.ref, trust, tier.audience, tier.policy)
+        except KiwiError:
+            continue
+        yield tier.name, stored.ref
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of verifying an indexed item again: verified, changed, yanked, refused or conflict."""
+
+    tier: str
+    ref: ItemRef
+    state: str = "verified"
+    signer: str = ""
+    reason: str = ""
+    conflict: VersionConflict | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it JSON-ready."""
+        row = {"tier": self.tier, "ref": str(self.ref), "state": self.state, "signer": self.signer}
+        conflict = {"conflict": self.conflict.as_dict()} if self.conflict else {}
+        return {**row, "reason": self.reason, **conflict}
+
+
+async def verify(app: Services, wanted: Sequence[Address], source: str) -> list[Verdict]:
+    """Verify indexed items again, all or those at `wanted`, and compare them with their files and between tiers."""
+    keys = {ref.key for address in wanted for ref in address.refs()}
+    verdicts: list[Verdict] = []
+    compared = []
+    for name in app.source_names(source):
+        tier = app.tier(name)
+        check = await tier.monitor.check() if tier.monitor else None
+        held = await tier.store.list(Filters())
+        yanked = await asyncio.to_thread(tier.yanked, [stored.digest for stored in held])
+        chosen = [stored for stored in held if not wanted or stored.ref.key in keys]
+        verdicts += [await _verify_again(app, tier, stored, check, yanked) for stored in chosen]
+        compared += [(tier, chosen)] if tier.root else []
+        if check:
+            verdicts += [] if wanted else await _find_withheld(tier, held, check)
+            await asyncio.to_thread(check.save)
+    registry = app.registry() if "registry" in app.source_names(source) else None
+    conflicts = await find_version_conflicts(compared, registry)
+    return [_with_conflict(verdict, conflicts) for verdict in verdicts]
+
+
+async def _verify_again(
+    app: Services,
+    tier: Collection[VectorStore],
+    stored: StoredItem,
+    check: ConsistencyCheck | None,
+    yanked: Container[str],
+) -> Verdict:
+    try:
+        # The files of a local tier are verified, too; a registry's are when they are used.
+        whole = await tier.store.get(stored.ref) if tier.root else None
+        item = verify_stored(whole or stored, stored.ref, tier.trust(), tier.audience, tier.policy)
+        if whole:
+            require_files(item)
+        if check:
+            await check.check_consistency(stored, item.verified.signer.key_id, newest=True)
+    except Refused as error:
+        tier.audit.append("verify-refused", str(stored.ref), stored.digest, "", {"reason": error.code})
+        return Verdict(tier.name, stored.ref, "refused", reason=f"{error.code}: {error.message}")
+    state = await asyncio.to_thread(read_state, item, tier, yanked)
+    reason = "".join(f"  {line}" for line in render.state_lines(stored.ref, state))
+    name = state.labels[0] if state.labels else "verified"
+    return Verdict(tier.name, stored.ref, name, item.verified.signer.principal, reason)
+
+
+async def _find_withheld(
+    tier: Collection[VectorStore], held: Sequence[StoredItem], check: ConsistencyCheck
+) -> list[Verdict]:
+    """Return a refusal for each item in the pinned state that the registry no longer has, without a yank."""
+    there = {stored.ref.key for stored in held}
+    found = []
+    for ref in check.pinned_items():
+        try:
+            if ref.key not in there:
+                await check.check_missing(ref)
+        except RegistryContradicted as error:
+            found.append(Verdict(tier.name, ref, "refused", reason=f"{error.code}: {error.message}"))
+        except (Yanked, Refused):
+            pass  # the registry reports that it was yanked
+    return found
+
+
+def _with_conflict(verdict: Verdict, conflicts: Sequence[VersionConflict]) -> Verdict:
+    """Return the verdict conflict for a version with other content in another tier, unless the item is refused."""
+    for conflict in conflicts:
+        if verdict.ref == conflict.ref and verdict.tier in conflict.digests and verdict.state != "refused":
+            reason = f"  {conflict}: {conflict.hint}"
+            verdict = replace(verdict, state="conflict", reason=reason, conflict=conflict)
+    return verdict
+
+
+@dataclass(frozen=True, slots=True)
+class LocalItem:
+    """An item in the index of a local tier: the reference that was given, and its file."""
+
+    tier: Collection[VectorStore]
+    ref: ItemRef
+    stored: StoredItem
+    path: Path
+
+
+async def find_local(app: Services, text: str, tier: str) -> LocalItem:
+    """Return the item at an address from the index of a local tier; it is not verified.
+
+    Raises
+    ------
+    NotFound
+        When there is none, or the address matches several items.
+    """
+    target = app.local(tier)
+    found = [(ref, stored) for ref in parse_address(text).refs() if (stored := await target.store.get(ref, ()))]
+    if not found:
+        raise NotFound(f"the {tier} tier has no item {text!r}", hint=f"kiwi list --source {tier}")
+    if len(found) > 1:
+        names = ", ".join(str(ref) for ref, _ in found)
+        raise NotFound(f"{text!r} is several items: {names}", hint="put the type in front of the id")
+    ref, stored = found[0]
+    # The path is derived from the id, because a damaged index could name any of the user's files.
+    return LocalItem(target, ref, stored, path_of(app.root(tier), stored.ref))
+
+
+async def delete(found: LocalItem) -> None:
+    """Delete an item's file, signature and index entry."""
+    ref, tier = found.ref, found.tier
+    async with tier.writing():
+        sign.remove_files(SourceFile(found.path, ref.item_type, ref.item_id))
+        await tier.store.delete(ref)
+        if tier.states:
+            tier.states.delete(str(found.path))
+        tier.audit.append("deleted", str(ref), found.stored.digest, "", {})

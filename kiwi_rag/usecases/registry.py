@@ -1,0 +1,255 @@
+"""The registry's operation: its state, its signers, its audit log, and the index over its items."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kiwi_rag.errors import (
+    AuditBroken,
+    KiwiError,
+    RegistryError,
+    RegistryRefused,
+    RegistryUnreachable,
+    UsageError,
+)
+from kiwi_rag.ingest import registry_indexer
+from kiwi_rag.ingest.pipeline import cancel_all
+from kiwi_rag.ingest.registry_indexer import Failed, Unreachable
+from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.monitor.monitor import verify_rows
+from kiwi_rag.registry import client, server, tuning
+from kiwi_rag.signing.trust import Signer, SignerStatus
+from kiwi_rag.validation.audit import AuditHead
+
+if TYPE_CHECKING:
+    from kiwi_rag.registry.queue import Progress
+    from kiwi_rag.registry.tuning import Tuning
+    from kiwi_rag.services import Services
+
+Report = Callable[[str], None]
+_BATCH = 2000
+_CHECK_SECONDS = 60.0
+
+
+def check_embedded(app: Services) -> None:
+    """Raise `UsageError` if the registry is not the embedded one."""
+    if not app.registry_connection.is_embedded:
+        raise UsageError(
+            f"{app.registry_connection.description} is not the embedded registry, so Kiwi cannot start or stop it",
+            hint="unset KIWI_REGISTRY_URL and SUPABASE_URL to use the embedded one",
+        )
+
+
+async def start(app: Services, port: int | None) -> None:
+    """Start the embedded registry, migrate it, and keep it running until it is stopped."""
+    check_embedded(app)
+    server.start(app.registry_dir, keep=True, port=port)
+    await app.prepare_registry()
+
+
+def server_url(app: Services) -> str:
+    """Return the URL of the embedded registry that runs."""
+    return server.server_state(app.registry_dir).tcp_uri or app.registry_connection.url()
+
+
+def stop(app: Services) -> bool:
+    """Stop the embedded registry; return whether it was running."""
+    check_embedded(app)
+    return server.stop(app.registry_dir)
+
+
+async def collect_state(app: Services) -> dict[str, Any]:
+    """Return the registry's address, whether it runs, its schema, its counts and its problem, JSON-ready."""
+    row = _server_row(app)
+    problem = ""
+    if row["running"] is not False:
+        try:
+            store = app.registry().store
+            content = await store.status()
+            row |= {"items": content.items, "passages": content.passages, **content.details}
+            with suppress(RegistryRefused):  # only indexers and admins may read the queue
+                row |= await store.index_status()
+            problem, row["running"] = "; ".join(content.problems), True
+        except RegistryError as error:
+            problem, row["running"] = f"{error.message} ({error.hint})", not isinstance(error, RegistryUnreachable)
+    return {**row, "problem": problem}
+
+
+def _server_row(app: Services) -> dict[str, Any]:
+    where = {"where": app.registry_connection.description}
+    if not app.registry_connection.is_embedded:
+        return {**where, "running": None}
+    state = server.server_state(app.registry_dir)
+    return {**where, "running": state.running, "kept": state.kept, "pid": state.pid}
+
+
+def active_signers(app: Services, principal: str) -> Sequence[Signer]:
+    """Return the active keys of a principal in the trust files.
+
+    Raises
+    ------
+    UsageError
+        When there is none.
+    """
+    named = [signer for signer in app.trust.by_key.values() if signer.principal == principal]
+    found = [signer for signer in named if signer.status is SignerStatus.ACTIVE]
+    if not found:
+        what = f"{principal} has no active key" if named else f"your trust file has no signer {principal!r}"
+        raise UsageError(what, hint="kiwi trust list")
+    return found
+
+
+async def newest_records(app: Services, since: int, limit: int) -> list[dict[str, Any]]:
+    """Return the newest audit records after the number `since`, up to `limit`, oldest first."""
+    async with app.registry_session() as caller:
+        head = (await client.registry_news(caller, 0, 0, app.settings.registry_name)).head
+    rows: list[dict[str, Any]] = []
+    async for batch in _batches(app, max(since, head.seq - limit), limit):
+        rows += batch
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedLog:
+    """A registry's audit log: the head pinned before, its present head, and whether each record was verified."""
+
+    pinned: AuditHead
+    head: AuditHead
+    all_read: bool
+
+
+async def verify_log(app: Services) -> VerifiedLog:
+    """Verify the registry's hash chain: each record if this role may read them, and the head against the pinned one.
+
+    Raises
+    ------
+    AuditBroken, ChainShortened, ChainForked
+        When the chain is broken, or does not contain the pinned head.
+    """
+    pinned = app.monitor.pinned.head()
+    await app.monitor.check(fully=True)
+    head = app.monitor.pinned.head()
+    try:
+        await _verify_records(app, pinned, head)
+    except RegistryRefused:
+        return VerifiedLog(pinned, head, all_read=False)
+    return VerifiedLog(pinned, head, all_read=True)
+
+
+async def _verify_records(app: Services, pinned: AuditHead, head: AuditHead) -> None:
+    reached = AuditHead()
+    async for batch in _batches(app, 0, head.seq):
+        reached = verify_rows(batch, reached)
+        for expected in (pinned, head):
+            found = [row["hash"] for row in batch if row["seq"] == expected.seq]
+            if found not in ([], [expected.hash]):
+                raise AuditBroken(f"the registry's audit record {expected.seq} has another hash than before")
+    if reached != head:
+        raise AuditBroken(f"the registry's audit log ends at record {reached.seq}, but its head is record {head.seq}")
+
+
+async def _batches(app: Services, since: int, limit: int) -> AsyncIterator[Sequence[dict[str, Any]]]:
+    while limit > 0:
+        async with app.registry_session() as caller:
+            batch = (await client.audit_records(caller, since, min(limit, _BATCH)))[:limit]
+        if not batch:
+            return
+        yield batch
+        since, limit = int(batch[-1]["seq"]), limit - len(batch)
+
+
+async def tune(app: Services, options: dict[str, Any], report: Report) -> Tuning:
+    """Tune in a worker thread; cancel the running statement when this task is cancelled. See `tuning.tune`."""
+    url, stopped = await asyncio.to_thread(app.registry_connection.url), threading.Event()
+    reported: set[str] = set()
+
+    def report_once(step: str) -> None:
+        if step not in reported:  # a build reports the same percentage every second
+            reported.add(step)
+            report(step)
+
+    try:
+        return await asyncio.to_thread(tuning.tune, url, **options, report=report_once, stop=stopped)
+    except asyncio.CancelledError:
+        stopped.set()
+        raise
+
+
+async def tune_if_due(app: Services, model: str, report: Report) -> None:
+    """Tune a model's vectors if that is due, and this connection's role may; if it may not, report that it is due."""
+    plans = (await app.registry().store.status()).details.get("vectors") or []
+    if not any(plan["model"] == model and plan["due"] for plan in plans):
+        return
+    if app.registry_connection.is_api or not await asyncio.to_thread(tuning.may_tune, app.registry_connection.url()):
+        report("the vector index should be tuned; with the role that migrates run: kiwi registry tune")
+        return
+    report("tuning the index over the vectors; searches continue meanwhile")
+    try:
+        tuned = await tune(app, {"fingerprint": model}, report)
+        report(f"tuned: {tuned.choice}")
+    except KiwiError as error:  # searches find what was indexed without it, too
+        report(f"the vector index was not tuned: {error.message}; try again with: kiwi registry tune")
+
+
+@asynccontextmanager
+async def _keep_tuned(app: Services, report: Report) -> AsyncIterator[None]:
+    """Check every minute whether tuning is due while the block runs."""
+
+    async def check() -> None:
+        while True:
+            try:
+                await tune_if_due(app, str(app.embed.fingerprint), report)
+            except RegistryUnreachable:
+                pass  # the indexer reports it, and when it tries again
+            except KiwiError as error:
+                report(f"the vector index was not tuned: {error.message}")
+            await asyncio.sleep(_CHECK_SECONDS)
+
+    task = asyncio.create_task(check())
+    try:
+        yield
+    finally:
+        await cancel_all([task])
+
+
+async def index_pending(
+    app: Services, indexed: Callable[[ItemRef], None], report: Report, *, switch: bool
+) -> tuple[Sequence[Failed], Progress]:
+    """Index what waits, then make this model the active one if its vectors are complete, or if `switch` is set.
+
+    `indexed` is called with each item as soon as it is searchable. Returns the failures, and the model's progress.
+    """
+    registry, model = app.registry(), str(app.embed.fingerprint)
+    if await registry.store.begin_model(model) == "building":
+        report(f"building vectors of {model}; searches use the active model until they are complete")
+    failed: list[Failed] = []
+    async for outcome in registry_indexer.index_pending(registry, app.writer):
+        if isinstance(outcome, Failed):
+            failed.append(outcome)
+        else:
+            indexed(outcome)
+    await tune_if_due(app, model, report)  # before searches use it
+    return failed, await registry.store.finish_model(model, insist=switch)
+
+
+async def watch_pending(
+    app: Services, stop: asyncio.Event, every: float, report: Report
+) -> AsyncGenerator[ItemRef | Failed | Unreachable]:
+    """Index what waits and what is published until `stop` is set, and keep the index tuned; yield each outcome."""
+    watched = registry_indexer.watch(app.registry(), lambda: app.writer, stop, every=every)
+    async with _keep_tuned(app, report), aclosing(watched) as outcomes:
+        async for outcome in outcomes:
+            yield outcome
+
+
+async def drop_models(app: Services, model: str) -> AsyncIterator[tuple[str, int]]:
+    """Remove the vectors of a model, or of all superseded ones; yield each model and the number of its passages."""
+    store = app.registry().store
+    models: list[dict[str, Any]] = list((await store.index_status())["models"])
+    for name in [model] if model else [row["fingerprint"] for row in models if row["state"] == "superseded"]:
+        yield name, await store.drop_model(name)

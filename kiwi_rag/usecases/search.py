@@ -1,0 +1,53 @@
+"""A search of the tiers: the settings applied to the query, and one page after another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kiwi_rag.config import Settings
+from kiwi_rag.model import SearchQuery, SearchReply
+
+if TYPE_CHECKING:
+    from kiwi_rag.services import Services
+
+MAX_HITS = 200
+
+
+def apply_settings(query: SearchQuery, settings: Settings) -> SearchQuery:
+    """Return a query with the search settings, which include the flags of this call."""
+    return replace(
+        query,
+        source=settings.source,
+        limit=settings.limit,
+        alpha=None if settings.alpha < 0 else settings.alpha,
+        half_life_days=settings.half_life_days or None,
+        per_signer=None if settings.per_signer < 0 else settings.per_signer,
+    )
+
+
+async def search(
+    app: Services, query: SearchQuery, *, source: str = "", limit: int | None = None, begin: int = 0
+) -> SearchReply:
+    """Search the tiers, and return the hits of the page that contains position `begin`.
+
+    One signer may have at most half of the hits, so which hits are shown depends on their number. Every page therefore
+    starts from the same first search, and a later one appends the hits of a second search without that limit: none is
+    repeated or missing.
+
+    Parameters
+    ----------
+    source, limit
+        Used in place of the settings', if they are given.
+    begin
+        Below the limit for the first page.
+    """
+    query = apply_settings(query, app.settings)
+    query = replace(query, source=source or query.source, limit=query.limit if limit is None else limit)
+    searcher = app.searcher(query.source)
+    first = await searcher.search(query)
+    if begin < query.limit:
+        return first
+    deep = await searcher.search(replace(query, limit=MAX_HITS, per_signer=0))
+    shown = {hit.ref.key for hit in first.hits}
+    return replace(deep, hits=(*first.hits, *(hit for hit in deep.hits if hit.ref.key not in shown)))

@@ -1,0 +1,252 @@
+"""Whose signatures are accepted: entries of the user's trust file, pinned projects, and what registries revoked."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kiwi_rag.errors import NotFound, RegistryContradicted, RegistryError, SignatureRefused, UsageError
+from kiwi_rag.monitor.pinned_state_file import pinned_states
+from kiwi_rag.signing import keys, trust_file
+from kiwi_rag.signing.ed25519 import is_on_curve
+from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus
+
+if TYPE_CHECKING:
+    from kiwi_rag.services import Services
+
+WAIT_SECONDS = 5.0
+"""How long a command on local tiers waits for the registry."""
+_HINT = "a key id does not give the public key: the key's owner prints that with kiwi keys show"
+
+
+def parse_public_key(app: Services, text: str) -> bytes:
+    """Return the public key in `text`.
+
+    Raises
+    ------
+    UsageError
+        When it is something else. For a key id the hint says how to get the public key.
+    """
+    digits = text.strip().rstrip("….").lower()
+    if re.fullmatch(r"[0-9a-f]{8,64}", digits):
+        _check_no_key_id(app, digits)
+    try:
+        key = keys.parse_public(digits)
+    except SignatureRefused as error:
+        raise UsageError(f"{digits} is not a public key: {error.message}", hint=_HINT) from error
+    if not is_on_curve(key):
+        raise UsageError(f"{digits} is not a public key (not a point of the curve); it may be a key id", hint=_HINT)
+    return key
+
+
+def _check_no_key_id(app: Services, digits: str) -> None:
+    """Raise `UsageError` if the digits are a key id or begin one: of a trusted key, an own one, or a signer's."""
+    own_keys = [Signer(app.principal, keys.public_key(name, app.keys_dir)) for name in keys.names(app.keys_dir)]
+    listed = trust_file.load(app.project_trust).signers if app.project_trust and app.project_trust.is_file() else ()
+    for signer in (*app.trust.by_key.values(), *listed, *own_keys):
+        if signer.key_id.startswith(digits):
+            message = f"{digits} is the key id of {signer.principal}, not a public key"
+            raise UsageError(message, hint=f"its public key is {signer.public_key.hex()}: {signer.trust_command()}")
+    if len(digits) < 64:
+        raise UsageError(f"{digits} is not a public key: it is too short, and may be the start of a key id", hint=_HINT)
+    if any(digits == key_id for key_id in _key_ids_seen(app)):
+        raise UsageError(f"{digits} is the id of a key that signed items here, not a public key", hint=_HINT)
+
+
+def _key_ids_seen(app: Services) -> Iterator[str]:
+    """Yield the key ids in signature files, and those in the pinned state of registries."""
+    for root in filter(None, (app.project_dir, app.user_dir)):
+        for path in root.rglob("*.sig"):
+            if path.is_file() and path.stat().st_size <= trust_file.MAX_BYTES:
+                yield from re.findall(r'"keyid"\s*:\s*"([0-9a-f]{64})"', path.read_text(errors="replace"))
+    for memory in pinned_states(app.monitor_dir):
+        yield from (seen.key_id for versions in memory.items().values() for seen in versions)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Which fields of a signer the user gave; the others have defaults."""
+
+    patterns: bool = False
+    types: bool = False
+    status: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEntry:
+    """A signer as it is to be trusted, and what the present entry of its key, of the principal `trusted`, loses."""
+
+    signer: Signer
+    losses: Sequence[str] = ()
+    trusted: str = ""
+
+
+def plan_entry(app: Services, signer: Signer, given: Given, *, replaces: bool) -> PlannedEntry:
+    """Return the entry that trusts a signer: to the entry of a trusted key only what was given is added.
+
+    With `replaces` the entry of a trusted key is replaced. Nothing is written.
+
+    Raises
+    ------
+    UsageError
+        When a trusted key would lose a permission or change its principal, and `replaces` is not set.
+    """
+    trusted = trust_file.load(app.user_trust).signer(signer.public_key)
+    if trusted is None:
+        return PlannedEntry(signer)
+    if replaces:
+        return PlannedEntry(signer, _losses(trusted, signer), trusted.principal)
+    extended = replace(
+        trusted.extended(signer.patterns if given.patterns else (), signer.types if given.types else ()),
+        valid_after=signer.valid_after or trusted.valid_after,
+        valid_before=signer.valid_before or trusted.valid_before,
+        status=signer.status if given.status else trusted.status,
+    )
+    if losses := _losses(trusted, replace(extended, principal=signer.principal)):
+        message = f"this key of {trusted.principal} is trusted already and would lose: {'; '.join(losses)}"
+        raise UsageError(f"{message}; nothing was changed", hint=f"to replace its entry: {command(signer)} --replace")
+    return PlannedEntry(extended)
+
+
+def command(signer: Signer) -> str:
+    """Return the command that trusts a signer, with its status."""
+    return signer.trust_command() + ("" if signer.status is SignerStatus.ACTIVE else f" --status {signer.status}")
+
+
+def _losses(trusted: Signer, after: Signer) -> list[str]:
+    """Return what is lost when `after` replaces an entry: permissions, the name, a status other than active."""
+    found = trusted.rights_not_in(after)
+    if trusted.principal != after.principal:
+        found.append(f"the name {trusted.principal}")
+    if trusted.status is not SignerStatus.ACTIVE and after.status is SignerStatus.ACTIVE:
+        found.append(f"the status {trusted.status}")
+    return found
+
+
+def save_signer(app: Services, signer: Signer) -> None:
+    """Write a signer to the user's trust file, in place of the entry of its key."""
+    trust_file.save(app.user_trust, trust_file.load(app.user_trust).with_signer(signer))
+
+
+def trust_own_key(app: Services, public_key: bytes, principal: str, patterns: tuple[str, ...]) -> Signer:
+    """Trust one of this user's keys; a key that the trust file has keeps its status, and its patterns are added to."""
+    trusted = trust_file.load(app.user_trust).signer(public_key)
+    signer = trusted.extended(patterns, ()) if trusted else Signer(principal, public_key, patterns or ("*",))
+    save_signer(app, signer)
+    return signer
+
+
+def retire_own_key(app: Services, name: str, *, compromised: bool) -> Signer:
+    """Set the status of one of this user's keys to retired or compromised, from now on.
+
+    Raises
+    ------
+    NotFound
+        When the user's trust file does not have it.
+    """
+    signer = trust_file.load(app.user_trust).signer(keys.public_key(name, app.keys_dir))
+    if signer is None:
+        raise NotFound(f"key {name!r} is not in {app.user_trust}", hint="kiwi trust list shows the keys in it")
+    status = SignerStatus.COMPROMISED if compromised else SignerStatus.RETIRED
+    retired = replace(signer, status=status, valid_before=datetime.now(UTC).replace(microsecond=0))
+    save_signer(app, retired)
+    return retired
+
+
+def remove_signer(app: Services, who: str) -> Signer:
+    """Remove a signer from the user's trust file: named by principal, public key or the start of a key id.
+
+    Raises
+    ------
+    NotFound
+        When it names none, or several.
+    """
+    content = trust_file.load(app.user_trust)
+    found = [s for s in content.signers if who in (s.principal, s.public_key.hex()) or s.key_id.startswith(who)]
+    if len(found) != 1:
+        raise NotFound(f"{len(found)} signers match {who!r}", hint="kiwi trust list shows key ids")
+    trust_file.save(app.user_trust, content.without_key(found[0].key_id))
+    return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectTrust:
+    """A project's trust file: its path, its digest, and the signers in it."""
+
+    path: Path
+    digest: str
+    signers: Sequence[Signer]
+
+
+def read_project_trust(app: Services) -> ProjectTrust:
+    """Return the project's trust file.
+
+    Raises
+    ------
+    NotFound
+        When there is none.
+    """
+    path = app.root("project") / "trust.toml"
+    if not path.is_file():
+        raise NotFound(f"there is no trust file {path}", hint="kiwi trust add, then copy ~/.ai/trust.toml there")
+    digest = trust_file.file_digest(path)  # before the signers are read, so that a change after that is not pinned
+    return ProjectTrust(path, digest, trust_file.load(path).signers)
+
+
+def pin_project(app: Services, project: ProjectTrust) -> None:
+    """Accept the signers of a project's trust file in this project, as long as the file is unchanged."""
+    pinned = trust_file.load(app.user_trust).with_pin(project.path.resolve(), project.digest)
+    trust_file.save(app.user_trust, pinned)
+
+
+def notices_of(app: Services, who: str) -> Sequence[RevocationNotice]:
+    """Return the registries' notices about a key, named by principal or the start of its key id.
+
+    Raises
+    ------
+    NotFound
+        When there is none.
+    """
+    found = [n for n in app.notices() if who == n.principal or (len(who) >= 8 and n.key_id.startswith(who))]
+    if not found:
+        raise NotFound(f"no registry revoked or retired a key of {who!r}", hint="kiwi trust list")
+    return found
+
+
+def overrule(app: Services, notices: Sequence[RevocationNotice], *, overruled: bool) -> int:
+    """Trust the keys of some notices nevertheless, or follow the notices again; return how many were changed."""
+    key_ids = {notice.key_id for notice in notices}
+    states = pinned_states(app.monitor_dir)
+    return sum(state.overrule(key_id, overruled=overruled) for state in states for key_id in key_ids)
+
+
+async def fetch_revocations(app: Services) -> str:
+    """Read the registry's revocations, if this user has a registry, and apply them to the trusted keys.
+
+    If it does not answer, the pinned revocations are applied, and the text that is returned says how old they are.
+    """
+    if not app.registry_connection.exists:
+        return ""
+    problem = ""
+    try:
+        async with asyncio.timeout(min(WAIT_SECONDS, app.settings.deadline)):
+            await app.monitor.check(fully=True)
+    except TimeoutError:
+        problem = f"the registry did not answer in time; {_revocations_age(app)}"
+    except (RegistryError, RegistryContradicted) as error:
+        problem = f"{error.message}; {_revocations_age(app)}"
+    return problem
+
+
+def _revocations_age(app: Services) -> str:
+    read_at = app.monitor.pinned.checked_at()
+    if read_at is None:
+        return "its revocations were never read"
+    minutes = int((datetime.now(UTC) - read_at).total_seconds() // 60)
+    ago = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h" if minutes < 2880 else f"{minutes // 1440} days"
+    return f"the revocations used are of {read_at:%Y-%m-%d %H:%M} UTC ({ago} ago)"
