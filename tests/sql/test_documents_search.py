@@ -60,7 +60,7 @@ def filled(held: dict[str, list[EmbeddingRecord]]) -> AsyncIterator[str]:
     async def fill(url: str) -> None:
         store = DocumentRegistryStore(Connections(url), WORKSPACE)
         for found in held.values():
-            await store.upsert(found)
+            await store.put([found])
         await store.close()
 
     with registry_of_documents() as url:

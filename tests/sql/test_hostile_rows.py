@@ -83,7 +83,7 @@ async def test_one_bad_row_spoils_no_search(
     store: RegistryVectorStore, connection: psycopg.Connection, change: str
 ) -> None:
     for seed, name in enumerate(("acme/bad", "acme/good")):
-        await store.upsert(records(admission(name), ["zebra"], seed=seed))
+        await store.put([records(admission(name), ["zebra"], seed=seed)])
     column, value = change.split(" := ")
     (definition,) = connection.execute("select pg_get_functiondef('public.search_hybrid'::regproc)").fetchone() or ("",)
     named = "select array_agg(n) from pg_proc, unnest(proargnames[pronargs + 1:]) as n where oid = %s::regproc"

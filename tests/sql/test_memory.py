@@ -44,7 +44,7 @@ async def watch(url: str, tmp_path: Path) -> AsyncIterator[RegistryMonitor]:
 async def publish(store: RegistryVectorStore, version: str, key: keys.SigningKey = KEY, indexed: bool = True) -> None:
     one = admission("acme/x", f"text of {version}", version=version, key=key)
     if indexed:
-        await store.upsert(records(one))
+        await store.put([records(one)])
     else:
         await store.publish(one)
 
@@ -165,7 +165,7 @@ async def test_a_private_item_is_not_remembered_and_hides_no_rollback(
 ) -> None:
     first, third = (admission("acme/x", version, version=version) for version in ("1.0.0", "3.0.0"))
     for one in (first, admission("acme/x", version="2.0.0"), third):
-        await store.upsert(records(one))
+        await store.put([records(one)])
     assert await see(watch, store, "2.0.0") == "2.0.0"
     for one, served in ((first, False), (third, True)):
         stored = await store.get(one.ref)

@@ -67,7 +67,7 @@ def become(connection: psycopg.Connection, role: str) -> None:
 async def filled(module_url: str) -> None:
     """Put one item with its passage into the module's registry."""
     store = RegistryVectorStore(Connections(module_url))
-    await store.upsert(records(ONE, ["zebra"]))
+    await store.put([records(ONE, ["zebra"])])
     await store.close()
 
 

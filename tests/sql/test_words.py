@@ -249,7 +249,7 @@ def test_sql_leaves_out_the_same_words(shelf: Shelf) -> None:
 async def test_words_of_private_passages_alone_are_told_to_nobody(
     store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
-    await store.upsert(records(admission("acme/open", "the canary sings")))
+    await store.put([records(admission("acme/open", "the canary sings"))])
     hidden = admission("acme/hidden", "the canaries whisper password")
     await store.publish(hidden, "private")
     connection.execute("set role kiwi_indexer")

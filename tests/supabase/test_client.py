@@ -53,7 +53,7 @@ async def direct(url: str) -> AsyncIterator[RegistryVectorStore]:
 @pytest.mark.parametrize("key", [PUBLISHABLE, LEGACY_ANON])
 async def test_a_reader_finds_what_an_indexer_stored(hosted: PostgRest, direct: RegistryVectorStore, key: str) -> None:
     one = admission("acme/deploy", "restart the pager")
-    await direct.upsert(records(one, ["restart the pager", "then wait"]))
+    await direct.put([records(one, ["restart the pager", "then wait"])])
     async with store_at(hosted.url, key=key) as store:
         asked = query("restart pager", await store.statistics(("restart", "pager")))
         assert await store.search(asked) == await direct.search(asked)
@@ -67,7 +67,7 @@ async def test_a_reader_finds_what_an_indexer_stored(hosted: PostgRest, direct: 
 
 async def test_a_long_answer_comes_in_pages(hosted: PostgRest, direct: RegistryVectorStore) -> None:
     for number in range(7):
-        await direct.upsert(records(admission(f"acme/item-{number}"), seed=number))
+        await direct.put([records(admission(f"acme/item-{number}"), seed=number)])
     hosted.max_rows = 3
     async with store_at(hosted.url) as store:
         assert await store.list(Filters()) == await direct.list(Filters())

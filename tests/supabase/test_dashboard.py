@@ -29,7 +29,7 @@ def editor(url: str) -> Iterator[psycopg.Connection]:
 async def filled(url: str) -> None:
     """One item that is searchable, one that waits, one refusal, one yanked."""
     store = RegistryVectorStore(Connections(url), fingerprint=FINGERPRINT)
-    await store.upsert(records(admission("acme/done")))
+    await store.put([records(admission("acme/done"))])
     await store.publish(admission("acme/waits"))
     await store.publish(admission("acme/gone"))
     await store.delete(admission("acme/gone").ref)

@@ -20,10 +20,12 @@ begin
         names := kiwi.subject_names(statement -> 'subject');
     end if;
     if names is null
-        or case statement ->> 'predicateType'
-            when 'urn:kiwi:item:v1' then octet_length(payload) <= 1048576 and kiwi.is_item(predicate, names)
-            when 'urn:kiwi:index:v1' then kiwi.is_document(predicate, names)
-        end is not true
+        or (
+            case statement ->> 'predicateType'
+                when 'urn:kiwi:item:v1' then octet_length(payload) <= 1048576 and kiwi.is_item(predicate, names)
+                when 'urn:kiwi:index:v1' then kiwi.is_document(predicate, names)
+            end
+        ) is not true
     then
         raise exception using
             errcode = 'KW001',
