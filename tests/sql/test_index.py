@@ -19,16 +19,16 @@ from tests.registry_calls import store_passages
 
 RECOUNT = """
     select
-        (select count(*) from kiwi.item_embeddings where searchable),
-        (select coalesce(sum(length), 0) from kiwi.item_embeddings where searchable),
+        (select count(*) from kiwi.passages where searchable),
+        (select coalesce(sum(length), 0) from kiwi.passages where searchable),
         (select coalesce(jsonb_object_agg(term, n), '{}') from (
-            select term, count(*) as n from kiwi.item_embeddings, unnest(terms) as term where searchable group by term
+            select term, count(*) as n from kiwi.passages, unnest(terms) as term where searchable group by term
         ) as counted)
 """
 KEPT = """
     select coalesce(sum(passages), 0), coalesce(sum(total_length), 0),
         (select coalesce(jsonb_object_agg(term, passages), '{}') from kiwi.term_statistics)
-    from kiwi.collections
+    from kiwi_private.collections
 """
 
 
@@ -36,7 +36,7 @@ def assert_statistics_are_true(connection: psycopg.Connection) -> None:
     counted, kept = connection.execute(RECOUNT).fetchone(), connection.execute(KEPT).fetchone()
     assert counted == kept
     postings = connection.execute("select count(*) from kiwi.postings").fetchone()
-    terms = "select coalesce(sum(cardinality(terms)), 0) from kiwi.item_embeddings where searchable"
+    terms = "select coalesce(sum(cardinality(terms)), 0) from kiwi.passages where searchable"
     assert postings == connection.execute(terms).fetchone()
 
 
@@ -68,7 +68,7 @@ async def test_reindexing_with_other_passages_leaves_nothing_of_the_first(
     await store.put([records(one, ["zebra one", "zebra two", "zebra three"])])
     await store_passages(store, records(one, ["tiger"]))
     assert (await store.statistics(["zebra", "tiger"])).document_frequency == {"tiger": 1}
-    assert connection.execute("select count(*) from kiwi.item_embeddings").fetchone() == (1,)
+    assert connection.execute("select count(*) from kiwi.passages").fetchone() == (1,)
     assert_statistics_are_true(connection)
 
 

@@ -84,7 +84,7 @@ async def test_a_signed_in_user_publishes_and_gets_the_receipt(
         receipt, again = await store.publish(one), await store.publish(one)
     assert (receipt.digest, receipt.already_published, again.already_published) == (one.digest, False, True)
     assert again.sequence == receipt.sequence
-    assert connection.execute("select visibility from kiwi.item_versions").fetchone() == ("public",)
+    assert connection.execute("select visibility from kiwi.statements").fetchone() == ("public",)
     by = connection.execute("select details ->> 'by' from kiwi.audit where event = 'publish'").fetchone()
     assert by == (ALICE,)
     assert {seen.headers["authorization"] for seen in hosted.seen} != {f"Bearer {PUBLISHABLE}"}
@@ -95,7 +95,7 @@ async def test_a_publishable_key_alone_may_not_publish(hosted: PostgRest, connec
         with pytest.raises(RegistryRefused, match="may not do that") as refused:
             await store.publish(admission("acme/deploy"))
     assert "KIWI_SUPABASE_TOKEN" in refused.value.hint
-    assert connection.execute("select count(*) from kiwi.item_versions").fetchone() == (0,)
+    assert connection.execute("select count(*) from kiwi.statements").fetchone() == (0,)
 
 
 async def test_a_refusal_of_the_registry_arrives_whole_and_stays_in_the_audit(

@@ -9,12 +9,7 @@ declare
     previous kiwi.audit;
     fresh kiwi.audit;
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then -- it would not see the newest record
-        raise exception using
-            errcode = 'KW013',
-            message = format('the registry is not written in a %s transaction', current_setting('transaction_isolation')),
-            hint = 'BEGIN ISOLATION LEVEL READ COMMITTED;';
-    end if;
+    perform kiwi.check_isolation();
     perform kiwi.lock_audit();
     select * into previous from kiwi.audit order by seq desc limit 1;
     fresh.seq := coalesce(previous.seq, 0) + 1;

@@ -9,6 +9,7 @@ declare
     problem text;
     advice text;
 begin
+    perform kiwi.check_isolation();
     if kiwi.is_refused_unread() then
         return kiwi.too_many_refusals();
     end if;
