@@ -29,7 +29,7 @@ from kiwi_rag.validation.seal import require_passages, require_sealed
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from kiwi_rag.registry.queue import ClaimState, IndexedItem, Progress, StoredPassage
+    from kiwi_rag.registry.records import ClaimState, IndexedItem, Progress, StoredPassage
 
 _UNIT_TOLERANCE = 1e-3
 NOT_FOUND_BY_VECTOR = -1.0

@@ -10,6 +10,8 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kiwi_rag.signing.document_statement import PAYLOAD_TYPE, passage_digest
+from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
 from psycopg.types.json import Jsonb
 
 from kiwi_rag.errors import FingerprintMismatch, NotAdmitted, RegistryRefused, UsageError
@@ -19,10 +21,8 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.registry.supabase import SupabaseApi
 from kiwi_rag.signing import dsse, keys
-from kiwi_rag.signing.document_statement import PAYLOAD_TYPE, passage_digest
 from kiwi_rag.signing.statement import canonical
 from kiwi_rag.stores.base import SourceStamp, VectorStore
-from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
 from tests.conformance.items import KEY, admission, query
 from tests.conformance.items import records as item_records
 from tests.sql.documents import WORKSPACE, admitted, arguments, enrol, records, registry_of_documents
@@ -87,7 +87,7 @@ def count(connection: psycopg.Connection, table: str) -> int:
 async def test_a_document_comes_back_as_it_was_signed(store: DocumentRegistryStore) -> None:
     assert isinstance(store, VectorStore)
     found = records("docs/a b.md", ["first words", "second words"])
-    await store.upsert(found)
+    await store.put([found])
     stored = await store.get(ref("docs/a b.md"))
     one = found[0].admission
     assert stored is not None
@@ -103,7 +103,7 @@ async def test_a_document_comes_back_as_it_was_signed(store: DocumentRegistrySto
 
 async def test_every_passage_comes_back_as_it_was_signed(store: DocumentRegistryStore) -> None:
     found = records("Ω/ünï.md", ['zebra "quoted" \\ back\tslash', "line\nfeed \u2028 é 𝄞"])
-    await store.upsert(found)
+    await store.put([found])
     hits = await store.search(query("zebra", await store.statistics(["zebra"])))
     assert hits.plan == "exact"
     assert sorted(h.passage.ordinal for h in hits.items) == [0, 1]
@@ -116,9 +116,9 @@ async def test_every_passage_comes_back_as_it_was_signed(store: DocumentRegistry
 
 async def test_the_same_twice_changes_nothing(store: DocumentRegistryStore, connection: psycopg.Connection) -> None:
     found = records("a.md", ["alpha beta", "gamma"])
-    await store.upsert(found)
+    await store.put([found])
     before = connection.execute("select document_id, received_at from kiwi.documents").fetchall()
-    await store.upsert(found)
+    await store.put([found])
     assert connection.execute("select document_id, received_at from kiwi.documents").fetchall() == before
     assert (await store.statistics(["alpha"])).document_frequency == {"alpha": 1}
     assert connection.execute("select count(*) from kiwi.audit where event = 'put-document'").fetchone() == (1,)
@@ -127,9 +127,9 @@ async def test_the_same_twice_changes_nothing(store: DocumentRegistryStore, conn
 async def test_a_later_statement_replaces_all_passages(
     store: DocumentRegistryStore, connection: psycopg.Connection
 ) -> None:
-    await store.upsert(records("a.md", ["zebra", "zebra again", "zebra thrice"]))
-    await store.upsert(records("b.md", ["zebra elsewhere"]))
-    await store.upsert(records("a.md", ["giraffe"], after=1))
+    await store.put([records("a.md", ["zebra", "zebra again", "zebra thrice"])])
+    await store.put([records("b.md", ["zebra elsewhere"])])
+    await store.put([records("a.md", ["giraffe"], after=1)])
     statistics = await store.statistics(["zebra", "giraff"])
     assert statistics.document_frequency == {"zebra": 1, "giraff": 1}
     assert (statistics.passages, statistics.items) == (2, 2)
@@ -140,15 +140,15 @@ async def test_a_later_statement_replaces_all_passages(
 
 async def test_what_was_signed_before_never_replaces_what_was_signed_later(store: DocumentRegistryStore) -> None:
     newer = records("a.md", ["newer"], after=60)
-    await store.upsert(newer)
+    await store.put([newer])
     with pytest.raises(RegistryRefused, match=r"a\.md was signed at") as refused:
-        await store.upsert(records("a.md", ["older"]))
+        await store.put([records("a.md", ["older"])])
     assert refused.value.state == "KW018"
     stored = await store.get(ref("a.md"))
     assert stored is not None
     assert stored.digest == newer[0].admission.digest
     same_second = records("a.md", ["as new"], after=60)
-    await store.upsert(same_second)
+    await store.put([same_second])
     stored = await store.get(ref("a.md"))
     assert stored is not None
     assert stored.digest == same_second[0].admission.digest
@@ -163,7 +163,7 @@ async def cleared(store: DocumentRegistryStore) -> None:
 
 
 async def replaced_and_cleared(store: DocumentRegistryStore) -> None:
-    await store.upsert(records("a.md", ["newest"], after=90))
+    await store.put([records("a.md", ["newest"], after=90)])
     await store.clear()
 
 
@@ -173,16 +173,16 @@ async def test_nothing_older_comes_back_once_the_newer_is_gone(
 ) -> None:
     """Whoever deletes and puts needs no key: an old signed statement is no way around a newer one."""
     older = records("a.md", ["older"])
-    await store.upsert(older)
-    await store.upsert(records("a.md", ["newer"], after=60))
+    await store.put([older])
+    await store.put([records("a.md", ["newer"], after=60)])
     await take_away(store)
     for _ in range(2):
         with pytest.raises(RegistryRefused, match=r"a\.md was signed at") as refused:
-            await store.upsert(older)
+            await store.put([older])
         assert refused.value.state == "KW018"
         assert not await store.delete(ref("a.md"))
-    await store.upsert(records("b.md", ["another path"]))
-    await store.upsert(records("a.md", ["as it is now"], after=120))
+    await store.put([records("b.md", ["another path"])])
+    await store.put([records("a.md", ["as it is now"], after=120)])
     assert sorted(await store.sources()) == ["a.md", "b.md"]
 
 
@@ -190,22 +190,22 @@ async def test_a_mark_of_a_compromised_key_counts_no_more_and_hides_no_other(
     store: DocumentRegistryStore, connection: psycopg.Connection
 ) -> None:
     enrol(connection, EVE, "eve@acme", "*")
-    await store.upsert(records("a.md", ["ada's"], after=30))
-    await store.upsert(records("a.md", ["eve's"], after=60, key=EVE, principal="eve@acme"))
+    await store.put([records("a.md", ["ada's"], after=30)])
+    await store.put([records("a.md", ["eve's"], after=60, key=EVE, principal="eve@acme")])
     await store.delete(ref("a.md"))
     with pytest.raises(RegistryRefused, match="signed at"):
-        await store.upsert(records("a.md", ["ada's"], after=40))
+        await store.put([records("a.md", ["ada's"], after=40)])
     connection.execute("select public.revoke_signer(%s, 'lost')", [EVE.key_id])
     with pytest.raises(RegistryRefused, match="signed at"):
-        await store.upsert(records("a.md", ["ada's, before"]))
+        await store.put([records("a.md", ["ada's, before"])])
     assert await store.sources() == {}
-    await store.upsert(records("a.md", ["ada's"], after=40))
+    await store.put([records("a.md", ["ada's"], after=40)])
     assert list(await store.sources()) == ["a.md"]
 
 
 async def test_delete_leaves_nothing_but_a_mark(store: DocumentRegistryStore, connection: psycopg.Connection) -> None:
-    await store.upsert(records("a.md", ["zebra"]))
-    await store.upsert(records("b.md", ["okapi"]))
+    await store.put([records("a.md", ["zebra"])])
+    await store.put([records("b.md", ["okapi"])])
     assert await store.delete(ref("a.md"))
     assert not await store.delete(ref("a.md"))
     assert await store.get(ref("a.md")) is None
@@ -215,23 +215,23 @@ async def test_delete_leaves_nothing_but_a_mark(store: DocumentRegistryStore, co
 
 
 async def test_a_move_is_a_put_and_a_delete(store: DocumentRegistryStore) -> None:
-    await store.upsert(records("old/a.md", ["zebra"], source="x"))
-    await store.upsert(records("new/a.md", ["zebra"], source="x"))
+    await store.put([records("old/a.md", ["zebra"], source="x")])
+    await store.put([records("new/a.md", ["zebra"], source="x")])
     await store.delete(ref("old/a.md"))
     assert list(await store.sources()) == ["new/a.md"]
 
 
 async def test_workspaces_are_apart(url: str, store: DocumentRegistryStore) -> None:
     other = DocumentRegistryStore(Connections(url), "other")
-    await store.upsert(records("a.md", ["zebra"]))
-    await other.upsert(records("a.md", ["okapi"], workspace="other", fingerprint="other/0/384/mean/256"))
+    await store.put([records("a.md", ["zebra"])])
+    await other.put([records("a.md", ["okapi"], workspace="other", fingerprint="other/0/384/mean/256")])
     assert (await store.statistics(["zebra", "okapi"])).document_frequency == {"zebra": 1}
     assert (await other.statistics(["zebra", "okapi"])).document_frequency == {"okapi": 1}
     await other.clear()
     assert list(await store.sources()) == ["a.md"]
     assert (await other.status()).items == 0
     with pytest.raises(NotAdmitted, match="signed for workspace"):
-        await store.upsert(records("b.md", workspace="other"))
+        await store.put([records("b.md", workspace="other")])
     await other.close()
 
 
@@ -239,16 +239,16 @@ async def test_a_workspace_has_one_model_until_it_is_cleared(
     store: DocumentRegistryStore, connection: psycopg.Connection
 ) -> None:
     other = "other/0/384/mean/256"
-    await store.upsert(records("a.md", ["zebra"]))
+    await store.put([records("a.md", ["zebra"])])
     with pytest.raises(FingerprintMismatch, match="holds vectors of"):
-        await store.upsert(records("b.md", fingerprint=other))
+        await store.put([records("b.md", fingerprint=other)])
     with pytest.raises(FingerprintMismatch):
         await store.search(query("zebra", await store.statistics(["zebra"]), fingerprint=other))
     with pytest.raises(FingerprintMismatch, match="384"):
-        await store.upsert(records("b.md", fingerprint="other/0/768/mean/256"))
+        await store.put([records("b.md", fingerprint="other/0/768/mean/256")])
     await store.clear()
     assert [count(connection, table) for table in TABLES] == [0] * 6 + [1]  # the mark of a.md
-    await store.upsert(records("b.md", fingerprint=other))
+    await store.put([records("b.md", fingerprint=other)])
     await store.delete(ref("b.md"))
     await store.upsert(records("b.md"))  # an empty one begins anew, too
 
@@ -257,13 +257,13 @@ async def test_sources_tell_what_to_index(store: DocumentRegistryStore) -> None:
     found = records("a.md", ["zebra"])
     one = found[0].admission
     stamp = SourceStamp("a.md", 5, 7, one.item.content_sha256, "", "rules-1", ItemType.DOCUMENT, "a.md", one.digest)
-    await store.upsert(found, stamp)
+    await store.put([found, stamp])
     assert await store.sources() == {"a.md": replace(stamp, size=0, mtime_ns=0)}
     await store.put_source(replace(stamp, gate_stamp="rules-of-another-file", sha256="0" * 64))
     assert (await store.sources())["a.md"].gate_stamp == "rules-1"
     await store.put_source(replace(stamp, gate_stamp="rules-2"))
     assert (await store.sources())["a.md"].gate_stamp == "rules-2"
-    await store.upsert(found, stamp)
+    await store.put([found, stamp])
     assert (await store.sources())["a.md"].gate_stamp == "rules-1"
     assert await store.get_note("run") == ""
     await store.put_note("run", "half way")
@@ -274,15 +274,15 @@ async def test_sources_tell_what_to_index(store: DocumentRegistryStore) -> None:
 async def test_only_admitted_documents_are_handed_in(store: DocumentRegistryStore) -> None:
     found = records("a.md", ["one", "two"])
     with pytest.raises(NotAdmitted):
-        await store.upsert([replace(r, admission=replace(r.admission, principal="eve")) for r in found])
+        await store.put([[replace(r, admission=replace(r.admission, principal="eve")) for r in found]])
     with pytest.raises(NotAdmitted, match="not those that were signed"):
-        await store.upsert(found[:1])
+        await store.put([found[:1]])
     with pytest.raises(NotAdmitted):
-        await store.upsert([*found, *records("b.md")])
+        await store.put([[*found, *records("b.md")]])
     with pytest.raises(UsageError):
-        await store.upsert([])
+        await store.put([[]])
     with pytest.raises(UsageError, match="is not a document"):
-        await store.upsert(item_records(admission("acme/x")))
+        await store.put([item_records(admission("acme/x"))])
     assert (await store.status()).items == 0
 
 
@@ -393,7 +393,7 @@ def test_passages_are_all_there_once_and_in_order(empty: psycopg.Connection, cha
 
 
 async def test_a_refusal_leaves_what_was_there(store: DocumentRegistryStore, connection: psycopg.Connection) -> None:
-    await store.upsert(records("a.md", ["zebra"]))
+    await store.put([records("a.md", ["zebra"])])
     later = records("a.md", ["okapi"], after=5)
     assert put(connection, later, passages=Jsonb([]))["code"] == "KW017"
     assert (await store.statistics(["zebra", "okapi"])).document_frequency == {"zebra": 1}
@@ -417,8 +417,8 @@ async def test_what_a_compromised_key_signed_is_gone_at_once(
     store: DocumentRegistryStore, connection: psycopg.Connection
 ) -> None:
     enrol(connection, EVE, "eve", "*")
-    await store.upsert(records("a.md", ["zebra hooves"], key=EVE, after=60))
-    await store.upsert(records("b.md", ["zebra stripes"], seed=9))
+    await store.put([records("a.md", ["zebra hooves"], key=EVE, after=60)])
+    await store.put([records("b.md", ["zebra stripes"], seed=9)])
     connection.execute("select public.revoke_signer(%s)", [EVE.key_id])
     statistics = await store.statistics(["zebra", "hoov"])
     assert (statistics.passages, statistics.items, statistics.document_frequency) == (1, 1, {"zebra": 1})
@@ -428,7 +428,7 @@ async def test_what_a_compromised_key_signed_is_gone_at_once(
     assert (await store.similar_terms(["hooes"]))["hooes"] == ()
     assert (await store.status()).items == 1
     with pytest.raises(RegistryRefused, match="compromised"):
-        await store.upsert(records("a.md", ["zebra hooves"], key=EVE, after=60))
+        await store.put([records("a.md", ["zebra hooves"], key=EVE, after=60)])
     await store.upsert(records("a.md", ["okapi"]))  # older, and honest
     assert list(await store.sources()) == ["a.md", "b.md"]
 
@@ -477,7 +477,7 @@ def test_no_row_stands_without_its_signature(url: str, role: str) -> None:
 
 async def test_over_supabases_api_a_user_reads_and_nobody_writes(url: str, store: DocumentRegistryStore) -> None:
     found = records("a b.md", ["zebra"])
-    await store.upsert(found)
+    await store.put([found])
     with project(url) as hosted:
         reader = DocumentRegistryStore(SupabaseApi(hosted.url, PUBLISHABLE, token()), WORKSPACE)
         assert await reader.get(ref("a b.md")) == await store.get(ref("a b.md"))
@@ -485,7 +485,7 @@ async def test_over_supabases_api_a_user_reads_and_nobody_writes(url: str, store
         assert [hit.passage for hit in hits.items] == [found[0].passage]
         assert await reader.list(Filters(path="a*")) == await store.list(Filters())
         with pytest.raises(RegistryRefused):
-            await reader.upsert(records("b.md"))
+            await reader.put([records("b.md")])
         with pytest.raises(RegistryRefused):
             await reader.delete(ref("a b.md"))
         await reader.close()
@@ -532,7 +532,7 @@ CALLS = {
 
 
 async def test_each_function_has_its_callers(store: DocumentRegistryStore, connection: psycopg.Connection) -> None:
-    await store.upsert(records("a.md", ["zebra"]))
+    await store.put([records("a.md", ["zebra"])])
     for role in ("anon", *READERS):
         connection.execute(f"set session authorization {role}")  # type: ignore[call-overload]
         for name, (call, allowed) in CALLS.items():

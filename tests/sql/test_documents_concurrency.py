@@ -64,7 +64,7 @@ async def test_writers_of_different_files_lose_nothing(stores: list[DocumentRegi
             for n in range(10):
                 path = f"docs/{number}-{n}.md"
                 kept[path] = document(path, 1000 * turn + 10 * number + n, after=turn, **key)
-                await store.upsert(kept[path])
+                await store.put([kept[path]])
         del kept[f"docs/{number}-3.md"]
         assert await store.delete(ItemRef(ItemType.DOCUMENT, f"docs/{number}-3.md"))
         return list(kept.values())
@@ -98,7 +98,7 @@ async def test_of_one_file_what_was_signed_last_stays(stores: list[DocumentRegis
         refused = 0
         for found in mine:
             try:
-                await store.upsert(found)
+                await store.put([found])
             except RegistryRefused as error:
                 assert error.state == "KW018"
                 refused += 1
@@ -137,7 +137,7 @@ async def test_clearing_waits_for_writers_and_they_begin_anew(stores: list[Docum
     assert await stores[0].sources() == {}
     other = "other/0/384/mean/256"
     await asyncio.gather(
-        *(store.upsert(records(f"{n}.md", ["word1"], seed=n, fingerprint=other)) for n, store in enumerate(stores))
+        *(store.put([records(f"{n}.md", ["word1"], seed=n, fingerprint=other)) for n, store in enumerate(stores)])
     )
     assert len(await stores[0].sources()) == 4
     assert (await stores[0].status()).fingerprint == other

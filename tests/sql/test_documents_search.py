@@ -8,6 +8,7 @@ from datetime import timedelta
 import numpy as np
 import psycopg
 import pytest
+from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
 from psycopg.types.json import Jsonb
 
 from kiwi_rag.errors import UnknownFilter
@@ -17,7 +18,6 @@ from kiwi_rag.model.refs import ItemType
 from kiwi_rag.registry.calls import translate_errors
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
-from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
 from tests.conformance.items import SIGNED, query, unit_vector
 from tests.sql.documents import WORKSPACE, enrol, records, registry_of_documents
 
@@ -60,7 +60,7 @@ def filled(held: dict[str, list[EmbeddingRecord]]) -> AsyncIterator[str]:
     async def fill(url: str) -> None:
         store = DocumentRegistryStore(Connections(url), WORKSPACE)
         for found in held.values():
-            await store.upsert(found)
+            await store.put([found])
         await store.close()
 
     with registry_of_documents() as url:

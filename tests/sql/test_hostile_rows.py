@@ -83,7 +83,7 @@ async def test_one_bad_row_spoils_no_search(
     store: RegistryVectorStore, connection: psycopg.Connection, change: str
 ) -> None:
     for seed, name in enumerate(("acme/bad", "acme/good")):
-        await store.upsert(records(admission(name), ["zebra"], seed=seed))
+        await store.put([records(admission(name), ["zebra"], seed=seed)])
     column, value = change.split(" := ")
     (definition,) = connection.execute("select pg_get_functiondef('public.search_hybrid'::regproc)").fetchone() or ("",)
     named = "select array_agg(n) from pg_proc, unnest(proargnames[pronargs + 1:]) as n where oid = %s::regproc"
@@ -136,12 +136,12 @@ async def test_news_that_are_none_are_an_error(
     store: RegistryVectorStore, connection: psycopg.Connection, checkpoint: str
 ) -> None:
     connection.execute(
-        "create or replace function public.registry_news(known_seq bigint default 0, signers_since bigint default 0) "
+        "create or replace function public.registry_checkpoint(known_seq bigint default 0, signers_since bigint default 0) "
         f"returns jsonb language sql as $$ select {checkpoint} $$"
     )
     with pytest.raises(RegistryError) as error:
         async with store.transport.session() as caller:
-            await client.registry_news(caller, 0, 0, "test")
+            await client.registry_checkpoint(caller, 0, 0, "test")
     assert not isinstance(error.value, RegistryContradicted)
     assert error.value.message.startswith("the registry gave")
 
@@ -172,7 +172,7 @@ CALLS: dict[str, Callable[[Caller], Awaitable[object]]] = {
     "verify_audit": client.verify_audit,
     "collection_statistics": lambda caller: client.collection_statistics(caller, ["zebra"]),
     "registry_status": client.registry_status,
-    "registry_news": lambda caller: client.registry_news(caller, 0, 0, "test"),
+    "registry_checkpoint": lambda caller: client.registry_checkpoint(caller, 0, 0, "test"),
     "claim_item": lambda caller: queue.claim_item(caller, "d", MODEL),
     "begin_collection": lambda caller: queue.begin_collection(caller, MODEL),
     "finish_collection": lambda caller: queue.finish_collection(caller, MODEL),

@@ -125,7 +125,7 @@ async def test_only_an_indexer_that_says_so_starts_a_second_one(registry, connec
         await index(registry, new)
     (answer,) = (await search(registry, new)).tiers
     assert answer.state == "stale"
-    assert connection.execute("select count(*) from kiwi.collections").fetchone() == (1,)
+    assert connection.execute("select count(*) from kiwi_private.collections").fetchone() == (1,)
 
 
 async def test_another_dimension_is_refused(registry) -> None:

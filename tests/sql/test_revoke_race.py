@@ -23,7 +23,7 @@ from tests.conformance.items import admission
 
 RACES = int(os.environ.get("KIWI_RACES", "40"))
 PUBLISHERS = 3
-LANDED = "select count(*) from kiwi.item_versions where signer = %s"
+LANDED = "select count(*) from kiwi.statements where signer = %s"
 AFTER = """
     select r.key_id from kiwi.audit as p join kiwi.audit as r on r.key_id = p.key_id
     where p.event = 'publish' and r.event = 'compromised' and p.seq > r.seq

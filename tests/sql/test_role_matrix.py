@@ -80,7 +80,7 @@ private by claims            0       1       0        0          0        0     
 private by pending_items     42501   42501   42501    42501      2        42501   2       2       2
 private by read_passages     42501   42501   42501    42501      1        42501   1       1       1
 private by audit             42501   42501   0        42501      42501    0       0       0       0
-private by registry_news     False   False   False    False      False    False   False   False   False
+private by registry_checkpoint     False   False   False    False      False    False   False   False   False
 private by error text        done    done    done     done       done     done    22P02   22P02   22P02
 private by version taken     42501   done    done     done       42501    done    done    done    done
 private by yank_item         42501   0       0        0          42501    0       0       1       1
@@ -100,13 +100,13 @@ def handed_in(connection: psycopg.Connection, envelope: Envelope, visibility: st
 
 
 def insert(connection: psycopg.Connection, *, tampered: bool = False) -> None:
-    statement = f"insert into kiwi.item_versions ({COLUMNS}) values (%s, %s, %s, %s, %s)"
+    statement = f"insert into kiwi.statements ({COLUMNS}) values (%s, %s, %s, %s, %s)"
     connection.execute(statement, stored(FRESH.envelope, tampered=tampered))
 
 
 def replace_on_conflict(connection: psycopg.Connection) -> None:
     statement = f"""
-        insert into kiwi.item_versions ({COLUMNS}) values (%s, %s, %s, %s, %s)
+        insert into kiwi.statements ({COLUMNS}) values (%s, %s, %s, %s, %s)
         on conflict (digest) do update set payload = excluded.payload || ' '
     """
     envelope = PUBLIC.envelope
@@ -115,19 +115,19 @@ def replace_on_conflict(connection: psycopg.Connection) -> None:
 
 
 def copy(connection: psycopg.Connection) -> None:
-    with connection.cursor().copy(f"copy kiwi.item_versions ({COLUMNS}) from stdin") as out:
+    with connection.cursor().copy(f"copy kiwi.statements ({COLUMNS}) from stdin") as out:
         out.write_row(stored(FRESH.envelope, tampered=True))
 
 
 def own_vector(connection: psycopg.Connection) -> None:
     connection.execute(
         """
-        insert into kiwi.item_embeddings (
+        insert into kiwi.passages (
             digest, collection_id, ordinal, text, context, heading, start_line, end_line, length, terms, frequencies,
             embedding
         )
         select digest, collection_id, 9, 'x', '', '{}', 1, 1, 1, '{}', '{}', embedding
-        from kiwi.item_embeddings limit 1
+        from kiwi.passages limit 1
         """
     )
 
@@ -174,11 +174,11 @@ ACTIONS: dict[str, Callable[[psycopg.Connection], str | None]] = {
     "ON CONFLICT DO UPDATE": replace_on_conflict,
     "publish_item, tampered": lambda c: signed_by(c, tampered=True),
     "publish_item": lambda c: signed_by(c, tampered=False),
-    "UPDATE payload": does("update kiwi.item_versions set payload = payload || ' '"),
-    "UPDATE public_key": does("update kiwi.item_versions set public_key = signature"),
-    "UPDATE generated column": does("update kiwi.item_versions set content = 'x'"),
-    "DELETE": does("delete from kiwi.item_versions"),
-    "TRUNCATE": does("truncate kiwi.item_versions cascade"),
+    "UPDATE payload": does("update kiwi.statements set payload = payload || ' '"),
+    "UPDATE public_key": does("update kiwi.statements set public_key = signature"),
+    "UPDATE generated column": does("update kiwi.statements set content = 'x'"),
+    "DELETE": does("delete from kiwi.statements"),
+    "TRUNCATE": does("truncate kiwi.statements cascade"),
     "UPDATE audit": does("update kiwi.audit set ref = 'x'"),
     "DELETE audit": does("delete from kiwi.audit"),
     "TRUNCATE audit": does("truncate kiwi.audit"),
@@ -189,17 +189,17 @@ ACTIONS: dict[str, Callable[[psycopg.Connection], str | None]] = {
     "UPDATE signer": does("update kiwi.signers set item_patterns = '{*}'"),
     "enrol_signer": does(f"select public.enrol_signer('{ADA.public_key.hex()}', 'eve', '{{*}}')"),
     "CREATE in kiwi": does("create table kiwi.mine ()"),
-    "disable trigger": does("alter table kiwi.item_versions disable trigger admit"),
-    "drop constraint": does("alter table kiwi.item_versions drop constraint item_versions_signature"),
+    "disable trigger": does("alter table kiwi.statements disable trigger admit"),
+    "drop constraint": does("alter table kiwi.statements drop constraint statements_signature"),
     "replace the verifier": does(
         "create or replace function kiwi.ed25519_verify(public_key bytea, message bytea, signature bytea)"
         " returns boolean language sql as 'select true'"
     ),
     "own vector, by table": own_vector,
     "own vector, store_passages": own_vector_by_function,
-    "private by table": sees("select count(*) from kiwi.item_versions where item_id = 'acme/secret'"),
+    "private by table": sees("select count(*) from kiwi.statements where item_id = 'acme/secret'"),
     "private by view": sees("select count(*) from kiwi.stored_versions where item_id = 'acme/secret'"),
-    "private by vectors": sees("select count(*) from kiwi.item_embeddings where text like '%okapi%'"),
+    "private by vectors": sees("select count(*) from kiwi.passages where text like '%okapi%'"),
     "private by get_item": sees("select count(*) from public.get_item('acme/secret')"),
     "private by list_versions": sees("select count(*) from public.list_versions('acme/secret')"),
     "private by search": sees("select count(*) from public.search_lexical('okapi')"),
@@ -209,9 +209,9 @@ ACTIONS: dict[str, Callable[[psycopg.Connection], str | None]] = {
     "private by pending_items": sees("select count(*) from public.pending_items('another model')"),
     "private by read_passages": sees(f"select count(*) from public.read_passages('{SECRET.digest}', '{FINGERPRINT}')"),
     "private by audit": sees("select count(*) from kiwi.audit where ref like '%secret%'"),
-    "private by registry_news": sees("select public.registry_news(0, 0)::text like '%secret%'"),
+    "private by registry_checkpoint": sees("select public.registry_checkpoint(0, 0)::text like '%secret%'"),
     "private by error text": does(
-        "select from kiwi.item_versions where item_id = 'acme/secret' and left(content, 10)::integer = 1"
+        "select from kiwi.statements where item_id = 'acme/secret' and left(content, 10)::integer = 1"
     ),
     "private by version taken": lambda c: handed_in(c, admission("acme/secret", "other text").envelope),
     "private by yank_item": taken_back,

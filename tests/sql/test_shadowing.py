@@ -52,7 +52,7 @@ ATTACKS = {
         insert into signers select encode(sha256(public_key), 'hex'), public_key, 'eve', item_patterns, item_types
             from signers;
         create temp table settings as select 'audience' as name, 'eve' as value;
-        create temp table item_versions as select * from kiwi.item_versions where false;
+        create temp table item_versions as select * from kiwi.statements where false;
         create temp table audit (seq bigint, hash text);
         create temp view stored_versions as select * from item_versions;
         create temp table item_embeddings (); create temp table postings (); create temp table collections ();
@@ -171,7 +171,7 @@ def test_nor_does_it_for_an_admin_whose_session_she_prepared(eve: psycopg.Connec
     ]
     with pytest.raises(psycopg.Error) as error:
         eve.execute(
-            "insert into kiwi.item_versions (payload_type, payload, signature, signer) values (%s, %s, %s, %s)",
+            "insert into kiwi.statements (payload_type, payload, signature, signer) values (%s, %s, %s, %s)",
             [TAMPERED.payload_type, TAMPERED.payload, TAMPERED.signatures[0][1], ADA.key_id],
         )
     assert error.value.sqlstate == "23514"
@@ -184,8 +184,8 @@ def test_eve_cannot_put_anything_into_the_schema_itself(eve: psycopg.Connection)
         "create type kiwi.text as enum ('eve')",
         "create operator kiwi.= (leftarg = text, rightarg = text, function = pg_catalog.texteq)",
         "alter function kiwi.ed25519_verify(bytea, bytea, bytea) set search_path = evil",
-        "create trigger mine before insert on kiwi.item_versions for each row execute function kiwi.append_only()",
-        "create rule mine as on insert to kiwi.item_versions do instead nothing",
+        "create trigger mine before insert on kiwi.statements for each row execute function kiwi.append_only()",
+        "create rule mine as on insert to kiwi.statements do instead nothing",
     ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             eve.execute(statement)  # type: ignore[call-overload]

@@ -29,7 +29,7 @@ def editor(url: str) -> Iterator[psycopg.Connection]:
 async def filled(url: str) -> None:
     """One item that is searchable, one that waits, one refusal, one yanked."""
     store = RegistryVectorStore(Connections(url), fingerprint=FINGERPRINT)
-    await store.upsert(records(admission("acme/done")))
+    await store.put([records(admission("acme/done"))])
     await store.publish(admission("acme/waits"))
     await store.publish(admission("acme/gone"))
     await store.delete(admission("acme/gone").ref)
@@ -89,7 +89,7 @@ def test_everything_that_is_seen_has_a_comment(connection: psycopg.Connection) -
             and obj_description(c.oid, 'pg_class') is null
         union all
         select format('%s.%s', attrelid::regclass, attname) from pg_attribute
-        where attrelid = 'kiwi.item_versions'::regclass and attnum > 0 and not attisdropped
+        where attrelid = 'kiwi.statements'::regclass and attnum > 0 and not attisdropped
             and col_description(attrelid, attnum) is null
         union all
         select oid::regprocedure::text from pg_proc as p
@@ -108,4 +108,4 @@ async def test_a_refusal_is_written_down_whichever_way_it_came(url: str, connect
             await attempt
     await store.close()
     assert connection.execute("select count(*) from public.recent_rejections").fetchone() == (2,)
-    assert connection.execute("select count(*) from kiwi.item_versions").fetchone() == (0,)
+    assert connection.execute("select count(*) from kiwi.statements").fetchone() == (0,)

@@ -73,7 +73,7 @@ def test_a_further_file_holds_the_new_revisions_alone(copy: Path) -> None:
     generator(copy).release()
     write(copy)
     text = migrations(copy)[1].read_text()
-    assert "create table kiwi.index_queue" in text
+    assert "create table kiwi_private.index_queue" in text
     assert "create table kiwi.signers" not in text
     assert "UPDATE kiwi.alembic_version" in text
     assert "create or replace function kiwi.publish_item" in text
