@@ -17,6 +17,7 @@ from kiwi_rag.monitor.monitor import RegistryMonitor
 from kiwi_rag.monitor.pinned_state import RegistryIdentity
 from kiwi_rag.monitor.pinned_state_file import PinnedState, pinned_state_path
 from kiwi_rag.registry import client
+from kiwi_rag.registry.client import RegistryClient
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
@@ -35,7 +36,7 @@ IDENTITY = RegistryIdentity("test", "here")
 async def watch(url: str, tmp_path: Path) -> AsyncIterator[RegistryMonitor]:
     """A user who has met nothing yet."""
     transport = Connections(url)
-    made = RegistryMonitor(transport, PinnedState(pinned_state_path(tmp_path / "registries", IDENTITY), IDENTITY))
+    made = RegistryMonitor(RegistryClient(transport), PinnedState(pinned_state_path(tmp_path / "registries", IDENTITY), IDENTITY))
     yield made
     await made.close()
     await transport.close()
