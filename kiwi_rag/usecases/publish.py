@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from kiwi_rag.errors import NotFound, UsageError
 from kiwi_rag.formats import SourceFile
 from kiwi_rag.ingest.publication import PublishRun
-from kiwi_rag.registry.calls import with_retries
+from kiwi_rag.registry.calls import time_limit
+from kiwi_rag.retry import attempts
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.usecases import sign
 
@@ -72,5 +73,7 @@ async def prepare(app: Services, tier: str = "project", visibility: Visibility |
     RegistryError
         When the registry cannot be reached or prepared.
     """
-    await with_retries(app.prepare_registry, seconds=_PREPARING_SECONDS)
+    for attempt in attempts():
+        async with attempt, time_limit(_PREPARING_SECONDS):
+            await app.prepare_registry()
     return PublishRun(app.local(tier), app.registry(), app.writer, visibility)

@@ -36,7 +36,8 @@ IDENTITY = RegistryIdentity("test", "here")
 async def watch(url: str, tmp_path: Path) -> AsyncIterator[RegistryMonitor]:
     """A user who has met nothing yet."""
     transport = Connections(url)
-    made = RegistryMonitor(RegistryClient(transport), PinnedState(pinned_state_path(tmp_path / "registries", IDENTITY), IDENTITY))
+    pinned = PinnedState(pinned_state_path(tmp_path / "registries", IDENTITY), IDENTITY)
+    made = RegistryMonitor(RegistryClient(transport), pinned)
     yield made
     await made.close()
     await transport.close()
