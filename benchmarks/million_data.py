@@ -163,7 +163,8 @@ def _load_items(connection: psycopg.Connection[Any], begin: int, end: int) -> It
     with connection.cursor().copy(f"copy kiwi.item_versions ({_ITEM_COLUMNS}) from stdin") as out:
         for number in range(begin, end):
             ref, text = ItemRef(ItemType.DIRECTIVE, item_id(number), "1.0.0"), f"item {number}"
-            item = Item(ref, text, metadata(number), (Section("body", text, 1, 1),))
+            files = {ref.main_file: text.encode()}
+            item = Item(ref, files, ref.main_file, metadata(number), (Section("body", text, 1, 1),))
             envelope = KEY.sign(item, REGISTRY, SIGNED)
             signature = envelope.signatures[0][1]
             out.write_row((envelope.payload_type, envelope.payload, signature, KEY.key_id, KEY.public_key, "ada@acme"))

@@ -97,7 +97,7 @@ def test_what_was_refused_here_is_signed_nowhere(ready: Kiwi):
     elsewhere.copy(ready.cwd / ".ai/knowledge/..")
     report = elsewhere.json("index", expect=4)
     assert report["admitted"] == []
-    assert report["refused"][0]["findings"][0]["code"] == "signature.bad-signature"
+    assert report["refused"][0]["findings"][0]["code"] == "signature.content"
 
 
 def test_force_signs_no_other_content_either(ready: Kiwi):
@@ -249,7 +249,7 @@ def test_bump_raises_what_was_signed_with_other_content_by_another_program(ready
     write_note(ready, extra=OTHER)
     key = keys.load("default", ready.home / ".ai/keys", "correct horse")
     item = parse_item(ItemType.KNOWLEDGE, "acme/note", path.read_text()).item
-    path.with_name("note.md.sig").write_bytes(statement.side_file(key.sign(item, "kiwi")))
+    path.with_name("note.md.sig").write_bytes(statement.signature_file(key.sign(item, "kiwi")))
     (hint,) = refused(ready, "sign", ".ai")
     ready.run(*way_out(hint))
     ready.run("index")

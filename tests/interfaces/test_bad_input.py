@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kiwi_rag.signing import statement
 from tests.interfaces.conftest import Kiwi, note
 
 DIRECTIVE = """# Deploy
@@ -158,7 +159,7 @@ def refused_by_index(kiwi: Kiwi, code: str) -> str:
     return next(f["hint"] for f in report["refused"][0]["findings"] if f["code"] == code)
 
 
-def edit_statement(side, change) -> None:
+def edit_envelope(side, change) -> None:
     document = json.loads(side.read_text())
     change(document)
     side.write_text(json.dumps(document))
@@ -174,12 +175,18 @@ def test_flipped_bit_in_content(ready: Kiwi):
     data = bytearray(path.read_bytes())
     data[data.index(b"eight")] ^= 1
     path.write_bytes(bytes(data))
-    assert "kiwi sign" in refused_by_index(ready, "signature.bad-signature")
+    assert "kiwi sign" in refused_by_index(ready, "signature.content")
 
 
 def test_flipped_bit_in_metadata(ready: Kiwi):
     _, side = signed_note(ready)
-    edit_statement(side, lambda d: d["statement"]["metadata"].update(author="adb"))
+
+    def change(document):
+        signed = json.loads(base64.b64decode(document["payload"]))
+        signed["predicate"]["metadata"]["author"] = "adb"
+        document["payload"] = base64.b64encode(statement.canonical(signed)).decode()
+
+    edit_envelope(side, change)
     refused_by_index(ready, "signature.bad-signature")
 
 
@@ -191,19 +198,19 @@ def test_flipped_bit_in_the_signature(ready: Kiwi):
         raw[7] ^= 1
         document["signatures"][0]["sig"] = base64.b64encode(raw).decode()
 
-    edit_statement(side, flip)
+    edit_envelope(side, flip)
     refused_by_index(ready, "signature.bad-signature")
 
 
 def test_duplicate_keys_in_the_envelope(ready: Kiwi):
     _, side = signed_note(ready)
-    side.write_text(side.read_text().replace('"statement":', '"statement": {}, "statement":', 1))
+    side.write_text(side.read_text().replace('"payload":', '"payload": "", "payload":', 1))
     refused_by_index(ready, "signature.envelope")
 
 
 def test_unknown_field_in_the_envelope(ready: Kiwi):
     _, side = signed_note(ready)
-    edit_statement(side, lambda d: d.update(note="trust me"))
+    edit_envelope(side, lambda d: d.update(note="trust me"))
     refused_by_index(ready, "signature.envelope")
 
 
@@ -283,11 +290,11 @@ def sign_at(kiwi: Kiwi, path, side, moment: str) -> None:
     """Sign as the user's own key would, but at another time, or what `kiwi sign` refuses."""
     from kiwi_rag.formats import parse_item
     from kiwi_rag.model.refs import ItemType
-    from kiwi_rag.signing import keys, statement
+    from kiwi_rag.signing import keys
 
     key = keys.load("default", kiwi.home / ".ai/keys", "correct horse")
     item = parse_item(ItemType.KNOWLEDGE, "acme/note", path.read_text()).item
-    side.write_bytes(statement.side_file(key.sign(item, "kiwi", statement.parse_time(moment))))
+    side.write_bytes(statement.signature_file(key.sign(item, "kiwi", statement.parse_time(moment))))
 
 
 def test_same_version_with_other_bytes(ready: Kiwi):

@@ -32,7 +32,7 @@ metadata:
 Read references/thresholds.md before you start, then run scripts/start.py.
 """,
     "references/checklist.md": b"# Checklist\n\nTell the channel of the team that a release begins.\n",
-    "references/thresholds.md": b"# Thresholds\n\nGo back once the ratio of failed checkouts doubles within ten minutes.\n",
+    "references/thresholds.md": b"# Thresholds\n\nGo back once the ratio of failed checkouts doubles in ten minutes.\n",
     "references/deep/history.md": b"# History\n\nIn 2024 a release without a canary took the shop down for an hour.\n",
     "references/deep/roles.md": b"# Roles\n\nThe release captain decides alone.\n",
     "references/faq.txt": b"How long does a canary take? Half an hour.\n",
@@ -146,4 +146,4 @@ def test_an_installed_folder_that_was_changed_says_so_and_shows_what_was_signed(
     change(folder)
     hit = publisher.json("search", SENTENCE, expect=None)["hits"][0]
     assert hit["changed"] is True
-    assert "doubles within ten minutes" in hit["text"]
+    assert "doubles in ten minutes" in hit["text"]

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
-from kiwi_rag.signing.document_statement import Indexer
 
 from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Section, sha256_hex
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry import rows
 from kiwi_rag.signing import dsse
+from kiwi_rag.signing.document_statement import Indexer
 from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.statement import digest_of
 from kiwi_rag.validation.issuing import issue

@@ -10,7 +10,6 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kiwi_rag.signing.document_statement import PAYLOAD_TYPE, passage_digest
 from psycopg.types.json import Jsonb
 
 from kiwi_rag.errors import FingerprintMismatch, NotAdmitted, RegistryRefused, UsageError
@@ -20,6 +19,7 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.registry.supabase import SupabaseApi
 from kiwi_rag.signing import dsse, keys
+from kiwi_rag.signing.document_statement import PAYLOAD_TYPE, passage_digest
 from kiwi_rag.signing.statement import canonical
 from kiwi_rag.stores.base import SourceStamp, VectorStore
 from kiwi_rag.stores.postgres_documents import DocumentRegistryStore

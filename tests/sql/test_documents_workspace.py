@@ -7,19 +7,19 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from kiwi_rag.ingest.documents import DocumentIngestContext, index
-from kiwi_rag.search.documents import WorkspaceSearcher
-from kiwi_rag.signing.document_statement import Indexer
-from kiwi_rag.sources.workspace.report import WorkspaceReport
 
 from kiwi_rag.collection import Tier
 from kiwi_rag.errors import FingerprintMismatch
+from kiwi_rag.ingest.documents import DocumentIngestContext, index
 from kiwi_rag.model import Filters
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.model.search import DocumentQuery
 from kiwi_rag.registry.pool import Connections
+from kiwi_rag.search.documents import WorkspaceSearcher
+from kiwi_rag.signing.document_statement import Indexer
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.sources.workspace.config import WorkspaceConfig
+from kiwi_rag.sources.workspace.report import WorkspaceReport
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
 from kiwi_rag.validation.manager import ValidationManager
