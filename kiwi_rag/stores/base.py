@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, NotAdmitted, UsageError
@@ -28,6 +28,8 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.validation.seal import require_passages, require_sealed
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from kiwi_rag.registry.queue import ClaimState, IndexedItem, Progress, StoredPassage
 
 _UNIT_TOLERANCE = 1e-3
