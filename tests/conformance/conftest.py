@@ -63,11 +63,11 @@ async def supabase(folder: Path) -> AsyncIterator[VectorStore]:
 @asynccontextmanager
 async def registry_documents(folder: Path) -> AsyncIterator[VectorStore]:
     from kiwi_rag.registry.pool import Connections
-    from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
+    from kiwi_rag.stores.postgres import RegistryVectorStore
     from tests.sql.documents import registry_of_documents
 
     with registry_of_documents() as url:
-        store = DocumentRegistryStore(Connections(url), documents_.WORKSPACE)
+        store = RegistryVectorStore(Connections(url), documents_.WORKSPACE)
         yield store
         await store.close()
 
