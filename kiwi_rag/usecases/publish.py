@@ -34,7 +34,7 @@ def files_at(app: Services, paths: Sequence[Path], tier: str) -> Sequence[Source
     if not sources:
         raise UsageError(
             f"there are no items in {root}",
-            hint="add a file to its directives, scripts or knowledge folder, then kiwi sign",
+            hint="add a file to its directives, scripts, knowledge or skills folder, then kiwi sign",
         )
     return sources
 
@@ -60,7 +60,9 @@ def files_of(app: Services, refs: Sequence[str]) -> Sequence[SourceFile]:
         if not matches:
             raise NotFound(f"{ref} is not an item of this project", hint="find items with kiwi_search, source project")
         if len(matches) > 1:
-            raise UsageError(f"{ref} matches several items", hint="name the type: directive:, script: or knowledge:")
+            raise UsageError(
+                f"{ref} matches several items", hint="name the type: directive:, script:, knowledge: or skill:"
+            )
         sources[matches[0].path] = matches[0]
     return list(sources.values())
 
