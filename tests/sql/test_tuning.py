@@ -146,7 +146,7 @@ def nearest(
 
 def matching(connection: psycopg.Connection, chosen: Mapping[str, Any]) -> int:
     counted = """
-        select count(*) from kiwi.passages as e join kiwi.statements as v on v.digest = e.digest
+        select count(*) from kiwi.passages as e join kiwi.statements as v on v.sequence = e.statement_id
         where (%(category)s::text is null or v.metadata ->> 'category' = %(category)s)
             and (%(author)s::text is null or v.metadata ->> 'author' = %(author)s)
             and (%(namespace)s::text is null or v.item_id like %(namespace)s || '/%%')
