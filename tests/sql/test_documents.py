@@ -299,7 +299,7 @@ def signed(**members: Any) -> Jsonb:
     if "subject" in members:
         whole["subject"] = whole["predicate"].pop("subject")
     payload = canonical(whole)
-    return Jsonb(dsse.encode(KEY.sign_payload(PAYLOAD_TYPE, payload)))
+    return Jsonb(dsse.encode(KEY.sign_payload(payload)))
 
 
 @pytest.mark.parametrize(
