@@ -8,7 +8,6 @@ from pathlib import Path
 import psycopg
 import pytest
 from kiwi_rag.signing.document_statement import Indexer
-from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
 
 from kiwi_rag.collection import Tier
 from kiwi_rag.errors import FingerprintMismatch
@@ -22,6 +21,7 @@ from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.sources.workspace.report import WorkspaceReport
 from kiwi_rag.stores.local import LocalVectorStore
+from kiwi_rag.stores.postgres import RegistryVectorStore
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.policy import policy_of
 from tests.conformance.items import KEY, REGISTRY
@@ -37,7 +37,7 @@ class Checkout:
     def __init__(self, root: Path, url: str, model: str = "words") -> None:
         root.mkdir()
         self.root, self.model = root, SmallModel(model)
-        self.store = DocumentRegistryStore(Connections(url), WORKSPACE, fingerprint=str(self.model.fingerprint))
+        self.store = RegistryVectorStore(Connections(url), WORKSPACE, fingerprint=str(self.model.fingerprint))
         self.local = LocalVectorStore(root.with_suffix(".log"), "owner")
         self.tier = Tier("shared", 0, self.store, policy_of("shared"), self.local.audit)
         self.place = WorkspaceConfig.at(root, WORKSPACE)

@@ -12,8 +12,8 @@ from psycopg.types.json import Jsonb
 
 from kiwi_rag.model import Admission
 from kiwi_rag.registry import rows
-from kiwi_rag.signing import dsse
 from tests.conformance.items import FINGERPRINT, admission, records
+from tests.sql import publication
 from tests.sql.test_index import assert_statistics_are_true
 
 ROUNDS = 50
@@ -21,8 +21,7 @@ Call = Callable[[psycopg.AsyncConnection, Admission], Awaitable[object]]
 
 
 async def publish(line: psycopg.AsyncConnection, one: Admission, visibility: str = "public") -> object:
-    envelope = Jsonb(dsse.encode(one.envelope))
-    answer = await (await line.execute(publication.CALL, [*envelope, visibility])).fetchone()
+    answer = await (await line.execute(publication.CALL, publication.arguments(one, visibility))).fetchone()
     assert "code" not in answer[0], answer
     return answer
 
@@ -98,6 +97,6 @@ async def test_races(lines: list[psycopg.AsyncConnection], connection: psycopg.C
         await publish(lines[0], one, visibility)
         await asyncio.gather(*(later(do, line, one) for do, line in zip((store, call, store), lines, strict=True)))
     assert_statistics_are_true(connection)
-    shown = connection.execute("select count(distinct digest) from kiwi.passages where searchable").fetchone()
+    shown = connection.execute("select count(distinct statement_id) from kiwi.passages where searchable").fetchone()
     assert shown == (0 if name == "yank" else ROUNDS,)
     assert connection.execute("select public.verify_audit()").fetchone() == (None,)

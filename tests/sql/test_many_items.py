@@ -8,31 +8,18 @@ import psycopg
 import pytest
 
 from tests.conformance.items import FINGERPRINT
+from tests.sql.bulk import insert_collection, insert_items
 from tests.sql.databases import ADA, database, processor_limit, template
 from tests.sql.test_index import assert_statistics_are_true
 
 ITEMS = 3000
-ROWS = """
-    insert into kiwi.statements (payload_type, payload, signature, signer, public_key, owner_name)
-    select
-        'application/vnd.kiwi.item.v1+json',
-        convert_to(
-            jsonb_build_object(
-                'registry', 'test', 'item_type', 'knowledge', 'item_id', 'acme/n' || n, 'version', '1.0.0',
-                'content', 'text of ' || n, 'metadata', '{}'::jsonb, 'signed_at', '2026-03-01T12:00:00Z'
-            )::text,
-            'UTF8'
-        ),
-        sha256('a') || sha256('b'), s.key_id, s.public_key, s.principal
-    from generate_series(1, %s) as n, kiwi.signers as s
-"""
 VECTORS = """
     insert into kiwi.passages (
-        digest, collection_id, ordinal, text, context, heading, start_line, end_line, length, terms, frequencies,
+        statement_id, collection_id, dimension, ordinal, text, context, heading, start_line, end_line, length, terms, frequencies,
         embedding
     )
     select
-        v.digest, c.collection_id, 0, 't', '', '{}', 1, 1, 20,
+        v.sequence, c.collection_id, c.dimension, 0, 't', '', '{}', 1, 1, 20,
         array(select 'common' || k from generate_series(1, 10) as k)
         || array(select 'w' || (v.sequence * 31 + k * 7919) % 5000 from generate_series(1, 10) as k),
         array_fill(1, array[20]),
@@ -45,14 +32,9 @@ VECTORS = """
 def full() -> Iterator[str]:
     """The URL of a registry with many items, made past the signature check, indexed for two models."""
     with database(like=template()) as url, psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("alter table kiwi.statements drop constraint statements_signature")
-        connection.execute("alter table kiwi.statements drop constraint statements_canonical")
-        connection.execute("alter table kiwi.statements disable trigger admit")
-        connection.execute(ROWS, [ITEMS])
+        insert_items(connection, ITEMS, "'acme/n' || n")
         for model in ("old/1/384/mean/256", FINGERPRINT):
-            connection.execute(
-                "insert into kiwi_private.collections (fingerprint, ready_at) values (%s, now())", [model]
-            )
+            insert_collection(connection, model)
         connection.execute(VECTORS)  # type: ignore[call-overload]
         connection.execute("select kiwi.add_to_index(array(select passage_id from kiwi.passages))")
         connection.execute("vacuum analyze")

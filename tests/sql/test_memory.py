@@ -16,8 +16,6 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.monitor.monitor import RegistryMonitor
 from kiwi_rag.monitor.pinned_state import RegistryIdentity
 from kiwi_rag.monitor.pinned_state_file import PinnedState, pinned_state_path
-from kiwi_rag.registry import client
-from kiwi_rag.registry.client import RegistryClient
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
@@ -36,8 +34,7 @@ IDENTITY = RegistryIdentity("test", "here")
 async def watch(url: str, tmp_path: Path) -> AsyncIterator[RegistryMonitor]:
     """A user who has met nothing yet."""
     transport = Connections(url)
-    pinned = PinnedState(pinned_state_path(tmp_path / "registries", IDENTITY), IDENTITY)
-    made = RegistryMonitor(RegistryClient(transport), pinned)
+    made = RegistryMonitor(transport, PinnedState(pinned_state_path(tmp_path / "registries", IDENTITY), IDENTITY))
     yield made
     await made.close()
     await transport.close()
@@ -229,8 +226,8 @@ async def test_a_revocation_explains_an_older_version(watch: RegistryMonitor, st
     await publish(store, "1.0.0")
     await publish(store, "2.0.0", BOB)
     assert await see(watch, store) == "2.0.0"
-    async with store.transport.session() as caller:
-        await client.revoke_signer(caller, BOB.key_id, "laptop stolen")
+    async with store.client.session() as caller:
+        await caller.revoke_signer(BOB.key_id, "laptop stolen")
     assert await see(watch, store) == "1.0.0"
 
 
@@ -257,8 +254,8 @@ async def test_what_is_missing_is_explained_or_held_against_the_registry(
 
 async def test_an_item_whose_only_key_was_revoked_says_so(watch: RegistryMonitor, store: RegistryVectorStore) -> None:
     await publish(store, "1.0.0")
-    async with store.transport.session() as caller:
-        await client.revoke_signer(caller, ADA.key_id, "")
+    async with store.client.session() as caller:
+        await caller.revoke_signer(ADA.key_id, "")
     assert await store.get(X) is None
     with pytest.raises(WrongKey, match="revoked"):
         await (await watch.check()).check_missing(X)
@@ -298,9 +295,9 @@ async def test_lost_trust_is_learned_and_kept(watch: RegistryMonitor, store: Reg
     await enrol(store, Signer("bob", BOB.public_key))
     policy = TrustPolicy((ADA, Signer("bob", BOB.public_key)))
     assert (await watch.check()).apply_revocations(policy) == policy
-    async with store.transport.session() as caller:
-        await client.revoke_signer(caller, BOB.key_id, "laptop stolen")
-        await client.retire_signer(caller, ADA.key_id, "new key")
+    async with store.client.session() as caller:
+        await caller.revoke_signer(BOB.key_id, "laptop stolen")
+        await caller.retire_signer(ADA.key_id, "new key")
     ada, bob = (await watch.check()).apply_revocations(policy).signers
     assert (ada.status, bob.status) == (SignerStatus.RETIRED, SignerStatus.COMPROMISED)
     assert bob.origin.startswith("revoked by registry test on 20")
@@ -311,8 +308,8 @@ async def test_lost_trust_is_learned_and_kept(watch: RegistryMonitor, store: Reg
 async def test_a_registry_that_unsays_a_revocation_is_not_followed(
     watch: RegistryMonitor, store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
-    async with store.transport.session() as caller:
-        await client.revoke_signer(caller, ADA.key_id, "")
+    async with store.client.session() as caller:
+        await caller.revoke_signer(ADA.key_id, "")
     await watch.check()
     connection.execute("update kiwi.signers set status = 'active'")
     (ada,) = (await watch.check(fully=True)).apply_revocations(TrustPolicy((ADA,))).signers

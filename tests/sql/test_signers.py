@@ -9,7 +9,6 @@ import pytest
 
 from kiwi_rag.errors import NotFound, RegistryRefused, UsageError
 from kiwi_rag.model import CollectionStatistics, Filters
-from kiwi_rag.registry import client
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer
 from kiwi_rag.stores.postgres import RegistryVectorStore
@@ -19,8 +18,8 @@ from tests.sql.databases import ADA
 
 
 async def revoke(store: RegistryVectorStore, key_id: str) -> bool:
-    async with store.transport.session() as caller:
-        return await client.revoke_signer(caller, key_id, "laptop stolen")
+    async with store.client.session() as caller:
+        return await caller.revoke_signer(key_id, "laptop stolen")
 
 
 async def test_a_revoked_signers_items_vanish_at_once(store: RegistryVectorStore) -> None:
@@ -52,8 +51,8 @@ async def test_a_revoked_newer_version_gives_way_to_the_older(store: RegistryVec
 
 async def test_a_retired_signers_items_stay(store: RegistryVectorStore) -> None:
     await store.put([records(admission("acme/x"), ["zebra"])])
-    async with store.transport.session() as caller:
-        assert await client.retire_signer(caller, ADA.key_id)
+    async with store.client.session() as caller:
+        assert await caller.retire_signer(ADA.key_id)
     assert (await store.statistics(["zebra"])).passages == 1
     with pytest.raises(RegistryRefused, match="retired"):
         await store.publish(admission("acme/y"))

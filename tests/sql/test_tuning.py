@@ -17,10 +17,10 @@ from psycopg.types.json import Jsonb
 from kiwi_rag.errors import NotFound, RegistryError, RegistryRefused
 from kiwi_rag.registry import rows, tuning
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.signing import dsse
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, admission, query
 from tests.sql.databases import ADA, database, name_of, template
+from tests.sql.publication import published
 from tests.sql.test_private_items import ANN, bind, log_in
 
 ITEMS, PER_ITEM, TOPICS = 40, 50, 20
@@ -59,7 +59,7 @@ def fill(url: str) -> None:
         connection.execute("select public.begin_collection(%s)", [FINGERPRINT])
         for number in range(ITEMS):
             item = admission(f"{namespace(number)}/item-{number}", f"text {number}", metadata=meta(number))
-            connection.execute("select public.publish_item(%s)", [Jsonb(dsse.encode(item.envelope))])
+            published(connection, item)
             store(connection, item.digest, 1, STORED[number * PER_ITEM : (number + 1) * PER_ITEM])
 
 
@@ -68,10 +68,10 @@ def store(connection: psycopg.Connection, digest: str, collection: int, found: n
     connection.execute(
         """
         insert into kiwi.passages (
-            digest, collection_id, ordinal, text, context, heading, start_line, end_line, length, terms, frequencies,
+            statement_id, collection_id, dimension, ordinal, text, context, heading, start_line, end_line, length, terms, frequencies,
             searchable, embedding
         )
-        select %s, %s, place - 1, 'a passage', '', '{}', 1, 1, 0, '{}', '{}', true, one::extensions.vector
+        select (select kiwi.items_of(%s)), %s, 384, place - 1, 'a passage', '', '{}', 1, 1, 0, '{}', '{}', true, one::extensions.vector
         from unnest(%s::text[]) with ordinality as given (one, place)
         """,
         [digest, collection, [rows.vector_text(one) for one in found]],
@@ -146,7 +146,7 @@ def nearest(
 
 def matching(connection: psycopg.Connection, chosen: Mapping[str, Any]) -> int:
     counted = """
-        select count(*) from kiwi.passages as e join kiwi.statements as v on v.digest = e.digest
+        select count(*) from kiwi.passages as e join kiwi.statements as v on v.sequence = e.statement_id
         where (%(category)s::text is null or v.metadata ->> 'category' = %(category)s)
             and (%(author)s::text is null or v.metadata ->> 'author' = %(author)s)
             and (%(namespace)s::text is null or v.item_id like %(namespace)s || '/%%')
@@ -369,7 +369,7 @@ def test_private_passages_stand_outside_and_cost_nobody_a_hit(indexed: str) -> N
     with psycopg.connect(indexed, autocommit=True) as connection:
         bind(connection, ADA.public_key, ADA.principal, ANN)
         log_in(connection, "authenticated", ANN)
-        connection.execute("select public.publish_item(%s, 'private')", [Jsonb(dsse.encode(draft.envelope))])
+        published(connection, draft, "private")
         log_in(connection, "kiwi_indexer")
         passage = {
             "ordinal": 0, "text": "draft", "context": "", "heading": [], "start_line": 1, "end_line": 1, "length": 0,

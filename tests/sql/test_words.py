@@ -82,7 +82,7 @@ def shelf() -> Iterator[Shelf]:
             name: {
                 row[0]
                 for row in connection.execute(
-                    "select passage_id from kiwi.passages where digest in (select kiwi.filtered_versions(%s))",
+                    "select passage_id from kiwi.passages where statement_id in (select kiwi.filtered_statements('{\"\"}', %s))",
                     [Jsonb(filter)],
                 )
             }

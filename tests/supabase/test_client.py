@@ -117,7 +117,7 @@ async def test_a_private_item_is_its_owners_alone(hosted: PostgRest, connection:
     connection.execute(bind, [ADA.public_key.hex(), ADA.principal, ALICE])
     mine = token(sub=ALICE)
     async with store_at(hosted.url, bearer=mine) as store, store.transport.session() as caller:
-        client.parse_receipt(await client.publish_item(caller, one.envelope, visibility="private"))
+        client.parse_receipt(await caller.publish_item(one.envelope, visibility="private"))
     for bearer, sees in ((mine, True), (token(sub=BOB), False), ("", False)):
         async with store_at(hosted.url, bearer=bearer) as store:
             assert (await store.get(one.ref) is not None) is sees
@@ -148,7 +148,7 @@ async def test_admins_functions_are_for_connections_too(hosted: PostgRest) -> No
     for key in (PUBLISHABLE, SECRET_KEY):
         async with store_at(hosted.url, key=key) as store, store.transport.session() as caller:
             with pytest.raises(RegistryRefused):
-                await client.set_audience(caller, "mine")
+                await caller.set_audience("mine")
 
 
 async def test_the_registrys_own_errors_keep_their_class(hosted: PostgRest) -> None:

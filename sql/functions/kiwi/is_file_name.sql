@@ -7,6 +7,6 @@ create or replace function kiwi.is_file_name(name text) returns boolean
             and name ~ '^[^/[:cntrl:]]+(/[^/[:cntrl:]]+)*$'
             and name !~ '(^|/)[.][.]?(/|$)'
             -- separators but the space, and what formats, is private or is no character: as Python's isprintable()
-            and name !~ '[\u007f-\u00a0\u00ad\u0600-\u0605\u061c\u06dd\u070f\u1680\u180e\u2000-\u200f\u2028-\u202f]'
-            and name !~ '[\u205f-\u206f\u3000\ue000-\uf8ff\ufeff\ufff0-\ufffb\ufffe\uffff\U000e0000-\U0010ffff]'
+            and name !~ e'[\u007f-\u00a0\u00ad\u0600-\u0605\u061c\u06dd\u070f\u1680\u180e\u2000-\u200f\u2028-\u202f]'
+            and name !~ e'[\u205f-\u206f\u3000\ue000-\uf8ff\ufeff\ufff0-\ufffb\ufffe\uffff\U000e0000-\U0010ffff]'
     $$;
