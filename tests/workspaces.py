@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kiwi_rag.signing.document_statement import Indexer
 
 from kiwi_rag.collection import Tier
 from kiwi_rag.embedding.base import EmbeddingProvider
@@ -17,7 +18,6 @@ from kiwi_rag.model.refs import ItemType
 from kiwi_rag.model.search import DocumentQuery, DocumentReply
 from kiwi_rag.search.documents import WorkspaceSearcher
 from kiwi_rag.signing import keys
-from kiwi_rag.signing.document_statement import Indexer
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.sources.workspace.report import WorkspaceReport

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
 
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
-from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
 from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
 from tests.conformance import items
 from tests.conformance.documents import WORKSPACE, fill

@@ -7,12 +7,12 @@ import dataclasses
 from datetime import timedelta
 
 import pytest
+from kiwi_rag.signing.document_statement import parse, passage_digest
 
 from kiwi_rag.errors import FingerprintMismatch, NotAdmitted
 from kiwi_rag.lexical import bm25, bm25_weights, query_terms, term_frequencies
 from kiwi_rag.model import Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.signing.document_statement import parse, passage_digest
 from kiwi_rag.stores.base import VectorStore
 from tests.conformance.documents import document, fill, records_of
 from tests.conformance.items import KEY, SIGNED, query, unit_vector
