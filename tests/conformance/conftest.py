@@ -9,9 +9,14 @@ from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
+from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
 
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.stores.local import LocalVectorStore
+<<<<<<< HEAD
+=======
+from kiwi_rag.stores.postgres import RegistryVectorStore
+>>>>>>> registry
 from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
 from tests.conformance import documents as documents_
 from tests.conformance import items
