@@ -75,23 +75,31 @@ def _wrong_files(candidate: ItemCandidate) -> Iterator[Finding]:
     elif not candidate.item_type.is_folder and (len(files) > 1 or candidate.executables):
         message = f"a {candidate.item_type} is one file, which is not marked as executable"
         yield Finding("structure.files", message, path=path, hint="use a skill for an item of several files")
-    if exceeded := skill.exceeded_limit(len(files), sum(map(len, files.values())), path):
+    total = sum(map(len, files.values()))
+    if candidate.item_type.is_folder and (exceeded := skill.exceeded_limit(len(files), total, path)):
         yield exceeded
     yield from _wrong_names(candidate)
 
 
 def _wrong_names(candidate: ItemCandidate) -> Iterator[Finding]:
-    seen: dict[bytes, str] = {}
+    """Yield a finding for each name that no statement can hold, or that some file system would mix up with another."""
+    files = {_folded(name) for name in candidate.files}
+    spelled = {_folded(f"{candidate.main}.sig"): ""}
     for name in sorted(candidate.files):
-        shown = name.encode("ascii", "backslashreplace").decode()[:80]
-        if not is_nameable(name) or name == f"{candidate.main}.sig":
-            message = f"{shown!r} cannot be the name of a file of an item"
+        problem = "" if is_nameable(name) else "cannot be the name of a file of an item"
+        for path in [*reversed(PurePosixPath(name).parents), PurePosixPath(name)][1:] if not problem else []:
+            step = str(path)
+            if spelled.setdefault(_folded(step), step) != step:
+                problem = f"differs from {spelled[_folded(step)] or 'the name of the signature'!r} in case only"
+            elif step != name and _folded(step) in files:
+                problem = f"is below {step!r}, which is a file"
+        if problem:
+            message = f"{name.encode('ascii', 'backslashreplace').decode()[:80]!r} {problem[:200]}"
             yield Finding("structure.file-name", message, path=candidate.path, hint="rename the file")
-            continue
-        first = seen.setdefault(name.encode().lower(), name)  # ASCII alone, as the statement's rule
-        if first != name:
-            message = f"the files {first[:80]!r} and {name[:80]!r} differ in case only"
-            yield Finding("structure.file-name", message, path=candidate.path, hint="rename one of them")
+
+
+def _folded(name: str) -> bytes:
+    return name.encode("utf-8", "replace").lower()  # ASCII alone, as the statement's rule
 
 
 def _check_other_files(candidate: ItemCandidate) -> tuple[Mapping[str, str], list[Finding]]:
