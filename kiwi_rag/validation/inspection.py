@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from kiwi_rag.formats import parse_item, skill
-from kiwi_rag.formats.documents.detect import detect
+from kiwi_rag.formats.documents.detect import is_python
 from kiwi_rag.model import Finding, Item, Severity
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing.statement import is_nameable
 from kiwi_rag.validation import checks, injection, permissions, secrets, skill_scripts
 from kiwi_rag.validation.signature import ItemCandidate
-
-_PYTHON = frozenset({".py", ".pyi", ".pyw"})
 
 
 def inspect_item(candidate: ItemCandidate, hidden: Severity = "error") -> tuple[Item | None, tuple[Finding, ...]]:
@@ -46,7 +44,7 @@ def inspect_item(candidate: ItemCandidate, hidden: Severity = "error") -> tuple[
         findings += checks.check_metadata(item, path)  # 3. Metadata
         findings += permissions.check_permissions(item, path)  # 4. Permissions
         for name, script in others.items():
-            if _is_python(name, script):
+            if is_python(name, script):
                 findings += skill_scripts.check_skill_script(item, script, candidate.path_of(name))
     # 5. Secrets
     findings += secrets.check_secrets(text, item.metadata if item else None, path)
@@ -115,7 +113,7 @@ def _check_other_files(candidate: ItemCandidate) -> tuple[Mapping[str, str], lis
         findings += [finding for finding in found if finding.code != "bounds.empty"]
         if text is not None:
             texts[name] = text
-            findings += checks.check_python_encoding(text, path) if _is_python(name, text) else []
+            findings += checks.check_python_encoding(text, path) if is_python(name, text) else []
     return texts, findings
 
 
@@ -127,7 +125,3 @@ def _check_asset(name: str, data: bytes, candidate: ItemCandidate) -> Iterator[F
     if name in candidate.executables:
         message = "a binary file is marked as executable"
         yield Finding("structure.executable", message, path=path, hint=f"chmod -x {path}, or add its source instead")
-
-
-def _is_python(name: str, text: str) -> bool:
-    return PurePosixPath(name).suffix.lower() in _PYTHON or detect(name, text) == "python"
