@@ -66,7 +66,8 @@ def candidate(item_id: str, body: str = "", *, version: str = "1.0.0", key: keys
     content = note(f"About {item_id}", body or f"The pump of {item_id} feeds the basin.", version)
     item = parse_item(ItemType.KNOWLEDGE, item_id, content).item
     assert item is not None
-    return ItemCandidate(ItemType.KNOWLEDGE, item_id, content.encode(), envelope=key.sign(item, REGISTRY, SIGNED))
+    envelope = key.sign(item, REGISTRY, SIGNED)
+    return ItemCandidate(ItemType.KNOWLEDGE, item_id, item.files, item.main, envelope=envelope)
 
 
 async def publish(
