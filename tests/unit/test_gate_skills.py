@@ -98,6 +98,13 @@ def test_names_that_differ_by_case_refuse(name: str) -> None:
     assert refused(skills.candidate({**skills.FILES, name: b"x"})) == ["signature.unlisted-file", "structure.file-name"]
 
 
+@pytest.mark.parametrize(
+    "name", ["skill.md.SIG", "Scripts/other.py", "NOTICE/x", "notice/x", "references/FIELDS.md/x", "references/Deep/x"]
+)
+def test_names_that_some_file_system_mixes_up_refuse(name: str) -> None:
+    assert "structure.file-name" in refused(skills.candidate({**skills.FILES, name: b"x"}))
+
+
 @pytest.mark.parametrize("name", ["../x", "/x", "a//b", "a/./b", "a\\b", "a\nb", "\ud800", "a\u202eb", "SKILL.md.sig"])
 def test_names_that_no_statement_can_hold_refuse(name: str) -> None:
     assert "structure.file-name" in refused(skills.candidate({**skills.FILES, name: b"x"}))

@@ -17,7 +17,7 @@ from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import EmbeddingError, StoreFull
 from kiwi_rag.formats import parse_item
 from kiwi_rag.ingest import Callbacks, IngestContext, ItemSource
-from kiwi_rag.ingest.sync import GROUP, JOBS, AdmittedFile, encode_files
+from kiwi_rag.ingest.batches import GROUP, JOBS, AdmittedFile, encode_files
 from kiwi_rag.model import Filters, Passage
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.sources.file_states import FileStates

@@ -32,7 +32,9 @@ begin
     contents := kiwi.check_files(statement -> 'subject', files);
     select kiwi.owner_key_of(s.user_id, s.principal) into owner from kiwi.signers as s where s.key_id = opened.signer;
     mine := kiwi.is_mine(owner);
-    perform kiwi.lock_item('', statement -> 'predicate');
+    if wanted is distinct from 'private' then -- else whoever publishes one of that name would wait for this one
+        perform kiwi.lock_item('', statement -> 'predicate');
+    end if;
     if mine then
         perform kiwi.lock_item(owner, statement -> 'predicate');
         select * into draft from kiwi_private.statements as v
