@@ -232,6 +232,7 @@ def _launch(root: Path, port: int | None) -> None:
     settings = ["-c", "max_connections=200", "-c", f"hba_file={data / 'kiwi_hba.conf'}"]
     command = [str(binaries() / "postgres"), "-D", str(data), *listen, *settings]
     with os.fdopen(os.open(root / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        logged = os.fstat(log.fileno()).st_size
         try:
             # In a new session, so that Ctrl-C in the terminal of this process does not stop the server for the others.
             process = subprocess.Popen(
@@ -239,17 +240,19 @@ def _launch(root: Path, port: int | None) -> None:
             )
         except OSError as error:
             raise RegistryUnreachable(f"Postgres could not be started: {error}") from error
-    _await_ready(root, process)
+    _await_ready(root, process, logged)
 
 
-def _await_ready(root: Path, process: subprocess.Popen[bytes]) -> None:
+def _await_ready(root: Path, process: subprocess.Popen[bytes], logged: int) -> None:
+    """Wait for the start; raise with what the server wrote after the first `logged` bytes of its log."""
+
     def is_ready() -> bool:
         lines = _status_lines(root)
         return lines[:1] == [str(process.pid)] and lines[7:8] == ["ready"]
 
     if wait_until(lambda: is_ready() or process.poll() is not None, _START_SECONDS) and process.poll() is None:
         return
-    lines = (root / "log").read_text(errors="replace").splitlines()
+    lines = (root / "log").read_bytes()[logged:].decode(errors="replace").splitlines()
     fatal = [line for line in lines[-40:] if "FATAL" in line or "PANIC" in line]
     hint = f"see {root / 'log'}"
     raise RegistryUnreachable(f"Postgres did not start: {(fatal or lines or ['its log is empty'])[-1]}", hint=hint)

@@ -111,7 +111,7 @@ LAUNCHES = """
 import sys
 from pathlib import Path
 from kiwi_rag.registry import server
-def tell(root, process):
+def tell(root, process, logged):
     print(process.pid, flush=True)
     sys.stdin.read()
 server.binaries = lambda: Path(sys.argv[2])
@@ -201,6 +201,11 @@ def test_a_server_that_does_not_start_says_why(made: Path) -> None:
     with pytest.raises(RegistryUnreachable, match="did not start") as error:
         server.start(made)
     assert str(made) in error.value.hint
+    # Postgres writes no FATAL of this one.
+    (made / "data/global/pg_control").unlink()
+    (made / "data/postgresql.conf").write_text("")
+    with pytest.raises(RegistryUnreachable, match=r"did not start: .*pg_control"):
+        server.start(made)
 
 
 def free_port() -> int:
