@@ -56,8 +56,7 @@ def test_an_old_catalog_stays_where_it_is_and_one_line_says_so(old: Kiwi):
     assert [hashlib.sha256(path.read_bytes()).hexdigest() for path in catalogs] == before
     assert not [p for p in (old.cwd / ".ai/vectors").rglob("*") if "aside" in p.name or "damaged" in p.name]
     assert "pre-release" not in old.run("index").stderr
-    hit = old.json("search", "revert a migration")["hits"][0]
-    assert (hit["item_id"], hit["version"]) == ("acme/rollback", "1.2.0")
+    assert old.json("search", "revert a migration")["hits"][0]["item_id"] == "acme/rollback"
 
 
 def test_the_index_of_documents_is_built_anew(old: Kiwi):
