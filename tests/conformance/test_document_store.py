@@ -6,16 +6,12 @@ import asyncio
 import dataclasses
 
 import pytest
-from kiwi_rag.signing.document_statement import parse, passage_digest
 
 from kiwi_rag.errors import NotAdmitted
 from kiwi_rag.lexical import bm25, bm25_weights, query_terms, term_frequencies
 from kiwi_rag.model import Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
-<<<<<<< HEAD
 from kiwi_rag.signing.statement import parse_index, passage_digest
-=======
->>>>>>> registry
 from kiwi_rag.stores.base import VectorStore
 from tests.conformance.documents import document, fill, records_of
 from tests.conformance.items import query, unit_vector
