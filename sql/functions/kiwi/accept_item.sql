@@ -19,9 +19,11 @@ begin
     if wanted not in ('public', 'private') then
         raise exception using
             errcode = 'KW013', message = 'visibility is public or private', hint = 'SELECT publish_item(envelope, files, ''private'');';
-    elsif pg_column_size(files) > 7500000 or jsonb_typeof(files) is distinct from 'object' then -- 5 MiB in base64, and names
+    elsif pg_column_size(files) > 7500000 or jsonb_typeof(files) is distinct from 'object' -- 5 MiB in base64, and names
+        or (select count(*) from (select from jsonb_object_keys(files) limit 201) as n) > 200
+    then
         raise exception using
-            errcode = 'KW001', message = 'files are an object of names and contents in base64, of up to 5 MiB', hint = 'split the item';
+            errcode = 'KW001', message = 'files are an object of names and contents in base64, up to 200 and 5 MiB', hint = 'split the item';
     end if;
     opened := kiwi.open_envelope(envelope, 1 << 20);
     statement := kiwi.check_payload(opened.payload);
