@@ -136,7 +136,8 @@ async def test_news_that_are_none_are_an_error(
     store: RegistryVectorStore, connection: psycopg.Connection, checkpoint: str
 ) -> None:
     connection.execute(
-        "create or replace function public.registry_checkpoint(known_seq bigint default 0, signers_since bigint default 0) "
+        "create or replace function"
+        " public.registry_checkpoint(known_seq bigint default 0, signers_since bigint default 0) "
         f"returns jsonb language sql as $$ select {checkpoint} $$"
     )
     with pytest.raises(RegistryError) as error:

@@ -115,7 +115,7 @@ async def test_a_refused_item_is_set_back_ever_longer_and_seen_in_the_status(
         assert queue["problems"][0]["ref"] == "knowledge:acme/x@1.0.0"
         assert "is not trusted here" in queue["problems"][0]["problem"]
         await index(registry)  # a person who asks is not put off
-        wait = "select attempts, extract(epoch from not_before - now()) > 90 from kiwi_private.index_queue where attempts > 0"
+        wait = "select attempts, extract(epoch from not_before - now()) > 90 from kiwi_private.index_queue where attempts > 0"  # noqa: E501
         assert connection.execute(wait).fetchall() == [(2, True)]
         connection.execute("update kiwi_private.index_queue set not_before = now() where attempts > 0")
         assert refs(await index(registry, trusted, patient=True)) == ["acme/x"]  # mended, and its time has come
