@@ -27,7 +27,7 @@ from kiwi_rag.errors import (
 )
 from kiwi_rag.ingest.batches import JOBS, AdmittedFile, EncodedFile, batch_by_size, encode_files
 from kiwi_rag.ingest.pipeline import RULES, IngestContext, fingerprint_rules, states_of
-from kiwi_rag.model import Admission, Filters
+from kiwi_rag.model import Admission, Filters, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import statement
 from kiwi_rag.sources.source import (
@@ -356,33 +356,25 @@ async def _known_files(source: Source, to: Collection[VectorStore]) -> dict[str,
     A stamp counts only while the store has its statement: a store may have been repaired, dropped, or written by
     another machine. What is stored without such a stamp gets one that equals no file, so that its file is read.
     """
-    stored = dict(await stored_digests(to.store))
+    shared = await to.store.list(Filters()) if to.policy.received_now else ()
+    digests = {one.ref: one.digest for one in shared} if shared else await stored_digests(to.store)
     stamps = await asyncio.to_thread(states_of(to).all)
-    known: dict[str, SourceStamp] = {}
-    for path, stamp in stamps.items():
-        ref = ItemRef(stamp.item_type, stamp.item_id)
-        if stored.get(ref) == stamp.digest:
-            known[path] = stamp
-    for stamp in known.values():
-        stored.pop(ItemRef(stamp.item_type, stamp.item_id), None)
-    contents = await _foreign_contents(to) if stored and to.policy.received_now else {}
-    for ref, digest in stored.items():
-        path = source.path_of(ref)
-        content, rules = contents.get(ref, ("", ""))
-        known[path] = SourceStamp(path, _UNREAD, 0, content, "", rules, ref.item_type, ref.item_id, digest)
+    refs = {path: ItemRef(stamp.item_type, stamp.item_id) for path, stamp in stamps.items()}
+    known = {path: stamp for path, stamp in stamps.items() if digests.get(refs[path]) == stamp.digest}
+    missing = digests.keys() - {refs[path] for path in known}
+    contents = {one.ref: (one.content_sha256, _rules_of(one)) for one in shared if one.ref in missing}
+    for ref in missing:
+        path, (content, rules) = source.path_of(ref), contents.get(ref, ("", ""))
+        known[path] = SourceStamp(path, _UNREAD, 0, content, "", rules, ref.item_type, ref.item_id, digests[ref])
     return known
 
 
-async def _foreign_contents(to: Collection[VectorStore]) -> dict[ItemRef, tuple[str, str]]:
-    """Return the content digest of each document of a shared index, and the rules that it was indexed by."""
-    found = {}
-    for stored in await to.store.list(Filters()):
-        try:
-            rules = "" if stored.problem else statement.parse_index(stored.envelope.payload).metadata.get(RULES, "")
-        except MalformedEnvelope:
-            rules = ""  # it cannot be read, so its file is indexed again
-        found[stored.ref] = (stored.content_sha256, rules)
-    return found
+def _rules_of(stored: StoredItem) -> str:
+    """Return the rules that a stored document was indexed by; empty where it cannot be read: it is indexed again."""
+    try:
+        return "" if stored.problem else statement.parse_index(stored.envelope.payload).metadata.get(RULES, "")
+    except MalformedEnvelope:
+        return ""
 
 
 async def _clear_other_model(to: Collection[VectorStore], writer: IngestContext) -> None:

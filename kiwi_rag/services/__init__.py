@@ -306,7 +306,8 @@ class Services:
     @property
     def audit(self) -> AuditLog:
         """The local audit log for the registry tier: the project's in a project, else the user's."""
-        return self.local("project" if self.project_dir else "user").audit
+        name = "project" if self.project_dir else "user"
+        return self._local_store(name, self.root(name)).audit
 
     def source_names(self, source: str) -> Sequence[str]:
         """Return the tiers that `source` names; the project tier only in a project, or when named itself."""

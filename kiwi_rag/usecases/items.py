@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kiwi_rag.monitor.monitor import ConsistencyCheck
     from kiwi_rag.services import Services
     from kiwi_rag.signing.statement import ItemStatement
-    from kiwi_rag.signing.trust import Signer
+    from kiwi_rag.signing.trust import Signer, TrustPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,8 @@ async def verify(app: Services, wanted: Sequence[Address], source: str) -> list[
         held = await tier.store.list(Filters())
         yanked = await asyncio.to_thread(tier.yanked, [stored.digest for stored in held])
         chosen = [stored for stored in held if not wanted or stored.ref.key in keys]
-        verdicts += [await _verify_again(app, tier, stored, check, yanked) for stored in chosen]
+        trust = tier.trust()
+        verdicts += [await _verify_again(tier, trust, stored, check, yanked) for stored in chosen]
         compared += [(tier, chosen)] if tier.root else []
         if check:
             verdicts += [] if wanted else await _find_withheld(tier, held, check)
@@ -216,8 +217,8 @@ async def verify(app: Services, wanted: Sequence[Address], source: str) -> list[
 
 
 async def _verify_again(
-    app: Services,
     tier: Collection[VectorStore],
+    trust: TrustPolicy,
     stored: StoredItem,
     check: ConsistencyCheck | None,
     yanked: Container[str],
@@ -225,7 +226,7 @@ async def _verify_again(
     try:
         # The files of a local tier are verified, too; a registry's are when they are used.
         whole = await tier.store.get(stored.ref) if tier.root else None
-        item = verify_stored(whole or stored, stored.ref, tier.trust(), tier.audience, tier.policy)
+        item = verify_stored(whole or stored, stored.ref, trust, tier.audience, tier.policy)
         if whole:
             require_files(item)
         if check:

@@ -12,8 +12,8 @@ from tests.sql.bulk import insert_collection, insert_items
 
 _PASSAGES = """
     insert into kiwi.passages (
-        passage_id, statement_id, collection_id, dimension, ordinal, text, context, heading, start_line, end_line, length, terms,
-        frequencies, embedding
+        passage_id, statement_id, collection_id, dimension, ordinal, text, context, heading, start_line, end_line,
+        length, terms, frequencies, embedding
     )
     select
         p.id, v.sequence, c.collection_id, c.dimension, (p.id - 1) %% %s, 't', '', '{}', 1, 1,

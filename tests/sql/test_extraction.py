@@ -1,4 +1,4 @@
-"""Nobody gets at what another keeps private by measuring: every role against everything that a query tells besides rows.
+"""Nobody gets at what another keeps private by measuring: every role against all that a query tells besides rows.
 
 Two registries are alike but for what Ann keeps private, in the one nothing, in the other an item with its file and its
 passages, and a workspace's documents. What each role measures must be the same in both, but for the sizes of tables and
@@ -96,7 +96,7 @@ def _counts(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     told = {name: node[name] for name in COUNTS if name in node}
-    # Pages of the catalog and of TOAST differ by what else a server does; a probe of a private row would read its table.
+    # Pages of the catalog differ by what else a server does; a probe of a private row would read its table.
     return told | {name: _counts(node[name]) for name in ("Plan", "Plans") if name in node}
 
 
@@ -166,7 +166,8 @@ def test_values_and_estimates_are_the_same(both: tuple[str, str], role: str) -> 
         "select public.index_status()",
         "select schemaname, tablename, attname, most_common_vals::text, histogram_bounds::text, n_distinct"
         " from pg_stats where schemaname = 'kiwi' and attname not in ('received_at', 'public_key', 'signature')"
-        " and tablename in ('statements', 'statement_files', 'blobs', 'passages', 'postings', 'term_statistics') order by 2, 3",
+        " and tablename in ('statements', 'statement_files', 'blobs', 'passages', 'postings', 'term_statistics')"
+        " order by 2, 3",
         "select * from pg_stats where schemaname = 'kiwi_private'",
         "select sequence, item_id from kiwi.statements order by 1",
         "select passage_id, collection_id from kiwi.passages order by 1",

@@ -15,7 +15,8 @@ from tests.sql.test_index import assert_statistics_are_true
 ITEMS = 3000
 VECTORS = """
     insert into kiwi.passages (
-        statement_id, collection_id, dimension, ordinal, text, context, heading, start_line, end_line, length, terms, frequencies,
+        statement_id, collection_id, dimension, ordinal, text, context, heading, start_line, end_line, length, terms,
+        frequencies,
         embedding
     )
     select

@@ -16,6 +16,7 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.monitor.monitor import RegistryMonitor
 from kiwi_rag.monitor.pinned_state import RegistryIdentity
 from kiwi_rag.monitor.pinned_state_file import PinnedState, pinned_state_path
+from kiwi_rag.registry.client import RegistryClient
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
@@ -26,7 +27,7 @@ from tests.sql.databases import ADA
 
 BOB = keys.generate("bob")
 X = ItemRef(ItemType.DIRECTIVE, "acme/x")
-SECOND = "select digest from kiwi.statements where version = '2.0.0'"
+SECOND = "select sequence from kiwi.statements where version = '2.0.0'"
 IDENTITY = RegistryIdentity("test", "here")
 
 
@@ -34,7 +35,9 @@ IDENTITY = RegistryIdentity("test", "here")
 async def watch(url: str, tmp_path: Path) -> AsyncIterator[RegistryMonitor]:
     """A user who has met nothing yet."""
     transport = Connections(url)
-    made = RegistryMonitor(transport, PinnedState(pinned_state_path(tmp_path / "registries", IDENTITY), IDENTITY))
+    made = RegistryMonitor(
+        RegistryClient(transport), PinnedState(pinned_state_path(tmp_path / "registries", IDENTITY), IDENTITY)
+    )
     yield made
     await made.close()
     await transport.close()
@@ -148,7 +151,7 @@ async def test_an_older_version_than_was_seen_is_refused(
     as_owner(
         connection,
         "delete from kiwi.postings",
-        f"delete from kiwi.passages where digest in ({SECOND})",
+        f"delete from kiwi.passages where statement_id in ({SECOND})",
         "delete from kiwi.statements where version = '2.0.0'",
     )
     with pytest.raises(RolledBack, match=r"2\.0\.0 was seen") as refused:
@@ -273,7 +276,7 @@ async def test_a_version_that_is_not_indexed_yet_excuses_once(
     as_owner(
         connection,
         "delete from kiwi.postings",
-        f"delete from kiwi.passages where digest in ({SECOND})",
+        f"delete from kiwi.passages where statement_id in ({SECOND})",
     )
     with pytest.raises(RolledBack):
         await see_older(watch, store)

@@ -128,9 +128,11 @@ async def test_only_an_indexer_that_says_so_starts_a_second_one(registry, connec
     assert connection.execute("select count(*) from kiwi_private.collections").fetchone() == (1,)
 
 
-async def test_another_dimension_is_refused(registry) -> None:
-    with pytest.raises(FingerprintMismatch, match="384 dimensions"):
-        await registry.store.begin_model("openai/0123456789abcdef/1536/api/8191")
+async def test_another_dimension_begins_beside_and_what_names_none_is_refused(registry) -> None:
+    assert await registry.store.begin_model("openai/0123456789abcdef/1536/api/8191") == "building"
+    for fingerprint in ("openai/0123456789abcdef/many/api/8191", "openai/0123456789abcdef/0/api/8191", "openai"):
+        with pytest.raises(FingerprintMismatch, match="names no model"):
+            await registry.store.begin_model(fingerprint)
 
 
 async def test_a_refused_item_keeps_the_switch_waiting_until_somebody_insists(url: str, tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ async def test_a_superseded_collection_is_dropped_the_active_one_never(
     await registry.store.finish_model(NEW_NAME)
     assert await registry.store.drop_model(OLD_NAME) == 8
     assert list(await states(registry)) == ["new"]
-    for table in ("item_embeddings", "postings", "term_statistics"):
+    for table in ("passages", "postings", "term_statistics"):
         held = f"select count(distinct collection_id) from kiwi.{table}"
         assert connection.execute(held).fetchone() == (1,)
     with pytest.raises(RegistryRefused):

@@ -55,17 +55,17 @@ async def test_a_model_that_fails_at_one_item_leaves_every_receipt(url: str, tmp
         assert refs(await index(registry)) == ["acme/n1"]
 
 
-@pytest.mark.parametrize(("table", "are_there"), [("item_versions", 2), ("item_embeddings", 3)])
+@pytest.mark.parametrize(("table", "are_there"), [("blobs", 2), ("passages", 3)])
 async def test_an_item_at_which_the_registry_fails_stops_no_other(
     url: str, tmp_path: Path, connection: psycopg.Connection, table: str, are_there: int
 ) -> None:
-    column = {"item_versions": "content", "item_embeddings": "text"}[table]
+    column = {"blobs": "convert_from(new.content, 'UTF8')", "passages": "new.text"}[table]
     connection.execute(f"""
         create function kiwi.fail() returns trigger language plpgsql as $$ begin
             raise exception using errcode = 'XX000', message = 'a broken page';
         end $$;
         create trigger fail after insert on kiwi.{table}
-        for each row when (new.{column} like '%poison%') execute function kiwi.fail()
+        for each row when ({column} like '%poison%') execute function kiwi.fail()
     """)
     async with tier(url, tmp_path) as registry:
         many = [candidate("acme/n0"), candidate("acme/n1", "The pump of poison."), candidate("acme/n2")]
@@ -74,7 +74,7 @@ async def test_an_item_at_which_the_registry_fails_stops_no_other(
         receipts = [one for one in outcomes if isinstance(one, Published)]
         assert len(receipts) == are_there
         assert [one.ref.item_id for one in receipts if not one.waits] == ["acme/n0", "acme/n2"]
-        if table == "item_versions":
+        if table == "blobs":
             assert isinstance(outcomes[1], NotPublished)
             assert "a broken page" in outcomes[1].error.message
 

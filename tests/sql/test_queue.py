@@ -23,6 +23,7 @@ from kiwi_rag.registry import rows
 from kiwi_rag.signing import dsse, keys
 from kiwi_rag.signing.trust import Signer
 from tests.registry_calls import enrol
+from tests.sql.publication import CALL, encoded
 from tests.sql.shelves import SmallModel, candidate, index, publish, refs, tier, writer
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ async def test_a_refused_item_is_set_back_ever_longer_and_seen_in_the_status(
         assert queue["problems"][0]["ref"] == "knowledge:acme/x@1.0.0"
         assert "is not trusted here" in queue["problems"][0]["problem"]
         await index(registry)  # a person who asks is not put off
-        wait = "select attempts, extract(epoch from not_before - now()) > 90 from kiwi_private.index_queue where attempts > 0"
+        wait = "select attempts, extract(epoch from not_before - now()) > 90 from kiwi_private.index_queue where attempts > 0"  # noqa: E501
         assert connection.execute(wait).fetchall() == [(2, True)]
         connection.execute("update kiwi_private.index_queue set not_before = now() where attempts > 0")
         assert refs(await index(registry, trusted, patient=True)) == ["acme/x"]  # mended, and its time has come
@@ -168,8 +169,7 @@ async def test_private_items_are_indexed_too_and_not_counted_before_others(
     async with tier(url, tmp_path) as registry:
         (shown, hidden) = (candidate("acme/shown"), candidate("acme/hidden"))
         await publish(registry, shown)
-        envelope = Jsonb(dsse.encode(hidden.envelope))
-        connection.execute("select public.publish_item(%s, 'private')", [envelope])
+        connection.execute(CALL, [Jsonb(dsse.encode(hidden.envelope)), Jsonb(encoded(hidden.files)), "private"])
         status = await registry.store.index_status()
         assert status["queue"]["waiting"] == 1
         assert refs(await index(registry)) == ["acme/shown", "acme/hidden"]

@@ -128,8 +128,8 @@ def own_vector(connection: psycopg.Connection) -> None:
     connection.execute(
         """
         insert into kiwi.passages (
-            statement_id, collection_id, dimension, ordinal, text, context, heading, start_line, end_line, length, terms,
-            frequencies, embedding
+            statement_id, collection_id, dimension, ordinal, text, context, heading, start_line, end_line, length,
+            terms, frequencies, embedding
         )
         select statement_id, collection_id, dimension, 9, 'x', '', '{}', 1, 1, 1, '{}', '{}', embedding
         from kiwi.passages limit 1

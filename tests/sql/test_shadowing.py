@@ -56,7 +56,8 @@ ATTACKS = {
         create temp table statements as select * from kiwi.statements where false;
         create temp table audit (seq bigint, hash text);
         create temp table all_statements as select * from kiwi.statements where false;
-        create temp table passages (); create temp table all_passages (); create temp table postings (); create temp table collections ();
+        create temp table passages (); create temp table all_passages (); create temp table postings ();
+        create temp table collections ();
         set search_path = pg_temp, kiwi, public;
     """,
     "functions of the same names": """

@@ -68,10 +68,11 @@ def store(connection: psycopg.Connection, digest: str, collection: int, found: n
     connection.execute(
         """
         insert into kiwi.passages (
-            statement_id, collection_id, dimension, ordinal, text, context, heading, start_line, end_line, length, terms, frequencies,
-            searchable, embedding
+            statement_id, collection_id, dimension, ordinal, text, context, heading, start_line, end_line, length,
+            terms, frequencies, searchable, embedding
         )
-        select (select kiwi.items_of(%s)), %s, 384, place - 1, 'a passage', '', '{}', 1, 1, 0, '{}', '{}', true, one::extensions.vector
+        select (select kiwi.items_of(%s)), %s, 384, place - 1, 'a passage', '', '{}', 1, 1, 0, '{}', '{}', true,
+            one::extensions.vector
         from unnest(%s::text[]) with ordinality as given (one, place)
         """,
         [digest, collection, [rows.vector_text(one) for one in found]],

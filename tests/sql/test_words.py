@@ -82,7 +82,8 @@ def shelf() -> Iterator[Shelf]:
             name: {
                 row[0]
                 for row in connection.execute(
-                    "select passage_id from kiwi.passages where statement_id in (select kiwi.filtered_statements('{\"\"}', %s))",
+                    "select passage_id from kiwi.passages"
+                    " where statement_id in (select kiwi.filtered_statements(array[''], %s))",
                     [Jsonb(filter)],
                 )
             }

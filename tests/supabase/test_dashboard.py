@@ -89,7 +89,8 @@ def test_everything_that_is_seen_has_a_comment(connection: psycopg.Connection) -
             and obj_description(c.oid, 'pg_class') is null
         union all
         select format('%s.%s', attrelid::regclass, attname) from pg_attribute
-        where attrelid in ('kiwi.statements'::regclass, 'kiwi_private.statements'::regclass) and attnum > 0 and not attisdropped
+        where attrelid in ('kiwi.statements'::regclass, 'kiwi_private.statements'::regclass)
+            and attnum > 0 and not attisdropped
             and col_description(attrelid, attnum) is null
         union all
         select oid::regprocedure::text from pg_proc as p

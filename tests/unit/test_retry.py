@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kiwi_rag.errors import StoreError, StoreUnreachable
-from kiwi_rag.retry import retry, wait_until
+from kiwi_rag.retry import attempts, retry, wait_until
 
 
 class Work:
@@ -45,3 +45,24 @@ def test_a_condition_is_waited_for_and_not_for_ever() -> None:
     assert answers == []
     assert wait_until(lambda: True, 0)
     assert not wait_until(lambda: False, 0, pause=0.0)
+
+
+async def test_attempts_end_with_the_first_that_does_not_fail() -> None:
+    made = 0
+    for attempt in attempts((0.0, 0.0, 0.0)):
+        async with attempt:
+            made += 1
+            if made < 3:
+                raise StoreUnreachable("for a moment", transient=True)
+    assert made == 3
+
+
+async def test_the_last_attempt_and_an_error_that_stays_are_raised() -> None:
+    for pauses, transient, expected in (((0.0, 0.0), True, 3), ((0.0, 0.0), False, 1)):
+        made = 0
+        with pytest.raises(StoreError):
+            for attempt in attempts(pauses):
+                async with attempt:
+                    made += 1
+                    raise StoreUnreachable("again", transient=transient)
+        assert made == expected

@@ -13,7 +13,8 @@ from kiwi_rag.signing.trust import Signer
 
 
 @pytest.fixture
-def services(tmp_path: Path) -> Services:
+def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Services:
+    monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "project/.ai").mkdir(parents=True)
     return Services.open({"HOME": str(tmp_path)}, tmp_path / "project")
 
