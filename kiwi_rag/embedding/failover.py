@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint
+from kiwi_rag.embedding.cache import VectorFile
 from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.remote import RemoteEmbeddingProvider, requests
-from kiwi_rag.embedding.vector_file import VectorFile
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused
 from kiwi_rag.model import sha256_hex
 
