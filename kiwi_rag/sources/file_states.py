@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from kiwi_rag.errors import StoreCorrupt, StoreError, UsageError
 from kiwi_rag.model.refs import ItemType
-from kiwi_rag.storage.derived_folder import make_derived_folder
+from kiwi_rag.storage.atomic import make_derived_folder
 from kiwi_rag.storage.sqlite import connect, move_database_aside, result_code, transaction, translate_sqlite_errors
 from kiwi_rag.stores.base import SourceStamp
 
