@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Self, TypeVar
 
 from kiwi_rag.errors import StoreError
@@ -65,11 +65,18 @@ async def retry(work: Callable[[], Awaitable[_T]], pauses: Sequence[float] = WRI
     raise AssertionError("the last attempt returns or raises")
 
 
+def polls(seconds: float, pause: float = 0.005) -> Iterator[None]:
+    """Yield at once, and then every `pause` seconds until `seconds` have passed, for a wait without a callback::
+
+    is_locked = any(try_lock(file) for _ in polls(1.0))
+    """
+    deadline = time.monotonic() + seconds
+    yield
+    while time.monotonic() <= deadline:
+        time.sleep(pause)
+        yield
+
+
 def wait_until(condition: Callable[[], object], seconds: float, pause: float = 0.005) -> bool:
     """Check `condition` every `pause` seconds; return True once it holds, False when it did not within `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(pause)
-    return True
+    return any(condition() for _ in polls(seconds, pause))

@@ -19,7 +19,7 @@ from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.local_service.apps import Apps
 from kiwi_rag.local_service.protocol import OTHER_NETWORK, SERVED, Declined
 from kiwi_rag.local_service.server import Message, Request, Wire
-from kiwi_rag.retry import wait_until
+from kiwi_rag.retry import polls
 from kiwi_rag.services import Services
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _stop(session: Session) -> int:
         reply = client.call(str(folder), {"ask": protocol.STOP})
     except protocol.Declined as reason:
         raise KiwiError(f"the service in {folder} does not answer: {reason}", hint=_kill_hint(folder)) from None
-    if not wait_until(lambda: not server.is_running(folder), _STOP_SECONDS, pause=0.05):
+    if all(server.is_running(folder) for _ in polls(_STOP_SECONDS, pause=0.05)):
         raise KiwiError(
             f"the service in {folder} received the request to stop, but still runs", hint=_kill_hint(folder)
         )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, Progress, batches, well_formed
 from kiwi_rag.storage.atomic import create_file
-from kiwi_rag.storage.sqlite import connect, move_database_aside, result_code, transaction
+from kiwi_rag.storage.sqlite import closed_on_error, connect, move_database_aside, result_code, transaction
 from kiwi_rag.telemetry import span
 
 if TYPE_CHECKING:
@@ -215,9 +215,10 @@ class VectorFile:
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             _restrict_mode(self._path)
-            self._connection = connect(
-                self._path, synchronous="NORMAL", prepare=lambda connection: connection.execute(_SCHEMA)
-            )
+            connection = connect(self._path, synchronous="NORMAL")
+            with closed_on_error(connection):
+                connection.execute(_SCHEMA)
+            self._connection = connection
         return self._connection
 
     def _drop_connection(self) -> None:

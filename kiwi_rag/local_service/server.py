@@ -22,7 +22,7 @@ from kiwi_rag import __version__
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.local_service import protocol
 from kiwi_rag.local_service.protocol import OTHER_NETWORK, Declined
-from kiwi_rag.retry import wait_until
+from kiwi_rag.retry import polls
 from kiwi_rag.services import Services
 from kiwi_rag.storage.locks import try_lock
 
@@ -320,7 +320,7 @@ def _locked(folder: Path) -> Iterator[None]:
         raise KiwiError(f"the socket's folder is not safe: {why}", hint=f"chmod 700 {folder}, as its owner")
     with os.fdopen(descriptor, "r+") as file:
         # `is_running` in another process may hold the lock for a moment.
-        if not wait_until(lambda: try_lock(descriptor), 0.1, pause=0.02):
+        if not any(try_lock(descriptor) for _ in polls(0.1, pause=0.02)):
             pid = file.read(20).strip()
             raise KiwiError(f"a service is running already (process {pid})", hint="stop it with: kiwi serve --stop")
         file.truncate()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from kiwi_rag.errors import StoreError, StoreUnreachable
-from kiwi_rag.retry import attempts, retry, wait_until
+from kiwi_rag.retry import attempts, polls, retry, wait_until
 
 
 class Work:
@@ -78,3 +80,11 @@ def test_a_condition_is_waited_for_and_not_for_ever() -> None:
     assert answers == []
     assert wait_until(lambda: True, 0)
     assert not wait_until(lambda: False, 0, pause=0.0)
+
+
+def test_polls_end_with_the_loop_or_with_the_time() -> None:
+    answers = [False, False, True, True]
+    assert any(answers.pop(0) for _ in polls(60, pause=0.0))
+    assert answers == [True]
+    assert len(list(polls(-1.0))) == 1
+    assert len(list(islice(polls(60, pause=0.0), 3))) == 3
