@@ -221,12 +221,12 @@ class PinnedState:
                 self._connection.close()
                 self._connection = None
 
-    def _read(self, parse: Callable[[Sequence[Any]], _T], sql: str, *arguments: str) -> list[_T]:
+    def _read(self, parse: Callable[[Sequence[Any]], _T], sql: str, *arguments: str) -> tuple[_T, ...]:
         """Return the rows of a query, each parsed; none where there is no file."""
         if not self.path.exists():
-            return []
+            return ()
         with self._connected() as connection:
-            return [parse(row) for row in connection.execute(sql, arguments).fetchall()]
+            return tuple(parse(row) for row in connection.execute(sql, arguments).fetchall())
 
     def _row(self) -> tuple[RegistryIdentity, AuditHead, int, datetime | None]:
         with self._connected() as connection:
