@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,8 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
     ----------
     breaker
         Prevents requests for some seconds after a failure.
+    dimension
+        Length of the vectors, as configured or as received; 0 before that.
     """
 
     batch_size = 64
@@ -138,7 +140,7 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
         self.breaker = Breaker()
         self.batch_size = limits.texts or self.batch_size
         self.request_tokens = limits.tokens or self.request_tokens
-        self._dimension = dimension
+        self.dimension = dimension
         self._usage = usage
         self._lock = threading.Lock()
 
@@ -150,7 +152,9 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
     def fingerprint(self) -> Fingerprint:
         """Model, dimension and, in place of a weights digest, the digest of provider, base URL and model."""
         weights = sha256_hex(self.identity.encode())
-        return Fingerprint(self.model, weights, self._require_dimension(), self.provider, self.max_tokens)
+        if not self.dimension:
+            self.encode(["dimension"])
+        return Fingerprint(self.model, weights, self.dimension, self.provider, self.max_tokens)
 
     @property
     def identity(self) -> str:
@@ -187,11 +191,6 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
         sent = [truncate(well_formed(text), self.max_tokens) for text in texts]
         runs = requests(sent, self.batch_size, self.request_tokens)
         return [vector for run in runs for vector in self._encode_run(run, endpoint)]
-
-    @property
-    def dimension(self) -> int:
-        """Length of the vectors, as configured or as received; 0 before that. Sends no request."""
-        return self._dimension
 
     def _encode_run(self, texts: Sequence[str], endpoint: Endpoint) -> Sequence[Vector]:
         self.breaker.check()
@@ -230,19 +229,13 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
 
     def _expected_dimension(self, length: int) -> int:
         with self._lock:
-            self._dimension = self._dimension or length
-            expected = self._dimension
+            expected = self.dimension = self.dimension or length
         if length != expected:
             raise FingerprintMismatch(
                 f"{self.endpoint.base_url} returned vectors of {length} numbers for {self.model}, not of {expected}",
                 hint=f"if that is the model you want: KIWI_EMBEDDING_DIMENSION={length}, and index again",
             )
         return expected
-
-    def _require_dimension(self) -> int:
-        if not self._dimension:
-            self.encode(["dimension"])
-        return self._dimension
 
 
 def _holds_numbers(rows: Sequence[Any]) -> bool:
@@ -298,6 +291,11 @@ def requests(texts: Sequence[str], size: int, tokens: int) -> Iterator[Sequence[
         yield run
 
 
+def _inputs(texts: Sequence[str]) -> list[str]:
+    """Return what is sent: of a blank text a full stop, because OpenAI refuses it and Ollama returns no vector."""
+    return [text if text.strip() else "." for text in texts]
+
+
 _NATIVE_DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
 
 
@@ -327,13 +325,8 @@ class OpenAIEmbeddingProvider(RemoteEmbeddingProvider):
         self._parameters = {"dimensions": dimension} if shortened else {}
 
     def ask(self, texts: Sequence[str], endpoint: Endpoint) -> Reply:
-        """Send one request. A blank text is sent as a full stop, because the API refuses empty input."""
-        body = {
-            "model": self.model,
-            "input": [text if text.strip() else "." for text in texts],
-            "encoding_format": "float",
-            **self._parameters,
-        }
+        """Send one request."""
+        body = {"model": self.model, "input": _inputs(texts), "encoding_format": "float", **self._parameters}
         answer = post_json(endpoint, "/embeddings", body, max_reply_bytes(texts))
         try:
             rows = {int(entry["index"]): entry["embedding"] for entry in answer["data"]}
@@ -342,12 +335,9 @@ class OpenAIEmbeddingProvider(RemoteEmbeddingProvider):
             raise AnswerMalformed(f"{endpoint.base_url} returned no reply in OpenAI's format") from error
         if sorted(rows) != list(range(count)):
             raise AnswerMalformed(f"{endpoint.base_url} returned vectors without a unique index for each text")
-        return Reply([rows[index] for index in range(count)], _tokens(answer))
-
-
-def _tokens(answer: Mapping[str, Any]) -> int | None:
-    usage = answer.get("usage")
-    return token_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+        usage = answer.get("usage")
+        tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+        return Reply([rows[index] for index in range(count)], token_count(tokens))
 
 
 class OllamaEmbeddingProvider(RemoteEmbeddingProvider):
@@ -362,9 +352,8 @@ class OllamaEmbeddingProvider(RemoteEmbeddingProvider):
     batch_size = 16
 
     def ask(self, texts: Sequence[str], endpoint: Endpoint) -> Reply:
-        """Send one request. A blank text is sent as a full stop, because an empty one gets no vector."""
-        inputs = [text if text.strip() else "." for text in texts]
-        body = {"model": self.model, "input": inputs, "truncate": True}
+        """Send one request."""
+        body = {"model": self.model, "input": _inputs(texts), "truncate": True}
         try:
             answer = post_json(endpoint, "/api/embed", body, max_reply_bytes(texts))
         except ModelUnavailable as error:

