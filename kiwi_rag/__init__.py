@@ -1,4 +1,4 @@
-"""Kiwi: verified retrieval of directives, scripts, knowledge and documents for AI agents.
+"""Kiwi: verified retrieval of directives, scripts, knowledge, skills and documents for AI agents.
 
 The names below are imported when they are first used, so that ``import kiwi_rag`` loads no large library.
 """

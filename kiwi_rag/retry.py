@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Self, TypeVar
+from types import TracebackType
+from typing import TypeVar
 
 from kiwi_rag.errors import StoreError
 
@@ -17,52 +18,49 @@ READING = (0.0,)
 """Of a search: one more attempt over a new connection, at once, since other tiers can answer."""
 
 
-def attempts(pauses: Sequence[float] = WRITING) -> Attempts:
-    """Return up to ``1 + len(pauses)`` attempts at the work in the block, which ends with the first that succeeds::
+class Attempt:
+    """One attempt of several, as a context: it suppresses a transient error, and pauses, unless it is the last one."""
 
-        async for attempt in attempts(READING):
-            with attempt:
-                return await work()
-        raise AssertionError("the last attempt returns or raises")
+    def __init__(self, pause: float | None) -> None:
+        self._pause = pause
+        self.failed = False
 
-    The work must be safe to run twice: a connection may be lost after the server committed, before it said so.
-    A `StoreError` leaves the block after the last attempt, or at once when it is not ``transient``, so that another
-    attempt would not help; so does every other exception.
+    async def __aenter__(self) -> None:
+        return
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self.failed = self._pause is not None and isinstance(error, StoreError) and error.transient
+        if self.failed:
+            await asyncio.sleep(self._pause or 0.0)
+        return self.failed
+
+
+def attempts(pauses: Sequence[float] = WRITING) -> Iterator[Attempt]:
+    """Yield up to ``1 + len(pauses)`` attempts, until one does not fail::
+
+        for attempt in attempts():
+            async with attempt:
+                ...
+
+    The block must be safe to run twice: a connection may be lost after the server committed, before it said so. The
+    `StoreError` of the last attempt is raised, and one that is not ``transient`` at once, since another attempt would
+    not help.
     """
-    return Attempts(pauses)
-
-
-class Attempts:
-    """Attempts at one piece of work; see `attempts`. An object and not a generator, which an early end leaves open."""
-
-    def __init__(self, pauses: Sequence[float]) -> None:
-        self._pauses = [0.0, *pauses]  # of the attempts that are left
-        self._is_due = True
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Self:
-        if not self._is_due:
-            raise StopAsyncIteration
-        if pause := self._pauses.pop(0):
-            await asyncio.sleep(pause)
-        return self
-
-    def __enter__(self) -> None:
-        self._is_due = False
-
-    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> bool:
-        self._is_due = bool(self._pauses) and isinstance(error, StoreError) and error.transient
-        return self._is_due
+    for pause in (*pauses, None):
+        attempt = Attempt(pause)
+        yield attempt
+        if not attempt.failed:
+            return
 
 
 async def retry(work: Callable[[], Awaitable[_T]], pauses: Sequence[float] = WRITING) -> _T:
-    """Return what `work` returns, attempted as `attempts` says."""
-    async for attempt in attempts(pauses):
-        with attempt:
+    """Return what `work` returns, having tried it as `attempts` does."""
+    for attempt in attempts(pauses):
+        async with attempt:
             return await work()
-    raise AssertionError("the last attempt returns or raises")
+    raise StoreError("no attempt was made")
 
 
 def polls(seconds: float, pause: float = 0.005) -> Iterator[None]:

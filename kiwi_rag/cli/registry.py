@@ -20,7 +20,7 @@ from kiwi_rag.services import Services
 from kiwi_rag.usecases import registry as use_case
 
 if TYPE_CHECKING:
-    from kiwi_rag.registry.queue import Progress
+    from kiwi_rag.registry.records import Progress
 
 
 @click.group()

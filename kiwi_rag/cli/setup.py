@@ -153,7 +153,7 @@ def init(session: Session, folder: Path) -> None:
         create_file(root / ".gitignore", _IGNORE, mode=0o644)
     except OSError as error:
         raise StoreError(f"cannot create {root}: {error.strerror}") from error
-    session.notify(f"{root} is ready: directives/, scripts/, knowledge/")
+    session.notify(f"{root} is ready: {', '.join(f'{t.folder}/' for t in ITEM_TYPES)}")
     session.notify("next: kiwi keys new, add an item, kiwi sign .ai, kiwi index")
 
 

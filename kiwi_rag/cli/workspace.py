@@ -20,7 +20,6 @@ from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.integrations.git_hooks import FOLDER, HookPlan, plan_install, plan_removal, remove_run_files
 from kiwi_rag.model import Filters, SearchQuery, SearchReply
-from kiwi_rag.render import documents
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.source import SyncReport, describe_error
@@ -290,7 +289,7 @@ def stats(session: Session, root: Path | None, store: str | None) -> int:
             return await use_case.collect_workspace_status(opened)
 
     report = session.run(read, workspace_store=store)
-    session.print_data(report, [documents.workspace_text(report)])
+    session.print_data(report, [render.workspace_text(report)])
     return DONE
 
 
@@ -303,16 +302,16 @@ def exit_code_of(reply: SearchReply) -> int:
 
 def _show(session: Session, reply: SearchReply, form: str, explain: bool) -> None:
     if session.as_json:
-        session.print_json(documents.documents_json(reply))
+        session.print_json(render.documents_json(reply))
     elif form == "json":
-        session.print_json(documents.documents_json(reply)["hits"])
+        session.print_json(render.documents_json(reply)["hits"])
     elif form == "jsonl":
         for rank, hit in enumerate(reply.hits, start=1):
-            session.print(render.json_text(documents.document_json(rank, hit), indent=None))
+            session.print(render.json_text(render.document_json(rank, hit), indent=None))
     elif reply.hits:
-        text = documents.documents_paths(reply) if form == "paths" else None
-        session.print(text or documents.documents_text(reply, session.style, explain))
-    for line in documents.document_notices(reply):
+        text = render.documents_paths(reply) if form == "paths" else None
+        session.print(text or render.documents_text(reply, session.style, explain))
+    for line in render.document_notices(reply):
         session.notify(line)
 
 

@@ -12,7 +12,6 @@ from kiwi_rag.mcp.jobs import ReportProgress
 from kiwi_rag.mcp.tool import BOOLEAN, SchemaDict, Tool, ToolResult, nullable, record, text
 from kiwi_rag.mcp.toolsets import Toolset
 from kiwi_rag.model import Filters, SearchQuery
-from kiwi_rag.render import documents
 from kiwi_rag.wordpieces import estimate_tokens
 
 
@@ -28,7 +27,7 @@ BUDGET: SchemaDict = {
     "minimum": 50,
     "maximum": 100_000,
     "default": 4_000,
-    "description": "About how many tokens of text the answer may have.",
+    "description": "About how many tokens of text to return.",
 }
 SEARCH_SCHEMA: dict[str, SchemaDict] = {
     "query": QUERY,
@@ -83,7 +82,7 @@ async def search(context: ServerContext, arguments: Mapping[str, Any], report: R
     filters = Filters(**{name: arguments[name] for name in _FILTERS if name in arguments})
     query = SearchQuery(arguments["query"], filters=filters, limit=arguments["limit"])
     reply = await workspace.search(context.workspace, query, INDEX)
-    text, data = documents.documents_page(reply, arguments["max_tokens"], estimate_tokens, INDEX)
+    text, data = render.documents_page(reply, arguments["max_tokens"], estimate_tokens, INDEX)
     return ToolResult(text, data)
 
 
@@ -91,7 +90,7 @@ async def _stats(context: ServerContext, _arguments: Mapping[str, Any], _report:
     from kiwi_rag.usecases.workspace import collect_workspace_status
 
     status = dict(await collect_workspace_status(context.workspace))
-    return ToolResult(render.delimited(documents.workspace_text(status)), status)
+    return ToolResult(render.delimited(render.workspace_text(status)), status)
 
 
 SEARCH = Tool(

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from kiwi_rag.render.agents import agents_state_lines, content_page, delimited, error_text, hits_page
+from kiwi_rag.render.agents import (
+    agents_state_lines,
+    content_page,
+    delimited,
+    documents_page,
+    error_text,
+    hits_page,
+)
 from kiwi_rag.render.audit import audit_line
+from kiwi_rag.render.explanation import explanation_json, explanation_text
 from kiwi_rag.render.hits import (
     SNIPPET_CHARACTERS,
-    explanation_json,
-    explanation_text,
+    document_json,
+    document_notices,
+    documents_json,
+    documents_paths,
+    documents_text,
     hit_json,
     hits_markdown,
     hits_paths,
@@ -32,6 +43,7 @@ from kiwi_rag.render.items import (
     safe,
     status_lines,
     status_notice,
+    workspace_text,
     yank_json,
 )
 from kiwi_rag.render.usage import usage_lines
@@ -43,6 +55,12 @@ __all__ = [
     "audit_line",
     "content_page",
     "delimited",
+    "document_json",
+    "document_notices",
+    "documents_json",
+    "documents_page",
+    "documents_paths",
+    "documents_text",
     "error_text",
     "explanation_json",
     "explanation_text",
@@ -69,5 +87,6 @@ __all__ = [
     "status_notice",
     "tier_json",
     "usage_lines",
+    "workspace_text",
     "yank_json",
 ]

@@ -106,3 +106,20 @@ def _service(service: Mapping[str, Any]) -> list[Any]:
         f"{service[name]} {name}" for name in ("requests", "sessions") if name in service
     ]  # absent in older versions of the service
     return ["running", f"process {service.get('pid')}", service.get("version"), since, ", ".join(counts)]
+
+
+def workspace_text(stats: Mapping[str, Any]) -> str:
+    """Return the state of a workspace's index as lines."""
+    types = ", ".join(f"{count} {name}" for name, count in stats["file_types"].items())
+    lines = [
+        f"workspace  {stats['workspace']}  {stats['root']}",
+        f"documents  {stats['documents']}  ({types})" if types else f"documents  {stats['documents']}",
+        f"passages   {stats['passages']}",
+        f"model      {stats['model'] or '–'}",
+    ]
+    if stats["store"] == "local":
+        lines.append(f"run        {stats['run'] or 'none yet'}")
+        lines.append(f"size       {stats['bytes'] / (1 << 20):.1f} MiB  {stats['path']}")
+    else:
+        lines.append(f"store      {stats['store']}, shared")
+    return safe("\n".join([*lines, *(f"problem    {problem}" for problem in stats["problems"])]))

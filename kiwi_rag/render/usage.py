@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kiwi_rag.render.hits import table
+from kiwi_rag.render.explanation import table
 from kiwi_rag.render.items import safe
 
 _HEADINGS = ("day", "model", "calls", "texts", "tokens", "cost", "p50", "p95", "failures")

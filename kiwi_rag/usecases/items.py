@@ -12,7 +12,7 @@ from kiwi_rag import ingest, render
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, UsageError, Yanked
 from kiwi_rag.formats import SourceFile, path_of
-from kiwi_rag.model import Admission, Filters, ItemState, StoredItem, VersionConflict
+from kiwi_rag.model import Admission, Filters, Finding, ItemState, StoredItem, VersionConflict
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.search import verify as verification
 from kiwi_rag.search.state import find_version_conflicts, read_state, read_states
@@ -51,6 +51,13 @@ class FoundItem:
     def signer(self) -> Signer:
         """Who signed it."""
         return self.item.verified.signer
+
+
+def permission_warnings(app: Services, found: FoundItem) -> list[Finding]:
+    """Return what the scripts of an item use without declaring it, as the gate of today finds it."""
+    candidate = replace(candidate_of(found.stored.envelope, found.stored.files), path=found.stored.path)
+    findings = app.gate.inspect(candidate, found.tier.policy).findings
+    return [finding for finding in findings if finding.code.startswith("permissions.")]
 
 
 async def find(app: Services, text: str, names: Sequence[str]) -> FoundItem:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from kiwi_rag.errors import NotFound, UsageError
 from kiwi_rag.formats import SourceFile
 from kiwi_rag.ingest.publication import PublishRun
-from kiwi_rag.registry.calls import with_retries
+from kiwi_rag.registry.calls import time_limit
+from kiwi_rag.retry import attempts
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.usecases import sign
 
@@ -33,7 +34,7 @@ def files_at(app: Services, paths: Sequence[Path], tier: str) -> Sequence[Source
     if not sources:
         raise UsageError(
             f"there are no items in {root}",
-            hint="add a file to its directives, scripts or knowledge folder, then kiwi sign",
+            hint="add a file to its directives, scripts, knowledge or skills folder, then kiwi sign",
         )
     return sources
 
@@ -59,7 +60,9 @@ def files_of(app: Services, refs: Sequence[str]) -> Sequence[SourceFile]:
         if not matches:
             raise NotFound(f"{ref} is not an item of this project", hint="find items with kiwi_search, source project")
         if len(matches) > 1:
-            raise UsageError(f"{ref} matches several items", hint="name the type: directive:, script: or knowledge:")
+            raise UsageError(
+                f"{ref} matches several items", hint="name the type: directive:, script:, knowledge: or skill:"
+            )
         sources[matches[0].path] = matches[0]
     return list(sources.values())
 
@@ -72,5 +75,7 @@ async def prepare(app: Services, tier: str = "project", visibility: Visibility |
     RegistryError
         When the registry cannot be reached or prepared.
     """
-    await with_retries(app.prepare_registry, seconds=_PREPARING_SECONDS)
+    for attempt in attempts():
+        async with attempt, time_limit(_PREPARING_SECONDS):
+            await app.prepare_registry()
     return PublishRun(app.local(tier), app.registry(), app.writer, visibility)

@@ -22,12 +22,12 @@ from kiwi_rag.ingest.pipeline import cancel_all
 from kiwi_rag.ingest.registry_indexer import Failed, Unreachable
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.monitor.monitor import verify_rows
-from kiwi_rag.registry import client, server, tuning
+from kiwi_rag.registry import server, tuning
 from kiwi_rag.signing.trust import Signer, SignerStatus
 from kiwi_rag.validation.audit import AuditHead
 
 if TYPE_CHECKING:
-    from kiwi_rag.registry.queue import Progress
+    from kiwi_rag.registry.records import Progress
     from kiwi_rag.registry.tuning import Tuning
     from kiwi_rag.services import Services
 
@@ -106,8 +106,7 @@ def active_signers(app: Services, principal: str) -> Sequence[Signer]:
 
 async def newest_records(app: Services, since: int, limit: int) -> list[dict[str, Any]]:
     """Return the newest audit records after the number `since`, up to `limit`, oldest first."""
-    async with app.registry_session() as caller:
-        head = (await client.registry_news(caller, 0, 0, app.settings.registry_name)).head
+    head = (await app.registry_client.registry_checkpoint(0, 0, app.settings.registry_name)).head
     rows: list[dict[str, Any]] = []
     async for batch in _batches(app, max(since, head.seq - limit), limit):
         rows += batch
@@ -155,8 +154,7 @@ async def _verify_records(app: Services, pinned: AuditHead, head: AuditHead) -> 
 
 async def _batches(app: Services, since: int, limit: int) -> AsyncIterator[Sequence[dict[str, Any]]]:
     while limit > 0:
-        async with app.registry_session() as caller:
-            batch = (await client.audit_records(caller, since, min(limit, _BATCH)))[:limit]
+        batch = (await app.registry_client.audit_records(since, min(limit, _BATCH)))[:limit]
         if not batch:
             return
         yield batch

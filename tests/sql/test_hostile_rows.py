@@ -11,7 +11,7 @@ import pytest
 from kiwi_rag.errors import MalformedEnvelope, RegistryContradicted, RegistryError
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.registry import calls, client, queue
+from kiwi_rag.registry import calls, client
 from kiwi_rag.registry.calls import Caller
 from kiwi_rag.registry.supabase import ApiCaller, SupabaseApi
 from kiwi_rag.search.verify import HitChanged, verify_stored
@@ -83,7 +83,7 @@ async def test_one_bad_row_spoils_no_search(
     store: RegistryVectorStore, connection: psycopg.Connection, change: str
 ) -> None:
     for seed, name in enumerate(("acme/bad", "acme/good")):
-        await store.upsert(records(admission(name), ["zebra"], seed=seed))
+        await store.put([records(admission(name), ["zebra"], seed=seed)])
     column, value = change.split(" := ")
     (definition,) = connection.execute("select pg_get_functiondef('public.search_hybrid'::regproc)").fetchone() or ("",)
     named = "select array_agg(n) from pg_proc, unnest(proargnames[pronargs + 1:]) as n where oid = %s::regproc"
@@ -111,8 +111,8 @@ async def test_an_answer_without_end_is_cut_off(
         "as $$ select 'x' from generate_series(1, 100000) $$"
     )
     with pytest.raises(RegistryError, match="over 1000 rows"):
-        async with store.transport.session() as caller:
-            await client.list_signers(caller)
+        async with store.client.session() as caller:
+            await caller.list_signers()
     assert (await store.status()).items == 0
 
 
@@ -136,12 +136,12 @@ async def test_news_that_are_none_are_an_error(
     store: RegistryVectorStore, connection: psycopg.Connection, checkpoint: str
 ) -> None:
     connection.execute(
-        "create or replace function public.registry_news(known_seq bigint default 0, signers_since bigint default 0) "
+        "create or replace function public.registry_checkpoint(known_seq bigint default 0, signers_since bigint default 0) "
         f"returns jsonb language sql as $$ select {checkpoint} $$"
     )
     with pytest.raises(RegistryError) as error:
-        async with store.transport.session() as caller:
-            await client.registry_news(caller, 0, 0, "test")
+        async with store.client.session() as caller:
+            await caller.registry_checkpoint(0, 0, "test")
     assert not isinstance(error.value, RegistryContradicted)
     assert error.value.message.startswith("the registry gave")
 
@@ -165,27 +165,27 @@ class Answering:
 X = ItemRef(ItemType.DIRECTIVE, "acme/x", "1.0.0")
 MODEL = "model"
 CALLS: dict[str, Callable[[Caller], Awaitable[object]]] = {
-    "enrol_signer": lambda caller: client.enrol_signer(caller, ADA),
-    "retire_signer": lambda caller: client.retire_signer(caller, "k"),
-    "revoke_signer": lambda caller: client.revoke_signer(caller, "k"),
-    "yank_item": lambda caller: client.yank_item(caller, X),
-    "verify_audit": client.verify_audit,
-    "collection_statistics": lambda caller: client.collection_statistics(caller, ["zebra"]),
-    "registry_status": client.registry_status,
-    "registry_news": lambda caller: client.registry_news(caller, 0, 0, "test"),
-    "claim_item": lambda caller: queue.claim_item(caller, "d", MODEL),
-    "begin_collection": lambda caller: queue.begin_collection(caller, MODEL),
-    "finish_collection": lambda caller: queue.finish_collection(caller, MODEL),
-    "drop_collection": lambda caller: queue.drop_collection(caller, MODEL, 9),
+    "enrol_signer": lambda caller: caller.enrol_signer(ADA),
+    "retire_signer": lambda caller: caller.retire_signer("k"),
+    "revoke_signer": lambda caller: caller.revoke_signer("k"),
+    "yank_item": lambda caller: caller.yank_item(X),
+    "verify_audit": lambda caller: caller.verify_audit(),
+    "collection_statistics": lambda caller: caller.collection_statistics(["zebra"]),
+    "registry_status": lambda caller: caller.registry_status(),
+    "registry_checkpoint": lambda caller: caller.registry_checkpoint(0, 0, "test"),
+    "claim_item": lambda caller: caller.claim_item("d", MODEL),
+    "begin_collection": lambda caller: caller.begin_collection(MODEL),
+    "finish_collection": lambda caller: caller.finish_collection(MODEL),
+    "drop_collection": lambda caller: caller.drop_collection(MODEL, 9),
 }
 TABLES: dict[str, Callable[[Caller], Awaitable[object]]] = {
-    "list_signers": client.list_signers,
-    "audit_records": lambda caller: client.audit_records(caller, 0, 10),
-    "get_item": lambda caller: client.get_item(caller, X, yanked_too=True),
-    "list_versions": lambda caller: client.list_versions(caller, X),
-    "item_status": lambda caller: client.item_status(caller, X),
-    "indexed_items": lambda caller: queue.indexed_items(caller, MODEL, 9),
-    "read_passages": lambda caller: queue.read_passages(caller, "d", MODEL),
+    "list_signers": lambda caller: caller.list_signers(),
+    "audit_records": lambda caller: caller.audit_records(0, 10),
+    "get_item": lambda caller: caller.get_item(X, yanked_too=True),
+    "list_versions": lambda caller: caller.list_versions(X),
+    "item_status": lambda caller: caller.item_status(X),
+    "indexed_items": lambda caller: caller.indexed_items(MODEL, 9),
+    "read_passages": lambda caller: caller.read_passages("d", MODEL),
 }
 VALUES: Sequence[object] = ({}, {"passages": "many", "collections": 3}, [1], 1.5)
 _COLUMNS = [

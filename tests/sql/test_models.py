@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -17,7 +18,6 @@ from kiwi_rag.registry import rows
 from kiwi_rag.search import HybridSearchHandler
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer
-from tests.conformance.items import REGISTRY
 from tests.registry_calls import enrol
 from tests.sql.shelves import SmallModel, candidate, index, publish, refs, tier, writer
 
@@ -31,7 +31,7 @@ async def states(registry) -> dict[str, tuple]:
 
 
 async def search(registry, by: IngestContext):
-    handler = HybridSearchHandler([registry], by.embed, by.gate.trust, REGISTRY)
+    handler = HybridSearchHandler([replace(registry, trust=lambda: by.gate.trust)], by.embed)
     return await handler.search(SearchQuery("which pump feeds the basin", "registry", limit=50))
 
 
@@ -125,7 +125,7 @@ async def test_only_an_indexer_that_says_so_starts_a_second_one(registry, connec
         await index(registry, new)
     (answer,) = (await search(registry, new)).tiers
     assert answer.state == "stale"
-    assert connection.execute("select count(*) from kiwi.collections").fetchone() == (1,)
+    assert connection.execute("select count(*) from kiwi_private.collections").fetchone() == (1,)
 
 
 async def test_another_dimension_is_refused(registry) -> None:

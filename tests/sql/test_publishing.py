@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from kiwi_rag.collection import RANKS, Tier
+from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import EmbeddingError
 from kiwi_rag.ingest import IngestContext
 from kiwi_rag.ingest.publication import NotPublished, Outcome, Published, PublishRun
@@ -32,11 +32,11 @@ class Choking(SmallModel):
 
 
 async def published(
-    to: Tier[PublishingStore], root: Path, *candidates: ItemCandidate, by: IngestContext | None = None
+    to: Collection[PublishingStore], root: Path, *candidates: ItemCandidate, by: IngestContext | None = None
 ) -> list[Outcome]:
     """Write signed items as files, publish them, and return the outcomes."""
-    sources = [sign.place_item(root, one.envelope) for one in candidates]
-    place = Tier("project", RANKS["project"], to.store, to.policy, to.audit, root)
+    sources = [sign.place_item(root, one.envelope, one.files) for one in candidates]
+    place = Collection("project", RANKS["project"], to.store, to.policy, to.trust, to.audience, to.audit, root)
     run = PublishRun(place, to, by or writer())
     return [outcome async for outcome in run.publish(sources)]
 

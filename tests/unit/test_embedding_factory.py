@@ -45,7 +45,8 @@ def test_a_local_provider_refuses_a_model_that_it_does_not_have(tmp_path: Path) 
 
 
 def test_the_missing_extra_is_named_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)  # how Python marks what cannot be imported
+    for name in ("sentence_transformers", "torch"):  # the extra brings both
+        monkeypatch.setitem(sys.modules, name, None)  # how Python marks what cannot be imported
     with pytest.raises(MissingExtra) as caught:
         load_provider("sentence-transformers", cache_dir=tmp_path, cached=False).encode(["x"])
     assert "pip install 'kiwi-rag[sentence-transformers]' 'torch==2.13.0'" in caught.value.hint

@@ -42,8 +42,8 @@ async def test_what_lasts_is_not_tried_again(error: Exception) -> None:
 
 
 async def attempted(work: Work, *pauses: float) -> int:
-    async for attempt in attempts(pauses):
-        with attempt:
+    for attempt in attempts(pauses):
+        async with attempt:
             return await work()
     raise AssertionError("the last attempt returns or raises")
 
@@ -68,8 +68,8 @@ async def test_a_block_that_fails_for_good_is_attempted_once(error: Exception) -
 
 async def test_a_block_that_ends_without_a_return_is_not_run_again() -> None:
     runs = 0
-    async for attempt in attempts((0.0, 0.0)):
-        with attempt:
+    for attempt in attempts((0.0, 0.0)):
+        async with attempt:
             runs += 1
     assert runs == 1
 

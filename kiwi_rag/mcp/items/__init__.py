@@ -1,4 +1,4 @@
-"""Toolset **items**: search, read, check and publish directives, scripts and knowledge."""
+"""Toolset **items**: search, read, check and publish directives, scripts, knowledge and skills."""
 
 from __future__ import annotations
 

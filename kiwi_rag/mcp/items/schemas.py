@@ -17,7 +17,7 @@ _BUDGET: SchemaDict = {
     "type": "integer",
     "minimum": 50,
     "maximum": 100_000,
-    "description": "About how many tokens of content the answer may have; its continuation gives the rest.",
+    "description": "About how many tokens of content to return; the continuation gives the rest.",
 }
 _CONTINUATION = text("From the previous answer, to continue where it ended.", default="", maxLength=200)
 _REF = text(
@@ -69,7 +69,7 @@ PUBLISH_ALIASES = {"items": "refs", "ids": "refs"}
 
 _VERSION, _CITED = nullable(STRING), "ref item_type item_id signer key_id digest"
 HIT = record(
-    string=f"{_CITED} path text",
+    string=f"{_CITED} path file text",
     version=_VERSION,
     tier=TIER,
     boolean="verified changed yanked truncated",

@@ -167,7 +167,9 @@ def catalog_errors(path: Path) -> Iterator[None]:
         with translate_sqlite_errors(path, otherwise, "the catalog"):
             yield
     except UnicodeEncodeError as error:
-        raise UsageError("the request is not valid Unicode: it contains half of a surrogate pair") from error
+        raise UsageError(
+            "the request is not valid Unicode: it contains a character that UTF-8 cannot encode"
+        ) from error
 
 
 def find_damage(session: CatalogSession) -> str:
