@@ -205,7 +205,7 @@ class VectorFile:
         try:
             return action(self._open())
         except sqlite3.Error as error:
-            if not _is_damage(error):
+            if result_code(error) not in _DAMAGED:
                 raise
         self._drop_connection()
         self._move_aside()
@@ -285,7 +285,3 @@ def _vector(blob: object, dimension: int) -> Vector | None:
         return None
     vector = np.frombuffer(blob, dtype="<f4").astype(np.float32)
     return vector if abs(float(vector @ vector) - 1.0) < _UNIT_TOLERANCE else None
-
-
-def _is_damage(error: Exception) -> bool:
-    return result_code(error) in _DAMAGED
