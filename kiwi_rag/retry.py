@@ -63,11 +63,18 @@ async def retry(work: Callable[[], Awaitable[_T]], pauses: Sequence[float] = WRI
     raise StoreError("no attempt was made")
 
 
+def polls(seconds: float, pause: float = 0.005) -> Iterator[None]:
+    """Yield at once, and then every `pause` seconds until `seconds` have passed, for a wait without a callback::
+
+    is_locked = any(try_lock(file) for _ in polls(1.0))
+    """
+    deadline = time.monotonic() + seconds
+    yield
+    while time.monotonic() <= deadline:
+        time.sleep(pause)
+        yield
+
+
 def wait_until(condition: Callable[[], object], seconds: float, pause: float = 0.005) -> bool:
     """Check `condition` every `pause` seconds; return True once it holds, False when it did not within `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(pause)
-    return True
+    return any(condition() for _ in polls(seconds, pause))

@@ -18,9 +18,8 @@ from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.local_service.apps import Apps
 from kiwi_rag.local_service.protocol import OTHER_NETWORK, SERVED, Declined
-from kiwi_rag.local_service.request import Request
-from kiwi_rag.local_service.server import Message, Wire
-from kiwi_rag.retry import wait_until
+from kiwi_rag.local_service.server import Message, Request, Wire
+from kiwi_rag.retry import polls
 from kiwi_rag.services import Services
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def serve(session: Session, stop: bool, install: bool, uninstall: bool, idle_exi
 
 
 def _serve(session: Session, minutes: int) -> int:
-    from kiwi_rag.local_service.listener import listening
+    from kiwi_rag.local_service.server import listening
 
     app = session.app()
     session.start_logging(app)
@@ -86,18 +85,17 @@ async def _attend(line: socket, idle_seconds: float, app: Services) -> None:
 
 
 def _stop(session: Session) -> int:
-    from kiwi_rag.local_service import client, protocol
-    from kiwi_rag.local_service import listener as listening
+    from kiwi_rag.local_service import client, protocol, server
 
     folder = _folder(session)
-    if not listening.is_running(folder):
+    if not server.is_running(folder):
         session.notify("the service is not running")
         return DONE
     try:
         reply = client.call(str(folder), {"ask": protocol.STOP})
     except protocol.Declined as reason:
         raise KiwiError(f"the service in {folder} does not answer: {reason}", hint=_kill_hint(folder)) from None
-    if not wait_until(lambda: not listening.is_running(folder), _STOP_SECONDS, pause=0.05):
+    if all(server.is_running(folder) for _ in polls(_STOP_SECONDS, pause=0.05)):
         raise KiwiError(
             f"the service in {folder} received the request to stop, but still runs", hint=_kill_hint(folder)
         )
@@ -106,11 +104,10 @@ def _stop(session: Session) -> int:
 
 
 def _install(session: Session, minutes: int) -> int:
-    from kiwi_rag.local_service import listener as listening
-    from kiwi_rag.local_service import systemd
+    from kiwi_rag.local_service import server, systemd
 
     environ = session.context.environment()
-    if listening.is_running(_folder(session)) and not systemd.path_of(environ).exists():
+    if server.is_running(_folder(session)) and not systemd.path_of(environ).exists():
         raise KiwiError(
             "a service that systemd did not start is running", hint="kiwi serve --stop, then kiwi serve --install"
         )
@@ -128,16 +125,16 @@ def _uninstall(session: Session) -> int:
 
 
 def _folder(session: Session) -> Path:
-    from kiwi_rag.local_service import address
+    from kiwi_rag.local_service import protocol
 
-    return Path(address.run_folder(session.context.environment())).absolute()
+    return Path(protocol.run_folder(session.context.environment())).absolute()
 
 
 def _kill_hint(folder: Path) -> str:
-    from kiwi_rag.local_service import address
+    from kiwi_rag.local_service import protocol
 
     try:
-        return f"kill {(folder / address.LOCK_NAME).read_text(encoding='ascii').strip()}"
+        return f"kill {(folder / protocol.LOCK_NAME).read_text(encoding='ascii').strip()}"
     except (OSError, ValueError):
         return "kill its process"
 

@@ -16,14 +16,15 @@ from kiwi_rag.config import PROJECT_FOLDER, find_project, home_of, process_envir
 from kiwi_rag.errors import StoreError, UsageError
 from kiwi_rag.integrations.ai_clients import (
     CLIENTS,
+    THEN,
     TOOLSETS,
     Client,
     ClientEnvironment,
     agent_instructions,
     plan_setup,
+    plan_tasks,
 )
 from kiwi_rag.integrations.client_files import Backups, FileChange
-from kiwi_rag.integrations.editor_tasks import THEN, plan_tasks
 from kiwi_rag.model.refs import ITEM_TYPES
 from kiwi_rag.storage.atomic import create_file
 

@@ -183,7 +183,7 @@ class Services:
     @cached_property
     def embed(self) -> EmbeddingProvider:
         """The embedding provider, behind its cache."""
-        from kiwi_rag.embedding import ServerOptions, load_provider
+        from kiwi_rag.embedding.factory import ServerOptions, load_provider
 
         s = self.settings
         options = ServerOptions(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kiwi_rag import render
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import UsageError
-from kiwi_rag.local_service import address, client
+from kiwi_rag.local_service import client, protocol
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.items import schemas
 from kiwi_rag.mcp.jobs import ReportProgress
@@ -151,7 +151,7 @@ async def _validate(context: ServerContext, arguments: Mapping[str, Any], _repor
 
 
 async def _status(context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
-    service = await asyncio.to_thread(client.state, address.run_folder(process_environment()))
+    service = await asyncio.to_thread(client.state, protocol.run_folder(process_environment()))
     data = {**await collect_status(context.app, service), "writable": context.allow_write}
     # Problems and errors quote what a registry said.
     return ToolResult(render.delimited("\n".join([*render.status_lines(data), render.status_notice(data)])), data)
