@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import runpy
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -82,27 +82,6 @@ def test_a_condition_is_waited_for_and_not_for_ever() -> None:
     assert not wait_until(lambda: False, 0, pause=0.0)
 
 
-async def test_attempts_end_with_the_first_that_does_not_fail() -> None:
-    made = 0
-    for attempt in attempts((0.0, 0.0, 0.0)):
-        async with attempt:
-            made += 1
-            if made < 3:
-                raise StoreUnreachable("for a moment", transient=True)
-    assert made == 3
-
-
-async def test_the_last_attempt_and_an_error_that_stays_are_raised() -> None:
-    for pauses, transient, expected in (((0.0, 0.0), True, 3), ((0.0, 0.0), False, 1)):
-        made = 0
-        with pytest.raises(StoreError):
-            for attempt in attempts(pauses):
-                async with attempt:
-                    made += 1
-                    raise StoreUnreachable("again", transient=transient)
-        assert made == expected
-
-
 def test_polls_end_with_the_loop_or_with_the_time() -> None:
     answers = [False, False, True, True]
     assert any(answers.pop(0) for _ in polls(60, pause=0.0))
