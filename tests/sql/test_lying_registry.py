@@ -90,7 +90,7 @@ def serve(url: str, columns: dict[str, str], rows: str = "") -> None:
 
 
 STATISTICS = """create or replace function public.collection_statistics(
-    terms text[], model_fingerprint text default null
+    terms text[], model_fingerprint text default null, collection text default 'items'
 ) returns jsonb language sql as $$ select {}::jsonb $$"""
 SEARCHES: dict[str, dict[str, str]] = {
     "NaN": {"cosine": "'NaN'::float8"},

@@ -22,7 +22,6 @@ from kiwi_rag.errors import (
     UnknownFilter,
 )
 from kiwi_rag.model import Filters
-from kiwi_rag.registry import client
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.registry.supabase import SupabaseApi
 from kiwi_rag.signing import keys
@@ -84,7 +83,7 @@ async def test_a_signed_in_user_publishes_and_gets_the_receipt(
         receipt, again = await store.publish(one), await store.publish(one)
     assert (receipt.digest, receipt.already_published, again.already_published) == (one.digest, False, True)
     assert again.sequence == receipt.sequence
-    assert connection.execute("select visibility from kiwi.statements").fetchone() == ("public",)
+    assert connection.execute("select owner_key from kiwi.statements").fetchone() == ("",)
     by = connection.execute("select details ->> 'by' from kiwi.audit where event = 'publish'").fetchone()
     assert by == (ALICE,)
     assert {seen.headers["authorization"] for seen in hosted.seen} != {f"Bearer {PUBLISHABLE}"}
@@ -116,8 +115,8 @@ async def test_a_private_item_is_its_owners_alone(hosted: PostgRest, connection:
     bind = "select enrol_signer(%s, %s, '{*}', user_id => %s)"
     connection.execute(bind, [ADA.public_key.hex(), ADA.principal, ALICE])
     mine = token(sub=ALICE)
-    async with store_at(hosted.url, bearer=mine) as store, store.transport.session() as caller:
-        client.parse_receipt(await caller.publish_item(one.envelope, visibility="private"))
+    async with store_at(hosted.url, bearer=mine) as store:
+        assert (await store.publish(one, "private")).private
     for bearer, sees in ((mine, True), (token(sub=BOB), False), ("", False)):
         async with store_at(hosted.url, bearer=bearer) as store:
             assert (await store.get(one.ref) is not None) is sees
@@ -146,9 +145,9 @@ async def test_what_only_a_connection_can_do_says_so(hosted: PostgRest) -> None:
 
 async def test_admins_functions_are_for_connections_too(hosted: PostgRest) -> None:
     for key in (PUBLISHABLE, SECRET_KEY):
-        async with store_at(hosted.url, key=key) as store, store.transport.session() as caller:
+        async with store_at(hosted.url, key=key) as store:
             with pytest.raises(RegistryRefused):
-                await caller.set_audience("mine")
+                await store.client.set_audience("mine")
 
 
 async def test_the_registrys_own_errors_keep_their_class(hosted: PostgRest) -> None:

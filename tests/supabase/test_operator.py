@@ -111,7 +111,7 @@ async def test_a_revocation_in_the_editor_is_seen_at_once(operated: Project) -> 
 
 def dumped(operated: Project) -> str:
     """A backup, as the page says to take one."""
-    command = [binaries() / "pg_dump", "--schema=kiwi", "--restrict-key=kiwi"]
+    command = [binaries() / "pg_dump", "--schema=kiwi", "--schema=kiwi_private", "--restrict-key=kiwi"]
     done = subprocess.run([*command, operated.url("operator")], check=True, capture_output=True, text=True)
     return done.stdout
 
@@ -121,7 +121,7 @@ def restored(cluster: Cluster, name: str, dump: str) -> tuple[str, str]:
     url = cluster.database(name)
     migrate(url)
     with psycopg.connect(url) as editor:
-        editor.execute("drop schema kiwi cascade")
+        editor.execute("drop schema kiwi, kiwi_private cascade")
     command = [binaries() / "psql", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--file=-", url]
     done = subprocess.run(command, input=dump, capture_output=True, text=True)
     if done.returncode == 0:
@@ -141,15 +141,21 @@ async def test_a_restore_checks_every_signature_again(operated: Project) -> None
     assert complaint == ""
     assert operated.cluster.schema(operated.name) == operated.cluster.schema(f"{operated.name[-40:]}_restored")
     with psycopg.connect(url) as connection:
-        row = connection.execute("select item_id, content from kiwi.statements").fetchone()
-        assert row == ("acme/one", "restart the service")
+        row = connection.execute("select item_id, content from kiwi.statements, kiwi.blobs").fetchone()
+        assert row == ("acme/one", b"restart the service")
         assert connection.execute("select verify_audit()").fetchone() == (None,)
         assert connection.execute("select registry_status() ->> 'audience'").fetchone() == (REGISTRY,)
 
-    altered = dump.replace(b"restart the service".hex(), b"destroy the service".hex())
-    assert altered != dump
-    _, complaint = restored(operated.cluster, f"{operated.name[-40:]}_altered", altered)
-    assert "statements_signature" in complaint
+    for number, (true, false, constraint) in enumerate(
+        (
+            (b"restart the service", b"destroy the service", "blobs_digest"),
+            (b'"item_id":"acme/one"', b'"item_id":"acme/two"', "statements_signature"),
+        )
+    ):
+        altered = dump.replace(true.hex(), false.hex())
+        assert altered != dump
+        _, complaint = restored(operated.cluster, f"{operated.name[-40:]}_altered{number}", altered)
+        assert constraint in complaint
 
 
 def statements() -> list[str]:
