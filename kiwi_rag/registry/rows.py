@@ -75,7 +75,8 @@ class Columns:
 PASSAGE = {int: "ordinal start_line end_line", str: "text context file kind", list[str]: "heading"}
 _REF = {str: "item_type item_id version"}
 _ITEM_REF = Columns(_REF)
-_SCORES = {float: "cosine bm25 best_cosine first_cosine centroid_cosine best_bm25 item_bm25"}
+# Null where a registry gave none: the search checks that scores are possible.
+_SCORES = {float | None: "cosine bm25 best_cosine first_cosine centroid_cosine best_bm25 item_bm25"}
 _CANDIDATE = Columns(PASSAGE, {str: "digest content_sha256 key_id", dict[str, Any]: "metadata"}, _REF, _SCORES)
 _ITEM = Columns({str: "digest content_sha256 visibility", int: "passages"}, _REF)
 _STATISTICS = Columns({int: "passages total_length items", dict[str, int]: "document_frequency"})
@@ -184,7 +185,7 @@ def parse_passage(row: Row) -> Passage:
 def parse_candidate(row: Row) -> Candidate:
     """Return a row of ``search_hybrid`` as a candidate."""
     columns = _CANDIDATE(row)
-    scores = (columns[name] for name in _SCORES[float].split()[2:])
+    scores = (columns[name] for name in _SCORES[float | None].split()[2:])
     return Candidate(
         ref=_parse_ref(columns),
         digest=columns["digest"],

@@ -18,5 +18,4 @@ begin
             execute format('grant %I to %I with inherit true, set true', wanted, current_user);
         end if;
     end loop;
-end
-$$;
+end $$;

@@ -10,13 +10,11 @@ declare
 begin
     select extnamespace::regnamespace::text into place from pg_catalog.pg_extension where extname = 'vector';
     if place <> 'extensions' then
-        raise exception using
-            errcode = 'KW013',
+        raise exception using errcode = 'KW013',
             message = format('pgvector is installed in schema %s; Kiwi expects it in schema extensions', place),
             hint = 'ALTER EXTENSION vector SET SCHEMA extensions;';
     end if;
-end
-$$;
+end $$;
 grant usage on schema extensions to kiwi_owner, kiwi_publisher, kiwi_indexer, kiwi_admin, anon, authenticated, service_role;
 grant usage, create on schema public to kiwi_owner;
 grant usage on schema public to kiwi_publisher, kiwi_indexer, kiwi_admin, anon, authenticated, service_role;

@@ -1,8 +1,6 @@
 -- The number that bytes mean, least significant first.
 create or replace function kiwi.little_endian(encoded bytea) returns numeric
-    language plpgsql immutable strict parallel safe
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql immutable strict parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
     number numeric := 0;
 begin
@@ -10,5 +8,4 @@ begin
         number := number * 256 + get_byte(encoded, place);
     end loop;
     return number;
-end
-$$;
+end $$;

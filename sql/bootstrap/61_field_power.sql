@@ -1,8 +1,6 @@
 -- z^(2^252 - 3) mod 2^255 - 19: the exponentiation that both a square root and an inverse are made of.
 create or replace function kiwi.field_power(z numeric) returns numeric
-    language plpgsql immutable strict parallel safe
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql immutable strict parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
     p constant numeric := 57896044618658097711785492504343953926634992332820282019728792003956564819949;
     five numeric := z;
@@ -23,5 +21,4 @@ begin
         power := power * power % p;
     end loop;
     return power * z % p;
-end
-$$;
+end $$;

@@ -2,9 +2,7 @@
 -- of a public key and of R before anything is computed. The five y are those of the eight points whose order divides
 -- the cofactor; each is the y of a point and of its negative.
 create or replace function kiwi.ed25519_y(encoded bytea) returns numeric
-    language plpgsql immutable strict parallel safe
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql immutable strict parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
     p constant numeric := 57896044618658097711785492504343953926634992332820282019728792003956564819949;
     small_order constant numeric[] := array[
@@ -22,5 +20,4 @@ begin
         return null;
     end if;
     return y;
-end
-$$;
+end $$;

@@ -1,8 +1,6 @@
 -- Decodes a point (RFC 8032 §5.1.3) to {x, y}; null where it is not on the curve, not canonical or of small order.
 create or replace function kiwi.ed25519_point(encoded bytea) returns numeric[]
-    language plpgsql immutable strict parallel safe
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql immutable strict parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
     p constant numeric := 57896044618658097711785492504343953926634992332820282019728792003956564819949;
     d constant numeric := 37095705934669439343138083508754565189542113879843219016388785533085940283555;
@@ -28,5 +26,4 @@ begin
         x := p - x;
     end if;
     return array[x, y];
-end
-$$;
+end $$;

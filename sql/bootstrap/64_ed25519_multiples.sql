@@ -1,9 +1,7 @@
 -- The multiples 1, 3, … 15 of a point, four numbers each, in the form that adding them wants: y-x, y+x, 2dt, 2z
 -- (Hisil, Wong, Carter, Dawson, "Twisted Edwards Curves Revisited", 2008, §3.1 to §3.3).
 create or replace function kiwi.ed25519_multiples(point numeric[]) returns numeric[]
-    language plpgsql immutable strict parallel safe
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql immutable strict parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
     p constant numeric := 57896044618658097711785492504343953926634992332820282019728792003956564819949;
     d2 constant numeric := 16295367250680780974490674513165176452449235426866156013048779062215315747161;
@@ -25,5 +23,4 @@ begin
         multiples := multiples || array[y - x, y + x, d2 * t % p, 2 * z];
     end loop;
     return multiples;
-end
-$$;
+end $$;

@@ -1,9 +1,7 @@
 -- A number below 2^253 as 254 digits that are 0 or odd and between -15 and 15, least significant first: of any five
 -- neighbours at most one is not 0 (the width-5 non-adjacent form).
 create or replace function kiwi.signed_digits(number numeric) returns int[]
-    language plpgsql immutable strict parallel safe
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql immutable strict parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
     digits int[] := array_fill(0, array[254]);
     place int := 1;
@@ -22,5 +20,4 @@ begin
         end if;
     end loop;
     return digits;
-end
-$$;
+end $$;

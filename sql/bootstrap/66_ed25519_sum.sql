@@ -1,9 +1,7 @@
 -- {x, y} of s·B + k·A, B the base point: both scalars share the doublings (Straus). Numbers are reduced where they
 -- are about to be multiplied again, and may be negative on the way.
 create or replace function kiwi.ed25519_sum(s numeric, k numeric, point numeric[]) returns numeric[]
-    language plpgsql immutable strict parallel safe
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql immutable strict parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
     p constant numeric := 57896044618658097711785492504343953926634992332820282019728792003956564819949;
     base constant numeric[] := array[
@@ -43,5 +41,4 @@ begin
     end loop;
     f := (z * z % p) * z % p * f % p; -- 1/z: p - 2 is 8·(2^252 - 3) + 3
     return array[(x * f % p + p) % p, (y * f % p + p) % p];
-end
-$$;
+end $$;

@@ -2,9 +2,7 @@
 -- order, S below the group's order, no cofactor. As R is canonical, comparing its y and the sign of x is comparing
 -- its bytes. Never an exception.
 create or replace function kiwi.ed25519_verify(public_key bytea, message bytea, signature bytea) returns boolean
-    language plpgsql immutable strict parallel safe
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql immutable strict parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
     p constant numeric := 57896044618658097711785492504343953926634992332820282019728792003956564819949;
     l constant numeric := 7237005577332262213973186563042994240857116359379907606001950938285454250989;
@@ -26,5 +24,4 @@ begin
     k := kiwi.little_endian(sha512(r || public_key || message)) % l;
     sum := kiwi.ed25519_sum(s, k, array[p - a[1], a[2]]); -- R should be s·B - k·A
     return sum[2] = y and sum[1] % 2 = get_byte(r, 31) >> 7;
-end
-$$;
+end $$;

@@ -1,8 +1,7 @@
 -- RFC 8785's form of a number: the shortest decimals that give the same double, written as ECMAScript writes them.
 -- Refused are what no double holds, and whole numbers from 2^53 on, of which a double cannot tell neighbours.
 create or replace function kiwi.canonical_number(value numeric) returns text
-    language plpgsql immutable strict parallel safe
-    set search_path = pg_catalog, pg_temp
+    language plpgsql immutable strict parallel safe set search_path = pg_catalog, pg_temp
     set extra_float_digits = 1
     as $$
 declare
@@ -19,5 +18,4 @@ begin
         return trim_scale(value::float8::text::numeric)::text;
     end if;
     return replace(replace(value::float8::text, 'e-0', 'e-'), 'e+0', 'e+');
-end
-$$;
+end $$;

@@ -1,9 +1,7 @@
 -- The RFC 8785 canonical form. Postgres itself escapes text as that form does. Nested beyond 64 levels, or with a
 -- number that `canonical_number` refuses, it is an error of class 22 or 54.
 create or replace function kiwi.canonical_json(value jsonb, levels int default 64) returns text
-    language plpgsql immutable strict parallel safe
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql immutable strict parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
     kind constant text := jsonb_typeof(value);
 begin
@@ -25,5 +23,4 @@ begin
         )
         from jsonb_each(value) as members (name, member)
     ), '') || '}';
-end
-$$;
+end $$;

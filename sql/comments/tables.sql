@@ -56,5 +56,4 @@ begin
             );
         end loop;
     end loop;
-end
-$$;
+end $$;

@@ -17,8 +17,7 @@ begin
             ours
         );
     end loop;
-end
-$$;
+end $$;
 
 -- Reading what is public: everybody.
 grant usage on schema kiwi to anon, authenticated, service_role, kiwi_publisher, kiwi_indexer, kiwi_admin;

@@ -8,7 +8,6 @@ begin
         execute format('drop policy if exists readable on kiwi.%I', readable);
         execute format('create policy readable on kiwi.%I for select using (true)', readable);
     end loop;
-end
-$$;
+end $$;
 drop policy if exists readable on kiwi.passages;
 create policy readable on kiwi.passages for select using (searchable);

@@ -38,5 +38,4 @@ begin
     loop
         execute format('alter table %s enable always trigger %I', ours.holder, ours.name);
     end loop;
-end
-$$;
+end $$;

@@ -2,9 +2,7 @@
 -- again changes nothing. What was signed before what is or was there is refused. Passages and words are written before
 -- the locks that all writers share: those are held for the statistics alone.
 create or replace function kiwi.accept_document(envelope jsonb, model_fingerprint text, passages jsonb) returns jsonb
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     opened record;
     predicate jsonb;
@@ -56,5 +54,4 @@ begin
         delete from kiwi_private.statements as v where v.sequence = before.sequence;
     end if;
     return jsonb_build_object('digest', encode(sha256(opened.payload), 'hex'), 'already_published', known);
-end
-$$;
+end $$;

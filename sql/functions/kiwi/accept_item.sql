@@ -3,9 +3,7 @@
 -- be made public by its owner, who says so; never the other way. What somebody else keeps private is not looked at: the
 -- same statement may stand there and here.
 create or replace function kiwi.accept_item(envelope jsonb, files jsonb, wanted text) returns jsonb
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     opened record;
     statement jsonb;
@@ -46,8 +44,7 @@ begin
     known := found or draft.sequence is not null;
     if stored.sequence is null and (draft.sequence is null or wanted = 'public') then
         if wanted = 'private' and not mine then
-            raise exception using
-                errcode = 'KW016',
+            raise exception using errcode = 'KW016',
                 message = 'private items of this signer are for their owner to hand in, which this login is not',
                 hint = 'connect as the role named like the principal; with Supabase an admin names the user: SELECT enrol_signer(…, user_id => …);';
         end if;
@@ -65,5 +62,4 @@ begin
         'made_public', draft.sequence is not null and stored.owner_key = '',
         'yanked_at', stored.yanked_at, 'audit_head', kiwi.audit_head()
     );
-end
-$$;
+end $$;

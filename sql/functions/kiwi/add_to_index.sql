@@ -1,8 +1,6 @@
 -- Makes passages searchable. The caller holds the index lock.
 create or replace function kiwi.add_to_index(ids bigint[]) returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     with shown as (
         update kiwi_private.all_passages as e set searchable = true
@@ -12,5 +10,4 @@ begin
     select coalesce(array_agg(s.passage_id), '{}') into ids from shown as s;
     perform kiwi.insert_postings(ids);
     perform kiwi.change_statistics(ids, 1);
-end
-$$;
+end $$;

@@ -1,9 +1,7 @@
 -- The last check before a row exists: runs for every role, the owner and replication included. The signature the table's
 -- CHECK verifies, with the enrolled key, whatever the row came with.
 create or replace function kiwi.admit_statement() returns trigger
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     predicate jsonb := kiwi.check_payload(new.payload) -> 'predicate';
     signer kiwi.signers;
@@ -26,5 +24,4 @@ begin
     end if;
     new.received_at := clock_timestamp();
     return new;
-end
-$$;
+end $$;

@@ -2,9 +2,7 @@
 -- sees a record before the one it follows. Of what is private the record does not even say by whom.
 create or replace function kiwi.append_audit(event text, ref text, digest text, key_id text, details jsonb default '{}')
     returns kiwi.audit
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     previous kiwi.audit;
     fresh kiwi.audit;
@@ -24,5 +22,4 @@ begin
     fresh.hash := kiwi.audit_hash(fresh);
     insert into kiwi.audit values (fresh.*);
     return fresh;
-end
-$$;
+end $$;

@@ -2,9 +2,7 @@
 -- read the log than the item.
 create or replace function kiwi.audit_statement(event text, stored kiwi_private.all_statements, reason text default null)
     returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if stored.owner_key = '' then
         perform kiwi.append_audit(
@@ -14,5 +12,4 @@ begin
     else
         perform kiwi.append_audit('private', '', '', '');
     end if;
-end
-$$;
+end $$;

@@ -1,8 +1,6 @@
 -- Starts a model's collection, beside the active one where there is one; returns its state (see model_progress).
 create or replace function kiwi.begin_collection(model_fingerprint text) returns text
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform kiwi.dimension_of(model_fingerprint);
     if not exists (select from kiwi_private.collections as c where c.owner_key = '' and c.fingerprint = model_fingerprint) then
@@ -15,5 +13,4 @@ begin
         );
     end if;
     return (select p.state from kiwi.model_progress(of_model => model_fingerprint) as p);
-end
-$$;
+end $$;

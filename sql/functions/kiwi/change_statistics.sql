@@ -1,9 +1,7 @@
 -- Adds passages to the statistics of their collections (`sign` 1), or takes them out (-1). Statistics are the sum of what
 -- is searchable, always: whoever changes them holds the collections' rows, in one order.
 create or replace function kiwi.change_statistics(ids bigint[], sign integer) returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if cardinality(ids) = 0 then
         return;
@@ -43,5 +41,4 @@ begin
         group by e.collection_id
     ) as sums
     where c.collection_id = sums.collection_id;
-end
-$$;
+end $$;

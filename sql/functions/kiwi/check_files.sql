@@ -1,9 +1,7 @@
 -- Returns the contents of a statement's files, in its order, if they are exactly those that were signed. All bytes come
 -- with every publication, so that naming a digest gives nobody a file.
 create or replace function kiwi.check_files(subject jsonb, files jsonb) returns bytea[]
-    language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 declare
     names text[] := kiwi.subject_names(subject);
     wrong text;
@@ -25,11 +23,9 @@ begin
         end loop;
     end if;
     if wrong is not null then
-        raise exception using
-            errcode = 'KW020',
+        raise exception using errcode = 'KW020',
             message = format('file %s is not one of those that were signed, or has other bytes', left(wrong, 200)),
             hint = 'hand in exactly the signed files, or sign the item again: kiwi sign PATH';
     end if;
     return contents;
-end
-$$;
+end $$;

@@ -1,14 +1,11 @@
 -- Returns a filter over a collection if every key and its type is known: a filter is never ignored.
 create or replace function kiwi.check_filter(filter jsonb, collection text) returns jsonb
-    language plpgsql stable
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     wrong text;
 begin
     if jsonb_typeof(filter) <> 'object' then
-        raise exception using
-            errcode = 'KW009',
+        raise exception using errcode = 'KW009',
             message = format('a filter is an object, not %s', jsonb_typeof(filter)),
             hint = '{"category": "operations"}; {} narrows nothing';
     end if;
@@ -25,12 +22,10 @@ begin
         else true
     end;
     if wrong is not null then
-        raise exception using
-            errcode = 'KW009',
+        raise exception using errcode = 'KW009',
             message = format('there is no such filter, or its value has the wrong type: %s', wrong),
             hint = 'filters are item_type, category, author, namespace, signer, since (texts) and tags (list of texts); '
                 'of documents also service, domain, path (texts) and file_type (text, or list of texts)';
     end if;
     return coalesce(filter, '{}');
-end
-$$;
+end $$;

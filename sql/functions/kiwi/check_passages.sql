@@ -1,9 +1,7 @@
 -- Refuses passages of a document that are not, at their place, those that its signer signed: for every role, the owner
 -- and replication included. Of a whole SQL statement at once, since a document may have thousands.
 create or replace function kiwi.check_passages() returns trigger
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     wrong record;
 begin
@@ -23,11 +21,9 @@ begin
     ) as u
     limit 1;
     if found then
-        raise exception using
-            errcode = 'KW017',
+        raise exception using errcode = 'KW017',
             message = format('passage %s is not what was signed of its document', wrong.ordinal),
             hint = 'index the file again with this version of Kiwi: kiwi workspace index --file PATH';
     end if;
     return null;
-end
-$$;
+end $$;

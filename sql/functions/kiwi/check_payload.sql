@@ -1,9 +1,7 @@
 -- Returns a payload as JSON if its bytes are the canonical form of an in-toto statement about an item or a document, for
 -- this registry. kiwi_rag.signing.statement holds the same rules.
 create or replace function kiwi.check_payload(payload bytea) returns jsonb
-    language plpgsql stable
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     statement jsonb := case when kiwi.is_canonical(payload) then kiwi.payload_json(payload) end;
     predicate jsonb := statement -> 'predicate';
@@ -27,17 +25,14 @@ begin
             end
         ) is not true
     then
-        raise exception using
-            errcode = 'KW001',
+        raise exception using errcode = 'KW001',
             message = 'the payload is not a statement about an item or a document in canonical JSON',
             hint = 'sign it again with this version of Kiwi: kiwi sign PATH';
     end if;
     if (predicate ->> 'registry') is distinct from audience then
-        raise exception using
-            errcode = 'KW008',
+        raise exception using errcode = 'KW008',
             message = format('signed for registry %L; this one is %L', predicate ->> 'registry', audience),
             hint = 'set registry_name to this registry''s name and sign again: kiwi sign PATH';
     end if;
     return statement;
-end
-$$;
+end $$;

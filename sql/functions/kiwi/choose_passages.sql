@@ -4,9 +4,7 @@
 create or replace function kiwi.choose_passages(
     item_types text[], folded_ids text[], out to_hide bigint[], out to_show bigint[]
 )
-    language sql stable
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql stable set search_path = pg_catalog, pg_temp as $$
         with versions as (
             select v.item_type, v.folded_id, v.sequence, v.version_key,
                 v.yanked_at is null and s.status <> 'compromised' as counts
@@ -30,5 +28,4 @@ create or replace function kiwi.choose_passages(
         select
             coalesce(array_agg(passage_id) filter (where searchable and not should), '{}'),
             coalesce(array_agg(passage_id) filter (where should and not searchable), '{}')
-        from ranked
-    $$;
+        from ranked $$;

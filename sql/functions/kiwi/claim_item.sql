@@ -2,9 +2,7 @@
 -- it, and it is free again when the transaction ends, however it ends.
 -- State: claimed; busy (another has it); later (it failed, and is not to be tried again yet); done (nothing to do).
 create or replace function kiwi.claim_item(which_digest text, model_fingerprint text, patient boolean) returns jsonb
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     wanted bigint[] := array(
         select i from kiwi.items_of(which_digest) as i where not kiwi.has_passages(i, model_fingerprint)
@@ -30,5 +28,4 @@ begin
         'state', 'claimed', 'received_at', statement.received_at, 'envelope', kiwi.envelope_of(statement),
         'files', kiwi.files_of(statement, null)
     );
-end
-$$;
+end $$;

@@ -1,9 +1,7 @@
 -- Removes up to `most` documents of a collection. Returns how many it were; fewer than asked for: all are gone, and it
 -- may hold vectors of another model.
 create or replace function kiwi.clear_documents(collection text, most integer) returns integer
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     -- Waits for those who are putting documents, and lets go at once: held on, the row would be waited for by others
     -- while this function waits for the audit.
@@ -22,5 +20,4 @@ begin
         ),
         'clear-documents', '*'
     );
-end
-$$;
+end $$;

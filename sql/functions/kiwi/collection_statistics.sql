@@ -1,12 +1,9 @@
 -- What BM25 needs to know: passages, their items, their total length in terms, and how many passages hold each given term.
 create or replace function kiwi.collection_statistics(terms text[], model_fingerprint text, collection text) returns jsonb
-    language plpgsql stable security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
     if cardinality(terms) > 10000 then
-        raise exception using
-            errcode = 'KW013',
+        raise exception using errcode = 'KW013',
             message = 'up to 10,000 terms are counted at once',
             hint = 'ask a shorter question';
     end if;
@@ -31,5 +28,4 @@ begin
             '{"passages": 0, "items": 0, "total_length": 0, "document_frequency": {}}'
         )
     );
-end
-$$;
+end $$;

@@ -1,9 +1,7 @@
 -- What a collection of documents holds: its model, documents, passages, documents of each file type, and when the last
 -- one arrived.
 create or replace function kiwi.collection_status(collection text) returns jsonb
-    language sql stable security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql stable security definer set search_path = pg_catalog, pg_temp as $$
         with held as (
             select v.signed_passages, v.received_at, coalesce(v.metadata ->> 'file_type', '') as file_type
             from kiwi_private.statements as v
@@ -24,5 +22,4 @@ create or replace function kiwi.collection_status(collection text) returns jsonb
                 from (select h.file_type, count(*) as documents from held as h group by h.file_type) as t
             ),
             'last_received_at', (select max(h.received_at) from held as h)
-        )
-    $$;
+        ) $$;

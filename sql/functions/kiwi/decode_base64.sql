@@ -1,9 +1,7 @@
 -- Decodes both base64 alphabets, as DSSE asks, but padded rightly and without what Postgres would overlook: what it skips
 -- makes the result shorter. A pattern over the whole text would take ten times as long.
 create or replace function kiwi.decode_base64(encoded text) returns bytea
-    language plpgsql immutable strict
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql immutable strict set search_path = pg_catalog, pg_temp as $$
 declare
     decoded bytea;
 begin
@@ -18,9 +16,7 @@ begin
     end if;
     return decoded;
 exception when data_exception then
-    raise exception using
-        errcode = 'KW001',
+    raise exception using errcode = 'KW001',
         message = 'the envelope holds base64 that does not decode',
         hint = 'sign the item again: kiwi sign PATH';
-end
-$$;
+end $$;

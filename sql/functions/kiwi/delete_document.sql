@@ -1,8 +1,6 @@
 -- Removes a document with its passages; returns whether it was there. When it was signed stays known: see refuse_older.
 create or replace function kiwi.delete_document(collection text, path text) returns boolean
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform kiwi.lock_document('collection:' || delete_document.collection, delete_document.path);
     return kiwi.delete_documents(
@@ -13,5 +11,4 @@ begin
         ),
         'delete-document', delete_document.path
     ) > 0;
-end
-$$;
+end $$;

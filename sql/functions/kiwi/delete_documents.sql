@@ -1,8 +1,6 @@
 -- Removes documents with their passages, with one audit record; returns how many were there.
 create or replace function kiwi.delete_documents(collection text, ids bigint[], event text, path text) returns integer
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     going kiwi_private.statements[];
     old bigint[];
@@ -20,5 +18,4 @@ begin
         delete from kiwi_private.statements as v where v.sequence = any (ids);
     end if;
     return cardinality(going);
-end
-$$;
+end $$;

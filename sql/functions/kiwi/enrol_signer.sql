@@ -4,9 +4,7 @@ create or replace function kiwi.enrol_signer(
     public_key_hex text, principal_name text, patterns text[], types text[], not_before timestamptz, not_after timestamptz,
     which_user uuid
 ) returns text
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     key bytea;
     enrolled kiwi.signers;
@@ -15,15 +13,13 @@ begin
         or not types <@ array['directive', 'script', 'knowledge', 'skill', 'document'] or coalesce(cardinality(types), 0) = 0
         or exists (select from unnest(patterns) as p where p !~ '^[a-z0-9*][a-z0-9_*/-]*$')
     then
-        raise exception using
-            errcode = 'KW013',
+        raise exception using errcode = 'KW013',
             message = 'a signer needs a public key of 64 hex digits, a principal, item patterns and item types',
             hint = 'SELECT enrol_signer(''<kiwi keys export NAME>'', ''alice'', ''{acme/*}'');';
     end if;
     key := decode(public_key_hex, 'hex');
     if kiwi.ed25519_point(key) is null then
-        raise exception using
-            errcode = 'KW013',
+        raise exception using errcode = 'KW013',
             message = 'this public key is no point of Ed25519, not canonically encoded, or of small order',
             hint = 'ask for the key again: kiwi keys export NAME';
     end if;
@@ -32,8 +28,7 @@ begin
         where s.public_key <> key and s.status = 'active' and theirs <> ours
             and kiwi.fold_item_id(theirs) = kiwi.fold_item_id(ours)
     ) then
-        raise exception using
-            errcode = 'KW012',
+        raise exception using errcode = 'KW012',
             message = 'another signer has a pattern that differs from one of these in ''-'' and ''_'' alone',
             hint = 'ids that differ in these alone are the same id: use the other signer''s spelling, or another namespace';
     end if;
@@ -48,8 +43,7 @@ begin
     where s.status = 'active'
     returning * into enrolled;
     if enrolled.key_id is null then
-        raise exception using
-            errcode = 'KW003',
+        raise exception using errcode = 'KW003',
             message = 'this key was retired or revoked here and cannot be enrolled again',
             hint = 'make a new key: kiwi keys new NAME';
     end if;
@@ -60,5 +54,4 @@ begin
         )
     );
     return enrolled.key_id;
-end
-$$;
+end $$;

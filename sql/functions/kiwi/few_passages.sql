@@ -1,8 +1,6 @@
 -- The searchable passages of the given statements, if they are `most` at the utmost; null where they are more.
 create or replace function kiwi.few_passages(collection integer, statements bigint[], most integer) returns bigint[]
-    language sql stable
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql stable set search_path = pg_catalog, pg_temp as $$
         select case when count(*) <= most then coalesce(array_agg(found.passage_id), '{}') end
         from (
             select e.passage_id
@@ -13,5 +11,4 @@ create or replace function kiwi.few_passages(collection integer, statements bigi
                 offset 0
             ) as e
             limit most + 1
-        ) as found
-    $$;
+        ) as found $$;

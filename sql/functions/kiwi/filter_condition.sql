@@ -2,9 +2,7 @@
 -- values are read from parameter $1, the filter itself. So each filter gets a plan of its own, and its indexes. Whatever
 -- is below what a path means is meant, too.
 create or replace function kiwi.filter_condition(filter jsonb) returns text
-    language sql immutable
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql immutable set search_path = pg_catalog, pg_temp as $$
         select coalesce(string_agg(known.condition, ' and '), 'true')
         from (
             values
@@ -27,5 +25,4 @@ create or replace function kiwi.filter_condition(filter jsonb) returns text
                     ' or v.item_id like kiwi.path_pattern($1 ->> ''path'') || ''/%'' escape ''!'', true)'
                 )
         ) as known (key, condition)
-        where filter ->> known.key is not null
-    $$;
+        where filter ->> known.key is not null $$;

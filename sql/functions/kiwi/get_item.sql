@@ -7,9 +7,7 @@ create or replace function kiwi.get_item(
         yanked_at timestamptz, yank_reason text, signer_status text, passages bigint, envelope jsonb, visibility text,
         files jsonb
     )
-    language sql stable security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql stable security definer set search_path = pg_catalog, pg_temp as $$
         with chosen as materialized (
             select v.sequence
             from kiwi_private.all_statements as v
@@ -28,5 +26,4 @@ create or replace function kiwi.get_item(
             r.signer_status, r.passages, r.envelope, r.visibility, kiwi.files_of(v, names)
         from chosen as c
         join kiwi_private.all_statements as v on v.sequence = c.sequence
-        cross join lateral kiwi.visible_statements(array[c.sequence]) as r
-    $$;
+        cross join lateral kiwi.visible_statements(array[c.sequence]) as r $$;

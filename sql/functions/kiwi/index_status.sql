@@ -1,8 +1,6 @@
 -- What the indexer has done and what waits for it, of public items, as one object: for those who may know of the queue.
 create or replace function kiwi.index_status() returns jsonb
-    language sql stable security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql stable security definer set search_path = pg_catalog, pg_temp as $$
         select jsonb_build_object(
             'models', coalesce((select jsonb_agg(p) from kiwi.model_progress() as p), '[]'),
             'queue', jsonb_build_object(
@@ -20,5 +18,4 @@ create or replace function kiwi.index_status() returns jsonb
             )
         )
         from kiwi.queued_items() as q
-        join kiwi.statements as v on v.sequence = q.sequence
-    $$;
+        join kiwi.statements as v on v.sequence = q.sequence $$;

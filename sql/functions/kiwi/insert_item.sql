@@ -2,9 +2,7 @@
 create or replace function kiwi.insert_item(
     payload bytea, signature bytea, signer text, owner text, subject jsonb, contents bytea[]
 ) returns kiwi_private.all_statements
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     stored kiwi_private.all_statements;
     number bigint := case
@@ -22,5 +20,4 @@ begin
     perform kiwi.audit_statement('publish', stored);
     perform pg_notify('kiwi_published', ''); -- whoever listens learns no more than that there is something
     return stored;
-end
-$$;
+end $$;

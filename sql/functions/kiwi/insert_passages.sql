@@ -4,9 +4,7 @@
 create or replace function kiwi.insert_passages(
     statement kiwi_private.all_statements, held kiwi_private.collections, passages jsonb, shown boolean
 ) returns bigint[]
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     ids bigint[];
 begin
@@ -33,5 +31,4 @@ begin
         raise data_exception using message = 'the first passage has the ordinal 0, and there is none'; -- items are counted by it
     end if;
     return ids;
-end
-$$;
+end $$;

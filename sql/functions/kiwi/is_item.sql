@@ -1,8 +1,6 @@
 -- Whether a predicate is one of an item that has these files.
 create or replace function kiwi.is_item(predicate jsonb, names text[]) returns boolean
-    language sql immutable
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql immutable set search_path = pg_catalog, pg_temp as $$
         select kiwi.member_names(predicate) = array[
                 'executables', 'item_id', 'item_type', 'main', 'metadata', 'registry', 'signed_at', 'version'
             ]
@@ -21,5 +19,4 @@ create or replace function kiwi.is_item(predicate jsonb, names text[]) returns b
                 ) with ordinality as e (name, place)
             ) = array(
                 select n from unnest(names) as n where predicate -> 'executables' ? n order by n collate "C"
-            )
-    $$;
+            ) $$;

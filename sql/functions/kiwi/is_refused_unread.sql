@@ -1,9 +1,7 @@
 -- Whether the caller was refused so often in this minute that its next call is not read. Counts that call; what was
 -- counted in a minute that is over gets its one audit record.
 create or replace function kiwi.is_refused_unread() returns boolean
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     most constant integer := coalesce((select s.value::integer from kiwi.settings as s where s.name = 'refusals_per_minute'), 60);
     counted kiwi_private.refusals;
@@ -23,5 +21,4 @@ begin
         );
     end if;
     return false;
-end
-$$;
+end $$;

@@ -1,8 +1,7 @@
 -- Whether a checked filter lets so few statements of a collection through (a fifth of all passages, by the average, and no
 -- more than 20,000) that comparing all of them costs less than searching an index for them. Counts no further than that.
 create or replace function kiwi.is_selective(collection integer, filter jsonb) returns boolean
-    language plpgsql stable
-    set search_path = pg_catalog, pg_temp
+    language plpgsql stable set search_path = pg_catalog, pg_temp
     set jit = off
     as $$
 declare
@@ -17,5 +16,4 @@ begin
     )
     into many using filter, most, kiwi.owner_of(collection);
     return not many;
-end
-$$;
+end $$;

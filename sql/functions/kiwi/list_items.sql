@@ -4,9 +4,7 @@ create or replace function kiwi.list_items(filter jsonb, collection text) return
         item_type text, item_id text, version text, digest text, content_sha256 text, received_at timestamptz,
         yanked_at timestamptz, yank_reason text, signer_status text, passages bigint, envelope jsonb, visibility text
     )
-    language plpgsql stable security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     wanted jsonb := kiwi.check_filter(list_items.filter, list_items.collection);
@@ -31,5 +29,4 @@ begin
             r.signer_status, r.passages, r.envelope, r.visibility
         from kiwi.visible_statements(chosen) as r
         order by r.item_type collate "C", r.item_id collate "C";
-end
-$$;
+end $$;

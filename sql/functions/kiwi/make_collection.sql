@@ -1,9 +1,7 @@
 -- The collection of a model under a key, made if it is not there; one that is not public is searched as soon as it is.
 create or replace function kiwi.make_collection(collection text, owner text, model_fingerprint text, ready timestamptz)
     returns kiwi_private.collections
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     made kiwi_private.collections;
 begin
@@ -18,5 +16,4 @@ begin
         select * into made from kiwi_private.collections as c where c.owner_key = owner and c.fingerprint = model_fingerprint;
     end if;
     return made;
-end
-$$;
+end $$;

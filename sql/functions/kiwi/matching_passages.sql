@@ -6,8 +6,7 @@
 create or replace function kiwi.matching_passages(
     collection integer, terms text[], weights float8[], average_length float8, depth integer, filter jsonb
 ) returns table (passage_id bigint, score float8, exact boolean)
-    language plpgsql stable
-    set search_path = pg_catalog, pg_temp
+    language plpgsql stable set search_path = pg_catalog, pg_temp
     set work_mem = '64MB'
     as $$
 declare
@@ -81,5 +80,4 @@ begin
                 limit depth;
         end if;
     end if;
-end
-$$;
+end $$;

@@ -8,8 +8,7 @@ create or replace function kiwi.maxscore_top_k(
     collection integer, terms text[], weights float8[], frequencies bigint[], average_length float8, depth integer,
     statements bigint[], to_beat float8
 ) returns table (passage_id bigint, score float8, exact boolean)
-    language plpgsql stable
-    set search_path = pg_catalog, pg_temp
+    language plpgsql stable set search_path = pg_catalog, pg_temp
     set work_mem = '64MB'
     as $$
 declare
@@ -72,5 +71,4 @@ begin
         select c.id, c.score, certain from unnest(ids, partials) as c (id, score)
         order by c.score desc, c.id
         limit depth;
-end
-$$;
+end $$;

@@ -3,9 +3,7 @@
 -- index. Of public items alone, unless all are asked for: how many private ones there are is nobody's business.
 create or replace function kiwi.model_progress(private_too boolean default false, of_model text default null)
     returns table (fingerprint text, state text, passages bigint, items bigint, waiting bigint, refused bigint)
-    language sql stable
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql stable set search_path = pg_catalog, pg_temp as $$
         with counting as materialized (
             select count(*) as items from kiwi.waiting_items('', private_too => model_progress.private_too)
         )
@@ -23,5 +21,4 @@ create or replace function kiwi.model_progress(private_too boolean default false
             from kiwi.waiting_items(c.fingerprint, private_too => model_progress.private_too) as p
         ) as pending
         where c.owner_key = '' and (of_model is null or c.fingerprint = of_model)
-        order by c.collection_id
-    $$;
+        order by c.collection_id $$;

@@ -9,8 +9,7 @@
 create or replace function kiwi.nearest_by_index(
     collection integer, query_embedding extensions.vector, depth integer, filter jsonb, effort integer, most integer
 ) returns table (passage_id bigint)
-    language plpgsql stable rows 100
-    set search_path = pg_catalog, pg_temp
+    language plpgsql stable rows 100 set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
     set enable_sort = off
@@ -56,5 +55,4 @@ begin
     )
     using filter, query_embedding, depth;
     perform set_config(u.name, u.value, true) from unnest(names, before) as u (name, value);
-end
-$$;
+end $$;

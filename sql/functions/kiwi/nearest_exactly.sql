@@ -4,8 +4,7 @@
 create or replace function kiwi.nearest_exactly(
     collection integer, query_embedding extensions.vector, depth integer, filter jsonb
 ) returns table (passage_id bigint)
-    language plpgsql stable rows 100
-    set search_path = pg_catalog, pg_temp
+    language plpgsql stable rows 100 set search_path = pg_catalog, pg_temp
     set jit = off
     as $$
 begin
@@ -22,5 +21,4 @@ begin
         end
         || ' order by 0 + (e.embedding operator(extensions.<=>) $2), e.passage_id limit $3'
         using filter, query_embedding, depth, kiwi.owner_of(collection);
-end
-$$;
+end $$;

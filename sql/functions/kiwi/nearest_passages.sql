@@ -4,9 +4,7 @@
 create or replace function kiwi.nearest_passages(
     collection integer, query_embedding extensions.vector, depth integer, filter jsonb
 ) returns table (passage_id bigint, plan text)
-    language plpgsql stable rows 100
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql stable rows 100 set search_path = pg_catalog, pg_temp as $$
 declare
     held kiwi_private.collections;
     tuned kiwi_private.vector_indexes := kiwi.usable_index(collection);
@@ -18,8 +16,7 @@ begin
     if query_embedding is null or held.collection_id is null then
         return;
     elsif extensions.vector_dims(query_embedding) <> held.dimension then
-        raise exception using
-            errcode = 'KW011',
+        raise exception using errcode = 'KW011',
             message = format('a query of %s dimensions, and the vectors here are of %s', extensions.vector_dims(query_embedding), held.dimension),
             hint = format('use the model %s', held.fingerprint);
     end if;
@@ -36,5 +33,4 @@ begin
         way := format('%s, then %s', tuned.method, way);
     end if;
     return query select n.passage_id, way from kiwi.nearest_exactly(collection, query_embedding, depth, filter) as n;
-end
-$$;
+end $$;

@@ -4,9 +4,7 @@
 create or replace function kiwi.open_envelope(
     envelope jsonb, most_bytes integer, out payload bytea, out signature bytea, out signer text
 )
-    language plpgsql stable
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     key bytea;
 begin
@@ -23,8 +21,7 @@ begin
                 or jsonb_typeof(entry -> 'sig') is distinct from 'string' or entry - 'keyid' - 'sig' <> '{}'
         )
     then
-        raise exception using
-            errcode = 'KW001',
+        raise exception using errcode = 'KW001',
             message = format('this is not a DSSE envelope of an in-toto statement of up to %s MiB with 1 to 16 signatures', most_bytes >> 20),
             hint = 'sign the item first, with this version of Kiwi: kiwi sign PATH';
     end if;
@@ -33,23 +30,19 @@ begin
     join kiwi.signers as s on s.key_id = entry ->> 'keyid'
     order by s.status <> 'active', place limit 1;
     if not found then
-        raise exception using
-            errcode = 'KW002',
+        raise exception using errcode = 'KW002',
             message = format('key %s… is not enrolled in this registry', left(envelope #>> '{signatures,0,keyid}', 16)),
             hint = 'an admin lets it publish: kiwi registry enrol PRINCIPAL, or SELECT enrol_signer(…);';
     end if;
     if octet_length(signature) <> 64 then
-        raise exception using
-            errcode = 'KW001',
+        raise exception using errcode = 'KW001',
             message = 'an Ed25519 signature has 64 bytes, this one has not',
             hint = 'sign the item again: kiwi sign PATH';
     end if;
     payload := kiwi.decode_base64(envelope ->> 'payload');
     if not kiwi.ed25519_verify(key, kiwi.dsse_pae(envelope ->> 'payloadType', payload), signature) then
-        raise exception using
-            errcode = 'KW015',
+        raise exception using errcode = 'KW015',
             message = 'the signature does not match the payload and the enrolled key',
             hint = 'sign it again: kiwi sign PATH';
     end if;
-end
-$$;
+end $$;

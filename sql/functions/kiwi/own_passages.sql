@@ -4,9 +4,7 @@
 create or replace function kiwi.own_passages(model_fingerprint text, filter jsonb) returns table (
         collection_id integer, passage_id bigint, statement_id bigint, item_type text, folded_id text, matches boolean
     )
-    language plpgsql stable
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     mine text[] := kiwi.owner_keys();
 begin
@@ -33,5 +31,4 @@ begin
             filter = '{}' or n.sequence in (select f.statement_id from kiwi.filtered_statements(mine, filter) as f)
         from newest as n
         join kiwi_private.passages as e on e.collection_id = n.collection_id and e.statement_id = n.sequence;
-end
-$$;
+end $$;

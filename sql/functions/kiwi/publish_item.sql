@@ -1,9 +1,7 @@
 -- The only way in. A refusal is an answer, {code, message, hint, details}, with an HTTP status for PostgREST: raised,
 -- it would take its own audit record with it. Who is refused too often is refused unread.
 create or replace function kiwi.publish_item(envelope jsonb, files jsonb, visibility text) returns jsonb
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     state text;
     problem text;
@@ -20,5 +18,4 @@ exception when others then
         raise;
     end if;
     return kiwi.record_rejection(envelope, visibility, state, problem, advice);
-end
-$$;
+end $$;

@@ -1,8 +1,6 @@
 -- The only way in for a document. A refusal is an answer, as publish_item's is, for the same reason.
 create or replace function kiwi.put_document(envelope jsonb, model_fingerprint text, passages jsonb) returns jsonb
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     state text;
     problem text;
@@ -23,5 +21,4 @@ exception when others then
         raise;
     end if;
     return kiwi.record_rejection(envelope, null, state, problem, advice);
-end
-$$;
+end $$;

@@ -2,9 +2,7 @@
 -- and by their parts, lower-cased, leaving out the stop words, stemmed by Snowball. What can still differ are letters
 -- that Postgres and Python do not lower-case, or count as letters, alike.
 create or replace function kiwi.query_terms(query text) returns text[]
-    language sql stable
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql stable set search_path = pg_catalog, pg_temp as $$
         with words as (
             select found.m[1] as word, found.place
             from regexp_matches(left(query, 10000), '[[:word:]]+', 'g') with ordinality as found (m, place)
@@ -36,5 +34,4 @@ create or replace function kiwi.query_terms(query text) returns text[]
             ))
         )
         select coalesce(array_agg(s.term order by s.place, s.number), '{}')
-        from (select distinct on (t.term) t.* from stems as t order by t.term, t.place, t.number) as s
-    $$;
+        from (select distinct on (t.term) t.* from stems as t order by t.term, t.place, t.number) as s $$;

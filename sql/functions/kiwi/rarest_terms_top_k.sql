@@ -4,8 +4,7 @@ create or replace function kiwi.rarest_terms_top_k(
     collection integer, terms text[], weights float8[], frequencies bigint[], average_length float8, depth integer,
     statements bigint[]
 ) returns table (passage_id bigint, score float8, exact boolean)
-    language plpgsql stable
-    set search_path = pg_catalog, pg_temp
+    language plpgsql stable set search_path = pg_catalog, pg_temp
     set work_mem = '64MB'
     as $$
 declare
@@ -27,5 +26,4 @@ begin
         from kiwi.score_passages(collection, terms, weights, average_length, contenders) as s
         order by s.score desc, s.passage_id
         limit depth;
-end
-$$;
+end $$;

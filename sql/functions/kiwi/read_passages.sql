@@ -3,9 +3,7 @@ create or replace function kiwi.read_passages(which_digest text, model_fingerpri
         ordinal integer, text text, context text, heading text[], start_line integer, end_line integer, length integer,
         terms text[], frequencies integer[], searchable boolean, embedding text, file text, kind text
     )
-    language sql stable security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql stable security definer set search_path = pg_catalog, pg_temp as $$
         select e.ordinal, e.text, e.context, e.heading, e.start_line, e.end_line, e.length, e.terms, e.frequencies,
             e.searchable, e.embedding::text, e.file, e.kind
         from (
@@ -13,5 +11,4 @@ create or replace function kiwi.read_passages(which_digest text, model_fingerpri
         ) as chosen (statement_id)
         join kiwi_private.all_passages as e on e.statement_id = chosen.statement_id
         join kiwi_private.collections as c on c.collection_id = e.collection_id and c.fingerprint = model_fingerprint
-        order by e.ordinal
-    $$;
+        order by e.ordinal $$;

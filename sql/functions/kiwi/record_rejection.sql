@@ -2,9 +2,7 @@
 -- item is only claimed, and of one that was to be private it says nothing.
 create or replace function kiwi.record_rejection(envelope jsonb, wanted text, state text, problem text, advice text)
     returns jsonb
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     payload bytea;
     claimed jsonb := '{}';
@@ -38,5 +36,4 @@ begin
         refused = case when r.minute = excluded.minute then r.refused + 1 else 1 end, minute = excluded.minute;
     perform set_config('response.status', '422', true);
     return jsonb_build_object('code', state, 'message', problem, 'hint', advice, 'details', null);
-end
-$$;
+end $$;

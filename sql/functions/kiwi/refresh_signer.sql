@@ -1,8 +1,6 @@
 -- Brings everything that a key signed up to date with that key's status, at once. Documents of a compromised key vanish.
 create or replace function kiwi.refresh_signer(which_key text) returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     types text[];
     ids text[];
@@ -16,5 +14,4 @@ begin
         join kiwi_private.passages as e on e.statement_id = v.sequence and e.searchable
         where v.signer = which_key
     ));
-end
-$$;
+end $$;

@@ -2,9 +2,7 @@
 -- yanked after that, and the keys that lost trust: all, or those of which the audit tells after record `signers_since`.
 -- One snapshot.
 create or replace function kiwi.registry_checkpoint(known_seq bigint, signers_since bigint) returns jsonb
-    language sql stable security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql stable security definer set search_path = pg_catalog, pg_temp as $$
         select jsonb_build_object(
             'audit_head', kiwi.audit_head(),
             'known_hash', (select a.hash from kiwi.audit as a where a.seq = known_seq),
@@ -36,5 +34,4 @@ create or replace function kiwi.registry_checkpoint(known_seq bigint, signers_si
                 ),
                 '[]'
             )
-        )
-    $$;
+        ) $$;

@@ -1,8 +1,6 @@
 -- Counts of what is public, and health, as one object: cheap, and for everybody. index_status tells of the queue.
 create or replace function kiwi.registry_status() returns jsonb
-    language sql stable security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql stable security definer set search_path = pg_catalog, pg_temp as $$
         select jsonb_build_object(
             'audience', (select value from kiwi.settings where name = 'audience'),
             'revision', (select max(version_num) from kiwi.alembic_version),
@@ -27,5 +25,4 @@ create or replace function kiwi.registry_status() returns jsonb
             'audit_head', kiwi.audit_head(),
             'server', current_setting('server_version'),
             'pgvector', (select extversion from pg_catalog.pg_extension where extname = 'vector')
-        )
-    $$;
+        ) $$;

@@ -1,8 +1,6 @@
 -- Takes out of the index what goes with a statement, and notes when a document was signed: see refuse_older.
 create or replace function kiwi.release_statement() returns trigger
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform kiwi.remove_from_index(array(
         select e.passage_id from kiwi_private.passages as e where e.statement_id = old.sequence and e.searchable
@@ -14,5 +12,4 @@ begin
             where m.signed_at < excluded.signed_at;
     end if;
     return old;
-end
-$$;
+end $$;

@@ -2,9 +2,7 @@
 -- public collections are there for them.
 create or replace function kiwi.replace_draft(draft kiwi_private.all_statements, stored kiwi_private.all_statements)
     returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform kiwi.lock_index();
     insert into kiwi_private.all_passages (
@@ -21,5 +19,4 @@ begin
     on conflict do nothing;
     delete from kiwi_private.statements as v where v.sequence = draft.sequence;
     perform kiwi.refresh_items(array[stored.item_type], array[stored.folded_id]);
-end
-$$;
+end $$;

@@ -9,8 +9,7 @@ create or replace function kiwi.score_items(
     passage_id bigint, cosine float8, bm25 float8, best_cosine float8, first_cosine float8, centroid_cosine float8,
     best_bm25 float8, item_bm25 float8
 )
-    language plpgsql stable
-    set search_path = pg_catalog, pg_temp
+    language plpgsql stable set search_path = pg_catalog, pg_temp
     set jit = off
     as $$
 begin
@@ -78,5 +77,4 @@ begin
         join items as i on i.statement_id = m.statement_id
         left join passages as p on p.passage_id = m.passage_id
         left join documents as d on d.statement_id = m.statement_id;
-end
-$$;
+end $$;

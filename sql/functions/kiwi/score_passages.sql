@@ -4,9 +4,7 @@
 create or replace function kiwi.score_passages(
     collection integer, terms text[], weights float8[], average_length float8, only_these bigint[] default null
 ) returns table (passage_id bigint, score float8)
-    language plpgsql stable
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
     if only_these is null then
         return query
@@ -48,5 +46,4 @@ begin
             where e.collection_id = collection and e.passage_id = any (only_these)
             group by e.passage_id;
     end if;
-end
-$$;
+end $$;

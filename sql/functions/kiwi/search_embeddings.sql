@@ -5,8 +5,7 @@ create or replace function kiwi.search_embeddings(query_embedding extensions.vec
         item_type text, item_id text, version text, digest text, principal text, text text, start_line integer,
         end_line integer, similarity float8
     )
-    language plpgsql stable security definer
-    set search_path = pg_catalog, pg_temp
+    language plpgsql stable security definer set search_path = pg_catalog, pg_temp
     set jit = off
     as $$
 declare
@@ -44,5 +43,4 @@ begin
         where e.statement_id <> all (hidden)
         order by 1 - (e.embedding operator(extensions.<=>) query_embedding) desc, f.passage_id
         limit match_count;
-end
-$$;
+end $$;

@@ -14,8 +14,7 @@ create or replace function kiwi.search_hybrid(
     start_line integer, end_line integer, file text, kind text, cosine float8, bm25 float8, best_cosine float8,
     first_cosine float8, centroid_cosine float8, best_bm25 float8, item_bm25 float8, plan text
 )
-    language plpgsql stable security definer
-    set search_path = pg_catalog, pg_temp
+    language plpgsql stable security definer set search_path = pg_catalog, pg_temp
     set jit = off
     as $$
 declare
@@ -88,5 +87,4 @@ begin
         ) as v
         where query_embedding is not null and scored.place_by_vector <= depth
             or scored.place_by_words <= depth;
-end
-$$;
+end $$;

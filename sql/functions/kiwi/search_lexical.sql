@@ -4,9 +4,7 @@ create or replace function kiwi.search_lexical(query text, match_count integer, 
         item_type text, item_id text, version text, digest text, principal text, text text, start_line integer,
         end_line integer, score float8
     )
-    language sql stable security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql stable security definer set search_path = pg_catalog, pg_temp as $$
         with stats as (
             select s, greatest((s ->> 'passages')::float8, 1) as n, (s ->> 'total_length')::float8 as total
             from kiwi.collection_statistics(kiwi.query_terms(query), null, 'items') as s
@@ -22,5 +20,4 @@ create or replace function kiwi.search_lexical(query text, match_count integer, 
         from inputs as i,
             kiwi.search_hybrid(null, i.terms, i.weights, greatest(i.average, 1), match_count, filter, null, null, 'items') as h
         order by h.bm25 desc, h.passage_id
-        limit match_count
-    $$;
+        limit match_count $$;

@@ -1,15 +1,12 @@
 -- Moves a signer from active to retired or to compromised, never back. Locks the row against a publication.
 create or replace function kiwi.set_signer_status(which_key text, new_status text, reason text) returns boolean
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     signer kiwi.signers;
 begin
     select * into signer from kiwi.signers where key_id = which_key for update;
     if not found then
-        raise exception using
-            errcode = 'KW010',
+        raise exception using errcode = 'KW010',
             message = format('no signer has the key id %s', which_key),
             hint = 'SELECT key_id, principal FROM kiwi.signers;';
     end if;
@@ -24,5 +21,4 @@ begin
     );
     perform kiwi.refresh_signer(which_key);
     return true;
-end
-$$;
+end $$;

@@ -2,17 +2,14 @@
 -- first: among them the caller looks for what a slip of the finger may have meant (kiwi_rag.lexical). The vocabulary is
 -- that of the searchable passages; terms of private items alone are not in it.
 create or replace function kiwi.similar_terms(terms text[], model_fingerprint text, collection text) returns jsonb
-    language plpgsql stable security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
     held constant integer := kiwi.collection_of(collection, model_fingerprint);
     most constant integer := 1000;
     last constant text := chr(1114111); -- behind every letter
 begin
     if cardinality(terms) > 8 then
-        raise exception using
-            errcode = 'KW013',
+        raise exception using errcode = 'KW013',
             message = 'similar terms are looked up for up to 8 at once',
             hint = 'ask a shorter question';
     end if;
@@ -54,5 +51,4 @@ begin
             ) as near
         ) as found
     );
-end
-$$;
+end $$;

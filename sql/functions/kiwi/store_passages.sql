@@ -1,9 +1,7 @@
 -- Stores an item's passages for one model, replacing what it had: for the indexer alone. Where the same statement stands
 -- under several keys, for each.
 create or replace function kiwi.store_passages(which_digest text, model_fingerprint text, passages jsonb) returns integer
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     statement kiwi_private.all_statements;
     held kiwi_private.collections;
@@ -12,8 +10,7 @@ begin
     update kiwi_private.index_queue as q set attempts = 0, problem = '', not_before = '-infinity'
     where q.statement_id in (select kiwi.items_of(which_digest)) and q.attempts > 0;
     if not exists (select from kiwi.items_of(which_digest)) then
-        raise exception using
-            errcode = 'KW010',
+        raise exception using errcode = 'KW010',
             message = format('no published item has the digest %s', which_digest),
             hint = 'publish it first: kiwi publish REF';
     end if;
@@ -35,9 +32,7 @@ begin
     end loop;
     return cardinality(ids);
 exception when data_exception or integrity_constraint_violation then
-    raise exception using
-        errcode = 'KW017',
+    raise exception using errcode = 'KW017',
         message = format('the passages of %s are not usable: %s', left(which_digest, 16), sqlerrm),
         hint = 'split and embed the item again with this version of Kiwi: kiwi registry index';
-end
-$$;
+end $$;

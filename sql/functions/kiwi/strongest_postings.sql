@@ -7,9 +7,7 @@ create or replace function kiwi.strongest_postings(
     collection integer, wanted text, average_length float8, how_many integer,
     out passage_ids bigint[], out impacts float8[], out rest float8
 )
-    language plpgsql stable
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     lowest integer;
 begin
@@ -58,5 +56,4 @@ begin
     select array_agg(f.passage_id), array_agg(f.impact), greatest(rest, max(f.impact) filter (where f.place = how_many), 0)
     into passage_ids, impacts, rest
     from found as f;
-end
-$$;
+end $$;

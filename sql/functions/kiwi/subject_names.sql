@@ -1,9 +1,7 @@
 -- The names of a statement's files, if each has one of its own (ASCII case makes no difference) and a digest, and they
 -- are in order; else null.
 create or replace function kiwi.subject_names(subject jsonb) returns text[]
-    language sql immutable
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql immutable set search_path = pg_catalog, pg_temp as $$
         select case
             when count(*) between 1 and 200 and bool_and(f.valid) and count(distinct lower(f.name collate "C")) = count(*)
                 and array_agg(f.name order by f.place) = array_agg(f.name order by f.name collate "C")
@@ -19,5 +17,4 @@ create or replace function kiwi.subject_names(subject jsonb) returns text[]
                     and jsonb_typeof(entry -> 'name') = 'string' and kiwi.is_file_name(entry ->> 'name')
                 ) is true as valid
             from jsonb_array_elements(subject) with ordinality as files (entry, place)
-        ) as f
-    $$;
+        ) as f $$;

@@ -6,8 +6,7 @@
 create or replace function kiwi.threshold_top_k(
     collection integer, terms text[], weights float8[], average_length float8, depth integer, statements bigint[], share integer
 ) returns table (passage_id bigint, score float8, exact boolean)
-    language plpgsql stable
-    set search_path = pg_catalog, pg_temp
+    language plpgsql stable set search_path = pg_catalog, pg_temp
     set work_mem = '64MB'
     as $$
 declare
@@ -67,5 +66,4 @@ begin
         from kiwi.score_passages(collection, terms, weights, average_length, leaders || others[:rivals]) as s
         order by s.score desc, s.passage_id
         limit depth;
-end
-$$;
+end $$;

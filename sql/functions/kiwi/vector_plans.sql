@@ -6,9 +6,7 @@ create or replace function kiwi.vector_plans() returns table (
         effort integer, wide_effort integer, wanted_recall float8, recall float8, tuned_passages bigint,
         tuned_at timestamptz, due boolean
     )
-    language sql stable
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql stable set search_path = pg_catalog, pg_temp as $$
         select c.collection_id, c.fingerprint, c.dimension, c.passages, coalesce(t.asked, 'auto'), coalesce(u.method, 'exact'),
             t.lists, t.effort, t.wide_effort, t.wanted_recall, t.recall, t.passages, t.tuned_at,
             c.passages >= 10000 and c.dimension <= 4000 and coalesce(t.asked, 'auto') <> 'exact'
@@ -17,5 +15,4 @@ create or replace function kiwi.vector_plans() returns table (
         left join kiwi_private.vector_indexes as t on t.collection_id = c.collection_id
         left join lateral kiwi.usable_index(c.collection_id) as u on true
         where c.owner_key = ''
-        order by c.collection_id
-    $$;
+        order by c.collection_id $$;

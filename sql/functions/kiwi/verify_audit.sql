@@ -1,8 +1,6 @@
 -- Number of the first record that breaks the chain; null when it holds from first to last.
 create or replace function kiwi.verify_audit() returns bigint
-    language sql stable security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql stable security definer set search_path = pg_catalog, pg_temp as $$
         select min(seq) from (
             select
                 a.seq,
@@ -12,5 +10,4 @@ create or replace function kiwi.verify_audit() returns bigint
             from kiwi.audit as a
             window w as (order by a.seq)
         ) as chain
-        where broken
-    $$;
+        where broken $$;

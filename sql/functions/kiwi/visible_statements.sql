@@ -6,9 +6,7 @@ create or replace function kiwi.visible_statements(ids bigint[]) returns table (
         searchable boolean, envelope jsonb, visibility text, key_id text, principal text, signed_at timestamptz,
         metadata jsonb
     )
-    language sql stable
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql stable set search_path = pg_catalog, pg_temp as $$
         with counted as materialized (
             select e.statement_id, e.collection_id, count(*) as passages, bool_or(e.searchable) as searchable
             from kiwi_private.all_passages as e where e.statement_id = any (ids)
@@ -26,5 +24,4 @@ create or replace function kiwi.visible_statements(ids bigint[]) returns table (
         from kiwi_private.all_statements as v
         join kiwi.signers as s on s.key_id = v.signer
         left join best as b on b.statement_id = v.sequence
-        where v.sequence = any (ids)
-    $$;
+        where v.sequence = any (ids) $$;

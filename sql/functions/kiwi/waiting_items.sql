@@ -5,8 +5,7 @@
 create or replace function kiwi.waiting_items(
     model_fingerprint text, after bigint default 0, max_count integer default null, private_too boolean default true
 ) returns table (statement_id bigint, attempts integer, not_before timestamptz, problem text)
-    language sql stable rows 1000
-    set search_path = pg_catalog, pg_temp
+    language sql stable rows 1000 set search_path = pg_catalog, pg_temp
     set enable_sort = off -- the key's own order
     as $$
         select q.statement_id, q.attempts, q.not_before, q.problem
@@ -27,5 +26,4 @@ create or replace function kiwi.waiting_items(
                 offset 0
             )
         order by q.statement_id
-        limit max_count
-    $$;
+        limit max_count $$;

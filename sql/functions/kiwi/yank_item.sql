@@ -1,9 +1,7 @@
 -- Takes a version back (all versions when none is named): kept and gettable, no longer found. Returns how many.
 -- Admins may, and whoever owns the version; what the caller cannot see is not there.
 create or replace function kiwi.yank_item(which_type text, which_id text, which_version text, reason text) returns integer
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     admin boolean := pg_has_role(kiwi.caller(), 'kiwi_admin', 'USAGE');
     keys text[] := kiwi.readable_keys('items');
@@ -21,8 +19,7 @@ begin
     loop
         select kiwi.owner_key_of(s.user_id, s.principal) into owner from kiwi.signers as s where s.key_id = chosen.signer;
         if not (admin or kiwi.is_mine(owner)) then
-            raise exception using
-                errcode = 'KW016',
+            raise exception using errcode = 'KW016',
                 message = format('%s:%s@%s is not yours to take back', chosen.item_type, chosen.item_id, chosen.version),
                 hint = 'ask who published it, or an admin of the registry';
         end if;
@@ -35,5 +32,4 @@ begin
         perform kiwi.refresh_items(array[which_type], array[kiwi.fold_item_id(which_id)]);
     end if;
     return count;
-end
-$$;
+end $$;

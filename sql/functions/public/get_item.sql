@@ -6,11 +6,8 @@ create or replace function public.get_item(
         yanked_at timestamptz, yank_reason text, signer_status text, passages bigint, envelope jsonb, visibility text,
         files jsonb
     )
-    language sql stable security invoker
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql stable security invoker set search_path = pg_catalog, pg_temp as $$
         select * from kiwi.get_item(
             get_item.item_type, get_item.item_id, get_item.version, get_item.files, get_item.collection
-        )
-    $$;
+        ) $$;
 comment on function public.get_item is 'One version of an item, with its signed envelope and files; the newest when none is named. Or a document.';

@@ -8,13 +8,10 @@ create or replace function public.search_hybrid(
     start_line integer, end_line integer, file text, kind text, cosine float8, bm25 float8, best_cosine float8,
     first_cosine float8, centroid_cosine float8, best_bm25 float8, item_bm25 float8, plan text
 )
-    language sql stable security invoker
-    set search_path = pg_catalog, pg_temp
-    as $$
+    language sql stable security invoker set search_path = pg_catalog, pg_temp as $$
         select * from kiwi.search_hybrid(
             search_hybrid.query_embedding, search_hybrid.terms, search_hybrid.weights,
             search_hybrid.average_length, search_hybrid.depth, search_hybrid.filter,
             search_hybrid.model_fingerprint, search_hybrid.average_item_length, search_hybrid.collection
-        )
-    $$;
+        ) $$;
 comment on function public.search_hybrid is 'Both legs of a search: the best passages by vector and by words, with both scores and their items'' scores.';
