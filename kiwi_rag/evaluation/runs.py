@@ -305,11 +305,9 @@ def as_document(run: Run) -> dict[str, Any]:
 
 def check_output(path: Path | None, inputs: Sequence[Path]) -> None:
     """Raise `UsageError` if a run cannot be written to `path`, or the dataset is read from it."""
-    if path is None:
-        return
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+    if path and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
         raise UsageError(f"cannot write {path}: {path.parent} is no folder that can be written to")
-    if path.is_dir() or path.resolve() in {file.resolve() for file in files_of(inputs)}:
+    if path and (path.is_dir() or path.resolve() in {file.resolve() for file in files_of(inputs)}):
         raise UsageError(f"{path} is a folder, or a file of the dataset", hint="give --out another name")
 
 
@@ -377,9 +375,8 @@ def _check_measured(run: Run, metric: str, method: str) -> None:
     if not all(answers):
         raise UsageError(f"the run has no method {method!r}", hint=f"one of {', '.join(run.methods)}")
     if not all(answer and metric in answer.metrics for answer in answers):
-        raise UsageError(
-            f"the run has no metric {metric!r}", hint=f"one of {', '.join(run.answers(method)[0].metrics)}"
-        )
+        hint = f"one of {', '.join(run.answers(method)[0].metrics)}"
+        raise UsageError(f"the run has no metric {metric!r}", hint=hint)
 
 
 def _change(before: MeasuredQuery, after: MeasuredQuery, metric: str, methods: tuple[str, str]) -> QueryChange:
