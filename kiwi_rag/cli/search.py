@@ -12,6 +12,7 @@ from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
 from kiwi_rag.collection import SOURCES
 from kiwi_rag.model import Filters, FusionMethod, FusionWeights, SearchQuery, SearchReply
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType
+from kiwi_rag.render import hits
 from kiwi_rag.usecases import search as use_case
 
 SOURCE = click.option(
@@ -119,17 +120,17 @@ def exit_code_of(reply: SearchReply) -> int:
 
 def _show(session: Session, reply: SearchReply, form: str, explain: bool) -> None:
     if session.as_json:
-        session.print_json(render.reply_json(reply, explain))
+        session.print_json(hits.reply_json(reply, explain))
     elif form == "json":
-        session.print_json(render.reply_json(reply)["hits"])
+        session.print_json(hits.reply_json(reply)["hits"])
     elif form == "jsonl":
         for rank, hit in enumerate(reply.hits, start=1):
-            session.print(render.json_text(render.hit_json(rank, hit), indent=None))
+            session.print(render.json_text(hits.hit_json(rank, hit), indent=None))
     elif reply.hits:
-        texts = {"md": render.hits_markdown, "paths": render.hits_paths}
-        show = texts.get(form) or (lambda r: render.hits_text(r, session.style, explain))
+        texts = {"md": hits.hits_markdown, "paths": hits.hits_paths}
+        show = texts.get(form) or (lambda r: hits.hits_text(r, session.style, explain))
         session.print(show(reply))
         if explain and form == "text":
-            session.print(f"\n{render.explanation_text(reply, session.style)}")
-    for line in render.notices(reply):
+            session.print(f"\n{hits.explanation_text(reply, session.style)}")
+    for line in hits.notices(reply):
         session.notify(line)

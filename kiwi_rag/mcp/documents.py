@@ -15,6 +15,7 @@ from kiwi_rag.mcp.tool import OBJECT, Effects, SchemaDict, Tool, ToolResult, nul
 from kiwi_rag.mcp.tool import texts as texts_schema
 from kiwi_rag.mcp.toolsets import Toolset
 from kiwi_rag.mcp.workspace import search
+from kiwi_rag.render import agents
 
 
 def toolset() -> Toolset:
@@ -143,12 +144,12 @@ def _job_text(job: Job) -> str:
     rows = [f"failed: {row['path']}: {row['message']}" for row in result["failed"]]
     rows += [f"skipped: {row['path']}: {row['reason']}" for row in result["skipped"]]
     shown = [*rows[:SHOWN], f"and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else rows
-    return "\n".join([f"Job {job.id} is done: {counts}.", *([render.delimited("\n".join(shown))] if shown else [])])
+    return "\n".join([f"Job {job.id} is done: {counts}.", *([agents.delimited("\n".join(shown))] if shown else [])])
 
 
 def _error_text(error: KiwiError) -> str:
     # The message may quote a file's name or its text.
-    return render.delimited(error.message) + (f"\n→ {render.safe(error.hint)}" if error.hint else "")
+    return agents.delimited(error.message) + (f"\n→ {render.safe(error.hint)}" if error.hint else "")
 
 
 def _count(value: int | Sequence[object]) -> int:

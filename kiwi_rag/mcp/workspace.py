@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kiwi_rag import render
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import ReportProgress
 from kiwi_rag.mcp.tool import BOOLEAN, SchemaDict, Tool, ToolResult, nullable, record, text
 from kiwi_rag.mcp.toolsets import Toolset
 from kiwi_rag.model import Filters, SearchQuery
-from kiwi_rag.render import documents
+from kiwi_rag.render import agents, documents
 from kiwi_rag.wordpieces import estimate_tokens
 
 
@@ -91,7 +90,7 @@ async def _stats(context: ServerContext, _arguments: Mapping[str, Any], _report:
     from kiwi_rag.usecases.workspace import collect_workspace_status
 
     status = dict(await collect_workspace_status(context.workspace))
-    return ToolResult(render.delimited(documents.workspace_text(status)), status)
+    return ToolResult(agents.delimited(documents.workspace_text(status)), status)
 
 
 SEARCH = Tool(

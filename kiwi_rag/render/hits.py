@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from kiwi_rag.lexical import bm25_weights
-from kiwi_rag.model import CollectionStatistics, Explanation, ItemState, SearchReply, SearchResult
-from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.render.items import Style, plain, safe
-
-SNIPPET_CHARACTERS = 160
-
-
-def snippet(result: SearchResult, width: int = SNIPPET_CHARACTERS) -> str:
-    """Return the start of the passage on one line."""
-    text = safe(" ".join(result.passage.text.split()))
-    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+from kiwi_rag.model import CollectionStatistics, Explanation, SearchReply, SearchResult, TierOutcome
+from kiwi_rag.render import Style, plain, safe, snippet, state_json, state_lines, table
 
 
 def place(result: SearchResult) -> str:
     """Return ``path:line``; for an item without a path, or whose file has changed, its address and line."""
     path = "" if result.state.changed else safe(result.path)
     return f"{path or f'{result.ref}@{result.tier}'}:{result.passage.start_line}"
-
-
-def signed_by(principal: str, state: ItemState) -> str:
-    """Return the principal with a check mark, or with the words that say what changed since the item was signed."""
-    return f"{safe(principal)} ✓" if state.verified else f"{safe(principal)}, {' and '.join(state.labels)}"
-
-
-def state_json(state: ItemState) -> dict[str, Any]:
-    """Return an item's state, JSON-ready; ``verified`` is true if it is neither changed nor yanked."""
-    return {"verified": state.verified, "changed": bool(state.changed), "yanked": state.yanked}
-
-
-def state_lines(ref: ItemRef, state: ItemState) -> list[str]:
-    """Return a line for each way in which an item is no longer as it was signed."""
-    yanked = [f"yanked: kiwi show {ref}@registry says why"] if state.yanked else []
-    # Nothing follows `state.changed` on its line: it may end with the command that admits the file's new text.
-    return [*yanked, *([f"changed: {safe(state.changed)}"] if state.changed else [])]
 
 
 def hits_text(reply: SearchReply, style: Style = plain, explain: bool = False) -> str:
@@ -67,7 +41,7 @@ def reply_json(reply: SearchReply, explain: bool = False) -> dict[str, Any]:
         "query": reply.query.text,
         "complete": reply.complete,
         "hits": [hit_json(rank, hit) for rank, hit in enumerate(reply.hits, start=1)],
-        "tiers": [tier_json(reply, index) for index in range(len(reply.tiers))],
+        "tiers": [tier_json(tier) for tier in reply.tiers],
         "refused": [{"ref": str(r.ref), "tier": r.tier, "code": r.code, "reason": r.reason} for r in reply.refused],
         "corrections": dict(reply.corrections),
         **explanation,
@@ -94,7 +68,7 @@ def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
         "digest": hit.digest,
         "signed_at": hit.signed_at.isoformat(),
         "score": round(hit.score, 6),
-        "parts": _rounded(hit.parts),
+        "parts": rounded(hit.parts),
         "path": hit.path,
         "start_line": hit.passage.start_line,
         "end_line": hit.passage.end_line,
@@ -104,9 +78,8 @@ def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
     }
 
 
-def tier_json(reply: SearchReply, index: int) -> dict[str, Any]:
+def tier_json(tier: TierOutcome) -> dict[str, Any]:
     """Return how one tier answered, JSON-ready."""
-    tier = reply.tiers[index]
     return {
         "tier": tier.tier,
         "state": tier.state,
@@ -166,7 +139,7 @@ def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> lis
     if hit.duplicates:
         more = f" and {hit.more_duplicates} more" if hit.more_duplicates else ""
         lines.append(f"    {style('the same as ' + safe(', '.join(hit.duplicates)) + more, 'dim')}")
-    lines += [f"    {snippet(hit)}", f"    {style(place(hit), 'dim')}"]
+    lines += [f"    {snippet(hit.passage.text)}", f"    {style(place(hit), 'dim')}"]
     signed_text = ["this is the text that was signed"] if hit.state.changed else []
     lines += [f"    {style(line, 'bad')}" for line in [*state_lines(hit.ref, hit.state), *signed_text]]
     return [*lines, *(f"    {style(line, 'dim')}" for line in hit_explanation(hit))] if explain else lines
@@ -181,7 +154,8 @@ def _hit_markdown(rank: int, hit: SearchResult) -> str:
     )
 
 
-def _rounded(parts: Mapping[str, Any]) -> dict[str, Any]:
+def rounded(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a score, JSON-ready."""
     return {key: round(value, 6) if isinstance(value, float) else value for key, value in parts.items()}
 
 
@@ -233,16 +207,6 @@ def statistics_json(statistics: CollectionStatistics) -> dict[str, Any]:
         "average_length": round(statistics.average_length, 3),
         "document_frequency": dict(statistics.document_frequency),
     }
-
-
-def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
-    """Return rows, of which the first is the heading, as lines with columns aligned right, those in `left` left."""
-    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
-    return [
-        "  ".join(c.ljust(w) if n in left else c.rjust(w) for n, (c, w) in enumerate(zip(row, widths, strict=True)))
-        .rstrip()
-        for row in rows
-    ]  # fmt: skip
 
 
 def _legs(reply: SearchReply) -> list[str]:

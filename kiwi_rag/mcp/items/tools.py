@@ -17,6 +17,7 @@ from kiwi_rag.mcp.jobs import ReportProgress
 from kiwi_rag.mcp.tool import Effects, Tool, ToolResult, make_continuation, parse_continuation
 from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.model.refs import ItemType, check_item_id
+from kiwi_rag.render import agents, hits
 from kiwi_rag.usecases import search
 from kiwi_rag.usecases.status import collect_status
 from kiwi_rag.wordpieces import estimate_tokens
@@ -34,13 +35,13 @@ async def _search(context: ServerContext, arguments: Mapping[str, Any], report: 
     query = SearchQuery(arguments["query"], filters=_filters(arguments))
     source = arguments.get("source", "")
     reply = await search.search(context.app, query, source=source, limit=limit, begin=begin)
-    page = render.hits_page(reply, begin, limit, arguments["max_tokens"], estimate_tokens)
+    page = agents.hits_page(reply, begin, limit, arguments["max_tokens"], estimate_tokens)
     # As many hits as were asked for: the tiers may have more, which the next page searches for.
     may_have_more = begin < limit == len(reply.hits)
     end = limit if page.end is None and may_have_more else page.end
     following = make_continuation(end, request) if end is not None else None
     note = f"\n\nThere may be more: call again with the same arguments and this continuation: {following}"
-    explained = {"explain": render.explanation_json(reply)} if arguments["explain"] else {}
+    explained = {"explain": hits.explanation_json(reply)} if arguments["explain"] else {}
     return ToolResult(page.text + (note if following else ""), {**page.data, "continuation": following, **explained})
 
 
@@ -74,7 +75,7 @@ async def _get(context: ServerContext, arguments: Mapping[str, Any], _report: Re
     found = await items.find(app, _address_of(arguments["ref"]), names)
     request = {"digest": found.stored.digest}
     begin = parse_continuation(arguments["continuation"], request)
-    text, end = render.content_page(found.item.content, begin, arguments["max_tokens"], estimate_tokens)
+    text, end = agents.content_page(found.item.content, begin, arguments["max_tokens"], estimate_tokens)
     following = make_continuation(end, request) if end is not None else None
     data = {**_described(found), "content": text, "continuation": following}
     return ToolResult(_item_text(data, begin, found.state), data)
@@ -111,13 +112,13 @@ def _described(found: FoundItem) -> dict[str, Any]:
 def _item_text(data: Mapping[str, Any], begin: int, state: ItemState) -> str:
     signer = render.signed_by(data["signer"], state)
     lines = [f"{data['ref']} · {data['tier']} · signed by {signer} · digest {data['digest']}"]
-    lines += render.agents_state_lines(state)
+    lines += agents.agents_state_lines(state)
     declared = [] if begin else [*map(_input_text, data["inputs"]), *map(_permission_text, data["permissions"])]
     if "yanked_at" in data:
         lines.append(f"Yanked on {data['yanked_at']}.")
         declared.append(f"Reason: {data['yank_reason']}")  # a registry's words: between the marks
-    lines += [render.delimited("\n".join(declared))] if declared else []
-    lines.append(render.delimited(data["content"]))
+    lines += [agents.delimited("\n".join(declared))] if declared else []
+    lines.append(agents.delimited(data["content"]))
     if data["continuation"]:
         lines.append(f"There is more: call again with this continuation: {data['continuation']}")
     return "\n".join(lines)
@@ -154,7 +155,7 @@ async def _status(context: ServerContext, _arguments: Mapping[str, Any], _report
     service = await asyncio.to_thread(client.state, address.run_folder(process_environment()))
     data = {**await collect_status(context.app, service), "writable": context.allow_write}
     # Problems and errors quote what a registry said.
-    return ToolResult(render.delimited("\n".join([*render.status_lines(data), render.status_notice(data)])), data)
+    return ToolResult(agents.delimited("\n".join([*render.status_lines(data), render.status_notice(data)])), data)
 
 
 async def _publish(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
@@ -182,7 +183,7 @@ def _publish_result(outcomes: Sequence[Outcome], *, searchable: bool) -> ToolRes
         for one in published
     ]
     lines = [f"published {row['ref']}" + (" (already published)" if row["already_published"] else "") for row in rows]
-    lines += [f"refused: {render.error_text(error)}" for error in errors]
+    lines += [f"refused: {agents.error_text(error)}" for error in errors]
     data = {"published": rows, "refused": [error.as_dict() for error in errors], "searchable": searchable}
     return ToolResult("\n".join(lines), data)
 
