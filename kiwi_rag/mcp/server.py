@@ -24,8 +24,7 @@ from kiwi_rag.render import agents
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext as Context
 
-    from kiwi_rag.mcp.tool import Tool
-    from kiwi_rag.mcp.toolsets import Prompt, ResourceTemplate, Toolset
+    from kiwi_rag.mcp.toolsets import Prompt, ResourceTemplate, Tool, Toolset
 
 _PAGE = 100
 _HOUR_MS, _MOMENT_MS = 3_600_000, 5_000

@@ -1,22 +1,36 @@
-"""The tools ``kiwi_search``, ``kiwi_get``, ``kiwi_validate``, ``kiwi_status`` and ``kiwi_publish``."""
+"""Toolset **items**: search, read, check and publish directives, scripts, knowledge and skills."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from kiwi_rag import render
+from kiwi_rag.collection import SOURCES
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import UsageError
 from kiwi_rag.local_service import address, client
 from kiwi_rag.mcp.context import ServerContext
-from kiwi_rag.mcp.items import schemas
 from kiwi_rag.mcp.jobs import ReportProgress
-from kiwi_rag.mcp.tool import Effects, Tool, ToolResult, make_continuation, parse_continuation
-from kiwi_rag.model import Filters, SearchQuery
-from kiwi_rag.model.refs import ItemType, check_item_id
+from kiwi_rag.mcp.resources import ITEMS, RUN_DIRECTIVE
+from kiwi_rag.mcp.toolsets import (
+    STRING,
+    Effects,
+    SchemaDict,
+    Tool,
+    ToolResult,
+    Toolset,
+    make_continuation,
+    nullable,
+    parse_continuation,
+    record,
+    text,
+    texts,
+)
+from kiwi_rag.model import Filters, SearchQuery, TierName
+from kiwi_rag.model.refs import ITEM_TYPES, ItemType, check_item_id
 from kiwi_rag.render import agents, hits
 from kiwi_rag.usecases import search
 from kiwi_rag.usecases.status import collect_status
@@ -26,6 +40,103 @@ if TYPE_CHECKING:
     from kiwi_rag.ingest.publication import Outcome
     from kiwi_rag.model import ItemState
     from kiwi_rag.usecases.items import FoundItem
+
+_TYPES = [item_type.value for item_type in ITEM_TYPES]
+_TIER: SchemaDict = {"type": "string", "enum": list(get_args(TierName))}
+
+_SOURCE = text("Tiers to search; local is project and user. The settings' default if left out.", enum=list(SOURCES))
+_BUDGET: SchemaDict = {
+    "type": "integer",
+    "minimum": 50,
+    "maximum": 100_000,
+    "description": "About how many tokens of content the answer may have; its continuation gives the rest.",
+}
+_CONTINUATION = text("From the previous answer, to continue where it ended.", default="", maxLength=200)
+_REF = text(
+    "[type:]item_id[@version][@tier], for instance directive:acme/deploy/staging or acme/slo@1.2.0@registry.",
+    minLength=1,
+    maxLength=500,
+)
+
+_SEARCH_INPUTS: dict[str, SchemaDict] = {
+    "query": text("What to find or do, in plain words; identifiers too.", minLength=1, maxLength=10_000),
+    "source": _SOURCE,
+    "item_type": text("Only this type.", enum=_TYPES),
+    "category": text("Only this category.", maxLength=200),
+    "author": text("Only this author.", maxLength=200),
+    "tags": texts("Only items that have all these tags."),
+    "namespace": text("Only ids with this first segment.", maxLength=200),
+    "signer": text("Only items signed by this principal or key id.", maxLength=200),
+    "since": text("Only items signed since this date, ISO 8601, UTC.", maxLength=40),
+    "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 5, "description": "Hits to show."},
+    "max_tokens": {**_BUDGET, "default": 4_000},
+    "continuation": _CONTINUATION,
+    "explain": {"type": "boolean", "default": False, "description": "Explain how the scores were computed."},
+}
+_SEARCH_ALIASES = {
+    "q": "query", "text": "query", "top_k": "limit", "k": "limit", "n_results": "limit", "max_results": "limit",
+    "type": "item_type", "tier": "source", "cursor": "continuation",
+}  # fmt: skip
+_GET_INPUTS: dict[str, SchemaDict] = {
+    "ref": _REF,
+    "source": {**_SOURCE, "description": "Tiers to search if the ref names none; the settings' default if left out."},
+    "max_tokens": {**_BUDGET, "default": 8_000},
+    "continuation": _CONTINUATION,
+}
+_GET_ALIASES = {
+    "id": "ref", "item_id": "ref", "name": "ref", "address": "ref", "tier": "source", "cursor": "continuation",
+}  # fmt: skip
+_VALIDATE_INPUTS: dict[str, SchemaDict] = {
+    "item_type": text("Type of the draft.", enum=_TYPES),
+    "item_id": text(
+        "Id of the draft: its path below the type's folder, without the extension.", minLength=1, maxLength=255
+    ),
+    "content": text("The whole file.", maxLength=2_000_000),
+}
+_VALIDATE_ALIASES = {"type": "item_type", "id": "item_id", "text": "content"}
+_PUBLISH_INPUTS: dict[str, SchemaDict] = {
+    "refs": {**texts("Signed items of this project, each as [type:]item_id."), "minItems": 1},
+}
+_PUBLISH_ALIASES = {"items": "refs", "ids": "refs"}
+
+_VERSION, _CITED = nullable(STRING), "ref item_type item_id signer key_id digest"
+_HIT = record(
+    string=f"{_CITED} path text",
+    version=_VERSION,
+    tier=_TIER,
+    boolean="verified changed yanked truncated",
+    integer="rank start_line end_line",
+    number="score",
+    object="parts",
+    strings="heading",
+)
+_HITS = record(
+    string="query",
+    boolean="complete",
+    hits={"type": "array", "items": _HIT},
+    objects="tiers",
+    integer="refused",
+    strings="notices",
+    continuation=nullable(STRING),
+)
+_CONTENT = record(
+    string=f"{_CITED} signed_at content",
+    version=_VERSION,
+    tier=_TIER,
+    boolean="verified changed yanked private",
+    objects="permissions inputs",
+    object="metadata",
+    continuation=nullable(STRING),
+)
+_FINDINGS = record(boolean="valid", objects="findings")
+_STATE = record(
+    objects="tiers errors",
+    object="model cache service",
+    string="project",
+    integer="trusted_signers",
+    boolean="writable",
+)
+_PUBLISHED = record(objects="published refused", boolean="searchable")
 
 
 async def _search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
@@ -159,13 +270,13 @@ async def _status(context: ServerContext, _arguments: Mapping[str, Any], _report
 
 
 async def _publish(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
-    from kiwi_rag.usecases import publish
+    from kiwi_rag.usecases import add
 
     await context.wait_until_ready(report)
     async with context.lock_for_writing() as app:
-        sources = publish.files_of(app, arguments["refs"])
+        sources = add.files_of(app, arguments["refs"])
         await report("preparing the registry")
-        run = await publish.prepare(app)
+        run = await add.prepare_publication(app)
         outcomes = []
         async for outcome in run.publish(sources):
             outcomes.append(outcome)
@@ -194,40 +305,40 @@ SEARCH = Tool(
     "Find the team's directives (playbooks), scripts and knowledge by meaning, before you write your own or read "
     "files. Describe your task in plain words. Every hit was verified; cite it by its ref. "
     "kiwi_get returns the whole item.",
-    schemas.SEARCH,
-    schemas.HITS,
+    _SEARCH_INPUTS,
+    _HITS,
     _search,
     ("query",),
-    schemas.SEARCH_ALIASES,
+    _SEARCH_ALIASES,
 )
 GET = Tool(
     "kiwi_get",
     "Read one item",
     "Return one whole verified item: its content, and the inputs and permissions that a directive declares. "
     "Use the ref of a hit of kiwi_search.",
-    schemas.GET,
-    schemas.CONTENT,
+    _GET_INPUTS,
+    _CONTENT,
     _get,
     ("ref",),
-    schemas.GET_ALIASES,
+    _GET_ALIASES,
 )
 VALIDATE = Tool(
     "kiwi_validate",
     "Check a draft",
     "Check the text of a directive, script or knowledge entry before it is signed, as publishing it would. "
     "Nothing is stored; each finding says how to fix it.",
-    schemas.VALIDATE,
-    schemas.FINDINGS,
+    _VALIDATE_INPUTS,
+    _FINDINGS,
     _validate,
     ("item_type", "item_id", "content"),
-    schemas.VALIDATE_ALIASES,
+    _VALIDATE_ALIASES,
 )
 STATUS = Tool(
     "kiwi_status",
     "State of Kiwi",
-    "Return what each tier contains, which model is used, current problems and the last errors.",
+    "Return what each tier contains, which model is used, current problems and last errors.",
     {},
-    schemas.STATUS,
+    _STATE,
     _status,
 )
 PUBLISH = Tool(
@@ -235,10 +346,14 @@ PUBLISH = Tool(
     "Publish to the registry",
     "Publish signed items of this project to the global registry, for everyone who trusts their signer. "
     "A published version cannot be changed or deleted, only yanked.",
-    schemas.PUBLISH,
-    schemas.PUBLISHED,
+    _PUBLISH_INPUTS,
+    _PUBLISHED,
     _publish,
     ("refs",),
-    schemas.PUBLISH_ALIASES,
+    _PUBLISH_ALIASES,
     Effects(read_only=False, destructive=False, idempotent=True, open_world=True),
 )
+
+
+# The tool without arguments is first, as clients call it to try a server.
+TOOLSETS = {"items": Toolset((STATUS, SEARCH, GET, VALIDATE, PUBLISH), (ITEMS,), (RUN_DIRECTIVE,))}
