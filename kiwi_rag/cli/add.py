@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session, ask_passphrase, with_services
-from kiwi_rag.errors import KiwiError, RegistryUnreachable, Rejected, UsageError
+from kiwi_rag.errors import RegistryUnreachable, Rejected, UsageError
 from kiwi_rag.formats import SourceFile
 from kiwi_rag.ingest.publication import NotPublished, Published, PublishRun
 from kiwi_rag.model import Admission, Visibility
@@ -79,7 +79,7 @@ async def sign(
     )
     fresh = sum(draft.fresh for draft in checked.drafts)
     session.notify(f"{fresh} signed, {len(checked.drafts) - fresh} were signed already")
-    return report_rejections(session, checked.rejected)
+    return session.report_refusals(checked.rejected)
 
 
 @click.command(epilog="Example: kiwi add .ai/directives/acme/deploy/staging.md")
@@ -99,13 +99,13 @@ async def add(session: Session, app: Services, paths: tuple[Path, ...], tier: st
                 refused.append(outcome)
             elif isinstance(outcome, Admission):
                 added.append(outcome)
-                acknowledge(session)(f"added  {outcome.ref}")
+                session.print_receipt(f"added  {outcome.ref}")
             else:
                 _report_edit(session, outcome)
     if session.as_json:
         rows = [{"ref": str(a.ref), "digest": a.digest, "signer": a.principal} for a in added]
         session.print_json({"added": rows, "refused": [r.as_dict() for r in refused]})
-    return report_rejections(session, refused)
+    return session.report_refusals(refused)
 
 
 def _report_problem(session: Session, checked: Drafts) -> None:
@@ -123,19 +123,6 @@ def _row(draft: Draft) -> dict[str, Any]:
     return {**row, "wrote": draft.wrote} if draft.wrote else row
 
 
-def acknowledge(session: Session) -> Callable[[str], None]:
-    """Return the function that prints a line once an item is durable; with --json it prints nothing."""
-    return (lambda _: None) if session.as_json else session.print
-
-
-def report_rejections(session: Session, refused: Sequence[KiwiError]) -> int:
-    """Print the refusals on stderr, except with --json, which has them on stdout. Return the exit code."""
-    if not session.as_json:
-        for refusal in refused:
-            session.report_error(refusal)
-    return REFUSED if refused else DONE
-
-
 @click.command(epilog="Example: kiwi index, or kiwi index --tier user")
 @TIER
 @click.option("--rebuild", is_flag=True, help="Empty the index first. Recorded versions and the audit log are kept.")
@@ -150,11 +137,11 @@ def report_rejections(session: Session, refused: Sequence[KiwiError]) -> int:
 @with_services
 async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs: int) -> int:
     """Update a tier's index: admit and embed changed files, and remove deleted ones. Can be stopped and run again."""
-    acknowledged = (lambda _: None) if session.shows_progress else acknowledge(session)
+    receipt = (lambda _: None) if session.shows_progress else session.print_receipt
     report_old_index(session, app.old_catalog(app.root(tier)))
     with session.progress_bar(f"index {tier}", "files") as planned:
         report = await use_case.update_index(
-            app, tier, planned, lambda admission: acknowledged(f"stored  {admission.ref}"), jobs, rebuild=rebuild
+            app, tier, planned, lambda admission: receipt(f"stored  {admission.ref}"), jobs, rebuild=rebuild
         )
     encoded = getattr(app.embed, "encoded", None)
     counts = (
@@ -170,7 +157,7 @@ async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs:
         "encoded": encoded,
     }
     session.print_data(data, [counts])
-    return report_rejections(session, list(report.rejected))
+    return session.report_refusals(report.rejected)
 
 
 def report_old_index(session: Session, old: Path | None) -> None:
@@ -188,13 +175,12 @@ async def sync(session: Session, app: Services, paths: tuple[Path, ...], target:
     """Copy signed project items, all or those below PATHS, to the user tier, and index them there."""
     if problem := await fetch_revocations(app):
         session.notify(problem)
-    acknowledged = acknowledge(session)
     count, refused = await use_case.copy_to_tier(
-        app, paths, target, lambda admission: acknowledged(f"copied  {admission.ref}"), overwrite=force
+        app, paths, target, lambda admission: session.print_receipt(f"copied  {admission.ref}"), overwrite=force
     )
     if refused:
         session.notify(f"nothing was copied: {len(refused)} of {count} items were refused")
-    return report_rejections(session, refused)
+    return session.report_refusals(refused)
 
 
 @click.command(epilog="Example: kiwi publish --all, or kiwi publish .ai/directives/acme/deploy")
@@ -238,7 +224,7 @@ async def publish(
     session.notify(f"{new} published, {len(rows) - new} were published already, {len(refused)} refused")
     if run.not_indexed:
         session.notify(f"not searchable yet, until an indexer runs kiwi registry index: {run.not_indexed.message}")
-    worst = report_rejections(session, refused)
+    worst = session.report_refusals(refused)
     if not run.unreachable:
         return worst
     session.notify(f"{len(failures) - len(refused)} not published; run the command again to continue")
@@ -250,7 +236,6 @@ async def _publish(
     session: Session, run: PublishRun, sources: Sequence[SourceFile]
 ) -> tuple[list[dict[str, Any]], list[NotPublished]]:
     """Publish, and print a line for each durable item. Return the rows, and the items that were not published."""
-    print_receipt = acknowledge(session)
     rows: list[dict[str, Any]] = []
     failures: list[NotPublished] = []
     with session.progress_bar("publish", "items") as planned:
@@ -261,7 +246,7 @@ async def _publish(
                 failures.append(outcome)
                 continue
             rows.append(_receipt_row(outcome))
-            print_receipt(_receipt_line(outcome))
+            session.print_receipt(_receipt_line(outcome))
     return rows, failures
 
 

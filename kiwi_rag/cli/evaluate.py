@@ -138,7 +138,7 @@ def _warn(session: Session, done: Run) -> int:
 )
 @click.option("--limit", "-n", type=click.IntRange(0), default=10, show_default=True, help="Number of queries to show.")
 @click.pass_obj
-def diff(session: Session, before: Path, after: Path, metric: str, methods: tuple[str, ...], limit: int) -> int:
+def diff(session: Session, before: Path, after: Path, metric: str, methods: tuple[str, ...], limit: int) -> None:
     """Compare two runs query by query: how many got better and worse, and which changed most.
 
     BEFORE and AFTER are files written by `kiwi eval --out`. Give the same file twice to compare two of its methods.
@@ -153,11 +153,10 @@ def diff(session: Session, before: Path, after: Path, metric: str, methods: tupl
     found = runs.compare(runs.read(before), runs.read(after), metric, pair)
     if session.as_json:
         session.print_json(asdict(found))
-        return DONE
+        return
     for line in runs.comparison_lines(found, limit):
         session.print(line)
     if found.differs:
         session.notify(f"the runs also differ in: {', '.join(found.differs)}")
     if found.unmatched:
         session.notify(f"left out: {found.unmatched} queries that are in one run only, or judged differently")
-    return DONE

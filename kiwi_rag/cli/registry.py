@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.add import acknowledge, report_rejections
 from kiwi_rag.cli.session import DONE, PARTLY, Session, confirm, stop_event, with_services
 from kiwi_rag.errors import UsageError
 from kiwi_rag.ingest.audit_index import Mismatch, audit_index
@@ -39,7 +38,7 @@ def registry() -> None:
     "--port", type=click.IntRange(1024, 65535), help="Also listen on this port of 127.0.0.1, with a password."
 )
 @with_services
-async def start(session: Session, app: Services, port: int | None) -> int:
+async def start(session: Session, app: Services, port: int | None) -> None:
     """Start the embedded registry, migrate its schema, and keep it running until `kiwi registry stop`.
 
     Otherwise the first command that needs it starts it, and the last one stops it. The URL of the server is printed on
@@ -49,27 +48,24 @@ async def start(session: Session, app: Services, port: int | None) -> int:
     session.notify(f"the registry runs in {app.registry_dir}; stop it with: kiwi registry stop")
     if not session.quiet:
         session.print(use_case.server_url(app))
-    return DONE
 
 
 @registry.command(epilog="Example: kiwi registry stop")
 @click.pass_obj
-def stop(session: Session) -> int:
+def stop(session: Session) -> None:
     """Stop the embedded registry. Its data are kept."""
     was_running = use_case.stop(session.app())
     session.notify("the registry was stopped" if was_running else "the registry was not running")
-    return DONE
 
 
 @registry.command(
     epilog="Example: kiwi registry migrate (of the server that KIWI_REGISTRY_URL names, or the embedded one)"
 )
 @with_services
-async def migrate(session: Session, app: Services) -> int:
+async def migrate(session: Session, app: Services) -> None:
     """Migrate the registry's schema: tables, functions and roles. Needs a role that may create them."""
     changed = await app.registry_connection.migrate()
     session.notify("migrated to the newest schema" if changed else "the schema is the newest one already")
-    return DONE
 
 
 @registry.command(epilog="Example: kiwi registry status")
@@ -89,17 +85,16 @@ def _shown(value: Any) -> str:
 @registry.command(epilog="Example: kiwi registry enrol ada@acme.example")
 @click.argument("principal")
 @with_services
-async def enrol(session: Session, app: Services, principal: str) -> int:
+async def enrol(session: Session, app: Services, principal: str) -> None:
     """Let a signer of your trust file publish, with the same key, patterns and types. Needs the role kiwi_admin."""
     for signer in use_case.active_signers(app, principal):
         await app.enrol(signer)
         session.print(signer.key_id)
-    return DONE
 
 
 @registry.command(epilog="Example: kiwi registry signers")
 @with_services
-async def signers(session: Session, app: Services) -> int:
+async def signers(session: Session, app: Services) -> None:
     """List the signers that may publish to the registry."""
     rows = [
         {
@@ -112,7 +107,6 @@ async def signers(session: Session, app: Services) -> int:
         for row in await app.enrolled()
     ]
     session.print_data(rows, (render.safe("  ".join(row.values())) for row in rows))
-    return DONE
 
 
 def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
@@ -185,17 +179,20 @@ async def index(
     if sum((watch, switch, drop_old, bool(model))) > 1:
         raise UsageError("--watch, --switch, --drop-old and --drop exclude each other", hint="give one of them")
     if drop_old or model:
-        return await _drop(session, app, model)
-    return await (_watch(session, app, every) if watch else _index(session, app, switch))
+        await _drop(session, app, model)
+    elif watch:
+        await _watch(session, app, every)
+    else:
+        return await _index(session, app, switch)
+    return DONE
 
 
 async def _index(session: Session, app: Services, switch: bool) -> int:
     done: list[str] = []
-    print_receipt = acknowledge(session)
 
     def report_indexed(ref: object) -> None:
         done.append(str(ref))
-        print_receipt(f"indexed  {ref}")
+        session.print_receipt(f"indexed  {ref}")
 
     failed, progress = await use_case.index_pending(app, report_indexed, session.notify, switch=switch)
     if session.as_json:
@@ -204,7 +201,7 @@ async def _index(session: Session, app: Services, switch: bool) -> int:
         session.print_json({"indexed": done, "refused": refused, "model": model, "state": progress.state})
     session.notify(f"{len(done)} indexed, {len(failed)} refused")
     session.notify(_state(progress))
-    return report_rejections(session, [one.error for one in failed])
+    return session.report_refusals(one.error for one in failed)
 
 
 def _state(progress: Progress) -> str:
@@ -217,11 +214,10 @@ def _state(progress: Progress) -> str:
     return f"{text}; to continue: kiwi registry index"
 
 
-async def _watch(session: Session, app: Services, every: float) -> int:
+async def _watch(session: Session, app: Services, every: float) -> None:
     stop = stop_event()
     session.notify(f"waiting for published items, with model {app.embed.fingerprint}; stop with Ctrl-C")
     done = 0
-    print_receipt = acknowledge(session)
     async with aclosing(use_case.watch_pending(app, stop, every, session.notify)) as outcomes:
         async for outcome in outcomes:
             if isinstance(outcome, Unreachable):
@@ -230,19 +226,17 @@ async def _watch(session: Session, app: Services, every: float) -> int:
                 session.report_error(outcome.error)
             else:
                 done += 1
-                print_receipt(f"indexed  {outcome}")
+                session.print_receipt(f"indexed  {outcome}")
     session.notify(f"stopped; {done} indexed")
-    return DONE
 
 
-async def _drop(session: Session, app: Services, model: str) -> int:
+async def _drop(session: Session, app: Services, model: str) -> None:
     dropped = 0
     async for name, passages in use_case.drop_models(app, model):
         dropped += 1
         session.print(render.safe(f"dropped  {name}  {passages} passages"))
     if not dropped:
         session.notify("there is no superseded model")
-    return DONE
 
 
 @registry.command(epilog="Example: kiwi registry verify --sample 200")
@@ -274,7 +268,7 @@ async def verify(session: Session, app: Services, sample: int, everything: bool)
 @REASON
 @YES
 @with_services
-async def yank(session: Session, app: Services, ref: str, reason: str, yes: bool) -> int:
+async def yank(session: Session, app: Services, ref: str, reason: str, yes: bool) -> None:
     """Withdraw a published version, or all versions if REF names none: searches no longer find it.
 
     It is kept, and `kiwi get` still returns it by its version. Needs the role kiwi_admin, or to be the item's owner. A
@@ -290,7 +284,6 @@ async def yank(session: Session, app: Services, ref: str, reason: str, yes: bool
         session.print(f"yanked  {found}" + (f"  ({count} versions)" if count > 1 else ""))
     else:
         session.notify(f"{found} was yanked already; nothing changed")
-    return DONE
 
 
 @registry.command(epilog="Example: kiwi registry retire ada@acme.example")
@@ -298,14 +291,13 @@ async def yank(session: Session, app: Services, ref: str, reason: str, yes: bool
 @REASON
 @YES
 @with_services
-async def retire(session: Session, app: Services, who: str, reason: str, yes: bool) -> int:
+async def retire(session: Session, app: Services, who: str, reason: str, yes: bool) -> None:
     """Accept no more items signed by a key; earlier ones stay valid. Needs the role kiwi_admin."""
     signer = await use_case.find_enrolled(app, who, SignerStatus.RETIRED)
     question = f"Retire key {signer.key_id[:16]}… of {signer.principal}? This cannot be undone."
     confirm(question, f"kiwi registry retire {who}", yes=yes)
     changed = await use_case.withdraw_key(app, signer, SignerStatus.RETIRED, reason)
     _report_key(session, signer, "retired", changed, 0)
-    return DONE
 
 
 @registry.command(epilog='Example: kiwi registry revoke ada@acme.example --reason "laptop stolen"')
@@ -313,7 +305,7 @@ async def retire(session: Session, app: Services, who: str, reason: str, yes: bo
 @REASON
 @YES
 @with_services
-async def revoke(session: Session, app: Services, who: str, reason: str, yes: bool) -> int:
+async def revoke(session: Session, app: Services, who: str, reason: str, yes: bool) -> None:
     """Declare a key compromised: nobody finds the items that it signed any more. Needs the role kiwi_admin.
 
     This cannot be undone. Sign its items with another key and publish them again.
@@ -324,7 +316,6 @@ async def revoke(session: Session, app: Services, who: str, reason: str, yes: bo
     confirm(f"{question} {_items(hidden)}.", f"kiwi registry revoke {who}", yes=yes)
     changed = await use_case.withdraw_key(app, signer, SignerStatus.COMPROMISED, reason)
     _report_key(session, signer, "revoked", changed, hidden)
-    return DONE
 
 
 def _report_key(session: Session, signer: Signer, word: str, changed: bool, hidden: int) -> None:
@@ -348,14 +339,13 @@ def _items(count: int) -> str:
 @click.argument("ref", required=False)
 @YES
 @with_services
-async def accept(session: Session, app: Services, ref: str | None, yes: bool) -> int:
+async def accept(session: Session, app: Services, ref: str | None, yes: bool) -> None:
     """Accept the registry's present state although it contradicts the pinned one, as after a restored backup.
 
     With REF this forgets the pinned versions of one item. Without it, it pins the registry's present audit head and
     forgets all pinned versions. Keys that the registry revoked stay revoked.
     """
     await (_accept_item(session, app, ref, yes) if ref else _accept(session, app, yes))
-    return DONE
 
 
 async def _accept_item(session: Session, app: Services, text: str, yes: bool) -> None:

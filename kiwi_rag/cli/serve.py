@@ -16,18 +16,17 @@ import click
 from kiwi_rag.cli.session import DONE, ProcessContext, Session
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError, UsageError
+from kiwi_rag.local_service import address, client, listener, systemd
 from kiwi_rag.local_service.apps import Apps
-from kiwi_rag.local_service.protocol import OTHER_NETWORK, SERVED, Declined
+from kiwi_rag.local_service.protocol import OTHER_NETWORK, SERVED, STOP, Declined
 from kiwi_rag.local_service.request import Request
-from kiwi_rag.local_service.server import Message, Wire
-from kiwi_rag.mcp.toolsets import DEFAULT
+from kiwi_rag.local_service.server import Message, Service, Wire
+from kiwi_rag.mcp.toolsets import DEFAULT, load, parse_names
 from kiwi_rag.retry import wait_until
 from kiwi_rag.services import Services
 
 if TYPE_CHECKING:
     from socket import socket
-
-    from kiwi_rag.services import Services
 
 _EXAMPLES = """\b
 Example: kiwi mcp                            serve one client over stdio
@@ -65,10 +64,9 @@ def mcp(
     port: int,
     token: str | None,
     names: tuple[str, ...],
-) -> int:
+) -> None:
     """Run an MCP (Model Context Protocol) server: agents search, read and check items, and search this repository."""
-    from kiwi_rag.mcp.stdio import StdioStreams
-    from kiwi_rag.mcp.toolsets import load, parse_names
+    from kiwi_rag.mcp.stdio import AsyncLines, StdioStreams, run_until_signal, serve_lines
 
     chosen = parse_names(toolsets)
     streams = None if http else StdioStreams()
@@ -76,15 +74,13 @@ def mcp(
         streams.start_initialize(chosen)
     offered = load(toolsets, allow_write=allow_write)
 
-    async def attend(app: Services) -> int:
+    async def attend(app: Services) -> None:
         from kiwi_rag.mcp.context import ServerContext
 
         session.start_logging(app)
         context = ServerContext(app, allow_write=allow_write)
         try:
             if streams:
-                from kiwi_rag.mcp.stdio import AsyncLines, run_until_signal, serve_lines
-
                 await run_until_signal(serve_lines(context, offered, AsyncLines(streams)))
             else:
                 from kiwi_rag.mcp.http import ListenAddress, serve_http
@@ -93,9 +89,8 @@ def mcp(
                 await serve_http(context, offered, ListenAddress(host, port, token or "", names), session.notify)
         finally:
             await context.close()
-        return DONE
 
-    return session.run(attend)
+    session.run(attend)
 
 
 IDLE_MINUTES = 60
@@ -113,7 +108,7 @@ _STOP_SECONDS = 20.0
     help=f"Stop after this time without a request. 0: never. Default: {IDLE_MINUTES}, or 0 under systemd.",
 )
 @click.pass_obj
-def serve(session: Session, stop: bool, install: bool, uninstall: bool, idle_exit: int | None) -> int:
+def serve(session: Session, stop: bool, install: bool, uninstall: bool, idle_exit: int | None) -> None:
     """Run the local service, which keeps the model, the tiers and the connections open for faster searches.
 
     The command line and agents' sessions use the service while it runs, and also work without it.
@@ -121,28 +116,25 @@ def serve(session: Session, stop: bool, install: bool, uninstall: bool, idle_exi
     if stop + install + uninstall > 1:
         raise UsageError("--stop, --install and --uninstall exclude each other", hint="give one of them")
     if stop:
-        return _stop(session)
-    if install or uninstall:
-        return _install(session, idle_exit or 0) if install else _uninstall(session)
-    return _serve(session, IDLE_MINUTES if idle_exit is None else idle_exit)
+        _stop(session)
+    elif install:
+        _install(session, idle_exit or 0)
+    elif uninstall:
+        _uninstall(session)
+    else:
+        _serve(session, IDLE_MINUTES if idle_exit is None else idle_exit)
 
 
-def _serve(session: Session, minutes: int) -> int:
-    from kiwi_rag.local_service.listener import listening
-
+def _serve(session: Session, minutes: int) -> None:
     app = session.app()
     session.start_logging(app)
-    with listening(_folder(session)) as line:
+    with listener.listening(_folder(session)) as line:
         session.notify(f"serving at {line.getsockname()}; stop with Ctrl-C or kiwi serve --stop")
         asyncio.run(_attend(line, minutes * 60.0 if minutes else math.inf, app))
     session.notify("the service has stopped")
-    return DONE
 
 
 async def _attend(line: socket, idle_seconds: float, app: Services) -> None:
-    from kiwi_rag.local_service.apps import Apps
-    from kiwi_rag.local_service.server import Service
-
     apps = Apps()
     handler = CommandHandler(apps)
     warming = asyncio.create_task(handler.warm(app))
@@ -155,57 +147,42 @@ async def _attend(line: socket, idle_seconds: float, app: Services) -> None:
         await apps.close()
 
 
-def _stop(session: Session) -> int:
-    from kiwi_rag.local_service import client, protocol
-    from kiwi_rag.local_service import listener as listening
-
+def _stop(session: Session) -> None:
     folder = _folder(session)
-    if not listening.is_running(folder):
+    if not listener.is_running(folder):
         session.notify("the service is not running")
-        return DONE
+        return
     try:
-        reply = client.call(str(folder), {"ask": protocol.STOP})
-    except protocol.Declined as reason:
+        reply = client.call(str(folder), {"ask": STOP})
+    except Declined as reason:
         raise KiwiError(f"the service in {folder} does not answer: {reason}", hint=_kill_hint(folder)) from None
-    if not wait_until(lambda: not listening.is_running(folder), _STOP_SECONDS, pause=0.05):
+    if not wait_until(lambda: not listener.is_running(folder), _STOP_SECONDS, pause=0.05):
         raise KiwiError(
             f"the service in {folder} received the request to stop, but still runs", hint=_kill_hint(folder)
         )
     session.notify(f"the service has stopped (process {reply.get('pid')})")
-    return DONE
 
 
-def _install(session: Session, minutes: int) -> int:
-    from kiwi_rag.local_service import listener as listening
-    from kiwi_rag.local_service import systemd
-
+def _install(session: Session, minutes: int) -> None:
     environ = session.context.environment()
-    if listening.is_running(_folder(session)) and not systemd.path_of(environ).exists():
+    if listener.is_running(_folder(session)) and not systemd.path_of(environ).exists():
         raise KiwiError(
             "a service that systemd did not start is running", hint="kiwi serve --stop, then kiwi serve --install"
         )
     path = systemd.install(["serve", "--idle-exit", str(minutes)], environ)
     session.notify(f"installed {path}: the service starts now and at each login")
-    return DONE
 
 
-def _uninstall(session: Session) -> int:
-    from kiwi_rag.local_service import systemd
-
+def _uninstall(session: Session) -> None:
     path = systemd.uninstall(session.context.environment())
     session.notify(f"stopped the service and removed {path}" if path else "the service is not installed")
-    return DONE
 
 
 def _folder(session: Session) -> Path:
-    from kiwi_rag.local_service import address
-
     return Path(address.run_folder(session.context.environment())).absolute()
 
 
 def _kill_hint(folder: Path) -> str:
-    from kiwi_rag.local_service import address
-
     try:
         return f"kill {(folder / address.LOCK_NAME).read_text(encoding='ascii').strip()}"
     except (OSError, ValueError):
@@ -340,7 +317,6 @@ def _run(caller: _CallerContext) -> Message:
 async def _serve_session(app: Services, toolsets: str, accept: Callable[[], Awaitable[Wire]]) -> None:
     from kiwi_rag.mcp.context import ServerContext
     from kiwi_rag.mcp.stdio import serve_lines
-    from kiwi_rag.mcp.toolsets import DEFAULT, load
 
     offered = load(toolsets or DEFAULT)
     context = ServerContext(app)

@@ -104,6 +104,11 @@ class Session:
         for line in lines:
             self.print(line)
 
+    def print_receipt(self, text: str) -> None:
+        """Write a line to stdout once something is durable; with --json the data at the end says it."""
+        if not self.as_json:
+            self.print(text)
+
     def notify(self, text: str) -> None:
         """Write a notice to stderr."""
         if not self.quiet:
@@ -157,6 +162,15 @@ class Session:
         if exit_code(error) == FAILED and not isinstance(error, NotFound):
             self.log_error(self.command, error.code, error.loggable_message)
         return exit_code(error)
+
+    def report_refusals(self, refused: Iterable[KiwiError]) -> int:
+        """Print refusals on stderr, except with --json, which has them on stdout. Return the exit code."""
+        code = DONE
+        for refusal in refused:
+            code = REFUSED
+            if not self.as_json:
+                self.report_error(refusal)
+        return code
 
     def log_error(self, command: str, code: str, message: str) -> None:
         """Append a failure to the error log that ``kiwi status`` shows; a log that cannot be written is no error."""

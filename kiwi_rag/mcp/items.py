@@ -159,18 +159,9 @@ async def _search(context: ServerContext, arguments: Mapping[str, Any], report: 
 def _filters(arguments: Mapping[str, Any]) -> Filters:
     since: str = arguments.get("since", "")
     try:
-        moment = _moment(since) if since else None
+        return search.filters_of({**arguments, "since": _moment(since) if since else None})
     except (ValueError, OverflowError) as error:
         raise UsageError(f"since is not a date: {since[:40]!r}", hint="2026-01-31, or 2026-01-31T12:00:00Z") from error
-    return Filters(
-        ItemType(arguments["item_type"]) if "item_type" in arguments else None,
-        arguments.get("category", ""),
-        arguments.get("author", ""),
-        tuple(arguments.get("tags", ())),
-        arguments.get("namespace", ""),
-        arguments.get("signer", ""),
-        moment,
-    )
 
 
 def _moment(text: str) -> datetime:

@@ -24,8 +24,9 @@ from kiwi_rag.mcp.toolsets import (
     text,
     texts,
 )
-from kiwi_rag.model import Filters, SearchQuery
+from kiwi_rag.model import SearchQuery
 from kiwi_rag.render import agents, documents
+from kiwi_rag.usecases.search import filters_of
 from kiwi_rag.wordpieces import estimate_tokens
 
 _QUERY = text("What to find, in plain words; identifiers and operations too.", minLength=1, maxLength=10_000)
@@ -79,7 +80,6 @@ _STATS = record(
 
 _INDEX_HINT = "reindex_documents (toolset documents), or kiwi workspace index"
 """How an agent brings the index up to date; its client may not offer the tool."""
-_FILTERS = ("file_type", "service", "domain", "path")
 
 
 async def _search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
@@ -87,8 +87,7 @@ async def _search(context: ServerContext, arguments: Mapping[str, Any], report: 
     from kiwi_rag.usecases import workspace
 
     await context.wait_until_ready(report)
-    filters = Filters(**{name: arguments[name] for name in _FILTERS if name in arguments})
-    query = SearchQuery(arguments["query"], filters=filters, limit=arguments["limit"])
+    query = SearchQuery(arguments["query"], filters=filters_of(arguments), limit=arguments["limit"])
     reply = await workspace.search(context.workspace, query, _INDEX_HINT)
     text, data = documents.documents_page(reply, arguments["max_tokens"], estimate_tokens, _INDEX_HINT)
     return ToolResult(text, data)
