@@ -196,12 +196,7 @@ async def sync(session: Session, app: Services, paths: tuple[Path, ...], target:
 @TIER
 @with_services
 async def publish(
-    session: Session,
-    app: Services,
-    paths: tuple[Path, ...],
-    everything: bool,
-    visibility: Visibility | None,
-    tier: str,
+    session: Session, app: Services, paths: tuple[Path, ...], everything: bool, visibility: Visibility | None, tier: str
 ) -> int:
     """Publish signed items and make them searchable for everyone who trusts their signer.
 

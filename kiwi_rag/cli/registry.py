@@ -129,20 +129,17 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
     callback=_number,
     help="Share of the ten nearest passages that a search is to find.  [default: that of the last time, or 0.98]",
 )
-@click.option("--model", default="", help="Fingerprint of the model. Default: the active model.")
+@click.option("--model", "fingerprint", default="", help="Fingerprint of the model. Default: the active model.")
 @click.option(
     "--memory", type=click.IntRange(min=64), default=1024, show_default=True, help="Memory for building, in MiB."
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be built, without building it.")
 @with_services
-async def tune(
-    session: Session, app: Services, method: str | None, wanted: float | None, model: str, memory: int, dry_run: bool
-) -> int:
+async def tune(session: Session, app: Services, **options: Any) -> int:
     """Build the index over the registry's vectors, and measure that searches find what they should.
 
     Searching, publishing and indexing continue meanwhile. Needs the role that migrates.
     """
-    options = {"method": method, "wanted": wanted, "fingerprint": model, "memory": memory, "dry_run": dry_run}
     tuned = await use_case.tune(app, options, session.notify)
     lines = [render.safe(f"{tuned.passages} passages of {tuned.model}: {tuned.choice}")]
     if tuned.recall is not None:
@@ -319,12 +316,9 @@ async def revoke(session: Session, app: Services, who: str, reason: str, yes: bo
 
 
 def _report_key(session: Session, signer: Signer, word: str, changed: bool, hidden: int) -> None:
-    if session.as_json:
-        session.print_json(
-            {"key_id": signer.key_id, "principal": signer.principal, "changed": changed, "items_lost": hidden}
-        )
-        return
-    session.print(f"{word if changed else f'{word} already'}  {render.safe(signer.principal)}  {signer.key_id}")
+    row = {"key_id": signer.key_id, "principal": signer.principal, "changed": changed, "items_lost": hidden}
+    done = word if changed else f"{word} already"
+    session.print_data(row, [f"{done}  {render.safe(signer.principal)}  {signer.key_id}"])
     if hidden:
         session.notify(
             f"{_items(hidden)} signed by it can no longer be found; searches find older versions by other keys instead"

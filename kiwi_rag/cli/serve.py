@@ -55,16 +55,7 @@ Example: kiwi mcp                            serve one client over stdio
     help="Another host name of this server that clients may use, with --http. Repeatable.",
 )
 @click.pass_obj
-def mcp(
-    session: Session,
-    toolsets: str,
-    allow_write: bool,
-    http: bool,
-    host: str,
-    port: int,
-    token: str | None,
-    names: tuple[str, ...],
-) -> None:
+def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, token: str | None, **endpoint: Any) -> None:
     """Run an MCP (Model Context Protocol) server: agents search, read and check items, and search this repository."""
     from kiwi_rag.mcp.stdio import AsyncLines, StdioStreams, run_until_signal, serve_lines
 
@@ -86,7 +77,7 @@ def mcp(
                 from kiwi_rag.mcp.http import ListenAddress, serve_http
 
                 session.exit_on_sigterm()
-                await serve_http(context, offered, ListenAddress(host, port, token or "", names), session.notify)
+                await serve_http(context, offered, ListenAddress(token=token or "", **endpoint), session.notify)
         finally:
             await context.close()
 

@@ -48,11 +48,8 @@ def list_keys(session: Session) -> None:
     """List your private keys, each with principal and status."""
     app = session.app()
     rows = [_key_row(app, name) for name in key_files.names(app.keys_dir)]
-    if session.as_json:
-        session.print_json(rows)
-        return
-    for row in rows:
-        session.print(f"{row['name']}  {row['status']}  {row['principal']}  {_format_key(row)}")
+    lines = (f"{row['name']}  {row['status']}  {row['principal']}  {_format_key(row)}" for row in rows)
+    session.print_data(rows, lines)
     if not rows:
         session.notify(f"there is no key in {app.keys_dir}; create one with: kiwi keys new")
 
@@ -125,11 +122,7 @@ def _principal(app: Services, principal: str) -> str:
 def _show_key(session: Session, app: Services, name: str) -> None:
     """Print the public key and the key id with labels, and the command with which another user trusts the key."""
     row, public = _key_row(app, name), key_files.public_key(name, app.keys_dir)
-    if session.as_json:
-        session.print_json(row)
-        return
-    for label, value in row.items():
-        session.print(f"{label.replace('_', ' ')}: {value}")
+    session.print_data(row, (f"{label.replace('_', ' ')}: {value}" for label, value in row.items()))
     signer = app.trust.by_key.get(key_files.key_id_of(public)) or Signer(app.principal, public)
     session.notify(f"other users trust it with: {signer.trust_command()}")
 
@@ -175,13 +168,7 @@ def trust() -> None:
 def list_signers(session: Session) -> None:
     """List the trusted signers: yours first, then those of the project's pinned trust file."""
     rows = [_signer_row(signer) for signer in session.app().trust.by_key.values()]
-    if session.as_json:
-        session.print_json(rows)
-        return
-    for row in rows:
-        line = f"{row['principal']}  {row['status']}  {row['items']}  {row['types']}  {_format_key(row)}"
-        line += f"  {row['origin']}" if row["origin"] else ""
-        session.print(render.safe(line))
+    session.print_data(rows, map(_signer_line, rows))
     if not rows:
         session.notify(
             "no signer is trusted yet; add one with: kiwi keys new, or kiwi trust add PUBLIC_KEY --principal NAME"
@@ -252,11 +239,7 @@ def add(
 
 def _show_entry(session: Session, signer: Signer) -> None:
     row = _signer_row(signer)
-    if session.as_json:
-        session.print_json(row)
-        return
-    session.print(f"public key: {row['public_key']}")
-    session.print(f"key id: {row['key_id']}")
+    session.print_data(row, [f"public key: {row['public_key']}", f"key id: {row['key_id']}"])
     session.notify(f"{signer.principal} is {signer.status}, may sign {', '.join(signer.patterns)} ({row['types']})")
     session.notify(f"other users trust it with: {signer.trust_command()}")
 
@@ -303,6 +286,11 @@ def overrule(session: Session, who: str, undo: bool, yes: bool) -> None:
     confirm("Trust these keys nevertheless?", f"kiwi trust overrule {who}", yes=yes or undo)
     count = use_case.overrule(app, notices, overruled=not undo)
     session.notify(f"{count} notice{'' if count == 1 else 's'} {'followed again' if undo else 'overruled'}")
+
+
+def _signer_line(row: Mapping[str, str]) -> str:
+    line = f"{row['principal']}  {row['status']}  {row['items']}  {row['types']}  {_format_key(row)}"
+    return render.safe(f"{line}  {row['origin']}".rstrip())
 
 
 def _signer_row(signer: Signer) -> dict[str, str]:

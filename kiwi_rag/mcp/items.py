@@ -22,8 +22,11 @@ from kiwi_rag.mcp.toolsets import (
     Tool,
     ToolResult,
     Toolset,
+    budget,
+    flag,
     make_continuation,
     nullable,
+    number,
     parse_continuation,
     record,
     text,
@@ -45,12 +48,7 @@ _TYPES = [item_type.value for item_type in ITEM_TYPES]
 _TIER: SchemaDict = {"type": "string", "enum": list(get_args(TierName))}
 
 _SOURCE = text("Tiers to search; local is project and user. The settings' default if left out.", enum=list(SOURCES))
-_BUDGET: SchemaDict = {
-    "type": "integer",
-    "minimum": 50,
-    "maximum": 100_000,
-    "description": "About how many tokens of content the answer may have; its continuation gives the rest.",
-}
+_REST = "content the answer may have; its continuation gives the rest."
 _CONTINUATION = text("From the previous answer, to continue where it ended.", default="", maxLength=200)
 _REF = text(
     "[type:]item_id[@version][@tier], for instance directive:acme/deploy/staging or acme/slo@1.2.0@registry.",
@@ -68,10 +66,10 @@ _SEARCH_INPUTS: dict[str, SchemaDict] = {
     "namespace": text("Only ids with this first segment.", maxLength=200),
     "signer": text("Only items signed by this principal or key id.", maxLength=200),
     "since": text("Only items signed since this date, ISO 8601, UTC.", maxLength=40),
-    "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 5, "description": "Hits to show."},
-    "max_tokens": {**_BUDGET, "default": 4_000},
+    "limit": number("integer", 1, 50, "Hits to show.", default=5),
+    "max_tokens": budget(_REST, 4_000),
     "continuation": _CONTINUATION,
-    "explain": {"type": "boolean", "default": False, "description": "Explain how the scores were computed."},
+    "explain": flag("Explain how the scores were computed."),
 }
 _SEARCH_ALIASES = {
     "q": "query", "text": "query", "top_k": "limit", "k": "limit", "n_results": "limit", "max_results": "limit",
@@ -80,7 +78,7 @@ _SEARCH_ALIASES = {
 _GET_INPUTS: dict[str, SchemaDict] = {
     "ref": _REF,
     "source": {**_SOURCE, "description": "Tiers to search if the ref names none; the settings' default if left out."},
-    "max_tokens": {**_BUDGET, "default": 8_000},
+    "max_tokens": budget(_REST, 8_000),
     "continuation": _CONTINUATION,
 }
 _GET_ALIASES = {
@@ -95,7 +93,7 @@ _VALIDATE_INPUTS: dict[str, SchemaDict] = {
 }
 _VALIDATE_ALIASES = {"type": "item_type", "id": "item_id", "text": "content"}
 _PUBLISH_INPUTS: dict[str, SchemaDict] = {
-    "refs": {**texts("Signed items of this project, each as [type:]item_id."), "minItems": 1},
+    "refs": {**texts("Signed items of this project, each as [type:]item_id."), "minItems": 1}
 }
 _PUBLISH_ALIASES = {"items": "refs", "ids": "refs"}
 

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
     from kiwi_rag.mcp.context import ServerContext
     from kiwi_rag.mcp.jobs import ReportProgress
 
-_BOUNDS = (
-    ("minimum", "maximum", ""),
-    ("minLength", "maxLength", " characters"),
-    ("minItems", "maxItems", " members"),
-)
+_BOUNDS = (("minimum", "maximum", ""), ("minLength", "maxLength", " characters"), ("minItems", "maxItems", " members"))
 Schema = Mapping[str, Any]
 
 
@@ -166,6 +162,21 @@ def texts(description: str, length: int = 200, many: int = 50) -> SchemaDict:
     return {"type": "array", "items": items, "maxItems": many, "description": description}
 
 
+def number(kind: str, minimum: int, maximum: int, description: str, **more: Any) -> SchemaDict:
+    """Return the schema of an argument that is an integer or a number."""
+    return {"type": kind, "minimum": minimum, "maximum": maximum, **more, "description": description}
+
+
+def flag(description: str) -> SchemaDict:
+    """Return the schema of an argument that is true or, by default, false."""
+    return {"type": "boolean", "default": False, "description": description}
+
+
+def budget(what: str, default: int) -> SchemaDict:
+    """Return the schema of ``max_tokens``."""
+    return number("integer", 50, 100_000, f"About how many tokens of {what}", default=default)
+
+
 def record(**members: SchemaDict | str) -> SchemaDict:
     """Return the schema of an object with these members, all required.
 
@@ -215,11 +226,7 @@ def _digest(request: Mapping[str, Any]) -> str:
     return sha256_hex(json.dumps(request, sort_keys=True, default=str).encode())[:16]
 
 
-TOOLSETS = {
-    "items": "kiwi_rag.mcp.items",
-    "workspace": "kiwi_rag.mcp.workspace",
-    "documents": "kiwi_rag.mcp.workspace",
-}
+TOOLSETS = {"items": "kiwi_rag.mcp.items", "workspace": "kiwi_rag.mcp.workspace", "documents": "kiwi_rag.mcp.workspace"}
 """Name → the module that has it in its own ``TOOLSETS``."""
 
 DEFAULT = "items,workspace"

@@ -19,7 +19,10 @@ from kiwi_rag.mcp.toolsets import (
     Tool,
     ToolResult,
     Toolset,
+    budget,
+    flag,
     nullable,
+    number,
     record,
     text,
     texts,
@@ -29,23 +32,14 @@ from kiwi_rag.render import agents, documents
 from kiwi_rag.usecases.search import filters_of
 from kiwi_rag.wordpieces import estimate_tokens
 
-_QUERY = text("What to find, in plain words; identifiers and operations too.", minLength=1, maxLength=10_000)
-_LIMIT: SchemaDict = {"type": "integer", "minimum": 1, "maximum": 50, "default": 5, "description": "Passages to show."}
-_BUDGET: SchemaDict = {
-    "type": "integer",
-    "minimum": 50,
-    "maximum": 100_000,
-    "default": 4_000,
-    "description": "About how many tokens of text the answer may have.",
-}
 _SEARCH_INPUTS: dict[str, SchemaDict] = {
-    "query": _QUERY,
+    "query": text("What to find, in plain words; identifiers and operations too.", minLength=1, maxLength=10_000),
     "file_type": text("Only files of this type.", enum=list(FILE_TYPES)),
     "service": text("Only files about this service, for instance svc-check-in.", maxLength=200),
     "domain": text("Only files of this domain.", maxLength=200),
     "path": text("Only this file or folder, or paths that match this pattern with *.", maxLength=1_024),
-    "limit": _LIMIT,
-    "max_tokens": _BUDGET,
+    "limit": number("integer", 1, 50, "Passages to show.", default=5),
+    "max_tokens": budget("text the answer may have.", 4_000),
 }
 _ALIASES = {
     "q": "query", "text": "query", "top_k": "limit", "k": "limit", "n_results": "limit", "num_results": "limit",
@@ -130,19 +124,16 @@ SHOWN = 20
 
 _JOB: dict[str, SchemaDict] = {
     "job": text("Report on this job instead of starting one.", maxLength=40),
-    "cancel": {"type": "boolean", "default": False, "description": "Stop the job; what it has stored is kept."},
-    "wait_seconds": {
-        "type": "number",
-        "minimum": 0,
-        "maximum": 300,
-        "default": 20,
-        "description": "How long to wait for the end of the job before answering that it is still running.",
-    },
+    "cancel": flag("Stop the job; what it has stored is kept."),
+    "wait_seconds": number(
+        "number",
+        0,
+        300,
+        "How long to wait for the end of the job before answering that it is still running.",
+        default=20,
+    ),
 }
-_REINDEX: dict[str, SchemaDict] = {
-    "rebuild": {"type": "boolean", "default": False, "description": "Empty the index first."},
-    **_JOB,
-}
+_REINDEX: dict[str, SchemaDict] = {"rebuild": flag("Empty the index first."), **_JOB}
 _UPDATE: dict[str, SchemaDict] = {
     "paths": {
         **texts("Files, or folders for all files below, under the repository's root.", 1_024, 500),
@@ -151,10 +142,7 @@ _UPDATE: dict[str, SchemaDict] = {
     **_JOB,
 }
 _REPORT = record(
-    strings="indexed removed",
-    integer="unchanged passages",
-    objects="moved skipped failed warnings",
-    boolean="complete",
+    strings="indexed removed", integer="unchanged passages", objects="moved skipped failed warnings", boolean="complete"
 )
 _JOB_STATE = record(
     string="job",
