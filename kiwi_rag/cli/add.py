@@ -246,16 +246,9 @@ async def _publish(
 
 
 def _receipt_row(outcome: Published) -> dict[str, Any]:
-    receipt = outcome.receipt
-    return {
-        "ref": str(outcome.ref),
-        "sequence": receipt.sequence,
-        "already_published": receipt.already_published,
-        "private": receipt.private,
-        "made_public": receipt.made_public,
-        "yanked": receipt.yanked,
-        "waits_for_index": outcome.waits,
-    }
+    shown = ("sequence", "already_published", "private", "made_public", "yanked")
+    row = {name: getattr(outcome.receipt, name) for name in shown}
+    return {"ref": str(outcome.ref), **row, "waits_for_index": outcome.waits}
 
 
 def _receipt_line(outcome: Published) -> str:

@@ -10,6 +10,7 @@ import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, PARTLY, Session, confirm, stop_event, with_services
+from kiwi_rag.cli.trust import signer_row
 from kiwi_rag.errors import UsageError
 from kiwi_rag.ingest.audit_index import Mismatch, audit_index
 from kiwi_rag.ingest.registry_indexer import Failed, Unreachable
@@ -96,16 +97,9 @@ async def enrol(session: Session, app: Services, principal: str) -> None:
 @with_services
 async def signers(session: Session, app: Services) -> None:
     """List the signers that may publish to the registry."""
-    rows = [
-        {
-            "principal": row.signer.principal,
-            "status": row.signer.status.value,
-            "items": ",".join(row.signer.patterns),
-            "types": ",".join(row.signer.types),
-            "key_id": row.signer.key_id,
-        }
-        for row in await app.enrolled()
-    ]
+    shown = ("principal", "status", "items", "types", "key_id")
+    found = [signer_row(enrolled.signer) for enrolled in await app.enrolled()]
+    rows = [{name: row[name] for name in shown} for row in found]
     session.print_data(rows, (render.safe("  ".join(row.values())) for row in rows))
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import click
 
 from kiwi_rag import render
-from kiwi_rag.config import process_environment, resolve
+from kiwi_rag.config import find_project, home_of, process_environment, resolve
 from kiwi_rag.errors import ConfigError, KiwiError, NotFound, Refused, RegistryRefused, Rejected, UsageError
 from kiwi_rag.services import Services
 from kiwi_rag.telemetry import logs
@@ -83,6 +83,11 @@ class Session:
     def app(self, **flags: Any) -> Services:
         """Return the services for this run."""
         return self.context.open(self.project, flags)
+
+    def find_project(self) -> Path | None:
+        """Return the project's folder: that of --project, else the nearest one with .ai from here upwards."""
+        found = None if self.project else find_project(Path.cwd(), home_of(process_environment()))
+        return found.parent if found else self.project
 
     def run(self, work: Callable[[Services], Awaitable[_Result]], **flags: Any) -> _Result:
         """Open the services, run `work` with them, and close them."""

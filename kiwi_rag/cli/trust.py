@@ -167,7 +167,7 @@ def trust() -> None:
 @click.pass_obj
 def list_signers(session: Session) -> None:
     """List the trusted signers: yours first, then those of the project's pinned trust file."""
-    rows = [_signer_row(signer) for signer in session.app().trust.by_key.values()]
+    rows = [signer_row(signer) for signer in session.app().trust.by_key.values()]
     session.print_data(rows, map(_signer_line, rows))
     if not rows:
         session.notify(
@@ -238,7 +238,7 @@ def add(
 
 
 def _show_entry(session: Session, signer: Signer) -> None:
-    row = _signer_row(signer)
+    row = signer_row(signer)
     session.print_data(row, [f"public key: {row['public_key']}", f"key id: {row['key_id']}"])
     session.notify(f"{signer.principal} is {signer.status}, may sign {', '.join(signer.patterns)} ({row['types']})")
     session.notify(f"other users trust it with: {signer.trust_command()}")
@@ -293,7 +293,8 @@ def _signer_line(row: Mapping[str, str]) -> str:
     return render.safe(f"{line}  {row['origin']}".rstrip())
 
 
-def _signer_row(signer: Signer) -> dict[str, str]:
+def signer_row(signer: Signer) -> dict[str, str]:
+    """Return a signer, JSON-ready."""
     return {
         "principal": signer.principal,
         "status": signer.status.value,

@@ -16,7 +16,7 @@ from kiwi_rag import render
 from kiwi_rag.cli.add import report_old_index
 from kiwi_rag.cli.search import exit_code_of, show_reply
 from kiwi_rag.cli.session import DONE, PARTLY, Session, ask_passphrase, stop_event
-from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES, find_project, home_of, process_environment
+from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.ingest.sync import Callbacks
@@ -285,7 +285,7 @@ Example: kiwi workspace hooks            write .githooks and set core.hooksPath,
 @click.pass_obj
 def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> None:
     """Install git hooks that update the index in the background after merges, branch checkouts and rebases."""
-    workspace = (root or _project(session)).absolute()
+    workspace = (root or session.find_project() or Path.cwd()).absolute()
     plan = plan_removal(workspace) if remove else plan_install(workspace, local=local)
     plan.apply()
     if remove:
@@ -293,13 +293,6 @@ def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> Non
     _report_hooks(session, plan)
     if not remove and not plan.is_empty:
         _print_next_steps(session, plan, workspace)
-
-
-def _project(session: Session) -> Path:
-    if session.project:
-        return session.project
-    found = find_project(Path.cwd(), home_of(process_environment()))
-    return found.parent if found else Path.cwd()
 
 
 def _report_hooks(session: Session, plan: HookPlan) -> None:

@@ -21,7 +21,7 @@ from kiwi_rag.usecases.trust import WAIT_SECONDS
 if TYPE_CHECKING:
     from kiwi_rag.collection import Collection
     from kiwi_rag.services import Services
-    from kiwi_rag.stores.base import VectorStore
+    from kiwi_rag.stores.base import StoreStatus, VectorStore
 
 PROBE_SECONDS = 2.0
 """How long to wait for a server's answer."""
@@ -85,17 +85,20 @@ async def tier_rows(app: Services) -> list[dict[str, Any]]:
 
 
 async def _local_row(app: Services, name: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"tier": name, "items": "", "passages": "", "model": "", "problems": ""}
     try:
         state = await app.local(name).store.status()
     except KiwiError as error:
-        return {**row, "problems": error.message}
-    counts = {"items": state.items, "passages": state.passages, "model": state.fingerprint}
-    return {**row, **counts, "problems": "; ".join(state.problems)}
+        return _index_row(name, "items", None, error.message)
+    return _index_row(name, "items", state, *state.problems)
+
+
+def _index_row(tier: str, counted: str, state: StoreStatus | None, *problems: str) -> dict[str, Any]:
+    counts = (state.items, state.passages, state.fingerprint) if state else ("", "", "")
+    named = zip((counted, "passages", "model"), counts, strict=True)
+    return {"tier": tier, **dict(named), "problems": "; ".join(problems)}
 
 
 async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
-    row: dict[str, Any] = {"tier": TIER, "documents": "", "passages": "", "model": "", "problems": ""}
     async with Workspace(app) as workspace:
         try:
             if not workspace.is_indexed:
@@ -104,12 +107,11 @@ async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
                 tier = workspace.tier
                 state, run = await tier.store.status(), tier.states.note(RUN) if tier.states else ""
         except TimeoutError:
-            return [{**row, "problems": f"the index did not answer within {PROBE_SECONDS:g} s"}]
+            return [_index_row(TIER, "documents", None, f"the index did not answer within {PROBE_SECONDS:g} s")]
         except KiwiError as error:
-            return [{**row, "problems": render.safe(error.message)}]
+            return [_index_row(TIER, "documents", None, render.safe(error.message))]
     unfinished = ["the last index run did not finish: continue it with kiwi workspace index"] if run == BEGUN else []
-    counts = {"documents": state.items, "passages": state.passages, "model": state.fingerprint}
-    return [{**row, **counts, "problems": "; ".join([*state.problems, *unfinished])}]
+    return [_index_row(TIER, "documents", state, *state.problems, *unfinished)]
 
 
 async def _registry_row(app: Services) -> dict[str, Any]:
