@@ -45,10 +45,10 @@ async def start(session: Session, app: Services, port: int | None) -> None:
     Otherwise the first command that needs it starts it, and the last one stops it. The URL of the server is printed on
     stdout; with --port it names the file of the password.
     """
-    await use_case.start(app, port)
+    url = await use_case.start(app, port)
     session.notify(f"the registry runs in {app.registry_dir}; stop it with: kiwi registry stop")
     if not session.quiet:
-        session.print(use_case.server_url(app))
+        session.print(url)
 
 
 @registry.command(epilog="Example: kiwi registry stop")
@@ -339,7 +339,7 @@ async def accept(session: Session, app: Services, ref: str | None, yes: bool) ->
 async def _accept_item(session: Session, app: Services, text: str, yes: bool) -> None:
     refs = parse_address(text).refs()
     confirm(f"Forget the pinned versions of {text}?", f"kiwi registry accept {text}", yes=yes)
-    count = use_case.forget_versions(app, refs)
+    count = sum(app.monitor.pinned.forget(ref) for ref in refs)
     session.notify(f"forgot {count} pinned version{'' if count == 1 else 's'} of {text}")
 
 

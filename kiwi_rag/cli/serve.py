@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import io
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -274,7 +275,7 @@ class _CallerContext(ProcessContext):
             raise Declined(f"the command takes over {MAX_SECONDS:.0f} s") from None
 
 
-class _CapturedStream:
+class _CapturedStream(io.TextIOBase):
     """A stream that collects its text, and is a terminal if the caller's stream is one."""
 
     def __init__(self, number: int, output: list[tuple[int, str]], terminal: bool) -> None:
@@ -288,9 +289,6 @@ class _CapturedStream:
     def write(self, text: str) -> int:
         self._output.append((self._number, text))
         return len(text)
-
-    def flush(self) -> None:
-        pass
 
 
 def _run(caller: _CallerContext) -> Message:

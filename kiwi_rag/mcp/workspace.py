@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag import render
-from kiwi_rag.errors import KiwiError, UsageError
+from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import Job, ReportProgress, Work, wait
@@ -225,19 +224,15 @@ def _job_text(job: Job) -> str:
     if job.state == "running":
         state = "was cancelled but has not ended yet" if job.stopping else "is running"
         return f"Job {job.id} {state}: {job.done} of {job.total} files. Call again with job {job.id}."
+    # An error may quote a file's name or its text.
     if job.result is None or job.state == "cancelled":
-        return f"Job {job.id} {job.state}." + (f"\n{_error_text(job.error)}" if job.error else "")
+        return f"Job {job.id} {job.state}." + (f"\n{agents.error_text(job.error, quoted=True)}" if job.error else "")
     result = job.result
     counts = ", ".join(f"{_count(result[name])} {name}" for name in _COUNTED)
     rows = [f"failed: {row['path']}: {row['message']}" for row in result["failed"]]
     rows += [f"skipped: {row['path']}: {row['reason']}" for row in result["skipped"]]
     shown = [*rows[:SHOWN], f"and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else rows
     return "\n".join([f"Job {job.id} is done: {counts}.", *([agents.delimited("\n".join(shown))] if shown else [])])
-
-
-def _error_text(error: KiwiError) -> str:
-    # The message may quote a file's name or its text.
-    return agents.delimited(error.message) + (f"\n→ {render.safe(error.hint)}" if error.hint else "")
 
 
 def _count(value: int | Sequence[object]) -> int:

@@ -35,10 +35,10 @@ def delimited(text: str, mark: str = "") -> str:
     return f"<data-{mark}>\n{safe(text)}\n</data-{mark}>"
 
 
-def error_text(error: KiwiError) -> str:
-    """Return what happened and what to do next; a registry's own words are marked as data."""
-    from_registry = isinstance(error, RegistryRefused | RegistryUnreachable)
-    message = delimited(error.message) if from_registry else safe(error.message)
+def error_text(error: KiwiError, *, quoted: bool = False) -> str:
+    """Return what happened and what to do next; a registry's own words are marked as data, as all are if `quoted`."""
+    quoted = quoted or isinstance(error, RegistryRefused | RegistryUnreachable)
+    message = delimited(error.message) if quoted else safe(error.message)
     return f"{message}\n→ {safe(error.hint)}" if error.hint else message
 
 

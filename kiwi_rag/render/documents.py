@@ -112,15 +112,17 @@ def _notices(reply: SearchReply, changed: Sequence[str], update: str) -> Sequenc
     if reply.unfinished:
         notes.append(f"the index is not complete: its last run was interrupted or is under way; {INDEX_COMMAND}")
     if reply.gone:
-        notes.append(f"{_missing_files(len(reply.gone))}: {update}")
+        one = len(reply.gone) == 1
+        missing = (
+            "1 file that was found no longer exists"
+            if one
+            else f"{len(reply.gone)} files that were found no longer exist"
+        )
+        notes.append(f"{missing}: {update}")
     notes += changed
     if not reply.hits and reply.tiers[0].state == "ok":
         notes.append("nothing found")
     return notes + [f"{word!r} was read as {meant!r}" for word, meant in reply.corrections.items()]
-
-
-def _missing_files(count: int) -> str:
-    return "1 file that was found no longer exists" if count == 1 else f"{count} files that were found no longer exist"
 
 
 def workspace_text(stats: Mapping[str, Any]) -> str:

@@ -51,15 +51,11 @@ def check_embedded(app: Services) -> None:
         )
 
 
-async def start(app: Services, port: int | None) -> None:
-    """Start the embedded registry, migrate it, and keep it running until it is stopped."""
+async def start(app: Services, port: int | None) -> str:
+    """Start the embedded registry, migrate it, and keep it running until it is stopped; return its URL."""
     check_embedded(app)
     server.start(app.registry_dir, keep=True, port=port)
     await app.prepare_registry()
-
-
-def server_url(app: Services) -> str:
-    """Return the URL of the embedded registry that runs."""
     return server.server_state(app.registry_dir).tcp_uri or app.registry_connection.url()
 
 
@@ -332,11 +328,6 @@ async def withdraw_key(app: Services, signer: Signer, status: SignerStatus, reas
         changed = await change(caller, signer.key_id, reason)
     await app.monitor.check(fully=True)
     return changed
-
-
-def forget_versions(app: Services, refs: Sequence[ItemRef]) -> int:
-    """Forget the pinned versions of items; return how many there were."""
-    return sum(app.monitor.pinned.forget(ref) for ref in refs)
 
 
 def damaged_states(app: Services) -> Iterator[tuple[PinnedState, PinnedStateDamaged]]:

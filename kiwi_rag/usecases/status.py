@@ -33,9 +33,10 @@ async def collect_status(app: Services, service: Mapping[str, Any]) -> dict[str,
 
     `service` is the state of the local service, from `kiwi_rag.local_service.client.state`.
     """
+    local = [await _local_row(app, name) for name in app.source_names("local")]
     errors = await asyncio.to_thread(logs.read_last_errors, app.user_dir, MAX_ERRORS)
     return {
-        "tiers": await tier_rows(app),
+        "tiers": [*local, *await _workspace_rows(app), await _registry_row(app)],
         "model": model_state(app),
         "cache": await asyncio.to_thread(cache_state, app),
         "errors": [_error_row(record) for record in errors],
@@ -76,12 +77,6 @@ def _error_row(record: dict[str, Any]) -> dict[str, Any]:
         "code": record.get("code") or record.get("exception", ""),
         "message": record.get("message", ""),
     }
-
-
-async def tier_rows(app: Services) -> list[dict[str, Any]]:
-    """Return a row for each tier, and for the workspace's index if there is one, JSON-ready; starts nothing."""
-    local = [await _local_row(app, name) for name in app.source_names("local")]
-    return [*local, *await _workspace_rows(app), await _registry_row(app)]
 
 
 async def _local_row(app: Services, name: str) -> dict[str, Any]:
