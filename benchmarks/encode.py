@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.timing import spread, timed
-from kiwi_rag.embedding import EmbeddingProvider, load_provider
+from kiwi_rag.embedding.base import EmbeddingProvider
+from kiwi_rag.embedding.factory import load_provider
 from kiwi_rag.embedding.weights import ModelSource, onnx_files
 from tests.shared import CORPUS, NEEDS_SHARED, ROOT
 
@@ -30,7 +31,7 @@ COLD = """
 import sys, time
 started = time.perf_counter()
 from pathlib import Path
-from kiwi_rag.embedding import load_provider
+from kiwi_rag.embedding.factory import load_provider
 provider = load_provider(sys.argv[1], cache_dir=Path(sys.argv[2]), hub="", cached=False)
 provider.encode(["how do I roll back a release"])
 print(time.perf_counter() - started)

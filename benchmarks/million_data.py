@@ -97,9 +97,9 @@ def prepare(connection: psycopg.Connection[Any]) -> None:
     """Enrol the signer, start the collection, and take down what would check each row."""
     connection.execute("select public.set_audience(%s)", [REGISTRY])
     connection.execute("select public.enrol_signer(%s, 'ada@acme', '{*}')", [KEY.public_key.hex()])
-    connection.execute("alter table kiwi.item_versions disable trigger user")
+    connection.execute("alter table kiwi.statements disable trigger user")
     for name in ("canonical", "signature"):
-        connection.execute(f"alter table kiwi.item_versions drop constraint item_versions_{name}")
+        connection.execute(f"alter table kiwi.statements drop constraint item_versions_{name}")
     connection.execute("select public.begin_collection(%s)", [FINGERPRINT])
 
 
@@ -112,16 +112,16 @@ def load(connection: psycopg.Connection[Any], begin: int, end: int) -> None:
     for first in range(begin, end, STEP):
         with connection.transaction():
             digests = list(_load_items(connection, first // PER_ITEM, (first + STEP) // PER_ITEM))
-            copy = f"copy kiwi.item_embeddings ({_PASSAGE_COLUMNS}) from stdin (format binary)"
+            copy = f"copy kiwi.passages ({_PASSAGE_COLUMNS}) from stdin (format binary)"
             with connection.cursor().copy(copy) as out:
                 out.set_types(_PASSAGE_TYPES)
                 for row in _passages(digests, first):
                     out.write_row(row)
     connection.execute("""
-        update kiwi.collections as c set passages = s.passages, total_length = s.total, items = s.items
+        update kiwi_private.collections as c set passages = s.passages, total_length = s.total, items = s.items
         from (
             select count(*) as passages, sum(length) as total, count(*) filter (where ordinal = 0) as items
-            from kiwi.item_embeddings
+            from kiwi.passages
         ) as s
     """)
     connection.execute("vacuum analyze")
@@ -145,7 +145,7 @@ def load_postings(connection: psycopg.Connection[Any]) -> None:
         connection.execute("""
             insert into kiwi.postings (collection_id, term, passage_id, frequency, length)
             select e.collection_id, pair.term, e.passage_id, pair.frequency, e.length
-            from kiwi.item_embeddings as e, unnest(e.terms, e.frequencies) as pair (term, frequency)
+            from kiwi.passages as e, unnest(e.terms, e.frequencies) as pair (term, frequency)
         """)
         for _, index, constraint, definition in kept:
             connection.execute(
@@ -160,7 +160,7 @@ def load_postings(connection: psycopg.Connection[Any]) -> None:
 
 
 def _load_items(connection: psycopg.Connection[Any], begin: int, end: int) -> Iterator[str]:
-    with connection.cursor().copy(f"copy kiwi.item_versions ({_ITEM_COLUMNS}) from stdin") as out:
+    with connection.cursor().copy(f"copy kiwi.statements ({_ITEM_COLUMNS}) from stdin") as out:
         for number in range(begin, end):
             ref, text = ItemRef(ItemType.DIRECTIVE, item_id(number), "1.0.0"), f"item {number}"
             files = {ref.main_file: text.encode()}

@@ -25,12 +25,12 @@ select v.item_type, v.item_id, v.version, v.digest, s.principal, n.text, n.start
     1 - (n.embedding operator(extensions.<=>) %(vector)s::extensions.vector) as similarity
 from (
     select e.digest, e.text, e.start_line, e.end_line, e.embedding
-    from kiwi.item_embeddings as e
+    from kiwi.passages as e
     where e.searchable and e.collection_id = 1
     order by e.embedding::extensions.halfvec(384) operator(extensions.<=>) %(vector)s::extensions.halfvec(384)
     limit 10
 ) as n
-join kiwi.item_versions as v on v.digest = n.digest
+join kiwi.statements as v on v.digest = n.digest
 join kiwi.signers as s on s.key_id = v.signer
 order by similarity desc
 """

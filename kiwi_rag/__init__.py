@@ -1,4 +1,4 @@
-"""Kiwi: verified retrieval of directives, scripts, knowledge and documents for AI agents.
+"""Kiwi: verified retrieval of directives, scripts, knowledge, skills and documents for AI agents.
 
 The names below are imported when they are first used, so that ``import kiwi_rag`` loads no large library.
 """
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kiwi_rag.chunking import TextChunker
     from kiwi_rag.config import Settings
-    from kiwi_rag.embedding import CachedEmbeddingProvider, EmbeddingProvider
+    from kiwi_rag.embedding.base import EmbeddingProvider
+    from kiwi_rag.embedding.cache import CachedEmbeddingProvider
     from kiwi_rag.errors import KiwiError
     from kiwi_rag.model import (
         Admission,
@@ -37,9 +38,9 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "Admission": "model",
-    "CachedEmbeddingProvider": "embedding",
+    "CachedEmbeddingProvider": "embedding.cache",
     "Document": "model",
-    "EmbeddingProvider": "embedding",
+    "EmbeddingProvider": "embedding.base",
     "EmbeddingRecord": "model",
     "Filters": "model",
     "Finding": "model",

@@ -10,24 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import groupby, takewhile
 from pathlib import PurePosixPath
 
 from kiwi_rag.errors import UsageError
 from kiwi_rag.model import Document, Item, Passage, Section
-from kiwi_rag.wordpieces import Estimate, code, estimate_of, estimate_tokens
+from kiwi_rag.wordpieces import Estimate, code, document_context, estimate_of, estimate_tokens, item_context
 
 SEPARATORS = ("\n\n", "\n", ". ", " ", "")
 TARGET_TOKENS = 215
 OVERLAP_TOKENS = 30
 _CHARACTERS = 5
 """Of a word piece, about."""
-MAX_CONTEXT = 200
-_MAX_PART = 80
-_PART_TOKENS = 40
-_JOINT = " > "
-_ID_SEPARATORS = re.compile(r"[/_.\-]+")
 _LINE_ENDS = ("\n\n", ".\n", "}\n", "\n")
 _LINE_STARTS = ("\n\n", "\n")
 _BLANK_START = re.compile(r"(?:[^\S\n]*+\n)++")
@@ -69,7 +63,7 @@ def split(
     found: list[Passage] = []
     for section in _item_sections(item, sizes):
         is_summary = section.kind == "summary"  # composed from the metadata block: each piece is of all its lines
-        context = _item_context(item, (section.file, *section.heading) if section.file else section.heading)
+        context = item_context(item, (section.file, *section.heading) if section.file else section.heading)
         kind = section.kind if section.file else ""
         even = _evenly(replace(sizes, overlap=0) if is_summary else sizes, section)
         for text, *own in _pieces(section, even):
@@ -112,41 +106,11 @@ def split_document(document: Document) -> tuple[Passage, ...]:
     lines = document.content.split("\n")
     parts = [part for whole in document.sections for part in _parts(whole, lines)]
     for section in joined(parts, lines, DOCUMENTS):
-        context = _document_context(title, section.heading, service)
+        context = document_context(title, section.heading, service)
         sizes = replace(DOCUMENTS, tokens=DOCUMENTS.tokens - estimate_tokens(context))
         for text, first, last in _pieces(section, sizes):
             found.append(Passage(len(found), text, context, section.heading, first, last, section.kind))
     return tuple(found)
-
-
-def _item_context(item: Item, heading: tuple[str, ...]) -> str:
-    """Return the words of the id, the title where they do not say it already, and the headings."""
-    title, words = item.title, _ID_SEPARATORS.sub(" ", item.ref.item_id)
-    said = _ID_SEPARATORS.sub(" ", title).lower() in words.lower()
-    path = [words, *([] if said else [title]), *(h for h in heading if h != title)]
-    return _JOINT.join(part[:_MAX_PART] for part in path)[:MAX_CONTEXT]
-
-
-@lru_cache(maxsize=1_024)
-def _document_context(title: str, heading: tuple[str, ...], service: str) -> str:
-    """Return service, title and headings, none of them twice, in at most ``MAX_CONTEXT`` characters."""
-    parts = [_short(part) for part in heading if part]
-    for outer in (_short(title), _short(service)):
-        if outer and not any(outer.lower() in part.lower() for part in parts):
-            parts.insert(0, outer)
-    while len(parts) > 2 and _is_long(_JOINT.join(parts)):
-        del parts[-2]
-    return _JOINT.join(parts)
-
-
-def _is_long(context: str) -> bool:
-    return len(context) > MAX_CONTEXT or estimate_tokens(context) > 2 * _PART_TOKENS
-
-
-def _short(words: str) -> str:
-    """Return the beginning of a title, a heading or a service, on one line."""
-    words = " ".join(words.split())
-    return words[: code.reach(words, 0, _MAX_PART, _PART_TOKENS)].strip()
 
 
 def _parts(section: Section, lines: Sequence[str]) -> Iterator[Section]:

@@ -99,6 +99,9 @@ class Settings:
         return Path(self.cache_dir).expanduser()
 
 
+_FIELDS = {setting.name: setting for setting in fields(Settings)}
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """A setting's value and its ``source``: ``default``, a file, an environment variable or ``flag``."""
@@ -137,19 +140,11 @@ _FOREIGN_KEYS_WITHOUT_EFFECT = frozenset({
 
 # Settings that have an effect with some embedding providers only.
 _LOCAL, _REMOTE = ("onnx", "sentence-transformers"), ("openai", "ollama")
-_PROVIDERS_OF: Mapping[str, tuple[str, ...]] = {
-    "embedding_model_dir": _LOCAL,
-    "threads": _LOCAL,
-    "embedding_base_url": _REMOTE,
-    "embedding_api_key": _REMOTE,
-    "embedding_dimension": _REMOTE,
-    "embedding_fallbacks": _REMOTE,
-    "embedding_fallback_keys": _REMOTE,
-    "embedding_identity": _REMOTE,
-    "embedding_batch_texts": _REMOTE,
-    "embedding_batch_tokens": _REMOTE,
-    "embedding_prices": _REMOTE,
-}
+_OF_LOCAL = frozenset({"embedding_model_dir", "threads"})
+_OF_REMOTE = frozenset({
+    "embedding_base_url", "embedding_api_key", "embedding_dimension", "embedding_fallbacks", "embedding_fallback_keys",
+    "embedding_identity", "embedding_batch_texts", "embedding_batch_tokens", "embedding_prices",
+})  # fmt: skip
 
 
 def resolve(
@@ -172,7 +167,7 @@ def resolve(
         On a key that is unknown, is given twice or has no effect, a value of the wrong type, or a key that a project's
         file may not set.
     """
-    variables = {name: environ[variable] for name in _names() if (variable := _variable(name, environ))}
+    variables = {name: environ[variable] for name in _FIELDS if (variable := _variable(name, environ))}
     home = Path(variables.get("home", Settings().home)).expanduser()
     layers: list[tuple[str, Mapping[str, Any]]] = [(str(home / "config.yaml"), _from_file(home / "config.yaml"))]
     if project is not None and project.resolve() != home.resolve():
@@ -220,14 +215,10 @@ def home_of(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("KIWI_HOME") or Settings().home).expanduser()
 
 
-def _names() -> tuple[str, ...]:
-    return tuple(f.name for f in fields(Settings))
-
-
 def _variable(name: str, environ: Mapping[str, str]) -> str:
     """Return the environment variable that sets `name`, ``KIWI_NAME`` first, or an empty string."""
-    also = next(f.metadata["also"] for f in fields(Settings) if f.name == name)
-    return next((variable for variable in (f"KIWI_{name.upper()}", also) if environ.get(variable)), "")
+    names = (f"KIWI_{name.upper()}", _FIELDS[name].metadata["also"])
+    return next((variable for variable in names if environ.get(variable)), "")
 
 
 def _merge(layers: list[tuple[str, Mapping[str, Any]]], environ: Mapping[str, str]) -> Resolved:
@@ -239,15 +230,15 @@ def _merge(layers: list[tuple[str, Mapping[str, Any]]], environ: Mapping[str, st
             values[name] = _convert(name, value, sources[name])
     settings = Settings(**values)
     origins = tuple(
-        Origin(f.name, getattr(settings, f.name), sources.get(f.name, "default"), f.metadata["secret"])
-        for f in fields(Settings)
+        Origin(name, getattr(settings, name), sources.get(name, "default"), setting.metadata["secret"])
+        for name, setting in _FIELDS.items()
     )
     return Resolved(settings, origins)
 
 
 def _convert(name: str, value: Any, source: str) -> Any:
     """Return `value` as the setting's type, checked against its range."""
-    setting_type: type = next(type(f.default) for f in fields(Settings) if f.name == name)
+    setting_type: type = type(_FIELDS[name].default)
     try:
         if isinstance(value, (bool, list, dict)) or value is None:
             raise ValueError(f"it must be a {setting_type.__name__}")
@@ -255,8 +246,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
         _check_range(name, converted, source)
         return converted
     except (ValueError, OverflowError) as error:
-        secret = any(f.metadata["secret"] for f in fields(Settings) if f.name == name)
-        shown = "(hidden)" if secret else repr(value)
+        shown = "(hidden)" if _FIELDS[name].metadata["secret"] else repr(value)
         raise ConfigError(f"{source}: {name} = {shown} is not valid: {error}", hint="correct or remove it") from error
 
 
@@ -282,9 +272,8 @@ def _check_range(name: str, value: Any, source: str) -> None:
 
 def _from_project(path: Path) -> dict[str, Any]:
     values = _from_file(path)
-    allowed = {f.name for f in fields(Settings) if f.metadata["project"]}
     for name in values:
-        if name not in allowed:
+        if not _FIELDS[name].metadata["project"]:
             raise ConfigError(
                 f"{path}: a project may not set {name!r}",
                 hint=f"set it in ~/.ai/config.yaml, or as the environment variable KIWI_{name.upper()}",
@@ -347,8 +336,8 @@ def _read_keys(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
     if not isinstance(foreign, dict):
         raise ConfigError(f"{path}: 'vector_store' does not hold keys and values")
     for name in values:
-        if name not in _names():
-            raise _unknown(path, name, name, _names())
+        if name not in _FIELDS:
+            raise _unknown(path, name, name, _FIELDS)
     for name in foreign:
         if name not in _FOREIGN_KEYS and name not in _FOREIGN_KEYS_WITHOUT_EFFECT:
             raise _unknown(path, f"vector_store.{name}", name, _FOREIGN_KEYS)
@@ -366,10 +355,9 @@ def _check_provider(values: Mapping[str, Any], path: Path) -> None:
     provider = values.get("embedding_provider")
     if provider not in (*_LOCAL, *_REMOTE):
         return
-    idle = [name for name in values if provider not in _PROVIDERS_OF.get(name, (provider,))]
-    if idle:
-        providers = " and ".join(_PROVIDERS_OF[idle[0]])
-        hint = f"remove {'it' if len(idle) == 1 else 'them'}; {idle[0]} has an effect with {providers}"
+    others, of_others = (_REMOTE, _OF_REMOTE) if provider in _LOCAL else (_LOCAL, _OF_LOCAL)
+    if idle := [name for name in values if name in of_others]:
+        hint = f"remove {'it' if len(idle) == 1 else 'them'}; {idle[0]} has an effect with {' and '.join(others)}"
         raise _without_effect(path, idle, f"with embedding_provider {provider}", hint)
 
 

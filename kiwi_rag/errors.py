@@ -14,6 +14,7 @@
     │   ├── SignatureRefused      signature       the base of all that can be wrong with a signature
     │   │   ├── Unsigned          unsigned        there is no signature
     │   │   ├── MalformedEnvelope envelope        the envelope is not strict DSSE or not canonical JSON
+    │   │   ├── OldSignature      old-format      the signature file has the format of a pre-release Kiwi
     │   │   ├── BadSignature      bad-signature   the bytes are not those that the key signed
     │   │   ├── UnknownSigner     unknown-signer  the key that signed is not trusted
     │   │   └── WrongKey          wrong-key       a trusted key that may not sign this item at this time

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from types import TracebackType
 from typing import TypeVar
 
 from kiwi_rag.errors import StoreError
@@ -17,31 +18,63 @@ READING = (0.0,)
 """Of a search: one more attempt over a new connection, at once, since other tiers can answer."""
 
 
-async def retry(work: Callable[[], Awaitable[_T]], pauses: Sequence[float] = WRITING) -> _T:
-    """Return what `work` returns, having tried it up to ``1 + len(pauses)`` times.
+class Attempt:
+    """One attempt of several, as a context: it suppresses a transient error, and pauses, unless it is the last one."""
 
-    `work` must be safe to run twice: a connection may be lost after the server committed, before it said so.
+    def __init__(self, pause: float | None) -> None:
+        self._pause = pause
+        self.failed = False
 
-    Raises
-    ------
-    StoreError
-        Of the last attempt, or at once when it is not ``transient``, so that another attempt would not help.
+    async def __aenter__(self) -> None:
+        return
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self.failed = self._pause is not None and isinstance(error, StoreError) and error.transient
+        if self.failed:
+            await asyncio.sleep(self._pause or 0.0)
+        return self.failed
+
+
+def attempts(pauses: Sequence[float] = WRITING) -> Iterator[Attempt]:
+    """Yield up to ``1 + len(pauses)`` attempts, until one does not fail::
+
+        for attempt in attempts():
+            async with attempt:
+                ...
+
+    The block must be safe to run twice: a connection may be lost after the server committed, before it said so. The
+    `StoreError` of the last attempt is raised, and one that is not ``transient`` at once, since another attempt would
+    not help.
     """
-    for pause in pauses:
-        try:
+    for pause in (*pauses, None):
+        attempt = Attempt(pause)
+        yield attempt
+        if not attempt.failed:
+            return
+
+
+async def retry(work: Callable[[], Awaitable[_T]], pauses: Sequence[float] = WRITING) -> _T:
+    """Return what `work` returns, having tried it as `attempts` does."""
+    for attempt in attempts(pauses):
+        async with attempt:
             return await work()
-        except StoreError as error:
-            if not error.transient:
-                raise
-        await asyncio.sleep(pause)
-    return await work()
+    raise StoreError("no attempt was made")
+
+
+def polls(seconds: float, pause: float = 0.005) -> Iterator[None]:
+    """Yield at once, and then every `pause` seconds until `seconds` have passed, for a wait without a callback::
+
+    is_locked = any(try_lock(file) for _ in polls(1.0))
+    """
+    deadline = time.monotonic() + seconds
+    yield
+    while time.monotonic() <= deadline:
+        time.sleep(pause)
+        yield
 
 
 def wait_until(condition: Callable[[], object], seconds: float, pause: float = 0.005) -> bool:
     """Check `condition` every `pause` seconds; return True once it holds, False when it did not within `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(pause)
-    return True
+    return any(condition() for _ in polls(seconds, pause))

@@ -1,4 +1,4 @@
-"""The text of a passage that the embedding model gets, and an estimate of its word pieces.
+"""The text of a passage that the embedding model gets, its context included, and an estimate of its word pieces.
 
 Measured with all-MiniLM-L6-v2. Of prose, markup is noise. Of code and specifications markup is half of the meaning
 (``List<Reservation>``), but names written together are lost on a model of sentences: telling their words apart
@@ -17,9 +17,14 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kiwi_rag.model import Passage
+from kiwi_rag.model import Item, Passage
 
 PROSE_KINDS = frozenset({"", "section", "front-matter", "context", "drivers", "options", "decision", "consequences"})
+MAX_CONTEXT = 200
+"""Characters of a passage's context."""
+_MAX_PART = 80
+_PART_TOKENS = 40
+_JOINT = " > "
 _SEPARATORS = re.compile(r"[/_.\-]+")
 _NAMED_TAG = re.compile(r"<\w[^<>]*?\sname=\"([^\"<>]+)\"[^<>]*>")
 _TAG = re.compile(r"</?[A-Za-z][\w:-]*(?:\s[^<>]*)?/?>")
@@ -98,3 +103,33 @@ def estimate_tokens(text: str, kind: str = "text") -> int:
 def _up_to(piece: str, between: str, tokens: int) -> re.Pattern[str]:
     """Return what matches at least one piece and at most `tokens`, and what is between them."""
     return re.compile(rf"(?:(?:{between})*+(?:{piece})){{1,{tokens}}}+(?:{between})*+")
+
+
+def item_context(item: Item, heading: tuple[str, ...]) -> str:
+    """Return the words of the id, the title where they do not say it already, and the headings."""
+    title, words = item.title, _SEPARATORS.sub(" ", item.ref.item_id)
+    said = _SEPARATORS.sub(" ", title).lower() in words.lower()
+    path = [words, *([] if said else [title]), *(h for h in heading if h != title)]
+    return _JOINT.join(part[:_MAX_PART] for part in path)[:MAX_CONTEXT]
+
+
+@lru_cache(maxsize=1_024)
+def document_context(title: str, heading: tuple[str, ...], service: str) -> str:
+    """Return service, title and headings, none of them twice, in at most ``MAX_CONTEXT`` characters."""
+    parts = [_short(part) for part in heading if part]
+    for outer in (_short(title), _short(service)):
+        if outer and not any(outer.lower() in part.lower() for part in parts):
+            parts.insert(0, outer)
+    while len(parts) > 2 and _is_long(_JOINT.join(parts)):
+        del parts[-2]
+    return _JOINT.join(parts)
+
+
+def _is_long(context: str) -> bool:
+    return len(context) > MAX_CONTEXT or estimate_tokens(context) > 2 * _PART_TOKENS
+
+
+def _short(words: str) -> str:
+    """Return the beginning of a title, a heading or a service, on one line."""
+    words = " ".join(words.split())
+    return words[: code.reach(words, 0, _MAX_PART, _PART_TOKENS)].strip()

@@ -65,7 +65,7 @@ def content(start: str, version: str) -> str:
     head = migrate.head()
     header = _HEADER.format(start=start or "none", head=head, digest=migrate.digest())
     guard = _GUARD.format(applied=start, version=version)
-    return header + guard + migrate.script(start=start, transaction=False)
+    return header + migrate.refusal() + guard + migrate.script(start=start, transaction=False)
 
 
 def told(file: Path) -> tuple[str, str]:

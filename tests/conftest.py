@@ -7,6 +7,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from tests import examples
 
 MEMORY = Path("/dev/shm")
@@ -14,12 +16,39 @@ ROOM = 6 << 30
 """So many bytes must be free in memory: a whole run fills less than a quarter of them."""
 
 
-def pytest_configure() -> None:
+_FOLDERS = "kiwi-tests-"
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest reads the option
+def pytest_configure(config: pytest.Config) -> None:
     """Run before the workers are started, which inherit the environment."""
     examples.register()
     if "TMPDIR" not in os.environ and _fits_in_memory():
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None  # ask again
+    if config.option.basetemp is None:
+        config.option.basetemp = str(_own_folder())
+
+
+def _own_folder() -> Path:
+    """Name this run's folder, and remove those of runs that have ended.
+
+    Below the folder that pytest shares between runs, each new run takes from others the right to pass, which root's
+    Postgres needs, as it runs as another user.
+    """
+    shared = Path(tempfile.gettempdir())
+    for left in shared.glob(f"{_FOLDERS}*"):
+        if not _is_running(int(left.name.removeprefix(_FOLDERS))):
+            shutil.rmtree(left, ignore_errors=True)
+    return shared / f"{_FOLDERS}{os.getpid()}"
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
 
 
 def _fits_in_memory() -> bool:

@@ -109,7 +109,9 @@ class Shelf:
 
     def tier(self, name: str) -> Collection[Any]:
         if name not in self.tiers:
-            store = LocalVectorStore(self.folder / name, "owner", exact_limit=self.exact_limit)
+            # Below the limit no search asks Chroma, so its index need not be built when the store is closed.
+            limit = self.exact_limit
+            store = LocalVectorStore(self.folder / name, "owner", exact_limit=limit, index_from=limit)
             self.tiers[name] = Collection(
                 name, RANKS[name], store, policy_of(name), lambda: self.trust, AUDIENCE, store.audit
             )

@@ -60,6 +60,7 @@ class Yard:
     root: Path
     embed: Counting = field(default_factory=Counting)
     name: str = "yard"
+    policy: str = "documents"
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -76,7 +77,7 @@ class Yard:
             "workspace",
             0,
             self.store,
-            policy_of("documents"),
+            policy_of(self.policy),
             lambda: TRUST,
             AUDIENCE,
             self.store.audit,

@@ -95,7 +95,7 @@ class LazyGroup(click.Group):
 @click.option("--verbose", "-v", is_flag=True, help="Show the cause of each error.")
 @click.pass_context
 def kiwi(ctx: click.Context, project: Path | None, as_json: bool, quiet: bool, verbose: bool) -> None:
-    """Find directives, scripts and knowledge entries by meaning. Every result is verified before it is shown.
+    """Find directives, scripts, knowledge entries and skills by meaning. Every result is verified before it is shown.
 
     --project, --json, --quiet and --verbose can be given before or after the command.
     """

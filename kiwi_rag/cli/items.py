@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +31,7 @@ REF = click.argument("ref")
 async def get(session: Session, app: Services, ref: str, target: str, force: bool) -> None:
     """Copy an item from another tier: verify it, write its file and signature, and index it."""
     found = await items.find(app, ref, [name for name in ("user", "registry") if name != target])
-    _warn(session, found)
+    _warn(session, app, found)
     admission, path = await items.copy(app, found, target, overwrite=force)
     tier = found.tier.name
     state = {**render.state_json(found.state), **render.yank_json(found.stored)}
@@ -43,25 +44,36 @@ async def get(session: Session, app: Services, ref: str, target: str, force: boo
 @click.command(epilog="Example: kiwi show directive:acme/deploy/staging")
 @REF
 @SOURCE
+@click.option("--statement", is_flag=True, help="Print the signed statement in place of the content.")
 @with_services
-async def show(session: Session, app: Services, ref: str, source: str | None) -> None:
-    """Print the signed content of an item, from the nearest tier that has it."""
+async def show(session: Session, app: Services, ref: str, source: str | None, statement: bool) -> None:
+    """Print the signed content of an item, from the nearest tier that has it; of a skill SKILL.md, and its files."""
     found = await items.find(app, ref, app.source_names(source or "all"))
-    _warn(session, found)
+    _warn(session, app, found)
     signed, signer = found.signed, found.signer
+    if statement:
+        payload = json.loads(found.stored.envelope.payload)
+        session.print_data(payload, [render.safe(json.dumps(payload, ensure_ascii=False, indent=2))])
+        return
     if session.as_json:
         row = render.item_json(found.stored, {"signer": signer.principal, "key_id": signer.key_id})
         row = {"tier": found.tier.name, **row, **render.state_json(found.state)}
-        session.print_json({**row, "metadata": dict(signed.metadata), "content": found.item.content})
+        row |= {"metadata": dict(signed.metadata), "files": dict(signed.digests), "executables": signed.executables}
+        session.print_json({**row, "content": found.item.content})
         return
     by = render.signed_by(signer.principal, found.state)
     session.notify(f"{signed.ref} from {found.tier.name}, signed by {by}, digest {found.stored.digest}")
+    if len(signed.digests) > 1:
+        marks = {name: " (executable)" if name in signed.executables else "" for name in signed.digests}
+        session.notify("\n".join([f"{len(marks)} files:", *(f"  {name}{mark}" for name, mark in marks.items())]))
     session.print(render.safe(found.item.content.rstrip("\n")))
 
 
-def _warn(session: Session, found: FoundItem) -> None:
-    """Print warnings about a yanked version and a changed file."""
+def _warn(session: Session, app: Services, found: FoundItem) -> None:
+    """Print warnings about a yanked version, a changed file, and what scripts use without declaring it."""
     stored = found.stored
+    if warnings := items.permission_warnings(app, found):
+        session.notify(render.findings_text(warnings))
     if stored.yanked_at:
         reason = f": {stored.yank_reason}" if stored.yank_reason else ""
         session.notify(f"warning: {stored.ref} was yanked on {stored.yanked_at:%Y-%m-%d}{reason}")

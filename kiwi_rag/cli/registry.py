@@ -21,7 +21,7 @@ from kiwi_rag.signing.trust import Signer, SignerStatus
 from kiwi_rag.usecases import registry as use_case
 
 if TYPE_CHECKING:
-    from kiwi_rag.registry.queue import Progress
+    from kiwi_rag.registry.records import Progress
     from kiwi_rag.validation.audit import AuditHead
 
 REASON = click.option("--reason", default="", help="Reason; every reader of the registry can see it.")

@@ -17,13 +17,12 @@ import click
 from kiwi_rag.cli.session import DONE, ProcessContext, Session
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError, UsageError
-from kiwi_rag.local_service import address, client, listener, systemd
+from kiwi_rag.local_service import client, protocol, server, systemd
 from kiwi_rag.local_service.apps import Apps
 from kiwi_rag.local_service.protocol import OTHER_NETWORK, SERVED, STOP, Declined
-from kiwi_rag.local_service.request import Request
-from kiwi_rag.local_service.server import Message, Service, Wire
+from kiwi_rag.local_service.server import Message, Request, Service, Wire
 from kiwi_rag.mcp.toolsets import DEFAULT, load, parse_names
-from kiwi_rag.retry import wait_until
+from kiwi_rag.retry import polls
 from kiwi_rag.services import Services
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def serve(session: Session, stop: bool, install: bool, uninstall: bool, idle_exi
 def _serve(session: Session, minutes: int) -> None:
     app = session.app()
     session.start_logging(app)
-    with listener.listening(_folder(session)) as line:
+    with server.listening(_folder(session)) as line:
         session.notify(f"serving at {line.getsockname()}; stop with Ctrl-C or kiwi serve --stop")
         asyncio.run(_attend(line, minutes * 60.0 if minutes else math.inf, app))
     session.notify("the service has stopped")
@@ -141,14 +140,14 @@ async def _attend(line: socket, idle_seconds: float, app: Services) -> None:
 
 def _stop(session: Session) -> None:
     folder = _folder(session)
-    if not listener.is_running(folder):
+    if not server.is_running(folder):
         session.notify("the service is not running")
         return
     try:
         reply = client.call(str(folder), {"ask": STOP})
     except Declined as reason:
         raise KiwiError(f"the service in {folder} does not answer: {reason}", hint=_kill_hint(folder)) from None
-    if not wait_until(lambda: not listener.is_running(folder), _STOP_SECONDS, pause=0.05):
+    if all(server.is_running(folder) for _ in polls(_STOP_SECONDS, pause=0.05)):
         raise KiwiError(
             f"the service in {folder} received the request to stop, but still runs", hint=_kill_hint(folder)
         )
@@ -157,7 +156,7 @@ def _stop(session: Session) -> None:
 
 def _install(session: Session, minutes: int) -> None:
     environ = session.context.environment()
-    if listener.is_running(_folder(session)) and not systemd.path_of(environ).exists():
+    if server.is_running(_folder(session)) and not systemd.path_of(environ).exists():
         raise KiwiError(
             "a service that systemd did not start is running", hint="kiwi serve --stop, then kiwi serve --install"
         )
@@ -171,12 +170,12 @@ def _uninstall(session: Session) -> None:
 
 
 def _folder(session: Session) -> Path:
-    return Path(address.run_folder(session.context.environment())).absolute()
+    return Path(protocol.run_folder(session.context.environment())).absolute()
 
 
 def _kill_hint(folder: Path) -> str:
     try:
-        return f"kill {(folder / address.LOCK_NAME).read_text(encoding='ascii').strip()}"
+        return f"kill {(folder / protocol.LOCK_NAME).read_text(encoding='ascii').strip()}"
     except (OSError, ValueError):
         return "kill its process"
 

@@ -16,14 +16,15 @@ from kiwi_rag.config import PROJECT_FOLDER, home_of, process_environment
 from kiwi_rag.errors import StoreError, UsageError
 from kiwi_rag.integrations.ai_clients import (
     CLIENTS,
+    THEN,
     TOOLSETS,
     Client,
     ClientEnvironment,
     agent_instructions,
     plan_setup,
+    plan_tasks,
 )
 from kiwi_rag.integrations.client_files import Backups, FileChange
-from kiwi_rag.integrations.editor_tasks import THEN, plan_tasks
 from kiwi_rag.model.refs import ITEM_TYPES
 from kiwi_rag.storage.atomic import create_file
 
@@ -146,7 +147,7 @@ def init(session: Session, folder: Path) -> None:
         create_file(root / ".gitignore", _IGNORE, mode=0o644)
     except OSError as error:
         raise StoreError(f"cannot create {root}: {error.strerror}") from error
-    session.notify(f"{root} is ready: directives/, scripts/, knowledge/")
+    session.notify(f"{root} is ready: {', '.join(f'{t.folder}/' for t in ITEM_TYPES)}")
     session.notify("next: kiwi keys new, add an item, kiwi sign .ai, kiwi index")
 
 

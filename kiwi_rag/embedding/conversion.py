@@ -66,17 +66,17 @@ def convert(safetensors: Path) -> bytes:
 def _embeddings(graph: _Graph, weights: Weights) -> str:
     # A single text has one segment: its row is added to the positions here instead of at every run.
     positions = weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
-    inputs = [
-        "input_ids",
-        "",
-        graph.constant("words", weights["embeddings.word_embeddings.weight"]),
-        graph.constant("positions", positions),
-        "",
-        graph.constant("embeddings.scale", weights["embeddings.LayerNorm.weight"]),
-        graph.constant("embeddings.shift", weights["embeddings.LayerNorm.bias"]),
-        "attention_mask",
-    ]
+    words = graph.constant("words", weights["embeddings.word_embeddings.weight"])
+    places = graph.constant("positions", positions)
+    norm = _norm(graph, weights, "embeddings", "embeddings")
+    inputs = ["input_ids", "", words, places, "", *norm, "attention_mask"]
     return graph.add("EmbedLayerNormalization", inputs, "embedded", "lengths", domain=_FUSED, epsilon=_EPSILON)
+
+
+def _norm(graph: _Graph, weights: Weights, name: str, source: str) -> list[str]:
+    """Return scale and shift of a LayerNorm."""
+    parts = {"scale": "weight", "shift": "bias"}
+    return [graph.constant(f"{name}.{mine}", weights[f"{source}.LayerNorm.{its}"]) for mine, its in parts.items()]
 
 
 def _layer(graph: _Graph, weights: Weights, index: int, states: str) -> str:
@@ -107,10 +107,9 @@ def _matmul(graph: _Graph, weights: Weights, name: str, source: str, states: str
 
 
 def _residual(graph: _Graph, weights: Weights, name: str, source: str, inputs: list[str]) -> str:
-    scale = graph.constant(f"{name}.scale", weights[f"{source}.LayerNorm.weight"])
-    shift = graph.constant(f"{name}.shift", weights[f"{source}.LayerNorm.bias"])
+    norm = _norm(graph, weights, name, source)
     bias = graph.constant(f"{name}.bias", weights[f"{source}.dense.bias"])
-    return graph.add("SkipLayerNormalization", [*inputs, scale, shift, bias], name, domain=_FUSED, epsilon=_EPSILON)
+    return graph.add("SkipLayerNormalization", [*inputs, *norm, bias], name, domain=_FUSED, epsilon=_EPSILON)
 
 
 def _pool(graph: _Graph, states: str) -> None:

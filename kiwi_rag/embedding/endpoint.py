@@ -38,7 +38,9 @@ _SHOWN = 300
 _QUOTED_BYTES = 4096
 _DAY = 86_400.0
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-_TEXTS_REFUSED = frozenset({400, 413, 422})
+_KINDS: Mapping[int, type[EmbeddingError]] = {
+    400: TextsRefused, 404: ModelUnavailable, 413: TextsRefused, 422: TextsRefused, 429: RateLimited,
+}  # fmt: skip
 _NO_ROUTE = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL})
 _NO_CREDIT = "insufficient_quota"  # OpenAI's 429 that no waiting ends
 
@@ -208,16 +210,10 @@ def _refusal(endpoint: Endpoint, url: str, reply: _Reply) -> Exception:
     detail = detail[:_SHOWN]
     # The standard's reason phrase, because the server's own could quote the texts.
     message = f"{url} answered {reply.status} {httpx.codes.get_reason_phrase(reply.status)}".rstrip() + f": {detail}"
-    failure = _kind(reply.status)(message.removesuffix(": "), hint=_hint(reply.status, detail))
+    failure = _KINDS.get(reply.status, EmbeddingError)(message.removesuffix(": "), hint=_hint(reply.status, detail))
     failure.quoted, failure.status = detail, reply.status
     is_transient = reply.status in _RETRIED and _NO_CREDIT not in detail
     return _Transient(failure, _seconds(reply.retry_after)) if is_transient else failure
-
-
-def _kind(status: int) -> type[EmbeddingError]:
-    if status in _TEXTS_REFUSED:
-        return TextsRefused
-    return {404: ModelUnavailable, 429: RateLimited}.get(status, EmbeddingError)
 
 
 def _hint(status: int, detail: str) -> str:

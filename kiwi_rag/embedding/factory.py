@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 from kiwi_rag.embedding.base import EmbeddingProvider
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider
-from kiwi_rag.embedding.hub import HUB, DownloadProgress
-from kiwi_rag.embedding.onnx import OnnxEmbeddingProvider
-from kiwi_rag.embedding.sentence_transformers import SentenceTransformersEmbeddingProvider
-from kiwi_rag.embedding.weights import MODEL, ModelSource
+from kiwi_rag.embedding.onnx import OnnxEmbeddingProvider, SentenceTransformersEmbeddingProvider
+from kiwi_rag.embedding.weights import HUB, MODEL, DownloadProgress, ModelSource
 from kiwi_rag.errors import UsageError
 
 if TYPE_CHECKING:
@@ -129,8 +127,7 @@ def _remote(
     server: ModelServer, dimension: int, timeout: float, usage: UsageLog, limits: Limits
 ) -> RemoteEmbeddingProvider:
     from kiwi_rag.embedding.endpoint import Endpoint
-    from kiwi_rag.embedding.ollama import OllamaEmbeddingProvider
-    from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
+    from kiwi_rag.embedding.remote import OllamaEmbeddingProvider, OpenAIEmbeddingProvider
 
     kind = OpenAIEmbeddingProvider if server.provider == "openai" else OllamaEmbeddingProvider
     endpoint = Endpoint(server.base_url, server.api_key, timeout)

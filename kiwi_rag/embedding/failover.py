@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint
+from kiwi_rag.embedding.cache import VectorFile
 from kiwi_rag.embedding.endpoint import Endpoint
-from kiwi_rag.embedding.remote import RemoteEmbeddingProvider, requests
-from kiwi_rag.embedding.vector_file import VectorFile
+from kiwi_rag.embedding.remote import RemoteEmbeddingProvider
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused
 from kiwi_rag.model import sha256_hex
 
@@ -68,17 +68,18 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
         self._source = f"declared {identity}" if identity else servers[0].identity
         # A model that can shorten its vectors has one vector for each length.
         self._model = f"{self._source} {servers[0].dimension}"
-        self._vectors = VectorFile(path, _FILE_BYTES)
-        self._agreed: set[str] = set()
+        self._file = VectorFile(path, _FILE_BYTES)
+        self._known: dict[str, Vector] = {}  # what is in the file, or would be if it could be written
         self._clock = clock
 
     @property
     def fingerprint(self) -> Fingerprint:
         """The declared identity's, or the first server's; sends a request only if no dimension is known."""
         first, weights = self.servers[0], sha256_hex(self._source.encode())
+        name, kind, tokens = first.model, first.provider, first.max_tokens
         if self._identity:
-            return Fingerprint(self._identity, weights, self._dimension(), "declared", 0)
-        return Fingerprint(first.model, weights, self._dimension(), first.provider, first.max_tokens)
+            name, kind, tokens = self._identity, "declared", 0
+        return Fingerprint(name, weights, self._dimension(), kind, tokens)
 
     @property
     def place(self) -> str:
@@ -97,8 +98,21 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
         EmbeddingError
             If every server failed: the first one's failure, with the messages of the others.
         """
-        runs = requests(texts, self.batch_size, 0)
-        return [vector for run in runs for vector in self._first_that_answers(run)]
+        failures: list[EmbeddingError] = []
+        for server in self.servers:
+            was_open = server.breaker.is_open
+            try:
+                endpoint = self._endpoint(server)
+                if self._stored(self._today(server)) is None:
+                    self._check(server, endpoint)
+                return server.encode_with(texts, endpoint)
+            except (TextsRefused, FingerprintMismatch):
+                raise
+            except EmbeddingError as error:
+                failures.append(error)
+                if not was_open:
+                    _log.warning("%s does not embed (%s); the next server is used", server.endpoint.server, error.code)
+        raise _all_failed(failures)
 
     def verify(self) -> Sequence[str]:
         """Check whether every server serves the model; return one line for each problem."""
@@ -112,24 +126,7 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
-        self._vectors.close()
-
-    def _first_that_answers(self, texts: Sequence[str]) -> Sequence[Vector]:
-        failures: list[EmbeddingError] = []
-        for server in self.servers:
-            was_closed = not server.breaker.is_open
-            try:
-                endpoint = self._endpoint(server)
-                if not self._agrees_today(server):
-                    self._check(server, endpoint)
-                return server.encode_with(texts, endpoint)
-            except (TextsRefused, FingerprintMismatch):
-                raise
-            except EmbeddingError as error:
-                failures.append(error)
-                if was_closed:
-                    _log.warning("%s does not embed (%s); the next server is used", server.endpoint.server, error.code)
-        raise _all_failed(failures)
+        self._file.close()
 
     def _endpoint(self, server: RemoteEmbeddingProvider) -> Endpoint:
         """Return the server's endpoint, with few retries if another server can be used instead."""
@@ -173,30 +170,26 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
         )
 
     def _stored(self, name: str) -> Vector | None:
-        return self._vectors.get(name, [_PROBE_DIGEST], 0).get(_PROBE_DIGEST)
+        if name not in self._known:
+            self._known.update((name, vector) for vector in self._file.get(name, [_PROBE_DIGEST], 0).values())
+        return self._known.get(name)
 
     def _store(self, server: RemoteEmbeddingProvider, vector: Vector) -> None:
         for name in (self._model, self._today(server)):
-            self._vectors.put(name, {_PROBE_DIGEST: vector})
-        self._agreed.add(self._today(server))
-
-    def _agrees_today(self, server: RemoteEmbeddingProvider) -> bool:
-        return self._today(server) in self._agreed or self._stored(self._today(server)) is not None
+            self._known[name] = vector
+            self._file.put(name, {_PROBE_DIGEST: vector})
 
     def _today(self, server: RemoteEmbeddingProvider) -> str:
         return f"{self._model}, served by {server.identity} on day {self._clock() // 86_400:.0f}"
 
     def _dimension(self) -> int:
-        for server in self.servers:
-            if server.dimension:
-                return server.dimension
-        stored = self._stored(self._model)
-        return len(stored) if stored is not None else len(self.encode(["dimension"])[0])
+        dimension = next((server.dimension for server in self.servers if server.dimension), 0)
+        if not dimension and (stored := self._stored(self._model)) is not None:
+            return len(stored)
+        return dimension or len(self.encode(["dimension"])[0])
 
 
 def _all_failed(failures: Sequence[EmbeddingError]) -> EmbeddingError:
-    first, others = failures[0], failures[1:]
-    if not others:
-        return first
+    first, *others = failures
     messages = "; ".join(error.loggable_message for error in others)
-    return first.with_message(f"{first.message}; and the fallbacks: {messages}")
+    return first.with_message(f"{first.message}; and the fallbacks: {messages}") if others else first

@@ -1,7 +1,7 @@
-"""The default provider: all-MiniLM-L6-v2 on ONNX Runtime, without torch.
+"""all-MiniLM-L6-v2 on this machine: on ONNX Runtime (the default, without torch), or on PyTorch.
 
-Each thread runs the whole model on a small batch. If every operator were split over the threads instead, they would
-wait for one another dozens of times a run; measured on two cores, it took 5–10%
+With ONNX Runtime each thread runs the whole model on a small batch. If every operator were split over the threads
+instead, they would wait for one another dozens of times a run; measured on two cores, it took 5–10%
 more processor time a passage, and half as long again where other processes kept the cores busy.
 """
 
@@ -9,15 +9,24 @@ from __future__ import annotations
 
 import os
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, unit_vectors, well_formed
-from kiwi_rag.embedding.weights import MODEL, WEIGHTS_SHA256, ModelFiles, ModelSource, found_folder, onnx_files
-from kiwi_rag.errors import EmbeddingError, ModelUnavailable
+from kiwi_rag.embedding.weights import (
+    MODEL,
+    WEIGHTS_SHA256,
+    ModelFiles,
+    ModelSource,
+    found_folder,
+    onnx_files,
+    source_folder,
+)
+from kiwi_rag.errors import EmbeddingError, MissingExtra, ModelUnavailable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +35,10 @@ if TYPE_CHECKING:
     from kiwi_rag.model import Vector
 
     _Rows = Sequence[Vector]
+    from kiwi_rag.model import Vector
 
+
+_T = TypeVar("_T")
 DIMENSION = 384
 MAX_TOKENS = 256
 BATCH_TOKENS = 256
@@ -45,7 +57,38 @@ class _Model:
     session: Any
 
 
-class OnnxEmbeddingProvider(EmbeddingProvider):
+class _LocalProvider(EmbeddingProvider, Generic[_T]):
+    """all-MiniLM-L6-v2, loaded when the first text is encoded; a subclass says by which library."""
+
+    as_onnx = False
+    """Whether the converted weights do, too."""
+
+    def __init__(self, source: ModelSource) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+        self._model: _T | None = None
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Identity of the pinned model; loads nothing."""
+        return FINGERPRINT
+
+    @property
+    def place(self) -> str:
+        """The folder with the weights; empty if they would be downloaded."""
+        return str(found_folder(self._source, as_onnx=self.as_onnx) or "")
+
+    def _loaded(self) -> _T:
+        with self._lock:
+            if self._model is None:
+                self._model = self._load()
+            return self._model
+
+    @abstractmethod
+    def _load(self) -> _T: ...
+
+
+class OnnxEmbeddingProvider(_LocalProvider[_Model]):
     """all-MiniLM-L6-v2: 384 dimensions, mean pooling, L2-normalised, the first 256 tokens of a text.
 
     The model is found, verified and loaded when the first text is encoded; any thread may encode at any time.
@@ -61,24 +104,12 @@ class OnnxEmbeddingProvider(EmbeddingProvider):
     batch_size = 32
     """Texts that are distributed over the threads at once."""
 
+    as_onnx = True
+
     def __init__(self, source: ModelSource, threads: int = 0) -> None:
-        self._source = source
-        self._threads = threads or usable_cores()
-        self._lock = threading.Lock()
-        self._model: _Model | None = None
-        self._pool = ThreadPoolExecutor(
-            self._threads, thread_name_prefix="kiwi-encode"
-        )  # starts threads when they are first used
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        """Identity of the pinned model; loads nothing."""
-        return FINGERPRINT
-
-    @property
-    def place(self) -> str:
-        """The folder with the weights; empty if they would be downloaded."""
-        return str(found_folder(self._source, as_onnx=True) or "")
+        super().__init__(source)
+        # It starts threads when they are first used.
+        self._pool = ThreadPoolExecutor(threads or usable_cores(), thread_name_prefix="kiwi-encode")
 
     def encode(self, texts: Sequence[str]) -> Sequence[Vector]:
         """Return one vector of shape ``(384,)`` a text, in order; see the base class.
@@ -115,12 +146,9 @@ class OnnxEmbeddingProvider(EmbeddingProvider):
             for future in futures:
                 future.cancel()
 
-    def _loaded(self) -> _Model:
-        with self._lock:
-            if self._model is None:
-                files = onnx_files(self._source)
-                self._model = _Model(_tokenizer(files), _session(files))
-            return self._model
+    def _load(self) -> _Model:
+        files = onnx_files(self._source)
+        return _Model(_tokenizer(files), _session(files))
 
 
 def batches_by_length(lengths: Sequence[int]) -> list[list[int]]:
@@ -192,3 +220,64 @@ def _inputs(rows: Sequence[Sequence[int]]) -> dict[str, NDArray[np.int32]]:
         ids[row, : len(values)] = values
         mask[row, : len(values)] = 1
     return {"input_ids": ids, "attention_mask": mask}
+
+
+class SentenceTransformersEmbeddingProvider(_LocalProvider[Any]):
+    """all-MiniLM-L6-v2 by sentence-transformers: the vectors of the ``onnx`` provider, slower to start.
+
+    Reads the same verified weights and never downloads by itself.
+
+    Parameters
+    ----------
+    source
+        Where to look for the weights.
+    threads
+        PyTorch's threads, for the whole process; 0 for one a core.
+    """
+
+    batch_size = 8
+
+    def __init__(self, source: ModelSource, threads: int = 0) -> None:
+        super().__init__(source)
+        self._threads = threads or os.cpu_count() or 1
+
+    def encode(self, texts: Sequence[str]) -> Sequence[Vector]:
+        """Return one vector of shape ``(384,)`` a text, in order; see the base class.
+
+        Raises
+        ------
+        MissingExtra
+            If sentence-transformers is not installed.
+        ModelUnavailable
+            If the weights cannot be found or downloaded.
+        EmbeddingError
+            If PyTorch fails.
+        """
+        if not texts:
+            return []
+        model, clean = self._loaded(), [well_formed(text) for text in texts]
+        try:
+            rows = model.encode(clean, batch_size=self.batch_size, show_progress_bar=False)
+        except RuntimeError as error:
+            raise EmbeddingError(f"PyTorch failed: {error}") from error
+        return unit_vectors(rows, DIMENSION)
+
+    def _load(self) -> Any:
+        try:
+            import torch  # type: ignore[import-not-found, unused-ignore]
+            from sentence_transformers import SentenceTransformer
+            from sentence_transformers.sentence_transformer import modules
+            from transformers.utils.logging import (  # type: ignore[import-not-found, unused-ignore]
+                disable_progress_bar,
+            )
+        except ImportError as error:
+            raise MissingExtra(
+                f"the sentence-transformers provider needs an optional package: {error}",
+                hint="pip install 'kiwi-rag[sentence-transformers]' 'torch==2.13.0'",
+            ) from error
+        torch.set_num_threads(self._threads)
+        disable_progress_bar()
+        # The modules are named here, not read from the folder: a folder's modules.json could name code to run.
+        transformer = modules.Transformer(str(source_folder(self._source)), max_seq_length=MAX_TOKENS)
+        pipeline = [transformer, modules.Pooling(DIMENSION, pooling_mode="mean"), modules.Normalize()]
+        return SentenceTransformer(modules=pipeline, device="cpu")

@@ -1,4 +1,8 @@
-"""The base of remote providers: requests of a bounded size, checks of the reply, circuit breaker and usage log.
+"""Remote providers: requests of a bounded size, checks of the reply, circuit breaker and usage log.
+
+Formats: ``POST {base}/embeddings``, https://platform.openai.com/docs/api-reference/embeddings, which Kong, LiteLLM,
+vLLM and others have, too; and Ollama's ``POST {base}/api/embed``,
+https://github.com/ollama/ollama/blob/main/docs/api.md, "Generate Embeddings".
 
 The tokenizer of the server's model is not available, so tokens are estimated from bytes: English prose has
 about four bytes a token, code and other scripts about three (a Chinese character is three bytes and about one token).
@@ -14,13 +18,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, unit_vectors, well_formed
-from kiwi_rag.embedding.endpoint import Endpoint
+from kiwi_rag.embedding.endpoint import Endpoint, post_json
 from kiwi_rag.embedding.usage import RemoteCall, UsageLog
-from kiwi_rag.errors import AnswerMalformed, EmbeddingError, FingerprintMismatch, TextsRefused
+from kiwi_rag.errors import AnswerMalformed, EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused
 from kiwi_rag.model import sha256_hex
 
 if TYPE_CHECKING:
     from kiwi_rag.model import Vector
+
 
 _BYTES_PER_VECTOR = 1 << 17  # 4,096 numbers of up to 24 characters, and as much again for white space
 _BYTES_OF_REPLY = 1 << 20
@@ -110,6 +115,8 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
     ----------
     breaker
         Prevents requests for some seconds after a failure.
+    dimension
+        Length of the vectors, as configured or as received; 0 before that.
     """
 
     batch_size = 64
@@ -133,7 +140,7 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
         self.breaker = Breaker()
         self.batch_size = limits.texts or self.batch_size
         self.request_tokens = limits.tokens or self.request_tokens
-        self._dimension = dimension
+        self.dimension = dimension
         self._usage = usage
         self._lock = threading.Lock()
 
@@ -145,7 +152,9 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
     def fingerprint(self) -> Fingerprint:
         """Model, dimension and, in place of a weights digest, the digest of provider, base URL and model."""
         weights = sha256_hex(self.identity.encode())
-        return Fingerprint(self.model, weights, self._require_dimension(), self.provider, self.max_tokens)
+        if not self.dimension:
+            self.encode(["dimension"])
+        return Fingerprint(self.model, weights, self.dimension, self.provider, self.max_tokens)
 
     @property
     def identity(self) -> str:
@@ -182,11 +191,6 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
         sent = [truncate(well_formed(text), self.max_tokens) for text in texts]
         runs = requests(sent, self.batch_size, self.request_tokens)
         return [vector for run in runs for vector in self._encode_run(run, endpoint)]
-
-    @property
-    def dimension(self) -> int:
-        """Length of the vectors, as configured or as received; 0 before that. Sends no request."""
-        return self._dimension
 
     def _encode_run(self, texts: Sequence[str], endpoint: Endpoint) -> Sequence[Vector]:
         self.breaker.check()
@@ -225,19 +229,13 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
 
     def _expected_dimension(self, length: int) -> int:
         with self._lock:
-            self._dimension = self._dimension or length
-            expected = self._dimension
+            expected = self.dimension = self.dimension or length
         if length != expected:
             raise FingerprintMismatch(
                 f"{self.endpoint.base_url} returned vectors of {length} numbers for {self.model}, not of {expected}",
                 hint=f"if that is the model you want: KIWI_EMBEDDING_DIMENSION={length}, and index again",
             )
         return expected
-
-    def _require_dimension(self) -> int:
-        if not self._dimension:
-            self.encode(["dimension"])
-        return self._dimension
 
 
 def _holds_numbers(rows: Sequence[Any]) -> bool:
@@ -291,3 +289,77 @@ def requests(texts: Sequence[str], size: int, tokens: int) -> Iterator[Sequence[
         run_tokens += text_tokens
     if run:
         yield run
+
+
+def _inputs(texts: Sequence[str]) -> list[str]:
+    """Return what is sent: of a blank text a full stop, because OpenAI refuses it and Ollama returns no vector."""
+    return [text if text.strip() else "." for text in texts]
+
+
+_NATIVE_DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
+
+
+class OpenAIEmbeddingProvider(RemoteEmbeddingProvider):
+    """Embeds through an OpenAI-compatible server; parameters as in the base class.
+
+    Models named ``text-embedding-3-*`` can shorten their vectors to `dimension`. Other models must have that dimension.
+    """
+
+    provider = "openai"
+    default_model = "text-embedding-3-small"
+    max_tokens = 8191
+    request_tokens = 250_000
+    """The API's limit is 300,000, and these are estimated."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        model: str,
+        dimension: int = 0,
+        usage: UsageLog | None = None,
+        limits: Limits = Limits(),
+    ) -> None:
+        native = _NATIVE_DIMENSIONS.get(model, 0)
+        super().__init__(endpoint, model, dimension or native, usage, limits)
+        shortened = model.startswith("text-embedding-3-") and dimension not in {0, native}
+        self._parameters = {"dimensions": dimension} if shortened else {}
+
+    def ask(self, texts: Sequence[str], endpoint: Endpoint) -> Reply:
+        """Send one request."""
+        body = {"model": self.model, "input": _inputs(texts), "encoding_format": "float", **self._parameters}
+        answer = post_json(endpoint, "/embeddings", body, max_reply_bytes(texts))
+        try:
+            rows = {int(entry["index"]): entry["embedding"] for entry in answer["data"]}
+            count = len(answer["data"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise AnswerMalformed(f"{endpoint.base_url} returned no reply in OpenAI's format") from error
+        if sorted(rows) != list(range(count)):
+            raise AnswerMalformed(f"{endpoint.base_url} returned vectors without a unique index for each text")
+        usage = answer.get("usage")
+        tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+        return Reply([rows[index] for index in range(count)], token_count(tokens))
+
+
+class OllamaEmbeddingProvider(RemoteEmbeddingProvider):
+    """Embeds through Ollama; parameters as in the base class.
+
+    The server truncates long texts. Name a model with its tag and do not change it: after a ``pull``, Ollama may serve
+    other weights under the same name, and its reply does not show that.
+    """
+
+    provider = "ollama"
+    default_model = "all-minilm"
+    batch_size = 16
+
+    def ask(self, texts: Sequence[str], endpoint: Endpoint) -> Reply:
+        """Send one request."""
+        body = {"model": self.model, "input": _inputs(texts), "truncate": True}
+        try:
+            answer = post_json(endpoint, "/api/embed", body, max_reply_bytes(texts))
+        except ModelUnavailable as error:
+            error.hint = f"start it with: ollama serve; get the model with: ollama pull {self.model}"
+            raise
+        try:
+            return Reply(list(answer["embeddings"]), token_count(answer.get("prompt_eval_count")))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise AnswerMalformed(f"{endpoint.base_url} returned no reply in Ollama's format") from error

@@ -11,7 +11,7 @@ import json
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
@@ -44,6 +44,14 @@ class RemoteCall:
     seconds: float
     outcome: str = "ok"
     server: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedCall(RemoteCall):
+    """A call as a line of the log has it: with its time, and its cost in US dollars, None where that is unknown."""
+
+    at: datetime
+    cost_usd: float | None
 
 
 class UsageLog:
@@ -146,11 +154,10 @@ def usage_rows(path: Path, since: date | None = None) -> Sequence[UsageRow]:
 
     Lines that are no record of a call, such as half a line from a full disk, are skipped.
     """
-    calls: dict[tuple[date, str, str], list[Mapping[str, Any]]] = defaultdict(list)
-    lines = (line for data in usage_lines(path).contents() for line in data.splitlines())
-    for call in filter(None, map(_parsed, lines)):
-        if since is None or call["day"] >= since:
-            calls[call["day"], call["provider"], call["model"]].append(call)
+    calls: dict[tuple[date, str, str], list[RecordedCall]] = defaultdict(list)
+    for call in _recorded(line for data in usage_lines(path).contents() for line in data.splitlines()):
+        if since is None or call.at.date() >= since:
+            calls[call.at.date(), call.provider, call.model].append(call)
     return [_row(*key, calls[key]) for key in sorted(calls)]
 
 
@@ -160,30 +167,22 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
 
 
-def _row(day: date, provider: str, model: str, calls: Sequence[Mapping[str, Any]]) -> UsageRow:
-    succeeded = [call for call in calls if call["outcome"] == "ok"]
-    seconds, tokens, costs = (
-        [call[name] for call in succeeded if call[name] is not None] for name in ("seconds", "tokens", "cost_usd")
-    )
+def _row(day: date, provider: str, model: str, calls: Sequence[RecordedCall]) -> UsageRow:
+    succeeded = [call for call in calls if call.outcome == "ok"]
+    seconds = [call.seconds for call in succeeded]
+    tokens = [call.tokens for call in succeeded if call.tokens is not None]
+    costs = [call.cost_usd for call in succeeded if call.cost_usd is not None]
     return UsageRow(
-        day, provider, model, len(calls), sum(call["texts"] for call in succeeded),
+        day, provider, model, len(calls), sum(call.texts for call in succeeded),
         sum(tokens), len(succeeded) - len(tokens), sum(costs), len(succeeded) - len(costs),
         percentile(seconds, 0.5), percentile(seconds, 0.95), len(calls) - len(succeeded),
     )  # fmt: skip
 
 
-_NUMBER = int | float
-_FIELDS: Mapping[str, Any] = {
-    "provider": str, "model": str, "outcome": str, "texts": int, "seconds": _NUMBER,
-    "tokens": int | None, "cost_usd": _NUMBER | None,
-}  # fmt: skip
+def _recorded(lines: Iterable[bytes]) -> Iterator[RecordedCall]:
+    from pydantic import TypeAdapter, ValidationError
 
-
-def _parsed(line: bytes) -> Mapping[str, Any] | None:
-    try:
-        call = json.loads(line)
-        day = datetime.fromisoformat(call["at"]).date()
-        is_complete = all(isinstance(call[name], kind) for name, kind in _FIELDS.items())
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
-    return {**call, "day": day} if is_complete else None
+    read = TypeAdapter(RecordedCall).validate_json
+    for line in lines:
+        with suppress(ValidationError):
+            yield read(line, strict=True)

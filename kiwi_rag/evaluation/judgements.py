@@ -67,7 +67,7 @@ def ref_of(text: str) -> ItemRef:
     before, colon, after = text.partition(":")
     item_type, item_id = (before, after) if colon else (ItemType.KNOWLEDGE.value, text)
     if item_type not in {t.value for t in ITEM_TYPES} or not item_id.strip():
-        raise InvalidItemId(f"{text!r} names no item", hint="directive:…, script:… or knowledge:…")
+        raise InvalidItemId(f"{text!r} names no item", hint="directive:…, script:…, knowledge:… or skill:…")
     return ItemRef(ItemType(item_type), item_id)
 
 

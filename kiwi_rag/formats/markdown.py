@@ -132,21 +132,35 @@ def _blocks(window: Sequence[str]) -> Iterator[tuple[int, int, list[Token]]]:
     """Yield where each block starts and ends, in lines from 0, with its tokens; paragraphs have none."""
     from markdown_it.rules_block import StateBlock
 
-    parser = _parser()
-    rules = parser.block.ruler.getRules("")
-    interrupting = parser.block.ruler.getRules("paragraph")
     # Only line feeds end lines; the library takes a carriage return for one.
-    state = StateBlock("\n".join([*window, ""]).replace("\r", " "), parser, {}, [])
+    state = StateBlock("\n".join([*window, ""]).replace("\r", " "), _parser(), {}, [])
     start = state.skipEmptyLines(0)
     while start < state.lineMax:
         state.line, state.tokens = start, []
-        if not any(rule(state, start, state.lineMax, False) for rule in rules):
-            _read_paragraph(state, start, interrupting)
+        if not _matches(state, start):
+            _read_paragraph(state, start)
         yield start, state.line, state.tokens
         start = state.skipEmptyLines(state.line)
 
 
-def _read_paragraph(state: StateBlock, start: int, interrupting: Sequence[RuleFuncBlockType]) -> None:
+def _matches(state: StateBlock, line: int, *, silent: bool = False) -> bool:
+    """Read the block that begins at `line`, unless it is a paragraph; with `silent` only say whether one does."""
+    rules = _rules()
+    first = state.src[state.bMarks[line] + state.tShift[line]]
+    rule = rules["code"] if state.is_code_block(line) else rules.get(first)
+    return rule is not None and rule(state, line, state.lineMax, silent)
+
+
+@lru_cache(maxsize=1)
+def _rules() -> dict[str, RuleFuncBlockType]:
+    """Return the library's rules by the first character of their blocks, and that for indented ``code``."""
+    from markdown_it.rules_block import code, fence, heading, hr, html_block, reference
+
+    fences, rulers = {"`": fence, "~": fence}, {"*": hr, "_": hr, "-": hr}
+    return {"code": code, **fences, **rulers, "[": reference, "<": html_block, "#": heading}
+
+
+def _read_paragraph(state: StateBlock, start: int) -> None:
     """Read the paragraph at line `start`, or the heading that it is if its last line underlines it.
 
     The library's own rules try every line for every kind of block, first for a heading and again for a paragraph. Here
@@ -160,7 +174,7 @@ def _read_paragraph(state: StateBlock, start: int, interrupting: Sequence[RuleFu
             if _UNDERLINE.match(state.src, first, state.eMarks[line]):
                 _push_heading(state, start, line, state.src[first])
                 return
-            if any(rule(state, line, state.lineMax, True) for rule in interrupting):
+            if _matches(state, line, silent=True):
                 break
         line += 1
     state.line = line

@@ -30,7 +30,8 @@ from kiwi_rag.errors import (
 from kiwi_rag.ingest.pipeline import CONCURRENCY, IngestContext, admit_stored, bounded_map, cancel_all, embed
 from kiwi_rag.model import Admission, Envelope
 from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.registry.calls import ANSWER_SECONDS, with_retries
+from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit, with_retries
+from kiwi_rag.retry import attempts
 from kiwi_rag.signing import statement
 from kiwi_rag.stores.base import Claim, PublishingStore
 from kiwi_rag.telemetry import span
@@ -129,14 +130,13 @@ async def index_admitted(admission: Admission, to: Collection[PublishingStore], 
 
     Returns False if another indexer has claimed it.
     """
-
-    async def index_once() -> bool:
-        async with to.store.claim(admission.digest, str(writer.embed.fingerprint)) as claim:
+    indexed, model = False, str(writer.embed.fingerprint)
+    for attempt in attempts():
+        async with attempt, time_limit(_item_seconds()), to.store.claim(admission.digest, model) as claim:
             if claim.state == "claimed":
                 await _embed(admission, claim, writer)
-            return claim.state != "busy"
-
-    return await with_retries(index_once, seconds=_item_seconds())
+            indexed = claim.state != "busy"
+    return indexed
 
 
 def gate_at_arrival(gate: ValidationManager, claim: Claim) -> ValidationManager:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,8 +25,9 @@ from kiwi_rag.errors import (
     SourceUnreadable,
     TextsRefused,
 )
-from kiwi_rag.ingest.pipeline import RULES, IngestContext, bounded_map, fingerprint_rules, states_of
-from kiwi_rag.model import Admission, EmbeddingRecord, Filters, Passage
+from kiwi_rag.ingest.batches import JOBS, AdmittedFile, EncodedFile, batch_by_size, encode_files
+from kiwi_rag.ingest.pipeline import RULES, IngestContext, fingerprint_rules, states_of
+from kiwi_rag.model import Admission, Filters, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import statement
 from kiwi_rag.sources.source import (
@@ -45,29 +46,13 @@ from kiwi_rag.stores.base import SourceStamp, VectorStore, stored_digests
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.audit import append_together
 from kiwi_rag.validation.document_gate import DocumentFile
-from kiwi_rag.wordpieces import embedded_text
 
 if TYPE_CHECKING:
-    from kiwi_rag.embedding.base import EmbeddingProvider
-    from kiwi_rag.model import Vector
     from kiwi_rag.validation.audit import AuditSink
 
 TICK_NS = 2_000_000_000
 """A file that changed within so many nanoseconds before it was read may change again with the same times, because some
 file systems store times in steps of two seconds. The next run reads it again (git calls such entries racy)."""
-
-BATCH_BYTES = 32 << 10
-"""Bytes of files that one call in a thread admits, with one commit of the audit log."""
-
-GROUP = 64
-"""Passages that are encoded together, or more where one file has more: about a second of work, and enough texts to
-form batches of similar length."""
-
-KEPT_TEXTS = 20_000
-"""Texts whose vectors are kept for repetitions, about 50 MB; for older ones the provider's cache is used."""
-
-JOBS = 2
-"""Groups that are encoded concurrently: threads that one no longer needs at its end begin with the next."""
 
 _NO_DOCUMENT = ("bounds.binary", "bounds.empty", "bounds.size")
 _UNREAD = -1
@@ -126,23 +111,6 @@ async def sync(  # noqa: PLR0913  # what a run depends on
         await run.store(changed)
         await run.finish(whole=paths is None, prune=prune)
     return run.report
-
-
-@dataclass(frozen=True, slots=True)
-class AdmittedFile:
-    """An admitted file with its passages and its stamp."""
-
-    admission: Admission
-    passages: Sequence[Passage]
-    stamp: SourceStamp
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedFile:
-    """A file with the records of its passages, ready to be stored."""
-
-    file: AdmittedFile
-    records: list[EmbeddingRecord]
 
 
 @dataclass(slots=True)
@@ -259,7 +227,7 @@ class _Run:
     async def _admitted_files(
         self, files: Sequence[FoundFile], remaining: dict[str, FoundFile]
     ) -> AsyncGenerator[AdmittedFile]:
-        for batch in _batch_by_size(files):
+        for batch in batch_by_size(files):
             histories = [await self._history(file) for file in batch]
             for path, admitted in await asyncio.to_thread(self._admit_batch, batch, histories):
                 if admitted is None:
@@ -388,47 +356,25 @@ async def _known_files(source: Source, to: Collection[VectorStore]) -> dict[str,
     A stamp counts only while the store has its statement: a store may have been repaired, dropped, or written by
     another machine. What is stored without such a stamp gets one that equals no file, so that its file is read.
     """
-    stored = dict(await stored_digests(to.store))
+    shared = await to.store.list(Filters()) if to.policy.received_now else ()
+    digests = {one.ref: one.digest for one in shared} if shared else await stored_digests(to.store)
     stamps = await asyncio.to_thread(states_of(to).all)
-    known: dict[str, SourceStamp] = {}
-    for path, stamp in stamps.items():
-        ref = ItemRef(stamp.item_type, stamp.item_id)
-        if stored.get(ref) == stamp.digest:
-            known[path] = stamp
-    for stamp in known.values():
-        stored.pop(ItemRef(stamp.item_type, stamp.item_id), None)
-    contents = await _foreign_contents(to) if stored and to.policy.received_now else {}
-    for ref, digest in stored.items():
-        path = source.path_of(ref)
-        content, rules = contents.get(ref, ("", ""))
-        known[path] = SourceStamp(path, _UNREAD, 0, content, "", rules, ref.item_type, ref.item_id, digest)
+    refs = {path: ItemRef(stamp.item_type, stamp.item_id) for path, stamp in stamps.items()}
+    known = {path: stamp for path, stamp in stamps.items() if digests.get(refs[path]) == stamp.digest}
+    missing = digests.keys() - {refs[path] for path in known}
+    contents = {one.ref: (one.content_sha256, _rules_of(one)) for one in shared if one.ref in missing}
+    for ref in missing:
+        path, (content, rules) = source.path_of(ref), contents.get(ref, ("", ""))
+        known[path] = SourceStamp(path, _UNREAD, 0, content, "", rules, ref.item_type, ref.item_id, digests[ref])
     return known
 
 
-async def _foreign_contents(to: Collection[VectorStore]) -> dict[ItemRef, tuple[str, str]]:
-    """Return the content digest of each document of a shared index, and the rules that it was indexed by."""
-    found = {}
-    for stored in await to.store.list(Filters()):
-        try:
-            rules = "" if stored.problem else statement.parse_index(stored.envelope.payload).metadata.get(RULES, "")
-        except MalformedEnvelope:
-            rules = ""  # it cannot be read, so its file is indexed again
-        found[stored.ref] = (stored.content_sha256, rules)
-    return found
-
-
-def _batch_by_size(files: Iterable[FoundFile]) -> Iterator[list[FoundFile]]:
-    """Yield files in their order in batches of up to `BATCH_BYTES`; a larger file is a batch by itself."""
-    batch: list[FoundFile] = []
-    size = 0
-    for file in files:
-        size += file.size
-        if batch and size > BATCH_BYTES:
-            yield batch
-            batch, size = [], file.size
-        batch.append(file)
-    if batch:
-        yield batch
+def _rules_of(stored: StoredItem) -> str:
+    """Return the rules that a stored document was indexed by; empty where it cannot be read: it is indexed again."""
+    try:
+        return "" if stored.problem else statement.parse_index(stored.envelope.payload).metadata.get(RULES, "")
+    except MalformedEnvelope:
+        return ""
 
 
 async def _clear_other_model(to: Collection[VectorStore], writer: IngestContext) -> None:
@@ -441,66 +387,3 @@ async def _clear_other_model(to: Collection[VectorStore], writer: IngestContext)
         )
         raise FingerprintMismatch(f"the shared index holds vectors of {stored}, not of {model}", hint=hint)
     await to.clear()
-
-
-@dataclass(slots=True)
-class _Group:
-    """Files that are encoded together.
-
-    A text that an earlier group encodes is not encoded again: each passage refers to the group that has its vector.
-    """
-
-    files: list[tuple[AdmittedFile, list[tuple[_Group, str]]]] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    passages: int = 0
-    vectors: dict[str, Vector] = field(default_factory=dict)
-
-    def add(self, file: AdmittedFile, group_of: dict[str, _Group]) -> None:
-        texts = [embedded_text(passage) for passage in file.passages]
-        new = [text for text in dict.fromkeys(texts) if text not in group_of]
-        group_of.update(dict.fromkeys(new, self))
-        self.texts += new
-        self.files.append((file, [(group_of[text], text) for text in texts]))
-        self.passages += len(texts)
-
-
-async def encode_files(
-    files: AsyncIterable[AdmittedFile], embed: EmbeddingProvider, jobs: int = JOBS
-) -> AsyncGenerator[list[EncodedFile]]:
-    """Yield `files` in their order, a group at a time, each with its passages' records.
-
-    Up to `jobs` groups are encoded concurrently.
-
-    Raises
-    ------
-    EmbeddingError
-        When the model fails, after all files of the groups before were yielded.
-    """
-    fingerprint = str(embed.fingerprint)
-
-    async def encode(group: _Group) -> _Group:
-        group.vectors = dict(zip(group.texts, await embed.documents(group.texts), strict=True))
-        return group
-
-    async with aclosing(bounded_map(encode, _groups(files), jobs)) as groups:
-        async for group in groups:
-            yield [EncodedFile(file, list(_records(file, texts, fingerprint))) for file, texts in group.files]
-
-
-def _records(file: AdmittedFile, texts: Sequence[tuple[_Group, str]], fingerprint: str) -> Iterator[EmbeddingRecord]:
-    for passage, (group, text) in zip(file.passages, texts, strict=True):
-        yield EmbeddingRecord(file.admission, passage, group.vectors[text], fingerprint)
-
-
-async def _groups(files: AsyncIterable[AdmittedFile]) -> AsyncGenerator[_Group]:
-    group_of: dict[str, _Group] = {}
-    group = _Group()
-    async for file in files:
-        group.add(file, group_of)
-        if group.passages >= GROUP:
-            yield group
-            group = _Group()
-            if len(group_of) > KEPT_TEXTS:
-                group_of.clear()
-    if group.files:
-        yield group

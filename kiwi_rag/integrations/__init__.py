@@ -1,8 +1,8 @@
 """What Kiwi writes into the files of other programs: AI clients, editors and git hooks; and takes out again.
 
 `config_edit` edits text and touches no file. `client_files` reads files, keeps their backups and replaces them.
-`ai_clients` is the table of clients, `editor_tasks` the tasks of VS Code. `git_repository` runs git, and `git_hooks`
-plans the hooks. Every command first works out all changes (a plan), and then writes them or only shows them.
+`ai_clients` is the table of clients, with the tasks of VS Code. `git_hooks` runs git and plans the hooks. Every command
+first works out all changes (a plan), and then writes them or only shows them.
 
 ::
 

@@ -4,7 +4,8 @@ Sources, read in November 2026: code.claude.com/docs/en/mcp and /memory; modelco
 cursor.com/docs/mcp and /rules; code.visualstudio.com/docs/agents/reference/mcp-configuration and
 /agent-customization/custom-instructions; docs.roocode.com/features/mcp and /custom-instructions, and
 ``src/services/roo-config`` of Zoo Code, the successor of Roo Code since May 2026; ``core/context/mcp/json`` of
-Continue and docs.continue.dev/customize/deep-dives/mcp; developers.openai.com/codex/mcp and /guides/agents-md.
+Continue and docs.continue.dev/customize/deep-dives/mcp; developers.openai.com/codex/mcp and /guides/agents-md;
+code.visualstudio.com/docs/reference/tasks-appendix.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -303,3 +304,59 @@ def instructions_block(toolsets: str = TOOLSETS, head: str = "") -> ManagedBlock
     """Return the block of `agent_instructions` in a Markdown file; `head` begins a new file."""
     begin = "<!-- kiwi: begin. `kiwi setup` wrote these lines and renews them; write yours outside of them. -->"
     return ManagedBlock(f"{begin}\n{agent_instructions(toolsets)}\n<!-- kiwi: end -->", head)
+
+
+# Tasks of VS Code. One of type ``process`` is started by its arguments, without a shell, in the workspace's folder.
+# ``folderOpen`` starts it as soon as the folder is open, if the user trusts the folder and lets tasks start by
+# themselves (setting ``task.allowAutomaticTasks``).
+WATCH = "Kiwi: watch the workspace"
+INDEX = "Kiwi: index the workspace"
+THEN = "open the folder again: the watch task starts with it, if VS Code is allowed to start tasks by itself"
+"""What the user does next."""
+
+_GROUP = "workspace"
+
+
+def _task(label: str, verb: str, options: Mapping[str, Any]) -> Entry:
+    """Return a task; `options` are what a new one says beside what it starts, and are the user's from then on."""
+    started = {"type": "process", "command": NAME, "args": [_GROUP, verb]}
+    return Entry(label, _GROUP, lambda there: {"label": label, **started, **(there or options), **started})
+
+
+TASKS = ConfigEntries(
+    replace(JSON, blank='{\n  "version": "2.0.0"\n}\n'),
+    "tasks",
+    [
+        _task(
+            WATCH,
+            "watch",
+            {
+                "isBackground": True,
+                "problemMatcher": [],
+                "runOptions": {"runOn": "folderOpen", "instanceLimit": 1},
+                "presentation": {"reveal": "never", "panel": "dedicated"},
+            },
+        ),
+        _task(
+            INDEX,
+            "index",
+            {
+                "problemMatcher": [],
+                "runOptions": {"instanceLimit": 1},
+                "presentation": {"reveal": "always", "panel": "dedicated"},
+            },
+        ),
+    ],
+    labelled=True,
+)
+
+
+def plan_tasks(project: Path, backups: Backups, *, remove: bool = False) -> Sequence[FileChange]:
+    """Return what adding the tasks to a project, or taking them out, changes; nothing is written.
+
+    Raises
+    ------
+    ClientFileError
+        When the file cannot be read, is malformed, or has another task of the same label.
+    """
+    return plan_changes([(project / ".vscode/tasks.json", TASKS)], [project], backups, remove=remove)

@@ -2,8 +2,8 @@
 
 A client sends its command line, working directory and environment. The service runs the command as the client's
 process would, and returns the output and the exit code. If it cannot, the client runs the command itself. The client
-side (``client``, ``address``, ``protocol``) imports very little, because starting Python is most of the time of such a
-search. The service side is ``listener``, ``server``, ``request`` and ``apps``; ``systemd`` installs a user unit.
+side (``client``, ``protocol``) imports very little, because starting Python is most of the time of such a
+search. The service side is ``server`` and ``apps``; ``systemd`` installs a user unit.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.local_service import address, protocol
+from kiwi_rag.local_service import protocol
 from kiwi_rag.local_service.protocol import Declined
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SILENCE_SECONDS = 10.0
 
 def socket_exists(folder: str) -> bool:
     """Whether there is a socket in `folder`. Usually there is none, so this is checked before anything else."""
-    return hasattr(socket, "AF_UNIX") and os.path.lexists(address.socket_in(folder))
+    return hasattr(socket, "AF_UNIX") and os.path.lexists(protocol.socket_in(folder))
 
 
 def call(folder: str, message: dict[str, Any]) -> dict[str, Any]:
@@ -60,11 +60,11 @@ def connected(folder: str) -> Iterator[socket.socket]:
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         with translate_errors():
-            if why := address.unsafe_reason(folder):
+            if why := protocol.unsafe_reason(folder):
                 raise Declined(why)
             line.settimeout(CONNECT_SECONDS)
-            line.connect(address.socket_in(folder))
-            if not address.is_own(line):
+            line.connect(protocol.socket_in(folder))
+            if not protocol.is_own(line):
                 raise Declined("the socket belongs to a process of another user")
         yield line
 
@@ -184,7 +184,7 @@ def answer(arguments: list[str]) -> int | None:
     flags, command, rest = arguments[:index], *_first(arguments[index:])
     if command not in protocol.SERVED and command != protocol.MCP:
         return None
-    folder = address.run_folder(os.environ)
+    folder = protocol.run_folder(os.environ)
     if os.environ.get("KIWI_SERVICE") == "off" or "_KIWI_COMPLETE" in os.environ or not socket_exists(folder):
         return None
     if os.environ.get("OTEL_TRACES_EXPORTER", "none") != "none":

@@ -1,6 +1,7 @@
 """The server of the local service: reads one request per connection, runs it, and reports progress meanwhile.
 
-Requests are limited in size and time, and an error of one connection does not affect the others.
+Requests are checked, and limited in size and time; an error of one connection does not affect the others. The socket
+is in a private folder, with a lock file that allows one service only.
 """
 
 from __future__ import annotations
@@ -12,24 +13,113 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 from kiwi_rag import __version__
-from kiwi_rag.local_service import address, protocol
-from kiwi_rag.local_service.listener import BACKLOG
-from kiwi_rag.local_service.protocol import Declined
-from kiwi_rag.local_service.request import Request
+from kiwi_rag.errors import KiwiError
+from kiwi_rag.local_service import protocol
+from kiwi_rag.local_service.protocol import OTHER_NETWORK, Declined
+from kiwi_rag.retry import polls
+from kiwi_rag.services import Services
+from kiwi_rag.storage.locks import try_lock
 
+BACKLOG = 256
+"""Connections that wait to be accepted."""
 MAX_CALLERS = 256
 MAX_LINE = 16 << 20
 """Bytes of one line of a session."""
 READ_SECONDS = 5.0
 SIGN_SECONDS = 1.0
 DRAIN_SECONDS = 10.0
+_REMOTE_PROVIDERS = ("openai", "ollama")
 
 Message = Mapping[str, Any]
 Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A command line or a session, with the working directory and environment of the client's process.
+
+    ``arguments`` and ``terminals`` (whether stdout and stderr are) belong to a command, ``toolsets`` to a session.
+    """
+
+    cwd: Path
+    project: Path | None
+    environment: Mapping[str, str]
+    network: int
+    arguments: tuple[str, ...] = ()
+    terminals: tuple[bool, bool] = (False, False)
+    toolsets: str = ""
+
+    @classmethod
+    def read(cls, message: Mapping[str, Any]) -> Request:
+        """Return the request that a message holds.
+
+        Raises
+        ------
+        Declined
+            When it has none, or one that this process would answer differently than the client's own.
+        """
+        try:
+            project, terminals = _text(message["project"]), message.get("terminals", (False, False))
+            request = cls(
+                Path(_text(message["cwd"])),
+                Path(project) if project else None,
+                {_text(name): _text(value) for name, value in dict(message["environment"]).items()},
+                int(message["network"]),
+                tuple(_text(word) for word in list(message.get("arguments", ()))),
+                (bool(terminals[0]), bool(terminals[1])),
+                _text(message.get("toolsets", "")),
+            )
+        except (LookupError, TypeError, ValueError):
+            raise Declined("the request is not readable") from None
+        request._check()
+        return request
+
+    @property
+    def command_line(self) -> list[str]:
+        """The arguments, with the project's folder."""
+        return [*([f"--project={self.project}"] if self.project else []), *self.arguments]
+
+    @property
+    def may_connect(self) -> bool:
+        """Whether the variables that libraries read for connections are the same here as in the client's process."""
+        return self.network == protocol.network_fingerprint(os.environ)
+
+    def open(self, flags: Mapping[str, Any]) -> Services:
+        """Open the services for this request.
+
+        Raises
+        ------
+        Declined
+            When it would give another result here than in the client's process.
+        KiwiError
+            As `Services.open` does.
+        """
+        app = Services.open(self.environment, self.cwd, self.project, flags)
+        s = app.settings
+        if any(not Path(p).expanduser().is_absolute() for p in (s.home, s.cache_dir, s.embedding_model_dir or "/")):
+            raise Declined("a folder in the settings is relative")
+        if s.embedding_provider in _REMOTE_PROVIDERS and not self.may_connect:
+            raise Declined(OTHER_NETWORK)
+        return app
+
+    def _check(self) -> None:
+        home = Path(self.environment.get("KIWI_HOME") or "/")
+        if not all(path.expanduser().is_absolute() for path in (home, self.cwd, self.project or home)):
+            raise Declined("a folder in the request is relative")
+        if self.environment.get("HOME") != os.environ.get("HOME"):
+            raise Declined("it was started with another HOME")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise TypeError
+    return value
 
 
 class RequestHandler(Protocol):
@@ -106,7 +196,7 @@ class Service:
 
     async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            if not address.is_own(writer.get_extra_info("socket")):
+            if not protocol.is_own(writer.get_extra_info("socket")):
                 raise Declined("it belongs to another user")
             if len(self._callers) > MAX_CALLERS:
                 raise Declined("it has too many connections")
@@ -190,3 +280,62 @@ async def _send(writer: asyncio.StreamWriter, message: Message) -> None:
     writer.write(protocol.head(len(text)) + text)
     async with asyncio.timeout(READ_SECONDS):  # TimeoutError is an OSError, which ends the connection
         await writer.drain()
+
+
+@contextlib.contextmanager
+def listening(folder: Path) -> Iterator[socket.socket]:
+    """Lock the folder for this service, and listen on its socket.
+
+    Raises
+    ------
+    KiwiError
+        When a service runs already, or the folder is not safe or not writable.
+    """
+    with _locked(folder), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        path = Path(protocol.socket_in(str(folder)))
+        try:
+            path.unlink(missing_ok=True)  # left by a killed service: a running one would hold the lock
+            line.bind(str(path))
+            path.chmod(0o600)
+            line.listen(BACKLOG)
+        except OSError as error:
+            hint = "set XDG_RUNTIME_DIR to a folder with a short path on a local disk"
+            raise KiwiError(f"cannot listen at {path}: {error.strerror or error}", hint=hint) from error
+        try:
+            yield line
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a running service. The kernel releases it when this process ends, also when it is killed."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        why = protocol.unsafe_reason(str(folder))
+        descriptor = -1 if why else os.open(folder / protocol.LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        why = f"{folder}: {error.strerror}"
+    if why:
+        raise KiwiError(f"the socket's folder is not safe: {why}", hint=f"chmod 700 {folder}, as its owner")
+    with os.fdopen(descriptor, "r+") as file:
+        # `is_running` in another process may hold the lock for a moment.
+        if not any(try_lock(descriptor) for _ in polls(0.1, pause=0.02)):
+            pid = file.read(20).strip()
+            raise KiwiError(f"a service is running already (process {pid})", hint="stop it with: kiwi serve --stop")
+        file.truncate()
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a service holds the lock."""
+    try:
+        descriptor = os.open(folder / protocol.LOCK_NAME, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not try_lock(descriptor)
+    finally:
+        os.close(descriptor)

@@ -11,7 +11,7 @@ from kiwi_rag import render
 from kiwi_rag.collection import SOURCES
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import UsageError
-from kiwi_rag.local_service import address, client
+from kiwi_rag.local_service import client, protocol
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import ReportProgress
 from kiwi_rag.mcp.resources import ITEMS, RUN_DIRECTIVE
@@ -48,7 +48,7 @@ _TYPES = [item_type.value for item_type in ITEM_TYPES]
 _TIER: SchemaDict = {"type": "string", "enum": list(get_args(TierName))}
 
 _SOURCE = text("Tiers to search; local is project and user. The settings' default if left out.", enum=list(SOURCES))
-_REST = "content the answer may have; its continuation gives the rest."
+_REST = "content to return; the continuation gives the rest."
 _CONTINUATION = text("From the previous answer, to continue where it ended.", default="", maxLength=200)
 _REF = text(
     "[type:]item_id[@version][@tier], for instance directive:acme/deploy/staging or acme/slo@1.2.0@registry.",
@@ -99,7 +99,7 @@ _PUBLISH_ALIASES = {"items": "refs", "ids": "refs"}
 
 _VERSION, _CITED = nullable(STRING), "ref item_type item_id signer key_id digest"
 _HIT = record(
-    string=f"{_CITED} path text",
+    string=f"{_CITED} path file text",
     version=_VERSION,
     tier=_TIER,
     boolean="verified changed yanked truncated",
@@ -252,7 +252,7 @@ async def _validate(context: ServerContext, arguments: Mapping[str, Any], _repor
 
 
 async def _status(context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
-    service = await asyncio.to_thread(client.state, address.run_folder(process_environment()))
+    service = await asyncio.to_thread(client.state, protocol.run_folder(process_environment()))
     data = {**await collect_status(context.app, service), "writable": context.allow_write}
     # Problems and errors quote what a registry said.
     return ToolResult(agents.delimited("\n".join([*render.status_lines(data), render.status_notice(data)])), data)

@@ -43,7 +43,7 @@ ITEMS = ResourceTemplate(
     "kiwi://{tier}/{item_type}/{+item_id}",
     "item",
     "A verified item",
-    "A directive, script or knowledge entry as it was signed. tier: project, user or registry.",
+    "A directive, script, knowledge entry or skill as it was signed. tier: project, user or registry.",
     _read,
     _list,
 )

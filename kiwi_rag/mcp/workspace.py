@@ -38,7 +38,7 @@ _SEARCH_INPUTS: dict[str, SchemaDict] = {
     "domain": text("Only files of this domain.", maxLength=200),
     "path": text("Only this file or folder, or paths that match this pattern with *.", maxLength=1_024),
     "limit": number("integer", 1, 50, "Passages to show.", default=5),
-    "max_tokens": budget("text the answer may have.", 4_000),
+    "max_tokens": budget("text to return.", 4_000),
 }
 _ALIASES = {
     "q": "query", "text": "query", "top_k": "limit", "k": "limit", "n_results": "limit", "num_results": "limit",

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from kiwi_rag.errors import AuditBroken, Refused, RegistryUnreachable
 from kiwi_rag.model import StoredItem
@@ -21,14 +21,11 @@ from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.monitor import pinned_state
 from kiwi_rag.monitor.pinned_state import RegistryIdentity, SeenVersion, VersionState
 from kiwi_rag.monitor.pinned_state_file import PinnedState, pinned_state_path
-from kiwi_rag.registry import client
-from kiwi_rag.registry.calls import Caller, Transport, call
 from kiwi_rag.registry.checkpoint import Checkpoint, parse_head
-from kiwi_rag.retry import READING
+from kiwi_rag.registry.client import RegistryClient
 from kiwi_rag.signing.trust import RevocationNotice, SignerStatus, TrustPolicy, apply_revocations
 from kiwi_rag.validation.audit import AuditHead
 
-_T = TypeVar("_T")
 WRITE_AFTER = timedelta(minutes=10)
 """How old the time of the last check may be on disk: otherwise every search would write it."""
 
@@ -38,17 +35,17 @@ class RegistryMonitor:
 
     Parameters
     ----------
-    transport
-        The connection to the registry.
+    client
+        The registry's functions.
     pinned
         What this user pinned of it.
     """
 
     def __init__(
-        self, transport: Transport, pinned: PinnedState, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self, client: RegistryClient, pinned: PinnedState, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         self.pinned = pinned
-        self._transport = transport
+        self._client = client
         self._now = now
         self._published: list[tuple[ItemRef, SeenVersion]] = []
         self._receipt_head = AuditHead()  # the highest that a receipt named
@@ -106,20 +103,17 @@ class RegistryMonitor:
 
     async def version_states(self, ref: ItemRef) -> Mapping[str, VersionState]:
         """Return the registry's present state of each version of an item."""
-        rows = await self._call(lambda caller: client.item_status(caller, replace(ref, version=None)))
+        rows = await self._client.item_status(replace(ref, version=None))
         return {str(row["version"]): _state(row) for row in rows if row["visibility"] == "public"}
 
     async def get_yanked(self, ref: ItemRef) -> StoredItem | None:
         """Return the version that `ref` names if it was yanked, otherwise None."""
-        stored = await self._call(lambda caller: client.get_item(caller, ref, yanked_too=True))
+        stored = await self._client.get_item(ref, yanked_too=True)
         return stored if stored and stored.yanked_at else None
 
     async def _checkpoint(self, known_seq: int, signers_since: int) -> Checkpoint:
         name = self.pinned.identity.name
-        return await self._call(lambda caller: client.registry_news(caller, known_seq, signers_since, name))
-
-    async def _call(self, function: Callable[[Caller], Awaitable[_T]]) -> _T:
-        return await call(self._transport, function, READING)
+        return await self._client.registry_checkpoint(known_seq, signers_since, name)
 
     def _is_worth_writing(self, pinned: AuditHead, checkpoint: Checkpoint, fully: bool) -> bool:
         pinned_notices = {(n.key_id, n.status) for n in self.pinned.notices()}
@@ -227,9 +221,9 @@ class ConsistencyCheck:
         return {notice.key_id for notice in self.notices if notice.status is SignerStatus.COMPROMISED}
 
 
-def open_monitor(transport: Transport, folder: Path, identity: RegistryIdentity) -> RegistryMonitor:
+def open_monitor(client: RegistryClient, folder: Path, identity: RegistryIdentity) -> RegistryMonitor:
     """Return a monitor of a registry, with its pinned state below `folder`."""
-    return RegistryMonitor(transport, PinnedState(pinned_state_path(folder, identity), identity))
+    return RegistryMonitor(client, PinnedState(pinned_state_path(folder, identity), identity))
 
 
 def _state(row: Mapping[str, Any]) -> VersionState:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kiwi_rag.errors import ChainForked, PinnedStateDamaged, StoreError
 from kiwi_rag.model import sha256_hex
@@ -22,9 +22,10 @@ from kiwi_rag.monitor.pinned_state import ACCEPT, RegistryIdentity, SeenVersion
 from kiwi_rag.registry.checkpoint import Checkpoint, is_hash
 from kiwi_rag.signing.trust import RevocationNotice, SignerStatus
 from kiwi_rag.storage.atomic import link_new, new_file
-from kiwi_rag.storage.sqlite import connect, move_database_aside, transaction, translate_sqlite_errors
+from kiwi_rag.storage.sqlite import closed_on_error, connect, move_database_aside, transaction, translate_sqlite_errors
 from kiwi_rag.validation.audit import GENESIS, AuditHead
 
+_T = TypeVar("_T")
 MAX_VERSIONS = 200_000
 MAX_VERSIONS_OF_AN_ITEM = 64
 MAX_NOTICES = 10_000
@@ -106,49 +107,35 @@ class PinnedState:
 
     def seen(self, ref: ItemRef) -> Mapping[str, SeenVersion]:
         """Return the pinned versions of an item."""
-        if not self.path.exists():
-            return {}
         sql = f"SELECT {_SEEN} FROM versions WHERE item_type = ? AND folded_id = ?"  # noqa: S608  # a constant
-        with self._connected() as connection:
-            return {row[0]: _seen(row) for row in connection.execute(sql, ref.key)}
+        return {seen.version: seen for seen in self._read(_seen, sql, *ref.key)}
 
     def last_number(self) -> int:
         """Return the number of the version that was pinned last; 0 when there is none."""
-        if not self.path.exists():
-            return 0
-        with self._connected() as connection:
-            return int(connection.execute("SELECT coalesce(max(id), 0) FROM versions").fetchone()[0])
+        return sum(self._read(_number, "SELECT coalesce(max(id), 0) FROM versions"))
 
     def items(self) -> Mapping[tuple[ItemType, str], Sequence[SeenVersion]]:
         """Return the pinned versions of all items, by type and folded id."""
         items: dict[tuple[ItemType, str], list[SeenVersion]] = {}
-        if not self.path.exists():
-            return items
-        with self._connected() as connection:
-            for row in connection.execute(f"SELECT {_SEEN}, item_type, folded_id FROM versions"):  # noqa: S608
-                items.setdefault((ItemType(row[-2]), row[-1]), []).append(_seen(row))
+        sql = f"SELECT {_SEEN}, item_type, folded_id FROM versions"  # noqa: S608  # a constant
+        for item_type, folded_id, seen in self._read(lambda row: (ItemType(row[-2]), row[-1], _seen(row)), sql):
+            items.setdefault((item_type, folded_id), []).append(seen)
         return items
 
     def notices(self) -> Sequence[RevocationNotice]:
         """Return the notices of this registry about keys that it retired or revoked."""
-        if not self.path.exists():
-            return ()
-        name = str(self.identity.name)
-        with self._connected() as connection:
-            found = connection.execute(
-                "SELECT key_id, principal, status, since, reason, overruled FROM notices ORDER BY since"
-            ).fetchall()
-            return [
-                RevocationNotice(k, p, SignerStatus(s), datetime.fromisoformat(at), r, name, bool(o))
-                for k, p, s, at, r, o in found
-            ]
+
+        def notice(row: Sequence[Any]) -> RevocationNotice:
+            key_id, principal, status, since, reason, overruled = row
+            at, name = datetime.fromisoformat(since), self.identity.name
+            return RevocationNotice(key_id, principal, SignerStatus(status), at, reason, name, bool(overruled))
+
+        sql = "SELECT key_id, principal, status, since, reason, overruled FROM notices ORDER BY since"
+        return self._read(notice, sql)
 
     def has_all_yanks(self) -> bool:
         """Whether all versions that were yanked up to the head are pinned, not only those that this user had seen."""
-        if not self.path.exists():
-            return False
-        with self._connected() as connection:
-            return bool(connection.execute("PRAGMA user_version").fetchone()[0])
+        return any(self._read(_number, "PRAGMA user_version"))
 
     def yanked(self, digests: Sequence[str]) -> frozenset[str]:
         """Return those of some digests whose versions were yanked."""
@@ -156,8 +143,7 @@ class PinnedState:
             "SELECT value FROM json_each(?) WHERE value IN (SELECT digest FROM yanks) "
             "OR value IN (SELECT digest FROM versions WHERE yanked)"
         )
-        with self._connected() as connection:
-            return frozenset(row[0] for row in connection.execute(sql, [json.dumps(list(digests))]))
+        return frozenset(self._read(lambda row: str(row[0]), sql, json.dumps(list(digests))))
 
     def pin_checkpoint(self, head: AuditHead, checkpoint: Checkpoint, at: datetime) -> None:
         """Pin a head that was followed, with what was yanked and the keys that lost trust up to it.
@@ -235,6 +221,13 @@ class PinnedState:
                 self._connection.close()
                 self._connection = None
 
+    def _read(self, parse: Callable[[Sequence[Any]], _T], sql: str, *arguments: str) -> tuple[_T, ...]:
+        """Return the rows of a query, each parsed; none where there is no file."""
+        if not self.path.exists():
+            return ()
+        with self._connected() as connection:
+            return tuple(parse(row) for row in connection.execute(sql, arguments).fetchall())
+
     def _row(self) -> tuple[RegistryIdentity, AuditHead, int, datetime | None]:
         with self._connected() as connection:
             found = connection.execute(
@@ -287,7 +280,11 @@ class PinnedState:
         try:
             with self._lock, self._translated():
                 if self._connection is None:
-                    self._connection = connect(self.path, wal=False, prepare=_prepare)
+                    connection = connect(self.path, wal=False)
+                    with closed_on_error(connection):
+                        _check_tables(connection)
+                        connection.execute(_YANKS)
+                    self._connection = connection
                 yield self._connection
         except (ValueError, TypeError, OverflowError) as error:
             raise _damaged(self.path, error) from error
@@ -316,11 +313,6 @@ def find_yanked(folder: Path, digests: Sequence[str]) -> frozenset[str]:
     return found
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
-    _check_tables(connection)
-    connection.execute(_YANKS)
-
-
 def _check_tables(connection: sqlite3.Connection) -> None:
     """Raise `ValueError` when a table or a column is missing."""
     # SQLite has one result code for a missing table and for wrong SQL, which would count as a fault in Kiwi.
@@ -328,6 +320,10 @@ def _check_tables(connection: sqlite3.Connection) -> None:
         existing = {row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", [table])}
         if not columns <= existing:
             raise ValueError(f"its table {table} is missing or incomplete")
+
+
+def _number(row: Sequence[Any]) -> int:
+    return int(row[0])
 
 
 def _seen(row: Sequence[Any]) -> SeenVersion:

@@ -6,8 +6,8 @@ Here alone SQLSTATEs become Kiwi's errors, whether psycopg or Supabase's API rep
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
@@ -22,7 +22,7 @@ from kiwi_rag.errors import (
     RegistryUnreachable,
     UnknownFilter,
 )
-from kiwi_rag.retry import WRITING, retry
+from kiwi_rag.retry import WRITING, attempts
 
 if TYPE_CHECKING:
     import psycopg
@@ -197,27 +197,38 @@ ANSWER_SECONDS = 90.0
 """How long one attempt may take: longer than the server's statement timeout, so that its error arrives first."""
 
 
+@asynccontextmanager
+async def time_limit(seconds: float) -> AsyncIterator[None]:
+    """Cancel the block after so many seconds.
+
+    Raises
+    ------
+    RegistryUnreachable
+        When the time is over; ``transient``.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        hint = "check the network with kiwi registry status; running it again is safe"
+        message = f"the registry gave no answer within {seconds:g} s"
+        raise RegistryUnreachable(message, hint=hint, transient=True) from error
+
+
 async def with_retries(
     work: Callable[[], Awaitable[_T]], pauses: Sequence[float] = WRITING, seconds: float = ANSWER_SECONDS
 ) -> _T:
-    """Return what `work` returns. Attempts are repeated as `retry` does; each may take up to `seconds`.
+    """Return what `work` returns. Attempts are repeated as `attempts` does; each may take up to `seconds`.
 
     Raises
     ------
     RegistryError
         Of the last attempt, or of the first that another attempt would not help.
     """
-
-    async def attempt() -> _T:
-        try:
-            async with asyncio.timeout(seconds):
-                return await work()
-        except TimeoutError as error:
-            hint = "check the network with kiwi registry status; running it again is safe"
-            message = f"the registry gave no answer within {seconds:g} s"
-            raise RegistryUnreachable(message, hint=hint, transient=True) from error
-
-    return await retry(attempt, pauses)
+    for attempt in attempts(pauses):
+        async with attempt, time_limit(seconds):
+            return await work()
+    raise RegistryUnreachable("no attempt was made")
 
 
 Row = Mapping[str, Any]

@@ -161,6 +161,11 @@ def before_revisions() -> Iterator[str]:
     yield from _texts("bootstrap")
 
 
+def refusal() -> str:
+    """Return the SQL that refuses the registry of a pre-release Kiwi; `before_revisions` has it, too."""
+    return next(text for text in _texts("bootstrap") if "pre_release" in text.partition("\n")[0])
+
+
 def after_revisions() -> Iterator[str]:
     """Yield what runs after the revisions, each time anew: all code, then the record of its digest."""
     for folder in _FOLDERS:

@@ -8,7 +8,8 @@ modules that call a registry may import this one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import base64
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -34,8 +35,10 @@ from kiwi_rag.model import (
 )
 from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
 from kiwi_rag.registry.checkpoint import Checkpoint, is_hash, parse_head
+from kiwi_rag.registry.records import Claimed, ClaimState, EnrolledSigner, IndexedItem, Progress, StoredPassage
 from kiwi_rag.signing import dsse
-from kiwi_rag.signing.trust import RevocationNotice, SignerStatus
+from kiwi_rag.signing.statement import check_path
+from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus
 
 if TYPE_CHECKING:
     from kiwi_rag.model import Vector
@@ -69,16 +72,27 @@ class Columns:
         return TypeAdapter(TypedDict("Row", self._types))  # type: ignore[operator]
 
 
-PASSAGE = {int: "ordinal start_line end_line", str: "text context", list[str]: "heading"}
-CANDIDATE = {str: "digest content_sha256 key_id", dict[str, Any]: "metadata"}
+PASSAGE = {int: "ordinal start_line end_line", str: "text context file kind", list[str]: "heading"}
 _REF = {str: "item_type item_id version"}
 _ITEM_REF = Columns(_REF)
-_CANDIDATE = Columns(PASSAGE, CANDIDATE, _REF)
+_SCORES = {float: "cosine bm25 best_cosine first_cosine centroid_cosine best_bm25 item_bm25"}
+_CANDIDATE = Columns(PASSAGE, {str: "digest content_sha256 key_id", dict[str, Any]: "metadata"}, _REF, _SCORES)
 _ITEM = Columns({str: "digest content_sha256 visibility", int: "passages"}, _REF)
 _STATISTICS = Columns({int: "passages total_length items", dict[str, int]: "document_frequency"})
 _STATUS = Columns({int: "items versions signers", dict[str, int]: "collections", str | None: "audience active_model"})
 _VECTOR_PLAN = Columns({str: "model plan", bool: "due"})
-_VERSION_STATUS = Columns({str: "version digest signer_status visibility", int: "passages"})
+_VERSION_STATUS = Columns({str: "version digest signer_status visibility content_sha256 key_id", int: "passages"})
+_RECEIPT = Columns({str: "digest audit_head visibility", int: "sequence", bool: "already_published made_public"})
+_DOCUMENT_RECEIPT = Columns({str: "digest", bool: "already_published"})
+_COLLECTION_STATUS = Columns(
+    {int: "documents passages", str | None: "fingerprint audience", dict[str, int]: "file_types"}
+)
+_AUDIT_RECORD = Columns({int: "seq", str: "at event ref digest key_id details previous_hash hash"})
+_SIGNER = Columns({str: "principal public_key status", list[str]: "item_patterns item_types"})
+_CLAIM = Columns({ClaimState: "state"})
+_PROGRESS = Columns({str: "fingerprint state", int: "passages items waiting refused"})
+_INDEXED = Columns({str: "digest"})
+_STORED_PASSAGE = Columns(PASSAGE, {str: "embedding", list[str]: "terms", list[int]: "frequencies", int: "length"})
 _REVOKED_SIGNER = Columns({str: "key_id principal status status_reason"})
 
 
@@ -159,34 +173,29 @@ def require_time(row: Row, column: str) -> datetime:
     return time
 
 
-def parse_passage(row: Row, kind: str = "") -> Passage:
-    """Return the passage of a row with the columns of `PASSAGE`; `kind` is that of a document's section."""
+def parse_passage(row: Row) -> Passage:
+    """Return the passage of a row with the columns of `PASSAGE`."""
     lines = row["start_line"], row["end_line"]
-    return Passage(row["ordinal"], row["text"], row["context"], tuple(row["heading"]), *lines, kind)
+    names = tuple(row["heading"])
+    return Passage(row["ordinal"], row["text"], row["context"], names, *lines, kind=row["kind"], file=row["file"])
 
 
 @parse_as("passage")
 def parse_candidate(row: Row) -> Candidate:
     """Return a row of ``search_hybrid`` as a candidate."""
     columns = _CANDIDATE(row)
-    return make_candidate({**row, **columns}, _parse_ref(columns))
-
-
-def make_candidate(row: Row, ref: ItemRef, kind: str = "") -> Candidate:
-    """Return the candidate of a row whose columns were checked; `kind` is that of a document's section."""
+    scores = (columns[name] for name in _SCORES[float].split()[2:])
     return Candidate(
-        ref=ref,
-        digest=row["digest"],
-        content_sha256=row["content_sha256"],
-        passage=parse_passage(row, kind),
-        cosine=row["cosine"],
-        bm25=row["bm25"],
-        metadata=row["metadata"],
-        key_id=row["key_id"],
+        ref=_parse_ref(columns),
+        digest=columns["digest"],
+        content_sha256=columns["content_sha256"],
+        passage=parse_passage(columns),
+        cosine=columns["cosine"],
+        bm25=columns["bm25"],
+        metadata=columns["metadata"],
+        key_id=columns["key_id"],
         signed_at=require_time(row, "signed_at"),
-        item=ItemScores(
-            row["best_cosine"], row["first_cosine"], row["centroid_cosine"], row["best_bm25"], row["item_bm25"]
-        ),
+        item=ItemScores(*scores),
     )
 
 
@@ -198,20 +207,15 @@ def parse_ref(row: Row) -> ItemRef:
         return ItemRef(ItemType.KNOWLEDGE, "unreadable")
 
 
-def parse_candidates(
-    rows: Sequence[Row],
-    depth: int,
-    parse: Callable[[Row], Candidate] = parse_candidate,
-    ref: Callable[[Row], ItemRef] = parse_ref,
-) -> Candidates:
-    """Return the rows of a search. A row that `parse` rejects is listed as refused, under its `ref`."""
+def parse_candidates(rows: Sequence[Row], depth: int) -> Candidates:
+    """Return the rows of a search. A row that cannot be parsed is listed as refused."""
     items: list[Candidate] = []
     refused: list[RefusedHit] = []
     for row in rows[: 2 * depth]:  # each of the two legs gives at most `depth`
         try:
-            items.append(parse(row))
+            items.append(parse_candidate(row))
         except RegistryError as error:
-            refused.append(RefusedHit(ref(row), "registry", error.code, error.message))
+            refused.append(RefusedHit(parse_ref(row), "registry", error.code, error.message))
     return Candidates(tuple(items), _parse_plan(rows[:1]), tuple(refused))
 
 
@@ -226,30 +230,41 @@ def _parse_plan(rows: Sequence[Row]) -> str:
 def parse_item(row: Row) -> StoredItem:
     """Return a row of ``get_item`` or ``list_items`` as a stored item; its envelope is decoded strictly."""
     columns = _ITEM(row)
+    ref = _parse_ref(columns)
     return StoredItem(
-        ref=_parse_ref(columns),
+        ref=ref,
         envelope=dsse.decode(row["envelope"]),
         digest=columns["digest"],
         content_sha256=columns["content_sha256"],
         admitted_at=require_time(row, "received_at"),
-        policy="registry",
+        policy=_policy(ref),
         passages=columns["passages"],
         yanked_at=parse_time(row["yanked_at"]),
         yank_reason=_one_line(str(row["yank_reason"])),
-        private=columns["visibility"] != "public",
+        private=columns["visibility"] != "public" and ref.item_type is not ItemType.DOCUMENT,
+        files=parse_files(row.get("files")),
     )
 
 
-def parse_item_or_problem(
-    row: Row, parse: Callable[[Row], StoredItem] = parse_item, ref: Callable[[Row], ItemRef] = parse_ref
-) -> StoredItem:
+def parse_item_or_problem(row: Row) -> StoredItem:
     """Return a row of a list; one that cannot be parsed becomes an item with a ``problem``, which never verifies."""
     try:
-        return parse(row)
+        return parse_item(row)
     except KiwiError as error:
-        named = ref(row)
-        policy = "shared" if named.item_type is ItemType.DOCUMENT else "registry"
-        return StoredItem(named, NO_ENVELOPE, str(row.get("digest"))[:64], "", _NEVER, policy, problem=error.message)
+        ref = parse_ref(row)
+        digest = str(row.get("digest"))[:64]
+        return StoredItem(ref, NO_ENVELOPE, digest, "", _NEVER, _policy(ref), problem=error.message)
+
+
+def _policy(ref: ItemRef) -> str:
+    return "shared" if ref.item_type is ItemType.DOCUMENT else "registry"
+
+
+@parse_as("file of an item")
+def parse_files(files: object) -> dict[str, bytes]:
+    """Return files from their object, name → base64; none for null."""
+    encoded = _adapter(dict[str, str]).validate_python(files or {})
+    return {name: base64.b64decode(content, validate=True) for name, content in encoded.items()}
 
 
 def parse_envelope(row: Row) -> Envelope:
@@ -261,6 +276,8 @@ def parse_envelope(row: Row) -> Envelope:
 
 
 def _parse_ref(columns: Row) -> ItemRef:
+    if columns["item_type"] == ItemType.DOCUMENT:
+        return ItemRef(ItemType.DOCUMENT, check_path(columns["item_id"]))
     if len(columns["version"]) > MAX_VERSION:
         raise ValueError(f"a version has at most {MAX_VERSION} characters")
     return ItemRef(ItemType(columns["item_type"]), check_item_id(columns["item_id"]), columns["version"])
@@ -296,8 +313,89 @@ def parse_version_status(row: Row) -> Row:
     return row
 
 
+@parse_as("receipt")
+def check_receipt(answer: Row) -> Row:
+    """Return the receipt of ``publish_item``."""
+    _RECEIPT(answer)
+    return answer
+
+
+@parse_as("receipt")
+def check_document_receipt(answer: Row) -> bool:
+    """Return whether the receipt of ``put_document`` says that nothing changed."""
+    return bool(_DOCUMENT_RECEIPT(answer)["already_published"])
+
+
+@parse_as("status of a collection")
+def parse_collection_status(answer: object) -> dict[str, Any]:
+    """Return the object of ``collection_status``."""
+    status = parse_object(answer)
+    _COLLECTION_STATUS(status)
+    parse_time(status["last_received_at"])
+    return status
+
+
+@parse_as("claim")
+def parse_claim(answer: object) -> Claimed:
+    """Return the object of ``claim_item``."""
+    claim = parse_object(answer)
+    state = _CLAIM(claim)["state"]
+    if state != "claimed":
+        return Claimed(state)
+    return Claimed(state, require_time(claim, "received_at"), parse_envelope(claim), parse_files(claim["files"]))
+
+
+@parse_as("state of a collection")
+def parse_progress(answer: object) -> Progress:
+    """Return the object of ``finish_collection``."""
+    return Progress(**_PROGRESS(answer))
+
+
+@parse_as("indexed item")
+def parse_indexed(row: Row) -> IndexedItem:
+    """Return a row of ``indexed_items``."""
+    _INDEXED(row)
+    received_at = require_time(row, "received_at")
+    return IndexedItem(row["digest"], received_at, dsse.decode(row["envelope"]), parse_files(row["files"]))
+
+
+@parse_as("stored passage")
+def parse_stored(row: Row) -> StoredPassage:
+    """Return a row of ``read_passages``."""
+    import numpy as np
+
+    columns = _STORED_PASSAGE(row)
+    vector = np.array(columns["embedding"].strip("[]").split(","), dtype=np.float32)
+    terms = dict(zip(columns["terms"], columns["frequencies"], strict=False))
+    return StoredPassage(parse_passage(columns), terms, columns["length"], vector)
+
+
+@parse_as("audit record")
+def parse_audit_records(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of ``audit_records``."""
+    for row in found:
+        _AUDIT_RECORD(row)
+    return found
+
+
+@parse_as("signer")
+def parse_signer(row: Row) -> EnrolledSigner:
+    """Return a row of ``list_signers``."""
+    _SIGNER(row)
+    signer = Signer(
+        row["principal"],
+        bytes.fromhex(row["public_key"]),
+        tuple(row["item_patterns"]),
+        tuple(ItemType(name) for name in row["item_types"]),
+        parse_time(row["valid_after"]),
+        parse_time(row["valid_before"]),
+        SignerStatus(row["status"]),
+    )
+    return EnrolledSigner(signer, require_time(row, "status_changed_at"))
+
+
 def parse_checkpoint(answer: object, name: str) -> Checkpoint:
-    """Return the object of ``registry_news``; `name` is the registry's.
+    """Return the object of ``registry_checkpoint``; `name` is the registry's.
 
     Raises
     ------
@@ -350,6 +448,8 @@ def passage_object(record: EmbeddingRecord) -> dict[str, Any]:
     frequencies = term_frequencies(passage.indexed_text)
     return {
         "ordinal": passage.ordinal,
+        "file": passage.file,
+        "kind": passage.kind,
         "text": passage.text,
         "context": passage.context,
         "heading": list(passage.heading),
@@ -362,8 +462,8 @@ def passage_object(record: EmbeddingRecord) -> dict[str, Any]:
     }
 
 
-def search_arguments(query: StoreQuery, filters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what ``search_hybrid`` and ``search_documents`` take for a query; BM25 weighs by its own statistics."""
+def search_arguments(query: StoreQuery) -> dict[str, Any]:
+    """Return what ``search_hybrid`` takes for a query; BM25 weighs by its own statistics."""
     weights = bm25_weights(query.statistics, query.terms)
     return {
         "query_embedding": vector_text(query.vector),
@@ -372,7 +472,7 @@ def search_arguments(query: StoreQuery, filters: Mapping[str, Any]) -> dict[str,
         "average_length": query.statistics.average_length,
         "average_item_length": query.statistics.average_item_length,
         "depth": query.depth,
-        "filter": filters,
+        "filter": filter_object(query.filters),
         "model_fingerprint": query.fingerprint,
     }
 
@@ -386,6 +486,9 @@ def filter_object(filters: Filters) -> dict[str, Any]:
         "namespace": filters.namespace,
         "signer": filters.signer,
         "since": filters.since.isoformat() if filters.since else "",
+        "service": filters.service,
+        "domain": filters.domain,
+        "path": filters.path,
     }
-    tags = {"tags": list(filters.tags)} if filters.tags else {}
-    return {name: text for name, text in texts.items() if text} | tags
+    lists = {"tags": filters.tags, "file_type": filters.file_types}
+    return {name: text for name, text in texts.items() if text} | {n: list(some) for n, some in lists.items() if some}

@@ -80,9 +80,7 @@ def start(directory: Path, *, keep: bool = False, port: int | None = None) -> st
     root = _prepare(directory)
     with _locked(root):
         _initialise(root)
-        if _pid(root) is None:
-            # A pid file without its process is left by a server that was killed.
-            _launch_after_crash(root, port) if _status_lines(root) else _launch(root, port)
+        _ensure_running(root, port)
         _lock_as_user(root)
         if keep:
             (root / "keep").touch()
@@ -198,16 +196,29 @@ def _initialise(root: Path) -> None:
         draft.rename(data)
 
 
-def _launch_after_crash(root: Path, port: int | None) -> None:
-    """Launch after a crash: the killed server's children may keep its shared memory, and Postgres then refuses."""
+def _ensure_running(root: Path, port: int | None) -> None:
+    """Launch the server unless it runs; while Postgres finds a lock file, try again or wait for that file's server.
+
+    Its server may be one that a process had launched before it was killed. Or it was killed itself, and its children
+    still keep its shared memory, with which Postgres does not start either.
+    """
     deadline = time.monotonic() + _ORPHAN_SECONDS
-    while True:
+    while not _is_started(root):
         try:
             return _launch(root, port)
         except RegistryUnreachable:
-            if time.monotonic() > deadline:
+            if not _status_lines(root) or time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
+
+
+def _is_started(root: Path) -> bool:
+    """Return whether a server runs; one that is starting is waited for."""
+    pid = _pid(root)
+    if pid is None:
+        return False
+    wait_until(lambda: _state(root) == "ready" or not _is_alive(pid, root), _START_SECONDS)
+    return _is_alive(pid, root)
 
 
 def _launch(root: Path, port: int | None) -> None:
@@ -221,6 +232,7 @@ def _launch(root: Path, port: int | None) -> None:
     settings = ["-c", "max_connections=200", "-c", f"hba_file={data / 'kiwi_hba.conf'}"]
     command = [str(binaries() / "postgres"), "-D", str(data), *listen, *settings]
     with os.fdopen(os.open(root / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        logged = os.fstat(log.fileno()).st_size
         try:
             # In a new session, so that Ctrl-C in the terminal of this process does not stop the server for the others.
             process = subprocess.Popen(
@@ -228,18 +240,19 @@ def _launch(root: Path, port: int | None) -> None:
             )
         except OSError as error:
             raise RegistryUnreachable(f"Postgres could not be started: {error}") from error
-    _await_ready(root, process)
+    _await_ready(root, process, logged)
 
 
-def _await_ready(root: Path, process: subprocess.Popen[bytes]) -> None:
+def _await_ready(root: Path, process: subprocess.Popen[bytes], logged: int) -> None:
+    """Wait for the start; raise with what the server wrote after the first `logged` bytes of its log."""
+
     def is_ready() -> bool:
         lines = _status_lines(root)
-        # The first line of postmaster.pid is the process id, the eighth its state.
         return lines[:1] == [str(process.pid)] and lines[7:8] == ["ready"]
 
     if wait_until(lambda: is_ready() or process.poll() is not None, _START_SECONDS) and process.poll() is None:
         return
-    lines = (root / "log").read_text(errors="replace").splitlines()
+    lines = (root / "log").read_bytes()[logged:].decode(errors="replace").splitlines()
     fatal = [line for line in lines[-40:] if "FATAL" in line or "PANIC" in line]
     hint = f"see {root / 'log'}"
     raise RegistryUnreachable(f"Postgres did not start: {(fatal or lines or ['its log is empty'])[-1]}", hint=hint)
@@ -280,10 +293,16 @@ def _socket_folder(root: Path) -> Path:
 
 
 def _status_lines(root: Path) -> list[str]:
+    """Return the lines of postmaster.pid: the first is the process id, the eighth the state; none without the file."""
     try:
         return [line.strip() for line in (root / "data" / "postmaster.pid").read_text().splitlines()]
     except OSError:
         return []
+
+
+def _state(root: Path) -> str:
+    """Return ``starting``, ``ready`` or ``stopping``; empty for a server that has no state yet or has ended."""
+    return next(iter(_status_lines(root)[7:8]), "")
 
 
 def _listening(root: Path) -> tuple[int, bool]:
@@ -323,7 +342,8 @@ def _shut_down(root: Path, *, wait: bool = True) -> bool:
     if pid is None:
         return False
     os.kill(pid, signal.SIGINT)  # Postgres' "fast shutdown": roll back open transactions, write a checkpoint, exit
-    if wait and not wait_until(lambda: not _is_alive(pid, root), _START_SECONDS):
+    # Until the server says that it is stopping, the next process would take it for one that runs.
+    if not wait_until(lambda: not _is_alive(pid, root) or (not wait and _state(root) != "ready"), _START_SECONDS):
         raise _does_not_stop(pid, root)
     if _socket_folder(root) != root / "data":
         with suppress(OSError):  # not empty while the server is still stopping: the next start uses it again

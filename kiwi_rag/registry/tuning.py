@@ -30,17 +30,18 @@ METHODS: tuple[str, ...] = get_args(IndexMethod)
 EXACT_BELOW = 10_000
 """Passages up to which all are compared: about 20 ms on one core, and no index to keep."""
 
-_DIMENSION = 384
+MAX_DIMENSION = 4000
+"""Dimensions up to which pgvector has an index over half floats; beyond, all are compared."""
 _TOP = 10
 _WIDE = 100  # a filter that passes a tenth of all passages has its first ten among about so many
 _SAMPLES = 150
 
 _PLAN = """
-select p.collection_id, p.fingerprint, p.passages, p.asked, p.wanted_recall from kiwi.vector_plans() as p
+select p.collection_id, p.fingerprint, p.passages, p.asked, p.wanted_recall, p.dimension from kiwi.vector_plans() as p
 where p.fingerprint = coalesce(nullif(%s, ''), (kiwi.active_collection()).fingerprint)
 """
 _RECORD = """
-insert into kiwi.vector_indexes as t (
+insert into kiwi_private.vector_indexes as t (
     collection_id, asked, method, index_name, lists, effort, wide_effort, passages, wanted_recall, recall
 )
 values (
@@ -55,13 +56,13 @@ on conflict (collection_id) do update set
 # Half floats take two thirds of the time and half of the memory at the same recall. What is found is ordered by the
 # full vectors.
 _CREATE = """
-create index concurrently {name} on kiwi.item_embeddings
-using {method} ((embedding::extensions.halfvec(384)) extensions.halfvec_cosine_ops) with ({options})
+create index concurrently {name} on kiwi.passages
+using {method} ((embedding::extensions.halfvec({dimension})) extensions.halfvec_cosine_ops) with ({options})
 where searchable and collection_id = {collection}
 """
 _INDEXES = """
 select c.relname, i.indisvalid from pg_catalog.pg_class as c join pg_catalog.pg_index as i on i.indexrelid = c.oid
-where c.relnamespace = 'kiwi'::regnamespace and c.relname ~ '^item_embeddings_nearest_[0-9]+_[0-9]+$'
+where c.relnamespace = 'kiwi'::regnamespace and c.relname ~ '^passages_nearest_[0-9]+_[0-9]+$'
 """
 _PROGRESS = """
 select concat(p.phase, ': ' || coalesce(
@@ -70,13 +71,13 @@ select concat(p.phase, ': ' || coalesce(
 from pg_catalog.pg_stat_progress_create_index as p where p.pid = %s
 """
 _SAMPLE = """
-select embedding::text from kiwi.item_embeddings where passage_id = any(array(
-    select passage_id from kiwi.item_embeddings where searchable and collection_id = %s order by random() limit %s
+select embedding::text from kiwi.passages where passage_id = any(array(
+    select passage_id from kiwi.passages where searchable and collection_id = %s order by random() limit %s
 ))
 """
 _EXACT = "select passage_id from kiwi.nearest_exactly(%s, %s::extensions.vector, %s, '{}')"
 _BY_INDEX = "select passage_id from kiwi.nearest_by_index(%s, %s::extensions.vector, %s, '{}', %s, %s)"
-_VECTORS = "select passage_id, embedding::text from kiwi.item_embeddings where passage_id = any(%s)"
+_VECTORS = "select passage_id, embedding::text from kiwi.passages where passage_id = any(%s)"
 
 Report = Callable[[str], None]
 
@@ -110,6 +111,7 @@ class Tuning:
     requested: IndexMethod
     wanted_recall: float
     choice: IndexChoice
+    dimension: int
     effort: int | None = None
     wide_effort: int | None = None
     recall: float | None = None
@@ -127,28 +129,30 @@ class Tuning:
         return {**values, "method": self.choice.method, "lists": self.choice.lists or None}
 
 
-def choose(passages: int, method: IndexMethod = "auto", memory: int = 1024) -> IndexChoice:
+def choose(passages: int, method: IndexMethod = "auto", memory: int = 1024, dimension: int = 384) -> IndexChoice:
     """Return the index for so many passages.
 
-    ``auto`` is exact below `EXACT_BELOW` and ivfflat from there on; nothing is built over no passages. `memory` is what
+    ``auto`` is exact below `EXACT_BELOW` and ivfflat from there on; nothing is built over no passages, nor beyond
+    `MAX_DIMENSION`. `memory` is what
     building may take, in MiB: it limits ivfflat's lists, and how far hnsw's graph grows before it is slow to build.
     ivfflat has ``4 √passages`` lists (pgvector's README begins with ``passages / 1000``), which finds the same share of
     neighbours comparing several times fewer vectors: docs/decisions/0016-vector-index.md has the figures.
     """
-    if method == "exact" or not passages or (method == "auto" and passages < EXACT_BELOW):
+    too_few = method == "auto" and passages < EXACT_BELOW
+    if method == "exact" or not passages or too_few or dimension > MAX_DIMENSION:
         return IndexChoice("exact")
     if method == "hnsw":
         return IndexChoice("hnsw", 0, memory)
     lists = max(1, 4 * isqrt(max(passages, 1)))
-    while lists > 1 and _kmeans_memory(lists, passages) > memory:
+    while lists > 1 and _kmeans_memory(lists, passages, dimension) > memory:
         lists -= max(1, lists // 20)
-    return IndexChoice("ivfflat", lists, max(64, _kmeans_memory(lists, passages) + 16))
+    return IndexChoice("ivfflat", lists, max(64, _kmeans_memory(lists, passages, dimension) + 16))
 
 
-def _kmeans_memory(lists: int, passages: int) -> int:
+def _kmeans_memory(lists: int, passages: int, dimension: int) -> int:
     """Return the MiB that pgvector's k-means takes, by the sums of its ``ivfkmeans.c`` (Elkan's algorithm)."""
     samples = max(min(lists * 50, passages), 10_000)  # 50 a list: ivfbuild.c
-    vectors = (samples + 2 * lists) * (_DIMENSION * 2 + 16) + lists * _DIMENSION * 4  # a half float has 2 bytes
+    vectors = (samples + 2 * lists) * (dimension * 2 + 16) + lists * dimension * 4  # a half float has 2 bytes
     bounds = 4 * (samples * lists + 2 * samples + lists * lists + 3 * lists)
     return ((vectors + bounds) >> 20) + 1
 
@@ -208,9 +212,10 @@ def _planned(
     row = connection.execute(_PLAN, [fingerprint]).fetchone()
     if row is None:
         raise NotFound(f"the registry has no vectors of {fingerprint or 'any model'}", hint="kiwi registry index")
-    collection, model, passages, last_method, last_wanted = row
+    collection, model, passages, last_method, last_wanted, dimension = row
     requested, recall = method or last_method, wanted or last_wanted or 0.98
-    return Tuning(collection, model, passages, requested, recall, choose(passages, requested, memory))
+    choice = choose(passages, requested, memory, dimension)
+    return Tuning(collection, model, passages, requested, recall, choice, dimension)
 
 
 def _rebuilt(connection: psycopg.Connection[Any], tuning: Tuning, report: Report) -> Tuning:
@@ -240,13 +245,14 @@ def _create(connection: psycopg.Connection[Any], tuning: Tuning) -> str:
     from psycopg import sql
 
     taken = _column(connection, _INDEXES, None)
-    names = (f"item_embeddings_nearest_{tuning.collection}_{n}" for n in range(1, len(taken) + 2))
+    names = (f"passages_nearest_{tuning.collection}_{n}" for n in range(1, len(taken) + 2))
     name, lists = next(name for name in names if name not in taken), tuning.choice.lists
     statement = sql.SQL(_CREATE).format(
         name=sql.Identifier(name),
         method=sql.Identifier(tuning.choice.method),
         options=sql.SQL("lists = {}").format(sql.Literal(lists)) if lists else sql.SQL("m = 16"),
         collection=sql.Literal(tuning.collection),
+        dimension=sql.Literal(tuning.dimension),
     )
     connection.execute("select set_config('maintenance_work_mem', %s, false)", [f"{tuning.choice.memory}MB"])
     connection.execute(statement)
@@ -257,7 +263,7 @@ def _drop_unused(connection: psycopg.Connection[Any]) -> list[str]:
     """Remove the indexes that no tuning recorded: interrupted builds, replaced ones, those of removed models."""
     from psycopg import sql
 
-    kept = _column(connection, "select index_name from kiwi.vector_indexes", None)
+    kept = _column(connection, "select index_name from kiwi_private.vector_indexes", None)
     unused = [name for name, valid in connection.execute(_INDEXES) if not valid or name not in kept]
     for name in unused:
         connection.execute(sql.SQL("drop index concurrently if exists {}").format(sql.Identifier("kiwi", name)))
@@ -370,7 +376,7 @@ def _exclusive(connection: psycopg.Connection[Any], url: str, report: Report, st
     done = threading.Event()
     with _owner(url) as second, second.transaction():
         second.execute("set local idle_in_transaction_session_timeout = 0")
-        second.execute("select from kiwi.locks where name = 'tuning' for update nowait")
+        second.execute("select from kiwi_private.locks where name = 'tuning' for update nowait")
         watcher = threading.Thread(target=_watch, args=(connection, url, report, stop, done), daemon=True)
         watcher.start()
         try:

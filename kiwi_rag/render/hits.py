@@ -70,6 +70,7 @@ def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
         "score": round(hit.score, 6),
         "parts": rounded(hit.parts),
         "path": hit.path,
+        "file": hit.passage.file,
         "start_line": hit.passage.start_line,
         "end_line": hit.passage.end_line,
         "heading": list(hit.passage.heading),

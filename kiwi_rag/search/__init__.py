@@ -2,7 +2,9 @@
 
 from kiwi_rag.search.searcher import Searcher
 
-HybridSearchHandler = Searcher
-"""The name by which it is known outside of Kiwi."""
+
+class HybridSearchHandler(Searcher):
+    """The searcher, by the name that it has in the public interface of the library."""
+
 
 __all__ = ["HybridSearchHandler", "Searcher"]

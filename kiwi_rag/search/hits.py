@@ -237,7 +237,10 @@ def _result(hit: RankedHit, item: VerifiedItem, passage: Passage, root: Path | N
     stored, signed, signer = item.stored, item.verified.statement, item.verified.signer
     is_document = hit.candidate.ref.item_type is ItemType.DOCUMENT
     ref = hit.candidate.ref if is_document else signed.ref
-    path = ref.item_id if is_document else str(path_of(root, ref)) if root else ""  # the path in an index is not signed
+    path = ref.item_id if is_document else ""
+    if root and not is_document:  # made from what was verified
+        main = path_of(root, ref)
+        path = str(main.parent / passage.file if passage.file else main)
     return SearchResult(
         ref=ref,
         tier=hit.tier,

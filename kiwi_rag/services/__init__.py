@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from kiwi_rag.embedding.base import EmbeddingProvider
     from kiwi_rag.ingest import IngestContext
     from kiwi_rag.monitor.monitor import RegistryMonitor
-    from kiwi_rag.registry.calls import Caller
-    from kiwi_rag.registry.client import EnrolledSigner
+    from kiwi_rag.registry.client import RegistryClient
+    from kiwi_rag.registry.records import EnrolledSigner
     from kiwi_rag.search import Searcher
     from kiwi_rag.stores.base import PublishingStore, VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
@@ -164,13 +164,14 @@ class Services:
         s = self.settings
         address = s.supabase_url if self.registry_connection.is_api else str(self.registry_dir.resolve())
         identity = RegistryIdentity(s.registry_name, database_address(s.registry_url) if s.registry_url else address)
-        monitor = open_monitor(self._registry_store.transport, self.monitor_dir, identity)
+        monitor = open_monitor(self.registry_client, self.monitor_dir, identity)
         self._opened.push_async_callback(monitor.close)
         return monitor
 
-    def registry_session(self) -> AbstractAsyncContextManager[Caller]:
-        """Open a session with the registry, for the functions of its admins."""
-        return self._registry_store.transport.session()
+    @property
+    def registry_client(self) -> RegistryClient:
+        """The registry's functions."""
+        return self._registry_store.client
 
     @property
     def gate(self) -> ValidationManager:
@@ -182,7 +183,7 @@ class Services:
     @cached_property
     def embed(self) -> EmbeddingProvider:
         """The embedding provider, behind its cache."""
-        from kiwi_rag.embedding import ServerOptions, load_provider
+        from kiwi_rag.embedding.factory import ServerOptions, load_provider
 
         s = self.settings
         options = ServerOptions(
@@ -305,7 +306,8 @@ class Services:
     @property
     def audit(self) -> AuditLog:
         """The local audit log for the registry tier: the project's in a project, else the user's."""
-        return self.local("project" if self.project_dir else "user").audit
+        name = "project" if self.project_dir else "user"
+        return self._local_store(name, self.root(name)).audit
 
     def source_names(self, source: str) -> Sequence[str]:
         """Return the tiers that `source` names; the project tier only in a project, or when named itself."""
@@ -333,17 +335,11 @@ class Services:
 
     async def enrol(self, signer: Signer) -> str:
         """Allow a signer to publish to the registry; return its key id."""
-        from kiwi_rag.registry.client import enrol_signer
-
-        async with self.registry_session() as caller:
-            return await enrol_signer(caller, signer)
+        return await self.registry_client.enrol_signer(signer)
 
     async def enrolled(self) -> Sequence[EnrolledSigner]:
         """Return the signers that may publish to the registry."""
-        from kiwi_rag.registry.client import list_signers
-
-        async with self.registry_session() as caller:
-            return await list_signers(caller)
+        return await self.registry_client.list_signers()
 
     def _local_store(self, name: str, root: Path) -> LocalVectorStore:
         if name not in self._local:

@@ -226,7 +226,7 @@ class Workspace:
         return QdrantVectorStore(connection, f"kiwi100-{self.config.name}")
 
     def _registry(self) -> VectorStore:
-        from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
+        from kiwi_rag.stores.postgres import RegistryVectorStore
 
         model = str(self._app.embed.fingerprint)
-        return DocumentRegistryStore(self._app.registry_connection.transport(), self.config.name, fingerprint=model)
+        return RegistryVectorStore(self._app.registry_connection.transport(), self.config.name, fingerprint=model)

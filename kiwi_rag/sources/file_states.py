@@ -19,8 +19,15 @@ from typing import TypeVar
 
 from kiwi_rag.errors import StoreCorrupt, StoreError, UsageError
 from kiwi_rag.model.refs import ItemType
-from kiwi_rag.storage.derived_folder import make_derived_folder
-from kiwi_rag.storage.sqlite import connect, move_database_aside, result_code, transaction, translate_sqlite_errors
+from kiwi_rag.storage.atomic import make_derived_folder
+from kiwi_rag.storage.sqlite import (
+    closed_on_error,
+    connect,
+    move_database_aside,
+    result_code,
+    transaction,
+    translate_sqlite_errors,
+)
 from kiwi_rag.stores.base import SourceStamp
 
 _FORMAT = 1  # of the tables, and of what a stamp means; a file of another format is emptied
@@ -134,7 +141,10 @@ class FileStates:
         if self._connection is None:
             make_derived_folder(self.path.parent)
             # NORMAL: a power cut may cost the newest stamps, which only means that files are read once more.
-            self._connection = connect(self.path, synchronous="NORMAL", prepare=_create_tables)
+            connection = connect(self.path, synchronous="NORMAL")
+            with closed_on_error(connection):
+                _create_tables(connection)
+            self._connection = connection
         return self._connection
 
     def _close(self) -> None:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from kiwi_rag.errors import SourceUnreadable
+from kiwi_rag.errors import SourceUnreadable, StoreError
 
 
 def atomic_write(
@@ -184,3 +184,30 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_derived_folder(folder: Path) -> None:
+    """Make a folder that git ignores, and remove links, pipes and devices from it.
+
+    A write to a link would change another file, and reading a pipe would wait.
+
+    Raises
+    ------
+    StoreError
+        When the folder itself is a link, which may lead anywhere.
+    """
+    if folder.is_symlink():
+        raise StoreError(f"{folder} is a link, and Kiwi writes derived data through no link", hint=f"rm {folder}")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        if not _is_plain(path):
+            path.unlink(missing_ok=True)
+    create_file(folder / ".gitignore", b"*\n", mode=0o644)
+
+
+def _is_plain(path: Path) -> bool:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:  # another process has just removed it
+        return True
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)

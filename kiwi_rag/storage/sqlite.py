@@ -30,7 +30,6 @@ def connect(
     readonly: bool = False,
     wal: bool = True,
     synchronous: Literal["FULL", "NORMAL"] = "FULL",
-    prepare: Callable[[sqlite3.Connection], object] | None = None,
 ) -> sqlite3.Connection:
     """Open a database; any thread may use the connection, so callers guard it with a lock of their own.
 
@@ -44,11 +43,9 @@ def connect(
     synchronous
         ``FULL``: a commit that was acknowledged is on the disk. ``NORMAL`` with a write-ahead log: a power cut may
         cost the newest commits, never the file (SQLite's documentation of both).
-    prepare
-        Called with the connection; where it raises, the connection is closed.
     """
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    try:
+    with closed_on_error(connection):
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA foreign_keys = ON")
         if readonly:
@@ -57,12 +54,17 @@ def connect(
             if wal:
                 connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {synchronous}")
-        if prepare:
-            prepare(connection)
+    return connection
+
+
+@contextmanager
+def closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
+    """Close the connection where the block, which prepares its use, raises."""
+    try:
+        yield
     except BaseException:
         connection.close()
         raise
-    return connection
 
 
 @contextmanager

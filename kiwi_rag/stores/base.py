@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, NotAdmitted, UsageError
@@ -29,7 +30,7 @@ from kiwi_rag.validation.seal import require_passages, require_sealed
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from kiwi_rag.registry.queue import ClaimState, IndexedItem, Progress, StoredPassage
+    from kiwi_rag.registry.records import ClaimState, IndexedItem, Progress, StoredPassage
 
 _UNIT_TOLERANCE = 1e-3
 NOT_FOUND_BY_VECTOR = -1.0
@@ -343,6 +344,12 @@ def one_admission(records: Sequence[EmbeddingRecord]) -> Admission:
     _check_vectors(records)
     require_passages(first, [record.passage for record in records])
     return first
+
+
+def timestamp(moment: datetime) -> str:
+    """Return `moment` as text in UTC with microseconds, which sorts by time; a naive one counts as UTC."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return aware.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def _check_vectors(records: Sequence[EmbeddingRecord]) -> None:

@@ -1,11 +1,11 @@
-"""The store of the registry tier: `PublishingStore` over the registry's SQL functions."""
+"""The registry as a store, bound to one collection: its items, or the documents of one workspace."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from kiwi_rag.errors import NotAdmitted, UsageError
 from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
@@ -20,46 +20,152 @@ from kiwi_rag.model import (
     StoreQuery,
     Visibility,
 )
-from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.registry import client, queue
-from kiwi_rag.registry.calls import Caller, NotificationSource, Transport, call
-from kiwi_rag.registry.queue import ClaimState, IndexedItem, Progress, StoredPassage
-from kiwi_rag.retry import READING, WRITING
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.registry.calls import NotificationSource, Transport
+from kiwi_rag.registry.client import INDEXER, RegistryClient, parse_document_receipt, parse_receipt
+from kiwi_rag.registry.records import Claimed, ClaimState, IndexedItem, Progress, StoredPassage
+from kiwi_rag.signing.statement import ITEMS, check_collection, parse_index
 from kiwi_rag.stores.base import Capabilities, Claim, Receipt, StoreStatus, one_admission
 from kiwi_rag.validation.seal import require_sealed
 
-INDEXER = "kiwi_indexer"
-_DROP_BATCH = 10_000  # passages; publishing and revoking wait while one batch is removed
-_T = TypeVar("_T")
+_BATCH = 10_000  # passages; publishing and revoking wait while one batch is removed
+_CLEAR_BATCH = 500  # documents, with all their passages and postings
 
 
 class RegistryVectorStore:
-    """A registry in Postgres.
+    """A collection of a registry in Postgres.
 
-    `delete` yanks: the item is kept, `get` returns it by its version, and no search finds it. Publishing and indexing
-    are two steps, which connections of two roles may run.
+    Of items `delete` yanks: the item is kept, `get` returns it by its version, and no search finds it. Publishing and
+    indexing are two steps, which connections of two roles may run. Documents are removed, and several processes may
+    write them at once: of two writes of the same path the one that was signed last stays.
 
     Parameters
     ----------
     transport
         `kiwi_rag.registry.pool.Connections`, or Supabase's API.
+    collection
+        ``items``, or the name of a workspace: a registry may hold the documents of several.
     fingerprint
         The embedding model whose collection `statistics` and `status` describe; empty for the active one.
     """
 
-    def __init__(self, transport: Transport, *, fingerprint: str = "") -> None:
-        self._transport = transport
+    def __init__(self, transport: Transport, collection: str = ITEMS, *, fingerprint: str = "") -> None:
+        self.client = RegistryClient(transport)
+        """The registry's functions, for those that no other store has."""
+        self._collection = collection if collection == ITEMS else check_collection(collection)
         self._fingerprint = fingerprint
 
     @property
     def capabilities(self) -> Capabilities:
-        """Keeps every version; a receipt is durable."""
-        return Capabilities(kind="postgres", keeps_versions=True, durable=True)
+        """Durable. It keeps every version of an item, and of a document the one that was signed last."""
+        return Capabilities(kind="postgres", keeps_versions=self._collection == ITEMS, durable=True)
 
     @property
     def transport(self) -> Transport:
-        """The transport, for the admins' functions in `kiwi_rag.registry.client`."""
-        return self._transport
+        """The transport."""
+        return self.client.transport
+
+    async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
+        """Store admitted items or documents in their order, each in a transaction of its own.
+
+        An item is published if the registry does not have it; the connection's role must be allowed to do that and to
+        act as the indexer. Otherwise use `publish`, then `claim`.
+
+        Raises
+        ------
+        NotAdmitted
+            When the gate did not admit it, its signed passages are others, or records are mixed.
+        RegistryRefused
+            When the registry's own checks refuse it; ``state`` is ``KW018`` when it holds a document that was signed
+            later.
+        FingerprintMismatch
+            When the collection holds vectors of another model.
+        """
+        for records in entries:
+            admission = one_admission(records)
+            if self._collection == ITEMS:
+                await self._put_item(admission, records)
+            else:
+                self._check_collection(admission)
+                parse_document_receipt(await self.client.put_document(records))
+
+    async def _put_item(self, admission: Admission, records: Sequence[EmbeddingRecord]) -> None:
+        async with self.client.session() as session:
+            answer = await session.publish_item(admission)
+            if "code" not in answer:
+                await session.set_role(INDEXER)
+                await session.store_passages(records)
+        parse_receipt(answer)
+
+    def _check_collection(self, admission: Admission) -> None:
+        if admission.ref.item_type is not ItemType.DOCUMENT:
+            raise UsageError(f"{admission.ref} is not a document", hint="items are published: kiwi publish PATH")
+        collection = parse_index(admission.envelope.payload).collection
+        if collection != self._collection:
+            raise NotAdmitted(f"{admission.ref} is signed for workspace {collection!r}, not for {self._collection!r}")
+
+    async def delete(self, ref: ItemRef) -> bool:
+        """Yank the version that `ref` names, or all, or remove a document; return whether that changed anything."""
+        if self._collection == ITEMS:
+            return await self.client.yank_item(ref) > 0
+        return await self.client.delete_document(self._collection, ref.item_id)
+
+    async def clear(self) -> None:
+        """Remove all documents of the workspace, in batches; another model may be used afterwards."""
+        removed = _CLEAR_BATCH
+        while removed == _CLEAR_BATCH:
+            removed = await self.client.clear_documents(self._collection, _CLEAR_BATCH)
+
+    async def get(self, ref: ItemRef, files: Sequence[str] | None = None) -> StoredItem | None:
+        """Return the version that `ref` names, or the newest; None when it was yanked. Or a document."""
+        if (ref.item_type is ItemType.DOCUMENT) is (self._collection == ITEMS):
+            return None
+        return await self.client.get_item(ref, files, self._collection)
+
+    async def list(self, filters: Filters) -> Sequence[StoredItem]:
+        """Return the newest version of each item that matches, or documents, ordered by type and id."""
+        return await self.client.list_items(filters, self._collection)
+
+    async def history(self, ref: ItemRef) -> Mapping[str, str]:
+        """Return every version ever published, yanked ones too, as version → content digest; a document has none."""
+        return await _history(self.client, ref) if self._collection == ITEMS else {}
+
+    async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
+        """Return the statistics for BM25 of the searchable passages."""
+        return await self.client.collection_statistics(terms, self._fingerprint, self._collection)
+
+    async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return the indexed terms that each term may be a misspelling of, the most frequent first."""
+        checked = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
+        similar = await self.client.similar_terms(checked, self._fingerprint, self._collection)
+        return {term: tuple(find_similar(term, similar.get(term, ()))) for term in checked}
+
+    async def search(self, query: StoreQuery) -> Candidates:
+        """Return the union of both legs' best `query.depth` passages, each with both scores.
+
+        Raises
+        ------
+        FingerprintMismatch
+            When the collection holds vectors, but none of the query's model.
+        """
+        return await self.client.search_hybrid(query, self._collection)
+
+    async def status(self) -> StoreStatus:
+        """Return counts and health; of documents ``details`` has ``file_types`` and ``last_received_at``."""
+        if self._collection == ITEMS:
+            status = await self.client.registry_status()
+            fingerprint = self._fingerprint or status["active_model"] or ""
+            items, passages = status["items"], status["collections"].get(fingerprint, 0)
+        else:
+            status = await self.client.collection_status(self._collection)
+            fingerprint = status["fingerprint"] or self._fingerprint
+            items, passages = status["documents"], status["passages"]
+        problems = () if status["audience"] else ("the registry has no name yet: kiwi registry migrate",)
+        return StoreStatus(items, passages, fingerprint, problems, status)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.transport.close()
 
     async def publish(self, admission: Admission, visibility: Visibility | None = None) -> Receipt:
         """Publish an admitted item. Publishing it again changes nothing, except that a private one may become public.
@@ -72,41 +178,20 @@ class RegistryVectorStore:
             When the registry's own checks refuse the item.
         """
         require_sealed(admission)
-
-        def publish(caller: Caller) -> Awaitable[Mapping[str, Any]]:
-            return client.publish_item(caller, admission.envelope, visibility)
-
-        receipt = client.parse_receipt(await self._call(publish, WRITING))
+        receipt = parse_receipt(await self.client.publish_item(admission, visibility))
         return Receipt(
             receipt["sequence"],
             receipt["digest"],
             receipt["audit_head"],
-            already_published=receipt["known"],
+            already_published=receipt["already_published"],
             private=receipt["visibility"] == "private",
-            made_public=receipt["opened"],
+            made_public=receipt["made_public"],
             yanked=receipt.get("yanked_at") is not None,
         )
 
-    async def upsert(self, records: Sequence[EmbeddingRecord]) -> None:
-        """Publish an admitted item if the registry does not have it, and store its passages, in one transaction.
-
-        The connection's role must be allowed to do both. Otherwise use `publish`, then `claim`.
-        """
-        admission = one_admission(records)
-        async with self._transport.session() as caller:
-            answer = await client.publish_item(caller, admission.envelope)
-            if "code" not in answer:
-                await caller.set_role(INDEXER)
-                await queue.store_passages(caller, records)
-        client.parse_receipt(answer)
-
     async def pending(self, fingerprint: str, limit: int = 100, after: int = 0) -> Sequence[tuple[int, Envelope]]:
         """Return up to `limit` published items without vectors of this model, as ``(sequence, envelope)``."""
-
-        def pending(caller: Caller) -> Awaitable[Sequence[tuple[int, Envelope]]]:
-            return queue.pending_items(caller, fingerprint, limit, after)
-
-        return await self._call(pending, WRITING, INDEXER)
+        return await self.client.pending_items(fingerprint, limit, after)
 
     @asynccontextmanager
     async def claim(self, digest: str, fingerprint: str, *, patient: bool = False) -> AsyncIterator[Claim]:
@@ -119,9 +204,9 @@ class RegistryVectorStore:
         RegistryRefused
             When the connection's role may not act as ``kiwi_indexer``.
         """
-        async with self._transport.session(INDEXER) as caller:
-            state, received_at = await queue.claim_item(caller, digest, fingerprint, patient=patient)
-            yield RegistryClaim(caller, digest, state, received_at)
+        async with self.client.session(INDEXER) as session:
+            claimed = await session.claim_item(digest, fingerprint, patient=patient)
+            yield RegistryClaim(session, digest, claimed)
 
     def listen(self) -> AbstractAsyncContextManager[Callable[[float], Awaitable[bool]]]:
         """Return a function that waits for a publication; see `kiwi_rag.registry.pool.Connections.listen`.
@@ -131,126 +216,64 @@ class RegistryVectorStore:
         UsageError
             When this transport delivers no notifications.
         """
-        if not isinstance(self._transport, NotificationSource):
+        if not isinstance(self.transport, NotificationSource):
             raise UsageError("only a direct connection can watch a registry", hint="set KIWI_REGISTRY_URL")
-        return self._transport.listen("kiwi_published")
+        return self.transport.listen("kiwi_published")
 
     async def begin_model(self, fingerprint: str) -> str:
         """Create a model's collection beside the active one if it has none; return its state."""
-        return await self._call(lambda caller: queue.begin_collection(caller, fingerprint), WRITING, role=INDEXER)
+        return await self.client.begin_collection(fingerprint)
 
     async def finish_model(self, fingerprint: str, *, insist: bool = False) -> Progress:
         """Switch searches to a model if no item waits for its vectors; return the model's progress."""
-
-        def finish(caller: Caller) -> Awaitable[Progress]:
-            return queue.finish_collection(caller, fingerprint, insist=insist)
-
-        return await self._call(finish, WRITING, role=INDEXER)
+        return await self.client.finish_collection(fingerprint, insist=insist)
 
     async def drop_model(self, fingerprint: str) -> int:
         """Remove the vectors of a model that is not the active one; return the number of passages."""
-        removed, batch = 0, _DROP_BATCH
-        while batch == _DROP_BATCH:
-            async with self._transport.session(INDEXER) as caller:
-                batch = await queue.drop_collection(caller, fingerprint, _DROP_BATCH)
+        removed, batch = 0, _BATCH
+        while batch == _BATCH:
+            batch = await self.client.drop_collection(fingerprint, _BATCH)
             removed += batch
         return removed
 
     async def index_status(self) -> Mapping[str, Any]:
         """Return each model's progress and the queue, of public items; for indexers and admins."""
-        return await self._call(queue.index_status)
+        return await self.client.index_status()
 
     async def indexed_items(self, fingerprint: str, limit: int, after: str | None = None) -> Sequence[IndexedItem]:
         """Return up to `limit` items that have vectors of this model: a random sample, or the first after a digest."""
-
-        def indexed(caller: Caller) -> Awaitable[Sequence[IndexedItem]]:
-            return queue.indexed_items(caller, fingerprint, limit, after)
-
-        return await self._call(indexed, READING, INDEXER)
+        return await self.client.indexed_items(fingerprint, limit, after)
 
     async def stored_passages(self, digest: str, fingerprint: str) -> Sequence[StoredPassage]:
         """Return an item's passages of one model as the registry has them, in order."""
-        return await self._call(lambda caller: queue.read_passages(caller, digest, fingerprint), READING, INDEXER)
-
-    async def delete(self, ref: ItemRef) -> bool:
-        """Yank the version that `ref` names, or all; return whether that changed anything. Needs ``kiwi_admin``."""
-        async with self._transport.session() as caller:
-            return await client.yank_item(caller, ref) > 0
-
-    async def get(self, ref: ItemRef) -> StoredItem | None:
-        """Return the version that `ref` names, or the newest; None when it was yanked."""
-        return await self._call(lambda caller: client.get_item(caller, ref))
-
-    async def list(self, filters: Filters) -> Sequence[StoredItem]:
-        """Return the newest version of each item that matches, ordered by type and id."""
-        return await self._call(lambda caller: client.list_items(caller, filters))
-
-    async def history(self, ref: ItemRef) -> Mapping[str, str]:
-        """Return every version ever published, yanked ones too, as version → content sha256 (hex)."""
-        # As patient as writing: the indexer reads the history before it writes.
-        return await self._call(lambda caller: _history(caller, ref), WRITING)
-
-    async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
-        """Return the statistics for BM25 of the searchable passages."""
-        return await self._call(lambda caller: client.collection_statistics(caller, terms, self._fingerprint))
-
-    async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the indexed terms that each term may be a misspelling of, the most frequent first."""
-        checked = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
-        similar = await self._call(lambda caller: client.similar_terms(caller, checked, self._fingerprint))
-        return {term: tuple(find_similar(term, similar.get(term, ()))) for term in checked}
-
-    async def search(self, query: StoreQuery) -> Candidates:
-        """Return the union of both legs' best `query.depth` passages, each with both scores.
-
-        Raises
-        ------
-        FingerprintMismatch
-            When the registry holds vectors, but none of the query's model.
-        """
-        return await self._call(lambda caller: client.search_hybrid(caller, query))
-
-    async def status(self) -> StoreStatus:
-        """Return counts and health."""
-        status = await self._call(client.registry_status)
-        collections: dict[str, int] = dict(status["collections"])
-        fingerprint = self._fingerprint or status["active_model"] or ""
-        problems = () if status["audience"] else ("the registry has no name yet: kiwi registry migrate",)
-        return StoreStatus(status["items"], collections.get(fingerprint, 0), fingerprint, problems, status)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._transport.close()
-
-    async def _call(
-        self, function: Callable[[Caller], Awaitable[_T]], pauses: Sequence[float] = READING, role: str = ""
-    ) -> _T:
-        return await call(self._transport, function, pauses, role)
+        return await self.client.read_passages(digest, fingerprint)
 
 
 class RegistryClaim:
     """A `Claim` that lasts until its session ends: the database releases it with the transaction."""
 
-    def __init__(self, caller: Caller, digest: str, state: ClaimState, received_at: datetime | None) -> None:
-        self._caller = caller
+    def __init__(self, session: RegistryClient, digest: str, claimed: Claimed) -> None:
+        self._session = session
         self._digest = digest
-        self.state = state
-        self.received_at = received_at
+        self.state: ClaimState = claimed.state
+        self.received_at: datetime | None = claimed.received_at
+        self.files: Mapping[str, bytes] = claimed.files
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
         """Return every version of an item ever published."""
-        return await _history(self._caller, ref)
+        return await _history(self._session, ref)
 
     async def store(self, records: Sequence[EmbeddingRecord]) -> int:
         """Store the item's passages; return how many."""
         if one_admission(records).digest != self._digest:
             raise NotAdmitted(f"the claim is on {self._digest[:16]}…, and these are the passages of another item")
-        return await queue.store_passages(self._caller, records)
+        return await self._session.store_passages(records)
 
     async def requeue(self, problem: str) -> None:
         """Record why the item could not be indexed."""
-        await queue.set_back_item(self._caller, self._digest, problem)
+        await self._session.requeue_item(self._digest, problem)
 
 
-async def _history(caller: Caller, ref: ItemRef) -> Mapping[str, str]:
-    return {str(row.ref.version): row.content_sha256 for row in await client.list_versions(caller, ref)}
+async def _history(client: RegistryClient, ref: ItemRef) -> Mapping[str, str]:
+    versions = await client.item_status(ref)
+    return {str(row["version"]): str(row["content_sha256"]) for row in reversed(versions)}

@@ -37,6 +37,7 @@ from kiwi_rag.model import Candidate, Envelope, ItemScores, Passage, RefusedHit,
 from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
 from kiwi_rag.registry.rows import Columns
 from kiwi_rag.signing import dsse, statement
+from kiwi_rag.stores.base import timestamp
 from kiwi_rag.stores.qdrant_connection import models
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def head_payload(admission: Admission, state: str, count: int) -> dict[str, Any]
         "content_sha256": item.content_sha256,
         "envelope": dsse.encode(admission.envelope),
         "policy": admission.policy,
-        "admitted_at": _iso(admission.admitted_at),
+        "admitted_at": timestamp(admission.admitted_at),
         "metadata": json.dumps(item.metadata, ensure_ascii=False, sort_keys=True, default=dict),
         "files": {} if is_document else {name: b64encode(data).decode() for name, data in item.files.items()},
     }
@@ -210,7 +211,7 @@ def passage_points(records: Sequence[EmbeddingRecord], turn: int, generation: st
         "item": item_key(admission.ref),
         "turn": turn,
         "generation": generation,
-        "at": _iso(datetime.now(UTC)),
+        "at": timestamp(datetime.now(UTC)),
     }
     return [_passage_point(record, shared) for record in records]
 
@@ -259,13 +260,8 @@ def _filtered(admission: Admission) -> dict[str, Any]:
         "tags": list(dict.fromkeys(str(tag) for tag in metadata.get("tags") or ())),
         "principal": admission.principal,
         "key_id": admission.key_id,
-        "signed_at": _iso(admission.signed_at),
+        "signed_at": timestamp(admission.signed_at),
     }
-
-
-def _iso(moment: datetime) -> str:
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return aware.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 @contextmanager

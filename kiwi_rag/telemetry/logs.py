@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,17 +61,26 @@ def read_last_errors(user_dir: Path, limit: int) -> list[dict[str, Any]]:
 
 
 class _JsonLines(logging.Formatter):
-    """Formats records as JSON in ASCII, without control characters that a terminal would interpret."""
+    """Formats records as JSON in ASCII, without control characters that a terminal would interpret.
 
-    def __init__(self) -> None:
-        from pythonjsonlogger.json import JsonFormatter
-
-        super().__init__()
-        names = {"levelname": "level", "name": "logger", "process": "pid"}
-        self._json = JsonFormatter([*names, "message"], rename_fields=names, timestamp="at")
+    Of libraries the source line stands for the message, which may quote user input.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._json.format(_filtered(record))
+        is_own = record.name.partition(".")[0] == _LOGGER
+        message = record.getMessage() if is_own else f"{record.module}:{record.lineno}"
+        entry: dict[str, Any] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname,
+            "logger": record.name,
+            "pid": os.getpid(),
+            "message": message[:MAX_CHARACTERS].encode("utf-8", "replace").decode(),  # a file name's lone surrogate
+        }
+        if is_own:
+            entry |= {name: value for name in _FIELDS if (value := getattr(record, name, "")) != ""}
+        if record.exc_info and record.exc_info[0]:
+            entry["exception"] = record.exc_info[0].__name__
+        return json.dumps(entry, default=str)
 
 
 class _FileHandler(logging.Handler):
@@ -85,20 +95,6 @@ class _FileHandler(logging.Handler):
             with suppress(FileExistsError):
                 (self._user_dir / FOLDER).mkdir(mode=0o700)
             _open_log(self._user_dir).append(f"{self.format(record)}\n".encode())
-
-
-def _filtered(record: logging.LogRecord) -> logging.LogRecord:
-    """Return what may be logged of a record: of libraries the source line, as messages may quote user input."""
-    kept: dict[str, Any] = {name: getattr(record, name) for name in ("name", "levelno", "levelname", "created")}
-    if record.name.partition(".")[0] == _LOGGER:
-        message = record.getMessage()
-        kept |= {name: value for name in _FIELDS if (value := getattr(record, name, "")) != ""}
-    else:
-        message = f"{record.module}:{record.lineno}"
-    message = message[:MAX_CHARACTERS].encode("utf-8", "replace").decode()  # a file name may contain a lone surrogate
-    if record.exc_info and record.exc_info[0]:
-        kept["exception"] = record.exc_info[0].__name__
-    return logging.makeLogRecord({**kept, "msg": message, "process": os.getpid()})
 
 
 def _open_log(user_dir: Path) -> RotatingLines:

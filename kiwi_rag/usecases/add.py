@@ -14,7 +14,8 @@ from kiwi_rag.ingest.pipeline import Progress
 from kiwi_rag.ingest.publication import PublishRun
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.model import Admission, Envelope, Finding
-from kiwi_rag.registry.calls import with_retries
+from kiwi_rag.registry.calls import time_limit
+from kiwi_rag.retry import attempts
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.usecases import sign
@@ -150,7 +151,7 @@ def files_at(app: Services, paths: Sequence[Path], tier: str) -> Sequence[Source
     if not sources:
         raise UsageError(
             f"there are no items in {root}",
-            hint="add a file to its directives, scripts or knowledge folder, then kiwi sign",
+            hint="add a file to its directives, scripts, knowledge or skills folder, then kiwi sign",
         )
     return sources
 
@@ -176,7 +177,9 @@ def files_of(app: Services, refs: Sequence[str]) -> Sequence[SourceFile]:
         if not matches:
             raise NotFound(f"{ref} is not an item of this project", hint="find items with kiwi_search, source project")
         if len(matches) > 1:
-            raise UsageError(f"{ref} matches several items", hint="name the type: directive:, script: or knowledge:")
+            raise UsageError(
+                f"{ref} matches several items", hint="name the type: directive:, script:, knowledge: or skill:"
+            )
         sources[matches[0].path] = matches[0]
     return list(sources.values())
 
@@ -189,5 +192,7 @@ async def prepare_publication(app: Services, tier: str = "project", visibility: 
     RegistryError
         When the registry cannot be reached or prepared.
     """
-    await with_retries(app.prepare_registry, seconds=_PREPARING_SECONDS)
+    for attempt in attempts():
+        async with attempt, time_limit(_PREPARING_SECONDS):
+            await app.prepare_registry()
     return PublishRun(app.local(tier), app.registry(), app.writer, visibility)

@@ -12,7 +12,7 @@ from kiwi_rag import ingest, render
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, UsageError, Yanked
 from kiwi_rag.formats import SourceFile, path_of
-from kiwi_rag.model import Admission, Filters, ItemState, StoredItem, VersionConflict
+from kiwi_rag.model import Admission, Filters, Finding, ItemState, StoredItem, VersionConflict
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.search import verify as verification
 from kiwi_rag.search.state import find_version_conflicts, read_state, read_states
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kiwi_rag.monitor.monitor import ConsistencyCheck
     from kiwi_rag.services import Services
     from kiwi_rag.signing.statement import ItemStatement
-    from kiwi_rag.signing.trust import Signer
+    from kiwi_rag.signing.trust import Signer, TrustPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,13 @@ class FoundItem:
     def signer(self) -> Signer:
         """Who signed it."""
         return self.item.verified.signer
+
+
+def permission_warnings(app: Services, found: FoundItem) -> list[Finding]:
+    """Return what the scripts of an item use without declaring it, as the gate of today finds it."""
+    candidate = replace(candidate_of(found.stored.envelope, found.stored.files), path=found.stored.path)
+    findings = app.gate.inspect(candidate, found.tier.policy).findings
+    return [finding for finding in findings if finding.code.startswith("permissions.")]
 
 
 async def find(app: Services, text: str, names: Sequence[str]) -> FoundItem:
@@ -198,7 +205,8 @@ async def verify(app: Services, wanted: Sequence[Address], source: str) -> list[
         held = await tier.store.list(Filters())
         yanked = await asyncio.to_thread(tier.yanked, [stored.digest for stored in held])
         chosen = [stored for stored in held if not wanted or stored.ref.key in keys]
-        verdicts += [await _verify_again(app, tier, stored, check, yanked) for stored in chosen]
+        trust = tier.trust()
+        verdicts += [await _verify_again(tier, trust, stored, check, yanked) for stored in chosen]
         compared += [(tier, chosen)] if tier.root else []
         if check:
             verdicts += [] if wanted else await _find_withheld(tier, held, check)
@@ -209,8 +217,8 @@ async def verify(app: Services, wanted: Sequence[Address], source: str) -> list[
 
 
 async def _verify_again(
-    app: Services,
     tier: Collection[VectorStore],
+    trust: TrustPolicy,
     stored: StoredItem,
     check: ConsistencyCheck | None,
     yanked: Container[str],
@@ -218,7 +226,7 @@ async def _verify_again(
     try:
         # The files of a local tier are verified, too; a registry's are when they are used.
         whole = await tier.store.get(stored.ref) if tier.root else None
-        item = verify_stored(whole or stored, stored.ref, tier.trust(), tier.audience, tier.policy)
+        item = verify_stored(whole or stored, stored.ref, trust, tier.audience, tier.policy)
         if whole:
             require_files(item)
         if check:

@@ -26,13 +26,13 @@ from kiwi_rag.model import Filters
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.monitor.monitor import verify_rows
 from kiwi_rag.monitor.pinned_state_file import PinnedState, pinned_states
-from kiwi_rag.registry import client, server, tuning
+from kiwi_rag.registry import server, tuning
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.signing.trust import Signer, SignerStatus
 from kiwi_rag.validation.audit import AuditHead
 
 if TYPE_CHECKING:
-    from kiwi_rag.registry.queue import Progress
+    from kiwi_rag.registry.records import Progress
     from kiwi_rag.registry.tuning import Tuning
     from kiwi_rag.services import Services
     from kiwi_rag.validation.audit import AuditHead
@@ -108,8 +108,7 @@ def active_signers(app: Services, principal: str) -> Sequence[Signer]:
 
 async def newest_records(app: Services, since: int, limit: int) -> list[dict[str, Any]]:
     """Return the newest audit records after the number `since`, up to `limit`, oldest first."""
-    async with app.registry_session() as caller:
-        head = (await client.registry_news(caller, 0, 0, app.settings.registry_name)).head
+    head = (await app.registry_client.registry_checkpoint(0, 0, app.settings.registry_name)).head
     rows: list[dict[str, Any]] = []
     async for batch in _batches(app, max(since, head.seq - limit), limit):
         rows += batch
@@ -157,8 +156,7 @@ async def _verify_records(app: Services, pinned: AuditHead, head: AuditHead) -> 
 
 async def _batches(app: Services, since: int, limit: int) -> AsyncIterator[Sequence[dict[str, Any]]]:
     while limit > 0:
-        async with app.registry_session() as caller:
-            batch = (await client.audit_records(caller, since, min(limit, _BATCH)))[:limit]
+        batch = (await app.registry_client.audit_records(since, min(limit, _BATCH)))[:limit]
         if not batch:
             return
         yield batch
@@ -274,10 +272,9 @@ async def find_published(app: Services, text: str) -> ItemRef:
             hint="kiwi delete removes an item from a local tier",
         )
     found = []
-    async with app.registry_session() as caller:
-        for ref in address.refs():
-            versions = {row["version"] for row in await client.item_status(caller, ref)}
-            found += [ref] if versions and ref.version in (None, *versions) else []
+    for ref in address.refs():
+        versions = {row["version"] for row in await app.registry_client.item_status(ref)}
+        found += [ref] if versions and ref.version in (None, *versions) else []
     if len(found) > 1:
         raise UsageError(f"{text} is several items: {', '.join(map(str, found))}", hint="put the type in front")
     if not found:
@@ -287,8 +284,7 @@ async def find_published(app: Services, text: str) -> ItemRef:
 
 async def yank(app: Services, ref: ItemRef, reason: str) -> int:
     """Withdraw a published version, or all versions; return how many were not yanked before."""
-    async with app.registry_session() as caller:
-        count = await client.yank_item(caller, ref, reason)
+    count = await app.registry_client.yank_item(ref, reason)
     await app.monitor.check()
     return count
 
@@ -317,15 +313,14 @@ async def find_enrolled(app: Services, who: str, status: SignerStatus) -> Signer
 
 async def count_items_of(app: Services, signer: Signer) -> int:
     """Return how many items of the registry a key signed: its revocation hides them."""
-    async with app.registry_session() as caller:
-        return len(await client.list_items(caller, Filters(signer=signer.key_id)))
+    return len(await app.registry_client.list_items(Filters(signer=signer.key_id)))
 
 
 async def withdraw_key(app: Services, signer: Signer, status: SignerStatus, reason: str) -> bool:
     """Retire or revoke a key in the registry, and apply that to the local tiers; return whether anything changed."""
+    client = app.registry_client
     change = client.retire_signer if status is SignerStatus.RETIRED else client.revoke_signer
-    async with app.registry_session() as caller:
-        changed = await change(caller, signer.key_id, reason)
+    changed = await change(signer.key_id, reason)
     await app.monitor.check(fully=True)
     return changed
 
@@ -344,8 +339,7 @@ def damaged_states(app: Services) -> Iterator[tuple[PinnedState, PinnedStateDama
 async def read_heads(app: Services) -> tuple[AuditHead, AuditHead]:
     """Return the pinned audit head, and the registry's present one, which is not compared with it."""
     pinned = app.monitor.pinned
-    async with app.registry_session() as caller:
-        return pinned.head(), (await client.registry_news(caller, 0, 0, pinned.identity.name)).head
+    return pinned.head(), (await app.registry_client.registry_checkpoint(0, 0, pinned.identity.name)).head
 
 
 async def accept_head(app: Services, head: AuditHead) -> None:

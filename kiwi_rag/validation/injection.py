@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from kiwi_rag.formats import markdown
-from kiwi_rag.formats.documents.detect import detect
+from kiwi_rag.formats.documents.detect import detect, is_markdown
 from kiwi_rag.formats.lines import line_starts
 from kiwi_rag.model import Finding, Severity
 from kiwi_rag.model.refs import ItemType
@@ -128,7 +128,7 @@ def check_injection(item_type: ItemType, text: str, path: str = "", severity: Se
 
 def check_file(path: str, text: str, severity: Severity = "error") -> list[Finding]:
     """Return what in a text file of a skill is hidden from its reader, by the format of the file."""
-    form = detect(path, text)
+    form = "markdown" if is_markdown(path) else detect(path, text)
     if form in SOURCE_CODE or is_source_code(path):
         return []
     find = spans if form in MARKDOWN else comment_spans

@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from kiwi_rag.formats import parse_item, skill
-from kiwi_rag.formats.documents.detect import detect
+from kiwi_rag.formats.documents.detect import is_python
 from kiwi_rag.model import Finding, Item, Severity
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing.statement import is_nameable
 from kiwi_rag.validation import checks, injection, permissions, secrets, skill_scripts
 from kiwi_rag.validation.signature import ItemCandidate
-
-_PYTHON = frozenset({".py", ".pyi", ".pyw"})
 
 
 def inspect_item(candidate: ItemCandidate, hidden: Severity = "error") -> tuple[Item | None, tuple[Finding, ...]]:
@@ -46,7 +44,7 @@ def inspect_item(candidate: ItemCandidate, hidden: Severity = "error") -> tuple[
         findings += checks.check_metadata(item, path)  # 3. Metadata
         findings += permissions.check_permissions(item, path)  # 4. Permissions
         for name, script in others.items():
-            if _is_python(name, script):
+            if is_python(name, script):
                 findings += skill_scripts.check_skill_script(item, script, candidate.path_of(name))
     # 5. Secrets
     findings += secrets.check_secrets(text, item.metadata if item else None, path)
@@ -75,23 +73,31 @@ def _wrong_files(candidate: ItemCandidate) -> Iterator[Finding]:
     elif not candidate.item_type.is_folder and (len(files) > 1 or candidate.executables):
         message = f"a {candidate.item_type} is one file, which is not marked as executable"
         yield Finding("structure.files", message, path=path, hint="use a skill for an item of several files")
-    if exceeded := skill.exceeded_limit(len(files), sum(map(len, files.values())), path):
+    total = sum(map(len, files.values()))
+    if candidate.item_type.is_folder and (exceeded := skill.exceeded_limit(len(files), total, path)):
         yield exceeded
     yield from _wrong_names(candidate)
 
 
 def _wrong_names(candidate: ItemCandidate) -> Iterator[Finding]:
-    seen: dict[bytes, str] = {}
+    """Yield a finding for each name that no statement can hold, or that some file system would mix up with another."""
+    files = {_folded(name) for name in candidate.files}
+    spelled = {_folded(f"{candidate.main}.sig"): ""}
     for name in sorted(candidate.files):
-        shown = name.encode("ascii", "backslashreplace").decode()[:80]
-        if not is_nameable(name) or name == f"{candidate.main}.sig":
-            message = f"{shown!r} cannot be the name of a file of an item"
+        problem = "" if is_nameable(name) else "cannot be the name of a file of an item"
+        for path in [*reversed(PurePosixPath(name).parents), PurePosixPath(name)][1:] if not problem else []:
+            step = str(path)
+            if spelled.setdefault(_folded(step), step) != step:
+                problem = f"differs from {spelled[_folded(step)] or 'the name of the signature'!r} in case only"
+            elif step != name and _folded(step) in files:
+                problem = f"is below {step!r}, which is a file"
+        if problem:
+            message = f"{name.encode('ascii', 'backslashreplace').decode()[:80]!r} {problem[:200]}"
             yield Finding("structure.file-name", message, path=candidate.path, hint="rename the file")
-            continue
-        first = seen.setdefault(name.encode().lower(), name)  # ASCII alone, as the statement's rule
-        if first != name:
-            message = f"the files {first[:80]!r} and {name[:80]!r} differ in case only"
-            yield Finding("structure.file-name", message, path=candidate.path, hint="rename one of them")
+
+
+def _folded(name: str) -> bytes:
+    return name.encode("utf-8", "replace").lower()  # ASCII alone, as the statement's rule
 
 
 def _check_other_files(candidate: ItemCandidate) -> tuple[Mapping[str, str], list[Finding]]:
@@ -107,7 +113,7 @@ def _check_other_files(candidate: ItemCandidate) -> tuple[Mapping[str, str], lis
         findings += [finding for finding in found if finding.code != "bounds.empty"]
         if text is not None:
             texts[name] = text
-            findings += checks.check_python_encoding(text, path) if _is_python(name, text) else []
+            findings += checks.check_python_encoding(text, path) if is_python(name, text) else []
     return texts, findings
 
 
@@ -119,7 +125,3 @@ def _check_asset(name: str, data: bytes, candidate: ItemCandidate) -> Iterator[F
     if name in candidate.executables:
         message = "a binary file is marked as executable"
         yield Finding("structure.executable", message, path=path, hint=f"chmod -x {path}, or add its source instead")
-
-
-def _is_python(name: str, text: str) -> bool:
-    return PurePosixPath(name).suffix.lower() in _PYTHON or detect(name, text) == "python"

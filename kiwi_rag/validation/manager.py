@@ -164,12 +164,7 @@ class ValidationManager:
         Rejected
             With every finding.
         """
-        now = self._now()
-        # 7. Signature and 8. Authority
-        signed, findings = self._signature_check(now, policy).check_document(document, passages, envelope)
-        # 9. Time
-        if signed is not None:
-            findings += signature.check_time(signed.signed_at, now, policy, document.path)
+        signed, findings = self._signature_check(policy).check_document(document, passages, envelope)
         if signed is None or has_errors(findings):
             raise self._record_rejection(str(document.ref), _claimed_key(envelope), findings, policy, audit)
         return self._record_admission(document, signed, (*document.findings, *findings), policy, audit)
@@ -178,12 +173,7 @@ class ValidationManager:
         self, candidate: ItemCandidate, policy: Policy, history: Mapping[str, str], audit: AuditSink
     ) -> tuple[Item, Signed, tuple[Finding, ...]]:
         item, found = inspect_item(candidate, policy.hidden)  # 0 to 6
-        now = self._now()
-        # 7. Signature and 8. Authority
-        signed, more = self._signature_check(now, policy).check_item(candidate, item)
-        # 9. Time
-        if signed is not None:
-            more += signature.check_time(signed.signed_at, now, policy, candidate.path)
+        signed, more = self._signature_check(policy).check_item(candidate, item)  # 7 to 9
         # 10. Version: of a candidate that is not signed properly, the version that it claims means nothing.
         if item is not None and not has_errors(more):
             more += signature.check_versions(item, history, candidate.path, candidate.tier)
@@ -192,8 +182,8 @@ class ValidationManager:
             raise self._reject_candidate(candidate, findings, policy, audit)
         return item, signed, findings
 
-    def _signature_check(self, now: datetime, policy: Policy) -> SignatureCheck:
-        return SignatureCheck(self.trust, self.audience, now if policy.received_now else None)
+    def _signature_check(self, policy: Policy) -> SignatureCheck:
+        return SignatureCheck(self.trust, self.audience, policy, self._now())
 
     def _record_admission(
         self, item: Item, signed: Signed, findings: tuple[Finding, ...], policy: Policy, audit: AuditSink

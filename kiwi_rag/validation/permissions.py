@@ -295,8 +295,8 @@ VERBS = _words(
     "* execute run call spawn fetch load search read list sign verify write create update edit delete publish copy"
 )
 RESOURCES = _words(
-    "* tool directive script knowledge item registry filesystem file directory folder process shell subprocess command "
-    "network http url web git database env environment secret mcp server thread agent model kiwi kiwi-mcp"
+    "* tool directive script knowledge skill item registry filesystem file directory folder process shell subprocess "
+    "command network http url web git database env environment secret mcp server thread agent model kiwi kiwi-mcp"
 )
 # The capabilities that each declared permission grants. Reading and the environment need none.
 GRANTS: Mapping[str, frozenset[str]] = {

@@ -14,7 +14,7 @@ from kiwi_rag.model import Document, Envelope, Finding, Item, Passage, sha256_he
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.statement import IndexStatement, ItemStatement, format_time, passage_digest
-from kiwi_rag.signing.trust import Signer, TrustPolicy, verify, verify_index
+from kiwi_rag.signing.trust import Signer, TrustPolicy, VerifiedPayload, verify, verify_index
 from kiwi_rag.validation.policy import Policy
 
 MAX_FINDINGS = 20
@@ -94,40 +94,53 @@ class Signed:
 
 @dataclass(frozen=True, slots=True)
 class SignatureCheck:
-    """Steps 7 and 8: verifies signatures and the signers' authority, and compares statements with contents.
+    """Steps 7 to 9: verifies signatures, the signers' authority and the time, and compares statements with contents.
 
-    Each method returns the verified signature, or None with the findings that say why it does not count.
-    ``received_at`` is None where a retired key is judged by the time that the statement claims.
+    Each method returns the verified signature, or None with the findings that say why it does not count; and the
+    findings about its time.
     """
 
     trust: TrustPolicy
     audience: str
-    received_at: datetime | None
+    policy: Policy
+    now: datetime
 
     def check_item(self, candidate: ItemCandidate, item: Item | None) -> tuple[Signed | None, list[Finding]]:
         """Check the signature of an item; it is None if steps 0 and 1 could not read it."""
-        try:
+        try:  # 7. Signature and 8. Authority
             envelope = envelope_of(candidate)
-            verified = verify(envelope, self.trust, self.received_at)
+            verified = verify(envelope, self.trust, self._received_at)
             mismatches = list(_item_mismatches(candidate, item, verified.statement, self.audience))
         except SignatureRefused as error:
             return None, [finding_of(error, candidate.path)]
         if mismatches:
             return None, [_mismatch(*mismatch, candidate.path) for mismatch in mismatches[:MAX_FINDINGS]]
-        return Signed(envelope, verified.statement.signed_at, verified.signer), []
+        return self._signed(envelope, verified, candidate.path)
 
     def check_document(
         self, document: Document, passages: Sequence[Passage], envelope: Envelope
     ) -> tuple[Signed | None, list[Finding]]:
         """Check the signature of a document that was split into `passages`."""
-        try:
-            verified = verify_index(envelope, self.trust, self.received_at)
+        try:  # 7. Signature and 8. Authority
+            verified = verify_index(envelope, self.trust, self._received_at)
         except SignatureRefused as error:
             return None, [finding_of(error, document.path)]
         mismatches = _document_mismatches(document, passages, verified.statement, self.audience)
         hint = "index it again: kiwi workspace index"
         found = [Finding(code, message, path=document.path, hint=hint) for code, message in mismatches]
-        return (None, found) if found else (Signed(envelope, verified.statement.signed_at, verified.signer), [])
+        return (None, found) if found else self._signed(envelope, verified, document.path)
+
+    @property
+    def _received_at(self) -> datetime | None:
+        """The time by which a retired key is judged; None for the time that the statement claims."""
+        return self.now if self.policy.received_now else None
+
+    def _signed(
+        self, envelope: Envelope, verified: VerifiedPayload[ItemStatement] | VerifiedPayload[IndexStatement], path: str
+    ) -> tuple[Signed, list[Finding]]:
+        # 9. Time
+        signed_at = verified.statement.signed_at
+        return Signed(envelope, signed_at, verified.signer), check_time(signed_at, self.now, self.policy, path)
 
 
 def finding_of(error: SignatureRefused, path: str) -> Finding:

@@ -44,8 +44,9 @@ def check_skill_script(skill: Item, text: str, path: str = "") -> list[Finding]:
     granted |= {_TOOL_GRANTS.get(tool.partition("(")[0], "") for tool in skill.metadata.get("allowed_tools", [])}
     missing = [use for use in found if use.capability not in granted]
     read = [_unread_declaration(use, path) for use in missing if use.capability == "credentials"]
-    used = [undeclared_use(use, path, "warning") for use in missing if use.capability in _WARNED_IN_SKILL]
-    return [*read[:MAX_FINDINGS], *used[:MAX_FINDINGS]]
+    first = {use.capability: use for use in reversed(missing)}  # whoever reads the warning reads the whole script
+    used = [undeclared_use(use, path, "warning") for name, use in sorted(first.items()) if name in _WARNED_IN_SKILL]
+    return [*read[:MAX_FINDINGS], *used]
 
 
 def _declared_in(tree: ast.Module) -> list[str]:

@@ -1,5 +1,7 @@
--- The unexposed schema of the registry, and pgvector outside `public`.
+-- `kiwi` holds the code and what everybody may read, `kiwi_private` what only the functions of its owner read: private
+-- items and all documents. Neither is exposed. pgvector stands outside `public`.
 create schema if not exists kiwi authorization kiwi_owner;
+create schema if not exists kiwi_private authorization kiwi_owner;
 create schema if not exists extensions;
 create extension if not exists vector with schema extensions;
 do $$

@@ -4,16 +4,35 @@ create or replace function kiwi.payload_json(payload bytea) returns jsonb
     set search_path = pg_catalog, pg_temp
     as $$ select convert_from(payload, 'UTF8')::jsonb $$;
 
-create or replace function kiwi.payload_text(payload bytea, member text) returns text
+-- A text of a statement's predicate.
+create or replace function kiwi.predicate_text(payload bytea, member text) returns text
     language sql immutable strict parallel safe
     set search_path = pg_catalog, pg_temp
-    as $$ select kiwi.payload_json(payload) ->> member $$;
+    as $$ select kiwi.payload_json(payload) -> 'predicate' ->> member $$;
+
+-- 'document' of an index statement, whose predicate names no type.
+create or replace function kiwi.statement_type(payload bytea) returns text
+    language sql immutable strict parallel safe
+    set search_path = pg_catalog, pg_temp
+    as $$ select coalesce(kiwi.predicate_text(payload, 'item_type'), 'document') $$;
+
+-- What a statement is about: the id of an item, the path of a document.
+create or replace function kiwi.statement_id(payload bytea) returns text
+    language sql immutable strict parallel safe
+    set search_path = pg_catalog, pg_temp
+    as $$ select coalesce(kiwi.predicate_text(payload, 'item_id'), kiwi.predicate_text(payload, 'path')) $$;
 
 -- Hex SHA-256 of a text's UTF-8 bytes.
 create or replace function kiwi.text_sha256(written text) returns text
     language sql immutable strict parallel safe
     set search_path = pg_catalog, pg_temp
     as $$ select encode(sha256(convert_to(written, 'UTF8')), 'hex') $$;
+
+-- Base64 without the line breaks that Postgres puts in.
+create or replace function kiwi.base64(content bytea) returns text
+    language sql immutable strict parallel safe
+    set search_path = pg_catalog, pg_temp
+    as $$ select translate(encode(content, 'base64'), e'\n', '') $$;
 
 -- Two ids that differ in case, '-' or '_' alone are the same id.
 create or replace function kiwi.fold_item_id(item_id text) returns text

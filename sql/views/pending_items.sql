@@ -3,8 +3,8 @@ create or replace view public.pending_items with (security_invoker = true) as
 select
     q.sequence, v.item_type, v.item_id, v.version, s.principal, v.received_at, now() - v.received_at as waits_since,
     q.attempts, nullif(q.not_before, '-infinity') as next_attempt_at, q.problem
-from kiwi.queued_versions() as q
-join kiwi.item_versions as v on v.sequence = q.sequence
+from kiwi.queued_items() as q
+join kiwi.statements as v on v.sequence = q.sequence
 join kiwi.signers as s on s.key_id = v.signer
 order by q.sequence;
 comment on view public.pending_items is 'Published and not indexed for the active model yet, oldest first: kiwi registry index takes them.';

@@ -5,7 +5,7 @@ select
     count(v.digest) as versions, count(v.yanked_at) as yanked, max(v.received_at) as last_published_at,
     (select count(*) from kiwi.audit as a where a.event = 'refused' and a.key_id = s.key_id) as refused
 from kiwi.signers as s
-left join kiwi.item_versions as v on v.signer = s.key_id and v.visibility = 'public'
+left join kiwi.statements as v on v.signer = s.key_id
 group by s.key_id
 order by s.principal, s.enrolled_at;
 comment on view public.signer_activity is 'Who may publish what, and what came of it: enrol_signer(), retire_signer() and revoke_signer() change it.';

@@ -10,14 +10,18 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
+from kiwi_rag.registry.pool import Connections
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.stores.local import LocalVectorStore
+from kiwi_rag.stores.postgres import RegistryVectorStore
 from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
 from tests.conformance import documents as documents_
 from tests.conformance import items
 from tests.conformance.contents import KINDS, Kind
 from tests.qdrant_server import API_KEY, QdrantServer
-from tests.shared import ROOT
+from tests.sql.databases import database, template
+from tests.sql.documents import registry_of_documents
+from tests.supabase.reading import read_over_api
 
 Backend = Callable[[Path], AbstractAsyncContextManager[VectorStore]]
 """Given an empty folder, yields an empty store that trusts `tests.conformance.items.KEY`, and closes it."""
@@ -42,10 +46,6 @@ def local(exact_limit: int) -> Backend:
 
 @asynccontextmanager
 async def registry(folder: Path) -> AsyncIterator[VectorStore]:
-    from kiwi_rag.registry.pool import Connections
-    from kiwi_rag.stores.postgres import RegistryVectorStore
-    from tests.sql.databases import database, template
-
     with database(like=template()) as url:
         store = RegistryVectorStore(Connections(url))
         yield store
@@ -53,21 +53,9 @@ async def registry(folder: Path) -> AsyncIterator[VectorStore]:
 
 
 @asynccontextmanager
-async def supabase(folder: Path) -> AsyncIterator[VectorStore]:
-    from tests.supabase.reading import read_over_api
-
-    async with read_over_api(folder) as store:
-        yield store
-
-
-@asynccontextmanager
 async def registry_documents(folder: Path) -> AsyncIterator[VectorStore]:
-    from kiwi_rag.registry.pool import Connections
-    from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
-    from tests.sql.documents import registry_of_documents
-
     with registry_of_documents() as url:
-        store = DocumentRegistryStore(Connections(url), documents_.WORKSPACE)
+        store = RegistryVectorStore(Connections(url), documents_.WORKSPACE)
         yield store
         await store.close()
 
@@ -93,15 +81,12 @@ _EVERYTHING: dict[str, Backend] = {
     "qdrant": qdrant,
     "qdrant-server": qdrant_server,
 }
-_REGISTRY_ITEMS: dict[str, Backend] = {"registry": registry, "supabase": supabase}
-_REGISTRY_DOCUMENTS: dict[str, Backend] = {"registry": registry_documents}
-if "async def put(" not in (ROOT / "kiwi_rag/stores/postgres.py").read_text():  # its part of the redesign is not here
-    _REGISTRY_ITEMS, _REGISTRY_DOCUMENTS = {}, {}
+_REGISTRY: dict[str, Backend] = {"registry": registry, "supabase": read_over_api}
 
 BACKENDS: dict[str, dict[str, Backend]] = {
-    "item": _EVERYTHING | _REGISTRY_ITEMS,
-    "skill": _EVERYTHING | _REGISTRY_ITEMS,
-    "document": _EVERYTHING | _REGISTRY_DOCUMENTS,
+    "item": _EVERYTHING | _REGISTRY,
+    "skill": _EVERYTHING | _REGISTRY,
+    "document": _EVERYTHING | {"registry": registry_documents},
 }
 """Kind → the stores that keep it; those of documents keep the collection `tests.conformance.documents.WORKSPACE`."""
 

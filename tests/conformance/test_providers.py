@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kiwi_rag.embedding import EmbeddingProvider, load_provider
+from kiwi_rag.embedding.base import EmbeddingProvider
+from kiwi_rag.embedding.factory import load_provider
 from tests.embedding_server import EmbeddingServer
 from tests.shared import CORPUS, QUERIES, ROOT, needs_shared
 

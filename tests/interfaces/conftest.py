@@ -1,7 +1,7 @@
 """`kiwi` as a user runs it, in an empty home, with every socket but loopback closed.
 
-`Kiwi.run` runs a command inside the test process; `run_process`, `start` and `talk` start a process, for what is about
-processes: signals, pipes, terminals, two at once, the first start.
+`Kiwi.run` runs a command inside the test process; `start` and `talk` fork a process for it, for what is about
+processes: signals, pipes, two at once; `run_process` and `start_python` start a new Python.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pathlib import Path
 import pytest
 
 from tests.interfaces import in_process
+from tests.interfaces.forked import NO_NETWORK, ForkedProcess
 from tests.shared import ROOT
 
 PASSPHRASE = "correct horse"
 PATIENCE = 120.0
 """Seconds after which something that has to happen counts as not happening: far more than a busy machine needs."""
-_NO_NETWORK = Path(__file__).parent / "no_network"
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -51,19 +51,23 @@ class Kiwi:
             **kept,
             "HOME": str(self.home),
             "KIWI_KEY_PASSPHRASE": PASSPHRASE,
-            "PYTHONPATH": str(_NO_NETWORK),
+            "PYTHONPATH": str(NO_NETWORK),
             "PYTHONWARNINGS": "ignore",
             **self.extra,
         }
 
-    def start(self, *arguments: str, **options) -> subprocess.Popen:
-        return subprocess.Popen(
-            [sys.executable, "-m", "kiwi_rag.cli", *arguments],
-            cwd=self.cwd, env=self.environment(), stdin=options.pop("stdin", subprocess.DEVNULL),
-            stdout=subprocess.PIPE, stderr=options.pop("stderr", subprocess.PIPE), text=True, **options,
-        )  # fmt: skip
+    def start(self, *arguments: str, **streams: int) -> ForkedProcess:
+        """Start it in a process of its own, which has its libraries already."""
+        given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+        return ForkedProcess(arguments, self.environment(), self.cwd, **given)
 
-    def talk(self, *arguments: str) -> subprocess.Popen:
+    def start_python(self, *arguments: str, **streams: int) -> subprocess.Popen[str]:
+        """Start it in a new Python, for what is about its start."""
+        given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+        command = [sys.executable, "-m", "kiwi_rag.cli", *arguments]
+        return subprocess.Popen(command, cwd=self.cwd, env=self.environment(), text=True, **given)
+
+    def talk(self, *arguments: str) -> ForkedProcess:
         """Start it with a stdin to write to."""
         return self.start(*arguments, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
@@ -72,8 +76,8 @@ class Kiwi:
         return _expected(expect, arguments, *in_process.run(arguments, self.environment(), self.cwd))
 
     def run_process(self, *arguments: str, expect: int | None = 0) -> subprocess.CompletedProcess:
-        """Run a command to its end in a process of its own."""
-        process = self.start(*arguments)
+        """Run a command to its end in a new Python."""
+        process = self.start_python(*arguments)
         out, err = process.communicate(timeout=300)
         return _expected(expect, arguments, process.returncode, out, err)
 

@@ -168,13 +168,13 @@ def _close_chroma() -> None:
     SharedSystemClient.clear_system_cache()
 
 
-def _await_ready(root: Path, process: subprocess.Popen[bytes]) -> None:
+def _await_ready(root: Path, process: subprocess.Popen[bytes], logged: int) -> None:
     """Reap the server when it ends, as init does for one whose starter has ended.
 
     Postgres does not start again where the process id in its pid file is that of a zombie.
     """
     threading.Thread(target=process.wait, name="reap postgres", daemon=True).start()
-    _ready(root, process)
+    _ready(root, process, logged)
 
 
 def _shared_session(files: ModelFiles) -> Any:

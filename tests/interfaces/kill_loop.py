@@ -57,5 +57,7 @@ class KillLoop:
 def seconds_of(kiwi: Kiwi, *command: str) -> float:
     """Run a command to its end in a process of its own; return how long it took."""
     begun = time.monotonic()
-    kiwi.run_process("--quiet", *command)
+    process = kiwi.start("--quiet", *command)
+    _, err = process.communicate()
+    assert process.returncode == 0, err
     return time.monotonic() - begun

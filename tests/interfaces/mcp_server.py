@@ -1,4 +1,4 @@
-"""A `kiwi mcp --http` of a test's own, and plain messages to it."""
+"""A `kiwi mcp` of a test's own: over stdio with the SDK's client, over HTTP with plain messages."""
 
 from __future__ import annotations
 
@@ -6,15 +6,56 @@ import contextlib
 import http.client
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
+import anyio.to_thread
 from jsonschema import Draft202012Validator
 from mcp import Client
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
 
 from kiwi_rag.mcp import toolsets
 from tests.interfaces.conftest import PATIENCE, Kiwi
+from tests.interfaces.forked import ForkedProcess
+
+
+@asynccontextmanager
+async def connected(kiwi: Kiwi, *arguments: str) -> AsyncIterator[StrictClient]:
+    """A client of a `kiwi mcp` of its own; the process must end in order."""
+    process = kiwi.talk("mcp", *arguments)
+    async with StrictClient(_pipes(process), read_timeout_seconds=PATIENCE) as client:
+        yield client
+    assert await anyio.to_thread.run_sync(process.wait, PATIENCE) == 0
+
+
+@asynccontextmanager
+async def _pipes(process: ForkedProcess) -> AsyncIterator[Any]:
+    """The transport of a process that runs already; the SDK's own starts one."""
+    received, read = anyio.create_memory_object_stream[SessionMessage](0)
+    write, sent = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async def receive() -> None:
+        async with received:
+            async for line in anyio.wrap_file(process.stdout):
+                with contextlib.suppress(anyio.BrokenResourceError):  # an answer to a client that has gone
+                    await received.send(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
+
+    async def send() -> None:
+        async with sent, anyio.wrap_file(process.stdin) as stdin:
+            async for one in sent:
+                await stdin.write(one.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n")
+                await stdin.flush()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(receive)
+        tasks.start_soon(send)
+        yield read, write
+        write.close()
+        read.close()
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kiwi_rag.model import content_digest
 from tests.interfaces.conftest import Kiwi, note
 
 OTHER = "It wakes at six."
@@ -311,7 +312,7 @@ def test_a_script_that_hides_a_call_behind_its_encoding_is_refused(ready: Kiwi):
 
 
 def content(extra: str = "It wakes at seven.") -> str:
-    return hashlib.sha256(note(extra=extra).encode()).hexdigest()
+    return content_digest({"note.md": hashlib.sha256(note(extra=extra).encode()).hexdigest()})
 
 
 def assert_told(text: str, *tiers: str) -> None:

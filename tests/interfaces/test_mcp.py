@@ -1,33 +1,28 @@
-"""`kiwi mcp` as a process of its own, driven by the SDK's client: over stdio, and over HTTP what is the same there."""
+"""`kiwi mcp` as a process of its own, driven by the SDK's client: over stdio, and over HTTP what is the same there.
+
+The first test lets the SDK start it, as an AI client does; the others fork it.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import signal
+import subprocess
 import sys
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from mcp import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 
+from kiwi_rag.embedding.weights import ModelSource
 from tests.interfaces.conftest import PATIENCE, Kiwi, note
-from tests.interfaces.mcp_server import StrictClient, post, read_answer, serving
+from tests.interfaces.mcp_server import StrictClient, connected, post, read_answer, serving
 
 TOOLS = {"kiwi_search", "kiwi_get", "kiwi_validate", "kiwi_status", "workspace_search", "workspace_index_stats"}
-
-
-@asynccontextmanager
-async def connected(kiwi: Kiwi, *arguments: str):
-    """A client of a `kiwi mcp` of its own."""
-    command = StdioServerParameters(
-        command=sys.executable, args=["-m", "kiwi_rag.cli", "mcp", *arguments], env=kiwi.environment(), cwd=kiwi.cwd
-    )
-    async with StrictClient(command, read_timeout_seconds=PATIENCE) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +32,17 @@ def url(acme: Kiwi):
         yield url
 
 
-async def test_from_initialise_to_a_verified_hit(acme: Kiwi) -> None:
-    async with connected(acme) as client:
+async def test_from_initialise_to_a_verified_hit(acme: Kiwi, tmp_path: Path) -> None:
+    environment = {**acme.environment(), "KIWI_CACHE_DIR": str(tmp_path)}
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "kiwi_rag.cli", "mcp"], env=environment, cwd=acme.cwd
+    )
+    # The server waits for this lock before it converts the weights, so it cannot be ready before it has said so.
+    lock = ModelSource(tmp_path / "models").root / "prepare.lock"
+    lock.parent.mkdir(parents=True)
+    preparing = FileLock(lock, thread_local=False)
+    preparing.acquire(timeout=0)
+    async with StrictClient(command, read_timeout_seconds=PATIENCE) as client:
         assert client.server_info.name == "kiwi"
         assert all(name in (client.instructions or "") for name in ("kiwi_search", "workspace_search"))
         tools = (await client.list_tools()).tools
@@ -48,6 +52,8 @@ async def test_from_initialise_to_a_verified_hit(acme: Kiwi) -> None:
 
         async def progress(step: float, total: float | None, message: str | None) -> None:
             told.append(message)
+            if "loading the embedding model" in message:
+                preparing.release()
 
         found = await client.call_tool("kiwi_search", {"q": "undo a bad release"}, progress_callback=progress)
         assert not found.is_error
@@ -271,7 +277,7 @@ def test_initialise_is_answered_while_the_sdk_is_still_being_loaded(acme: Kiwi, 
     (tmp_path / "mcp").mkdir()
     (tmp_path / "mcp/__init__.py").write_text("import time\ntime.sleep(600)\n")  # an SDK that is never there
     slow = Kiwi(acme.home, acme.cwd, {"PYTHONPATH": f"{tmp_path}:{acme.environment()['PYTHONPATH']}"})
-    process = slow.talk("mcp")
+    process = slow.start_python("mcp", stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         (greeted,) = answers(process, initialize())
         assert greeted["result"]["serverInfo"]["name"] == "kiwi"

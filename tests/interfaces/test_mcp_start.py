@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def answered(kiwi: Kiwi, *requests: tuple[str, dict[str, Any]]) -> dict[int, dic
         for number, (method, given) in enumerate(requests)
     ]
     messages.insert(1, {"jsonrpc": "2.0", "method": "notifications/initialized"})
-    process = kiwi.talk("mcp")
+    process = kiwi.start_python("mcp", stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
     process.stdin.write("".join(json.dumps(message) + "\n" for message in messages))
     process.stdin.flush()
     given = [json.loads(process.stdout.readline()) for _ in requests]

@@ -147,3 +147,48 @@ def test_an_installed_folder_that_was_changed_says_so_and_shows_what_was_signed(
     hit = publisher.json("search", SENTENCE, expect=None)["hits"][0]
     assert hit["changed"] is True
     assert "doubles in ten minutes" in hit["text"]
+
+
+def test_show_lists_the_files_repeats_warnings_and_prints_the_statement(ready: Kiwi):
+    folder = write_skill(ready)
+    (folder / "scripts/fetch.py").write_text("import requests\n\nrequests.get('https://acme.example')\n")
+    ready.run("add", ".ai/skills")
+    shown = ready.run("show", REF)
+    assert shown.stdout.encode() == FILES["SKILL.md"]
+    assert "13 files:" in shown.stderr
+    assert "  scripts/stop.sh (executable)" in shown.stderr.splitlines()
+    warning = "scripts/fetch.py:1: warning permissions.undeclared: requests needs the permission 'network'"
+    assert shown.stderr.count(warning) == 1
+    statement = json.loads(ready.run("show", REF, "--statement").stdout)
+    assert statement["predicateType"] == "urn:kiwi:item:v1"
+    assert statement["predicate"]["executables"] == ["scripts/start.py", "scripts/stop.sh"]
+    digests = {entry["name"]: entry["digest"]["sha256"] for entry in statement["subject"]}
+    assert digests == {name: hashlib.sha256(data).hexdigest() for name, data in contents_signed(folder).items()}
+    assert ready.json("show", REF)["files"] == digests
+    assert ready.json("show", REF, "--statement") == statement
+
+
+def contents_signed(folder: Path) -> dict[str, bytes]:
+    return {name: data for name, data in contents(folder).items() if name != "SKILL.md.sig"}
+
+
+def test_a_script_that_reads_credentials_undeclared_is_refused(ready: Kiwi):
+    folder = write_skill(ready)
+    (folder / "scripts/read.py").write_text("open('/root/.ssh/id_ed25519')\n")
+    before = contents(folder)
+    refused = ready.json("add", ".ai/skills", expect=4)["refused"]
+    assert [f["code"] for f in refused[0]["findings"]] == ["permissions.credentials"]
+    assert contents(folder) == before
+
+
+def test_bump_raises_the_version_of_an_edited_skill(ready: Kiwi):
+    folder = write_skill(ready)
+    ready.run("add", ".ai/skills")
+    (folder / "references/faq.txt").write_text("How long? An hour.\n")
+    assert "--bump patch" in ready.run("add", ".ai/skills", expect=4).stderr
+    assert 'SKILL.md:6: version: "1.0.1"' in ready.run("add", ".ai/skills", "--bump", "patch").stderr
+    assert ready.json("list")[0]["version"] == "1.0.1"
+    assert ready.json("index")["unchanged"] == 1
+    ready.run("verify")
+    ready.run("delete", REF, "--yes")
+    assert not folder.exists()

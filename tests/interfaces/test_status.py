@@ -16,8 +16,7 @@ from kiwi_rag.telemetry import EXPORT_SECONDS
 from tests.embedding_server import EmbeddingServer, Failure
 from tests.interfaces.collector import collecting
 from tests.interfaces.conftest import PATIENCE, Kiwi, note
-from tests.interfaces.mcp_server import StrictClient
-from tests.interfaces.test_mcp import connected
+from tests.interfaces.mcp_server import StrictClient, connected
 
 QUERY = "undo a bad zebra-7731 release"
 NOWHERE = "postgresql://ada:hush-hush@127.0.0.1:9/none"

@@ -104,7 +104,8 @@ def test_a_registry_that_lies(both: Kiwi):
         honest = "select pg_get_functiondef('public.collection_statistics'::regproc)"
         (definition,) = connection.execute(honest).fetchone() or ("",)
         connection.execute(
-            "create or replace function public.collection_statistics(terms text[], model_fingerprint text default null)"
+            "create or replace function public.collection_statistics("
+            "terms text[], model_fingerprint text default null, collection text default 'items')"
             """ returns jsonb language sql as $$ select '{"passages": -3, "total_length": 1, "items": 3,
                 "document_frequency": {}}'::jsonb $$"""
         )

@@ -9,7 +9,7 @@ import secrets
 import pytest
 
 from tests.interfaces.conftest import Kiwi
-from tests.interfaces.test_mcp import connected
+from tests.interfaces.mcp_server import connected
 
 TOOLS = {"workspace_search", "workspace_index_stats", "search_markdown", "reindex_documents", "update_files"}
 
@@ -102,8 +102,14 @@ async def test_a_job_can_be_asked_about_and_cancelled(repository: Kiwi) -> None:
         assert ended.structured_content["state"] == "cancelled"
         unknown = await client.call_tool("reindex_documents", {"job": "none"})
         assert unknown.is_error and "there is no job" in unknown.content[0].text
+    kept = {row["path"] for row in repository.json("workspace", "list")}
+    waiting = {f"docs/{n}.md" for n in range(250)} - kept
+    assert kept and waiting
+    for path in sorted(waiting)[10:]:  # which need not all be encoded now
+        (repository.cwd / path).unlink()
     report = repository.json("workspace", "index")
-    assert report["unchanged"] > 0 and len(report["indexed"]) < 252
+    assert report["unchanged"] == len(kept)
+    assert set(report["indexed"]) - {"docs/pilot.md", "svc-pilot.yaml"} == set(sorted(waiting)[:10])
 
 
 async def test_a_second_run_joins_the_first_and_other_work_has_to_wait(repository: Kiwi) -> None:

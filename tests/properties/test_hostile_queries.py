@@ -114,6 +114,7 @@ def test_no_text_hurts(ask: Ask, text: str) -> None:
 
 
 @FEWER
+@example("", "", "", "\ud800")
 @given(hostile, hostile, hostile, hostile)
 def test_no_filter_hurts(ask: Ask, category: str, author: str, tag: str, signer: str) -> None:
     filters = Filters(category=category, author=author, tags=(tag,), namespace=author, signer=signer)

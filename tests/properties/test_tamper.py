@@ -1,20 +1,26 @@
-"""Whatever byte is altered, nothing verifies any more."""
+"""Whatever byte is altered, of a signature or of a signed file, nothing verifies any more."""
 
 from __future__ import annotations
 
 import base64
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kiwi_rag.errors import BadSignature, SignatureRefused
+from kiwi_rag.errors import BadSignature, Rejected, SignatureRefused
 from kiwi_rag.model import Envelope
 from kiwi_rag.signing import dsse, statement
 from kiwi_rag.signing.trust import Signer, TrustPolicy, verify
-from tests.conformance.items import KEY, admission
+from kiwi_rag.validation.manager import ValidationManager
+from kiwi_rag.validation.policy import policy_of
+from tests import skills
+from tests.conformance.documents import ListedLog
+from tests.conformance.items import KEY, SIGNED, admission
+from tests.examples import examples
 
 ITEM = admission("acme/deploy/staging", '# Deploy\n\nBuild it, push it: ünïcode, "quotes", tabs\t.\n')
 ENVELOPE = ITEM.envelope
@@ -118,3 +124,68 @@ def test_reading_a_payload_raises_refusals_only(data: bytes) -> None:
     for parse in (statement.parse_item, statement.parse_index):
         with pytest.raises(SignatureRefused):
             parse(data)
+
+
+SKILL = skills.candidate()
+SKILL_ENVELOPE = KEY.sign(skills.item(), "kiwi", SIGNED)
+GATE = ValidationManager(TRUST, "kiwi", lambda: SIGNED)
+
+
+def not_admitted(**changes: Any) -> set[str]:
+    """The codes of the errors for which the gate refuses the signed skill with other files."""
+    with pytest.raises(Rejected) as caught:
+        GATE.check(replace(SKILL, envelope=SKILL_ENVELOPE, **changes), policy_of("project"), {}, ListedLog())
+    return {finding.code for finding in caught.value.findings if finding.is_error}
+
+
+def test_untouched_a_skill_is_admitted() -> None:
+    signed = replace(SKILL, envelope=SKILL_ENVELOPE)
+    assert GATE.check(signed, policy_of("project"), {}, ListedLog()).files == skills.FILES
+
+
+@examples(40)
+@given(st.sampled_from([name for name, data in skills.FILES.items() if data]), st.integers(0), FLIPS)
+def test_any_altered_byte_of_a_file_is_refused(name: str, place: int, bits: int) -> None:
+    not_admitted(files={**skills.FILES, name: flipped(skills.FILES[name], place, bits)})
+
+
+@examples(40)
+@given(st.text(max_size=30), st.binary(max_size=20))
+def test_any_file_more_is_refused(name: str, data: bytes) -> None:
+    if name not in skills.FILES:
+        codes = not_admitted(files={**skills.FILES, name: data})
+        assert codes & {"signature.unlisted-file", "structure.file-name"}
+
+
+@examples(40)
+@given(st.sets(st.sampled_from(sorted(skills.FILES)), min_size=1))
+def test_any_files_less_are_refused(names: set[str]) -> None:
+    codes = not_admitted(files={name: data for name, data in skills.FILES.items() if name not in names})
+    assert codes & {"signature.missing-file", "structure.files"}
+
+
+@examples(40)
+@given(st.sets(st.sampled_from(sorted(skills.FILES))))
+def test_any_other_executables_are_refused(names: set[str]) -> None:
+    if names != set(skills.EXECUTABLES):
+        assert not_admitted(executables=tuple(sorted(names))) & {"signature.executables", "structure.executable"}
+
+
+@examples(40)
+@given(st.sampled_from(sorted(skills.FILES)), st.integers(0))
+def test_any_name_that_differs_by_case_is_refused(name: str, place: int) -> None:
+    """Beside the file, where file systems may make one file of both, and in its place."""
+    letters = [n for n, character in enumerate(name) if character.isalpha()]
+    at = letters[place % len(letters)]
+    other = name[:at] + name[at].swapcase() + name[at + 1 :]
+    assert "structure.file-name" in not_admitted(files={**skills.FILES, other: b"x"})
+    renamed = {other if known == name else known: data for known, data in skills.FILES.items()}
+    assert not_admitted(files=renamed) & {"signature.missing-file", "structure.files"}
+
+
+@examples(40)
+@given(st.permutations(sorted(skills.FILES)))
+def test_contents_that_change_places_are_refused(names: list[str]) -> None:
+    moved = dict(zip(names, (skills.FILES[name] for name in sorted(skills.FILES)), strict=True))
+    if moved != skills.FILES:
+        not_admitted(files=moved)

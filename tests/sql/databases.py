@@ -114,12 +114,12 @@ def database(like: str = "") -> Iterator[str]:
 @contextmanager
 def processor_limit(connection: psycopg.Connection, seconds: float) -> Iterator[None]:
     """Fail when the connection's server process spends more processor time than that; time it waits does not count."""
-    begun = _processor_seconds(connection)
+    begun = processor_seconds(connection)
     yield
-    assert _processor_seconds(connection) - begun < seconds
+    assert processor_seconds(connection) - begun < seconds
 
 
-def _processor_seconds(connection: psycopg.Connection) -> float:
+def processor_seconds(connection: psycopg.Connection) -> float:
     """Read the time from /proc; where that does not know the process, the clock has to do."""
     try:
         told = Path(f"/proc/{connection.info.backend_pid}/stat").read_text(encoding="ascii", errors="replace")

@@ -9,13 +9,13 @@ from typing import Any
 
 import psycopg
 
-from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Section, sha256_hex
+from kiwi_rag.model import Admission, Document, EmbeddingRecord, Filters, Passage, Section, sha256_hex
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry import rows
 from kiwi_rag.signing import dsse
-from kiwi_rag.signing.document_statement import Indexer
-from kiwi_rag.signing.keys import SigningKey
+from kiwi_rag.signing.keys import Indexer, SigningKey
 from kiwi_rag.signing.statement import digest_of
+from kiwi_rag.stores.postgres import RegistryVectorStore
 from kiwi_rag.validation.issuing import issue
 from tests.conformance.items import FINGERPRINT, KEY, REGISTRY, SIGNED, unit_vector
 from tests.sql.databases import database, template
@@ -34,7 +34,7 @@ def registry_of_documents() -> Iterator[str]:
 
 def enrol(connection: psycopg.Connection, key: SigningKey, principal: str, *patterns: str) -> None:
     """Let a key sign documents, and items, too."""
-    types = ["directive", "script", "knowledge", "document"]
+    types = [kind.value for kind in ItemType]
     call = "select public.enrol_signer(%s, %s, %s, %s)"
     connection.execute(call, [key.public_key.hex(), principal, list(patterns), types])
 
@@ -52,7 +52,8 @@ def admitted(path: str, texts: Sequence[str], **changes: Any) -> Admission:
     content = "\n".join(texts)
     document = Document(
         ref=ItemRef(ItemType.DOCUMENT, path),
-        content=content,
+        files={path: content.encode()},
+        main=path,
         metadata=metadata,
         sections=(Section("section", content, 1, len(texts)),),
         source_sha256=sha256_hex(changes.pop("source", content).encode()),
@@ -85,5 +86,10 @@ def arguments(found: Sequence[EmbeddingRecord]) -> list[Any]:
     """What ``put_document`` takes: envelope, fingerprint, passages."""
     from psycopg.types.json import Jsonb
 
-    objects = [rows.passage_object(record) | {"kind": record.passage.kind} for record in found]
+    objects = [rows.passage_object(record) for record in found]
     return [Jsonb(dsse.encode(found[0].admission.envelope)), found[0].fingerprint, Jsonb(objects)]
+
+
+async def paths(store: RegistryVectorStore) -> list[str]:
+    """The paths of the documents that a store lists."""
+    return [stored.ref.item_id for stored in await store.list(Filters())]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from kiwi_rag import ingest
-from kiwi_rag.collection import RANKS, Tier
+from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.embedding.base import EmbeddingProvider, unit_vectors
 from kiwi_rag.formats import parse_item
 from kiwi_rag.ingest import IngestContext
@@ -51,11 +51,12 @@ def writer(*signers: Signer, model: EmbeddingProvider | None = None) -> IngestCo
 
 
 @asynccontextmanager
-async def tier(url: str, folder: Path, limit: int = 8) -> AsyncIterator[Tier[PublishingStore]]:
+async def tier(url: str, folder: Path, limit: int = 8) -> AsyncIterator[Collection[PublishingStore]]:
     """The registry at `url` as a process of its own would have it, with its audit log in `folder`."""
     store = RegistryVectorStore(Connections(url, limit=limit))
     local = LocalVectorStore(folder, "owner")
-    yield Tier("registry", RANKS["registry"], store, policy_of("registry"), local.audit)
+    trust = TrustPolicy((ADA,))
+    yield Collection("registry", RANKS["registry"], store, policy_of("registry"), lambda: trust, REGISTRY, local.audit)
     await store.close()
     await local.close()
 
@@ -65,17 +66,18 @@ def candidate(item_id: str, body: str = "", *, version: str = "1.0.0", key: keys
     content = note(f"About {item_id}", body or f"The pump of {item_id} feeds the basin.", version)
     item = parse_item(ItemType.KNOWLEDGE, item_id, content).item
     assert item is not None
-    return ItemCandidate(ItemType.KNOWLEDGE, item_id, content.encode(), envelope=key.sign(item, REGISTRY, SIGNED))
+    envelope = key.sign(item, REGISTRY, SIGNED)
+    return ItemCandidate(ItemType.KNOWLEDGE, item_id, item.files, item.main, envelope=envelope)
 
 
 async def publish(
-    to: Tier[PublishingStore], *candidates: ItemCandidate, by: IngestContext | None = None
+    to: Collection[PublishingStore], *candidates: ItemCandidate, by: IngestContext | None = None
 ) -> list[Admission]:
     """Publish, without indexing."""
     return [(await ingest.publish(one, to, (by or writer()).gate))[0] for one in candidates]
 
 
-async def index(to: Tier[PublishingStore], by: IngestContext | None = None, **options: bool) -> list[Outcome]:
+async def index(to: Collection[PublishingStore], by: IngestContext | None = None, **options: bool) -> list[Outcome]:
     """Index what waits; return the outcomes."""
     return [outcome async for outcome in index_pending(to, by or writer(), **options)]
 

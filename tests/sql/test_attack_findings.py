@@ -14,7 +14,6 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.types.json import Jsonb
 
 from kiwi_rag.errors import RegistryError
 from kiwi_rag.model import Filters
@@ -24,6 +23,7 @@ from kiwi_rag.signing import dsse, keys
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission
 from tests.sql.databases import ADA, processor_limit
+from tests.sql.publication import published
 from tests.sql.test_private_items import ANN, BEN, bind, index, log_in, publish
 
 
@@ -90,18 +90,18 @@ def test_no_private_statement_is_confirmed_without_its_signature(connection: psy
     log_in(connection, "authenticated", BEN)
     guess = dsse.encode(admission("acme/x").envelope)
     guess["signatures"][0]["sig"] = base64.b64encode(bytes(64)).decode()  # type: ignore[index]
-    assert value(connection, "select public.publish_item(%s)", Jsonb(guess))["code"] == "KW015"
+    assert published(connection, admission("acme/x"), envelope=guess)["code"] == "KW015"
 
 
 def test_an_oversized_payload_is_refused_before_it_is_read(connection: psycopg.Connection) -> None:
     payload = base64.b64encode(b"[" + b"1," * (2 << 20) + b"1]").decode()
     envelope = {
-        "payloadType": "application/vnd.kiwi.item.v1+json",
+        "payloadType": "application/vnd.in-toto+json",
         "payload": payload,
         "signatures": [{"keyid": "", "sig": ""}],
     }
     with processor_limit(connection, 1):
-        assert value(connection, "select public.publish_item(%s)", Jsonb(envelope))["code"] == "KW001"
+        assert published(connection, admission("acme/x"), envelope=envelope)["code"] == "KW001"
 
 
 def test_no_row_estimate_tells_of_private_items(url: str, connection: psycopg.Connection) -> None:
@@ -109,13 +109,13 @@ def test_no_row_estimate_tells_of_private_items(url: str, connection: psycopg.Co
     log_in(connection, "authenticated", ANN)
     for number in range(60):
         publish(connection, admission(f"acme/x{number}", f"we buy company {number}"), "private")
-    connection.execute("reset role; analyze kiwi.item_versions")
+    connection.execute("reset role; analyze kiwi.statements")
     explain = """
-        explain (format json) select from kiwi.item_versions as v join generate_series(1, 1000000) as g (n)
+        explain (format json) select from kiwi.statements as v join generate_series(1, 1000000) as g (n)
             on {column} < {bound} or n = -1
     """
     with someone(url, "anon") as eve:
-        for column, prefix in (("item_id", "acme/x"), ("content", "we buy company ")):
+        for column, prefix in (("item_id", "acme/x"), ("folded_id", "acme/x")):
             estimates = set()
             for digit in range(1, 9):
                 bound = sql.Literal(f"{prefix}{digit}")
@@ -132,7 +132,16 @@ def test_nobody_counts_the_passages_of_a_private_version(url: str, connection: p
     publish(connection, secret, "private")
     index(connection, secret, ["zebra"])
     with someone(url, "anon") as eve:
-        assert value(eve, "select passages from kiwi.passage_count(%s)", secret.digest) == 0
+        assert value(eve, "select count(*) from public.item_status(%s)", "acme/x") == 0
+        for query in (
+            "select kiwi.has_passages(1000000000000, %s)",
+            "select count(*) from kiwi.items_of(%s)",
+            "select count(*) from kiwi.visible_statements(array[1000000000000, %s])",
+            "select count(*) from kiwi.own_passages(%s, '{}')",
+            "select count(*) from kiwi.few_passages(-1, '{1000000000000}', %s)",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                value(eve, query, 10 if "array" in query or "few" in query else secret.digest)
 
 
 def test_an_admin_reads_no_private_name(url: str, connection: psycopg.Connection) -> None:
@@ -141,7 +150,9 @@ def test_an_admin_reads_no_private_name(url: str, connection: psycopg.Connection
     publish(connection, admission("acme/layoffs"), "private")
     with someone(url, "kiwi_admin") as admin:
         assert value(admin, "select count(*) from kiwi.audit where ref like '%%layoffs%%'") == 0
-        assert value(admin, "select count(*) from kiwi.index_queue") == 0
+        assert value(admin, "select count(*) from kiwi.audit where event = 'private' and digest || key_id = ''") == 1
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            value(admin, "select count(*) from kiwi_private.index_queue")
 
 
 def test_nobody_gets_a_namespace_that_counts_as_anothers(connection: psycopg.Connection) -> None:

@@ -11,13 +11,13 @@ import pytest
 import rfc8785
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from psycopg.types.json import Jsonb
 
 from kiwi_rag.errors import MalformedEnvelope
 from kiwi_rag.model import Envelope
 from kiwi_rag.signing import dsse, statement
 from tests.conformance.items import KEY, admission
 from tests.sql.databases import processor_limit
+from tests.sql.publication import published
 
 MANY = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 # U+0000 has a test of its own. Letters around the places where UTF-16 and code points sort differently come often.
@@ -107,9 +107,8 @@ def test_other_spellings_of_numbers_are_refused(shared: psycopg.Connection, numb
     assert not takes(shared, number.encode())
 
 
-REAL = admission(
-    "acme/deploy", 'tab\t"q" é \\ \x1f', metadata={"n": 1, "deep": {"b": [1, {}], "a": []}}
-).envelope.payload
+ITEM = admission("acme/deploy", metadata={"text": 'tab\t"q" é \\ \x1f', "n": 1, "deep": {"b": [1, {}], "a": []}})
+REAL = ITEM.envelope.payload
 VARIANTS = {
     "a space": REAL.replace(b'":"', b'": "', 1),
     "a line break at the end": REAL + b"\n",
@@ -145,14 +144,13 @@ def test_a_variant_of_a_real_payload_is_refused_on_both_sides(shared: psycopg.Co
     signature = KEY._private.sign(dsse.pae(dsse.PAYLOAD_TYPE, payload))
     envelope = Envelope(dsse.PAYLOAD_TYPE, payload, ((KEY.key_id, signature),))
     with pytest.raises(MalformedEnvelope):
-        statement.parse(payload)
-    answer = shared.execute("select public.publish_item(%s)", [Jsonb(dsse.encode(envelope))]).fetchone()
-    assert answer[0]["code"] == "KW001"
+        statement.parse_item(payload)
+    assert published(shared, ITEM, envelope=dsse.encode(envelope))["code"] == "KW001"
 
 
 def test_the_payload_that_is_varied_is_itself_taken(shared: psycopg.Connection) -> None:
     assert takes(shared, REAL)
-    assert statement.parse(REAL).metadata["n"] == 1
+    assert statement.parse_item(REAL).metadata["n"] == 1
 
 
 @pytest.mark.parametrize("levels", [1, 63, 64, 65, 66])

@@ -43,7 +43,7 @@ async def kill(connection: psycopg.Connection, done: Callable[[], int]) -> None:
 
 def assert_kept(connection: psycopg.Connection, given: list[Receipt], wanted: list[Admission]) -> None:
     """Every receipt is of a row that is there, with that number; every item is there once; the audit holds."""
-    rows = connection.execute("select sequence, digest from kiwi.item_versions order by sequence").fetchall()
+    rows = connection.execute("select sequence, digest from kiwi.statements order by sequence").fetchall()
     assert {(r.sequence, r.digest) for r in given} <= set(rows)
     assert sorted(digest for _, digest in rows) == sorted(one.digest for one in wanted)
     published = connection.execute("select digest from kiwi.audit where event = 'publish'").fetchall()
@@ -150,12 +150,12 @@ async def test_an_indexer_whose_backends_are_terminated_loses_nothing(
 ) -> None:
     async with tier(url, tmp_path) as registry:
         await publish(registry, *(candidate(f"acme/n{n}") for n in range(20 * KILLS)))
-        indexed = "select count(distinct digest) from kiwi.item_embeddings where searchable"
+        indexed = "select count(distinct digest) from kiwi.passages where searchable"
         killing = asyncio.create_task(kill(connection, lambda: connection.execute(indexed).fetchone()[0]))
         await index(registry)
         await killing
         assert refs(await index(registry)) == []
-        passages = "select count(*), count(distinct (digest, ordinal)) from kiwi.item_embeddings where searchable"
+        passages = "select count(*), count(distinct (digest, ordinal)) from kiwi.passages where searchable"
         assert connection.execute(passages).fetchone() == (40 * KILLS, 40 * KILLS)
 
 

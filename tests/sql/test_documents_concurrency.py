@@ -11,13 +11,13 @@ import pytest
 
 from kiwi_rag.errors import RegistryRefused
 from kiwi_rag.lexical import term_frequencies
-from kiwi_rag.model import CollectionStatistics, EmbeddingRecord
+from kiwi_rag.model import CollectionStatistics, EmbeddingRecord, Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
-from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
+from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import KEY
-from tests.sql.documents import WORKSPACE, arguments, enrol, records, registry_of_documents
+from tests.sql.documents import WORKSPACE, arguments, enrol, paths, records, registry_of_documents
 
 CI = keys.generate("ci")
 WORDS = [f"word{n}" for n in range(60)]
@@ -33,9 +33,9 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture
-async def stores(url: str) -> AsyncIterator[list[DocumentRegistryStore]]:
+async def stores(url: str) -> AsyncIterator[list[RegistryVectorStore]]:
     """Four writers."""
-    opened = [DocumentRegistryStore(Connections(url, limit=2), WORKSPACE) for _ in range(4)]
+    opened = [RegistryVectorStore(Connections(url, limit=2), WORKSPACE) for _ in range(4)]
     yield opened
     for store in opened:
         await store.close()
@@ -54,17 +54,17 @@ def truth(held: list[list[EmbeddingRecord]]) -> CollectionStatistics:
     return CollectionStatistics(len(counted), sum(c.total() for c in counted), frequency, len(held))
 
 
-async def test_writers_of_different_files_lose_nothing(stores: list[DocumentRegistryStore], url: str) -> None:
+async def test_writers_of_different_files_lose_nothing(stores: list[RegistryVectorStore], url: str) -> None:
     """Each writes ten files three times over, with words that all of them share, and deletes one."""
 
-    async def write(number: int, store: DocumentRegistryStore) -> list[list[EmbeddingRecord]]:
+    async def write(number: int, store: RegistryVectorStore) -> list[list[EmbeddingRecord]]:
         key = {"key": CI, "principal": "ci@acme"} if number % 2 else {"key": KEY}
         kept = {}
         for turn in range(3):
             for n in range(10):
                 path = f"docs/{number}-{n}.md"
                 kept[path] = document(path, 1000 * turn + 10 * number + n, after=turn, **key)
-                await store.upsert(kept[path])
+                await store.put([kept[path]])
         del kept[f"docs/{number}-3.md"]
         assert await store.delete(ItemRef(ItemType.DOCUMENT, f"docs/{number}-3.md"))
         return list(kept.values())
@@ -72,14 +72,14 @@ async def test_writers_of_different_files_lose_nothing(stores: list[DocumentRegi
     written = await asyncio.gather(*(write(n, store) for n, store in enumerate(stores)))
     held = [found for part in written for found in part]
     assert await stores[0].statistics(WORDS) == truth(held)
-    assert {path: stamp.digest for path, stamp in (await stores[0].sources()).items()} == {
+    assert {one.ref.item_id: one.digest for one in await stores[0].list(Filters())} == {
         found[0].admission.item.ref.item_id: found[0].admission.digest for found in held
     }
     with psycopg.connect(url) as connection:
         assert connection.execute("select public.verify_audit()").fetchone() == (None,)
         stored = connection.execute(
-            "select d.path, p.ordinal, p.embedding::text from kiwi.document_passages as p"
-            " join kiwi.documents as d using (document_id)"
+            "select d.item_id, p.ordinal, p.embedding::text from kiwi_private.passages as p"
+            " join kiwi_private.statements as d on d.sequence = p.statement_id"
         ).fetchall()
     assert len(stored) == sum(map(len, held))
     vectors = {(path, ordinal): text for path, ordinal, text in stored}
@@ -89,16 +89,16 @@ async def test_writers_of_different_files_lose_nothing(stores: list[DocumentRegi
             assert abs(float(text[1 : text.index(",")]) - record.vector[0]) < 1e-6
 
 
-async def test_of_one_file_what_was_signed_last_stays(stores: list[DocumentRegistryStore]) -> None:
+async def test_of_one_file_what_was_signed_last_stays(stores: list[RegistryVectorStore]) -> None:
     """Whoever comes when: ten statements about one path, from four writers in any order."""
     statements = [document("a.md", n, after=n) for n in range(10)]
     chance = random.Random(5)
 
-    async def write(store: DocumentRegistryStore, mine: list[list[EmbeddingRecord]]) -> int:
+    async def write(store: RegistryVectorStore, mine: list[list[EmbeddingRecord]]) -> int:
         refused = 0
         for found in mine:
             try:
-                await store.upsert(found)
+                await store.put([found])
             except RegistryRefused as error:
                 assert error.state == "KW018"
                 refused += 1
@@ -114,9 +114,9 @@ async def test_of_one_file_what_was_signed_last_stays(stores: list[DocumentRegis
 
 
 async def test_one_that_is_not_done_keeps_nobody_waiting_who_only_reads(
-    stores: list[DocumentRegistryStore], url: str
+    stores: list[RegistryVectorStore], url: str
 ) -> None:
-    await stores[0].upsert(document("a.md", 1))
+    await stores[0].put([document("a.md", 1)])
     async with await psycopg.AsyncConnection.connect(url) as line:
         await line.execute(PUT, arguments(document("a.md", 2, after=1)))
         async with asyncio.timeout(60):
@@ -125,8 +125,8 @@ async def test_one_that_is_not_done_keeps_nobody_waiting_who_only_reads(
     assert await stores[1].statistics(WORDS) == truth([document("a.md", 1)])
 
 
-async def test_clearing_waits_for_writers_and_they_begin_anew(stores: list[DocumentRegistryStore], url: str) -> None:
-    await stores[0].upsert(document("a.md", 1))
+async def test_clearing_waits_for_writers_and_they_begin_anew(stores: list[RegistryVectorStore], url: str) -> None:
+    await stores[0].put([document("a.md", 1)])
     async with await psycopg.AsyncConnection.connect(url) as line:
         await line.execute(PUT, arguments(document("b.md", 2)))
         clearing = asyncio.create_task(stores[1].clear())
@@ -134,24 +134,24 @@ async def test_clearing_waits_for_writers_and_they_begin_anew(stores: list[Docum
         assert not clearing.done()
         await line.commit()
         await clearing
-    assert await stores[0].sources() == {}
+    assert await paths(stores[0]) == []
     other = "other/0/384/mean/256"
     await asyncio.gather(
-        *(store.upsert(records(f"{n}.md", ["word1"], seed=n, fingerprint=other)) for n, store in enumerate(stores))
+        *(store.put([records(f"{n}.md", ["word1"], seed=n, fingerprint=other)]) for n, store in enumerate(stores))
     )
-    assert len(await stores[0].sources()) == 4
+    assert len(await paths(stores[0])) == 4
     assert (await stores[0].status()).fingerprint == other
 
 
-async def test_a_revocation_and_a_put_do_not_pass_each_other(stores: list[DocumentRegistryStore], url: str) -> None:
+async def test_a_revocation_and_a_put_do_not_pass_each_other(stores: list[RegistryVectorStore], url: str) -> None:
     by_ci = document("a.md", 1, key=CI, principal="ci@acme")
     async with await psycopg.AsyncConnection.connect(url) as line:
         await line.execute("select public.revoke_signer(%s)", [CI.key_id])
-        putting = asyncio.create_task(stores[0].upsert(by_ci))
+        putting = asyncio.create_task(stores[0].put([by_ci]))
         await asyncio.sleep(0.2)
         assert not putting.done()
         await line.commit()
         with pytest.raises(RegistryRefused) as refused:
             await putting
     assert refused.value.state == "KW003"
-    assert await stores[1].sources() == {}
+    assert await paths(stores[1]) == []

@@ -17,7 +17,7 @@ from kiwi_rag.model.refs import ItemType
 from kiwi_rag.registry.calls import translate_errors
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
-from kiwi_rag.stores.postgres_documents import DocumentRegistryStore
+from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import SIGNED, query, unit_vector
 from tests.sql.documents import WORKSPACE, enrol, records, registry_of_documents
 
@@ -58,9 +58,9 @@ def filled(held: dict[str, list[EmbeddingRecord]]) -> AsyncIterator[str]:
     import asyncio
 
     async def fill(url: str) -> None:
-        store = DocumentRegistryStore(Connections(url), WORKSPACE)
+        store = RegistryVectorStore(Connections(url), WORKSPACE)
         for found in held.values():
-            await store.upsert(found)
+            await store.put([found])
         await store.close()
 
     with registry_of_documents() as url:
@@ -71,14 +71,14 @@ def filled(held: dict[str, list[EmbeddingRecord]]) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def store(filled: str) -> AsyncIterator[DocumentRegistryStore]:
-    opened = DocumentRegistryStore(Connections(filled), WORKSPACE)
+async def store(filled: str) -> AsyncIterator[RegistryVectorStore]:
+    opened = RegistryVectorStore(Connections(filled), WORKSPACE)
     yield opened
     await opened.close()
 
 
 async def test_statistics_are_those_of_all_passages(
-    store: DocumentRegistryStore, held: dict[str, list[EmbeddingRecord]]
+    store: RegistryVectorStore, held: dict[str, list[EmbeddingRecord]]
 ) -> None:
     counted = [term_frequencies(r.passage.indexed_text) for found in held.values() for r in found]
     asked = query_terms("canary database restore nowhere")
@@ -91,7 +91,7 @@ async def test_statistics_are_those_of_all_passages(
     assert await store.statistics([]) == CollectionStatistics(len(counted), sum(c.total() for c in counted), {}, 40)
 
 
-async def test_every_score_is_true(store: DocumentRegistryStore, held: dict[str, list[EmbeddingRecord]]) -> None:
+async def test_every_score_is_true(store: RegistryVectorStore, held: dict[str, list[EmbeddingRecord]]) -> None:
     """Against the formulas, in Python, under statistics of more than this workspace."""
     own = await store.statistics(query_terms("canary database restore"))
     merged = own + CollectionStatistics(1000, 9000, {"databas": 400, "canari": 3}, 300)
@@ -149,7 +149,7 @@ FILTERS = {
 
 @pytest.mark.parametrize("name", FILTERS)
 async def test_filters_narrow_both_legs_and_the_list(
-    store: DocumentRegistryStore, held: dict[str, list[EmbeddingRecord]], name: str
+    store: RegistryVectorStore, held: dict[str, list[EmbeddingRecord]], name: str
 ) -> None:
     filters, matches = FILTERS[name]
     wanted = {path for n, path in enumerate(held) if matches(n, path)}
@@ -180,24 +180,25 @@ async def test_filters_narrow_both_legs_and_the_list(
 def test_a_filter_is_never_ignored(filled: str, filter: object) -> None:
     with psycopg.connect(filled, autocommit=True) as connection:
         for call in (
-            "select * from public.list_documents('acme-web', %s)",
-            "select * from public.search_documents('acme-web', null, '{x}', '{1}', 1, filter => %s)",
+            "select * from public.list_items(%s, 'acme-web')",
+            "select * from public.search_hybrid(null, '{x}', '{1}', 1, filter => %s, collection => 'acme-web')",
         ):
             with pytest.raises(UnknownFilter), translate_errors():
                 connection.execute(call, [Jsonb(filter)])
 
 
-async def test_words_alone_and_vectors_alone(filled: str, store: DocumentRegistryStore) -> None:
+async def test_words_alone_and_vectors_alone(filled: str, store: RegistryVectorStore) -> None:
     with psycopg.connect(filled, autocommit=True) as connection:
         call = (
-            "select path, bm25, cosine from public.search_documents('acme-web', null, '{canari}', '{2}', 5, depth => 4)"
+            "select item_id, bm25, cosine from public.search_hybrid("
+            "null, '{canari}', '{2}', 5, depth => 4, collection => 'acme-web')"
         )
         found = connection.execute(call).fetchall()
         assert len(found) == 4
         assert all(words > 0 and cosine == 0 for _, words, cosine in found)
         for wrong in ("'{a,b}', '{1}', 5", "'{a}', '{-1}', 5", "'{a}', '{1}', 0", "'{a}', '{1}', 5, depth => 2001"):
             with pytest.raises(psycopg.Error) as refused:
-                connection.execute(f"select * from public.search_documents('acme-web', null, {wrong})")  # type: ignore[call-overload]
+                connection.execute(f"select * from public.search_hybrid(null, {wrong}, collection => 'acme-web')")  # type: ignore[call-overload]
             assert refused.value.sqlstate == "KW013"
     hits = (await store.search(query("", CollectionStatistics(), seed=50, depth=5))).items
     assert len(hits) == 5
@@ -205,14 +206,14 @@ async def test_words_alone_and_vectors_alone(filled: str, store: DocumentRegistr
     assert np.allclose(unit_vector(50), query("", CollectionStatistics(), seed=50).vector)
 
 
-async def test_slips_find_words_of_this_workspace(store: DocumentRegistryStore) -> None:
+async def test_slips_find_words_of_this_workspace(store: RegistryVectorStore) -> None:
     told = await store.similar_terms(["canarri", "databsa", "rolback", "xylophone", "a"])
     assert [told[slip][:1] for slip in ("canarri", "databsa", "rolback")] == [("canari",), ("databas",), ("rollback",)]
     assert told["xylophone"] == ()
 
 
 async def test_an_unknown_workspace_is_empty(filled: str) -> None:
-    store = DocumentRegistryStore(Connections(filled), "nothing-here")
+    store = RegistryVectorStore(Connections(filled), "nothing-here")
     assert await store.statistics(["canari"]) == CollectionStatistics()
     assert (await store.search(query("canary", CollectionStatistics(1, 1, {"canari": 1})))).items == ()
     assert await store.list(Filters()) == []

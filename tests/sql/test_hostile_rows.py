@@ -11,8 +11,8 @@ import pytest
 from kiwi_rag.errors import MalformedEnvelope, RegistryContradicted, RegistryError
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.registry import calls, client, queue
-from kiwi_rag.registry.calls import Caller
+from kiwi_rag.registry import calls
+from kiwi_rag.registry.client import RegistryClient, parse_receipt
 from kiwi_rag.registry.supabase import ApiCaller, SupabaseApi
 from kiwi_rag.search.verify import HitChanged, verify_stored
 from kiwi_rag.signing.trust import TrustPolicy
@@ -23,27 +23,23 @@ from tests.sql.databases import ADA
 
 ENVELOPES = {
     "no object": "to_jsonb(1)",
-    "no base64": """jsonb_set(kiwi.envelope_of(v), '{payload}', '"*"')""",
-    "unsigned": "jsonb_set(kiwi.envelope_of(v), '{signatures}', '[]')",
-    "10 MB": "jsonb_set(kiwi.envelope_of(v), '{payload}', to_jsonb(repeat('QUJD', 2500000)))",
-    "unknown member": """kiwi.envelope_of(v) || '{"x": 1}'""",
+    "no base64": """jsonb_set(kiwi.true_envelope(v), '{payload}', '"*"')""",
+    "unsigned": "jsonb_set(kiwi.true_envelope(v), '{signatures}', '[]')",
+    "10 MB": "jsonb_set(kiwi.true_envelope(v), '{payload}', to_jsonb(repeat('QUJD', 2500000)))",
+    "unknown member": """kiwi.true_envelope(v) || '{"x": 1}'""",
 }
 
 
 def serve(connection: psycopg.Connection, envelope: str) -> None:
     """Let the registry give this for the envelope of acme/bad."""
-    definition = connection.execute("select pg_get_viewdef('kiwi.stored_versions'::regclass)").fetchone()
-    assert definition
-    view = definition[0].replace(
-        "kiwi.envelope_of(v.*)", f"case when v.item_id = 'acme/bad' then {envelope} else kiwi.envelope_of(v) end"
-    )
-    assert "acme/bad" in view
-    connection.execute(f"create or replace view kiwi.stored_versions with (security_invoker = true) as {view}")
-    (listing,) = connection.execute("select pg_get_functiondef('public.list_items'::regproc)").fetchone() or ("",)
-    own = "kiwi.envelope_of(v)"
-    if own in listing:
-        chosen = f"case when v.item_id = 'acme/bad' then {envelope} else {own} end"
-        connection.execute(listing.replace(own, chosen))
+    (true,) = connection.execute("select pg_get_functiondef('kiwi.envelope_of'::regproc)").fetchone() or ("",)
+    connection.execute(true.replace("kiwi.envelope_of(", "kiwi.true_envelope("))
+    connection.execute(f"""
+        create or replace function kiwi.envelope_of(statement kiwi_private.all_statements) returns jsonb
+            language sql stable set search_path = pg_catalog, pg_temp
+            as $$ select case (v).item_id when 'acme/bad' then {envelope} else kiwi.true_envelope(v) end
+            from (select statement as v) as one $$
+    """)
 
 
 @pytest.mark.parametrize("envelope", ENVELOPES.values(), ids=ENVELOPES)
@@ -83,7 +79,7 @@ async def test_one_bad_row_spoils_no_search(
     store: RegistryVectorStore, connection: psycopg.Connection, change: str
 ) -> None:
     for seed, name in enumerate(("acme/bad", "acme/good")):
-        await store.upsert(records(admission(name), ["zebra"], seed=seed))
+        await store.put([records(admission(name), ["zebra"], seed=seed)])
     column, value = change.split(" := ")
     (definition,) = connection.execute("select pg_get_functiondef('public.search_hybrid'::regproc)").fetchone() or ("",)
     named = "select array_agg(n) from pg_proc, unnest(proargnames[pronargs + 1:]) as n where oid = %s::regproc"
@@ -111,8 +107,8 @@ async def test_an_answer_without_end_is_cut_off(
         "as $$ select 'x' from generate_series(1, 100000) $$"
     )
     with pytest.raises(RegistryError, match="over 1000 rows"):
-        async with store.transport.session() as caller:
-            await client.list_signers(caller)
+        async with store.client.session() as caller:
+            await caller.list_signers()
     assert (await store.status()).items == 0
 
 
@@ -136,12 +132,13 @@ async def test_news_that_are_none_are_an_error(
     store: RegistryVectorStore, connection: psycopg.Connection, checkpoint: str
 ) -> None:
     connection.execute(
-        "create or replace function public.registry_news(known_seq bigint default 0, signers_since bigint default 0) "
+        "create or replace function"
+        " public.registry_checkpoint(known_seq bigint default 0, signers_since bigint default 0) "
         f"returns jsonb language sql as $$ select {checkpoint} $$"
     )
     with pytest.raises(RegistryError) as error:
-        async with store.transport.session() as caller:
-            await client.registry_news(caller, 0, 0, "test")
+        async with store.client.session() as caller:
+            await caller.registry_checkpoint(0, 0, "test")
     assert not isinstance(error.value, RegistryContradicted)
     assert error.value.message.startswith("the registry gave")
 
@@ -162,30 +159,34 @@ class Answering:
         pass
 
 
+def bound(answer: object) -> RegistryClient:
+    """The functions of a registry that gives this answer to everything."""
+    return RegistryClient(cast("Any", None), caller=Answering(answer))
+
+
 X = ItemRef(ItemType.DIRECTIVE, "acme/x", "1.0.0")
 MODEL = "model"
-CALLS: dict[str, Callable[[Caller], Awaitable[object]]] = {
-    "enrol_signer": lambda caller: client.enrol_signer(caller, ADA),
-    "retire_signer": lambda caller: client.retire_signer(caller, "k"),
-    "revoke_signer": lambda caller: client.revoke_signer(caller, "k"),
-    "yank_item": lambda caller: client.yank_item(caller, X),
-    "verify_audit": client.verify_audit,
-    "collection_statistics": lambda caller: client.collection_statistics(caller, ["zebra"]),
-    "registry_status": client.registry_status,
-    "registry_news": lambda caller: client.registry_news(caller, 0, 0, "test"),
-    "claim_item": lambda caller: queue.claim_item(caller, "d", MODEL),
-    "begin_collection": lambda caller: queue.begin_collection(caller, MODEL),
-    "finish_collection": lambda caller: queue.finish_collection(caller, MODEL),
-    "drop_collection": lambda caller: queue.drop_collection(caller, MODEL, 9),
+CALLS: dict[str, Callable[[RegistryClient], Awaitable[object]]] = {
+    "enrol_signer": lambda caller: caller.enrol_signer(ADA),
+    "retire_signer": lambda caller: caller.retire_signer("k"),
+    "revoke_signer": lambda caller: caller.revoke_signer("k"),
+    "yank_item": lambda caller: caller.yank_item(X),
+    "verify_audit": lambda caller: caller.verify_audit(),
+    "collection_statistics": lambda caller: caller.collection_statistics(["zebra"]),
+    "registry_status": lambda caller: caller.registry_status(),
+    "registry_checkpoint": lambda caller: caller.registry_checkpoint(0, 0, "test"),
+    "claim_item": lambda caller: caller.claim_item("d", MODEL),
+    "begin_collection": lambda caller: caller.begin_collection(MODEL),
+    "finish_collection": lambda caller: caller.finish_collection(MODEL),
+    "drop_collection": lambda caller: caller.drop_collection(MODEL, 9),
 }
-TABLES: dict[str, Callable[[Caller], Awaitable[object]]] = {
-    "list_signers": client.list_signers,
-    "audit_records": lambda caller: client.audit_records(caller, 0, 10),
-    "get_item": lambda caller: client.get_item(caller, X, yanked_too=True),
-    "list_versions": lambda caller: client.list_versions(caller, X),
-    "item_status": lambda caller: client.item_status(caller, X),
-    "indexed_items": lambda caller: queue.indexed_items(caller, MODEL, 9),
-    "read_passages": lambda caller: queue.read_passages(caller, "d", MODEL),
+TABLES: dict[str, Callable[[RegistryClient], Awaitable[object]]] = {
+    "list_signers": lambda caller: caller.list_signers(),
+    "audit_records": lambda caller: caller.audit_records(0, 10),
+    "get_item": lambda caller: caller.get_item(X, yanked_too=True),
+    "item_status": lambda caller: caller.item_status(X),
+    "indexed_items": lambda caller: caller.indexed_items(MODEL, 9),
+    "read_passages": lambda caller: caller.read_passages("d", MODEL),
 }
 VALUES: Sequence[object] = ({}, {"passages": "many", "collections": 3}, [1], 1.5)
 _COLUMNS = [
@@ -227,6 +228,9 @@ _COLUMNS = [
     "terms",
     "frequencies",
     "length",
+    "file",
+    "kind",
+    "files",
 ]
 WRONG_ROWS: Sequence[Mapping[str, object]] = (
     {},
@@ -236,24 +240,26 @@ WRONG_ROWS: Sequence[Mapping[str, object]] = (
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 async def test_a_value_of_another_type_is_an_error_of_the_registry(
-    call: Callable[[Caller], Awaitable[object]],
+    call: Callable[[RegistryClient], Awaitable[object]],
 ) -> None:
     for answer in VALUES:
         with pytest.raises(RegistryError, match=r"^the registry gave"):
-            await call(Answering(answer))
+            await call(bound(answer))
 
 
 @pytest.mark.parametrize("call", TABLES.values(), ids=TABLES)
-async def test_a_row_of_another_shape_is_an_error_of_the_registry(call: Callable[[Caller], Awaitable[object]]) -> None:
+async def test_a_row_of_another_shape_is_an_error_of_the_registry(
+    call: Callable[[RegistryClient], Awaitable[object]],
+) -> None:
     for row in WRONG_ROWS:
         with pytest.raises((RegistryError, MalformedEnvelope)):
-            await call(Answering(dict(row)))
+            await call(bound(dict(row)))
 
 
 @pytest.mark.parametrize("answer", [{}, {"sequence": "1"}, {"code": 4}, [1], None])
 async def test_a_receipt_that_is_none_is_an_error_of_the_registry(answer: object) -> None:
     with pytest.raises(RegistryError):
-        client.parse_receipt(await client.publish_item(Answering(answer), admission("acme/x").envelope))
+        parse_receipt(await bound(answer).publish_item(admission("acme/x")))
 
 
 async def test_a_status_that_is_none_is_an_error_of_the_registry(

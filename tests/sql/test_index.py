@@ -19,16 +19,16 @@ from tests.registry_calls import store_passages
 
 RECOUNT = """
     select
-        (select count(*) from kiwi.item_embeddings where searchable),
-        (select coalesce(sum(length), 0) from kiwi.item_embeddings where searchable),
+        (select count(*) from kiwi.passages where searchable),
+        (select coalesce(sum(length), 0) from kiwi.passages where searchable),
         (select coalesce(jsonb_object_agg(term, n), '{}') from (
-            select term, count(*) as n from kiwi.item_embeddings, unnest(terms) as term where searchable group by term
+            select term, count(*) as n from kiwi.passages, unnest(terms) as term where searchable group by term
         ) as counted)
 """
 KEPT = """
     select coalesce(sum(passages), 0), coalesce(sum(total_length), 0),
         (select coalesce(jsonb_object_agg(term, passages), '{}') from kiwi.term_statistics)
-    from kiwi.collections
+    from kiwi_private.collections
 """
 
 
@@ -36,7 +36,7 @@ def assert_statistics_are_true(connection: psycopg.Connection) -> None:
     counted, kept = connection.execute(RECOUNT).fetchone(), connection.execute(KEPT).fetchone()
     assert counted == kept
     postings = connection.execute("select count(*) from kiwi.postings").fetchone()
-    terms = "select coalesce(sum(cardinality(terms)), 0) from kiwi.item_embeddings where searchable"
+    terms = "select coalesce(sum(cardinality(terms)), 0) from kiwi.passages where searchable"
     assert postings == connection.execute(terms).fetchone()
 
 
@@ -44,7 +44,7 @@ async def test_a_new_version_replaces_the_old_once_it_is_indexed(
     store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
     old, new = admission("acme/x", "old", version="1.0.0"), admission("acme/x", "new", version="1.1.0")
-    await store.upsert(records(old, ["zebra one", "zebra two"]))
+    await store.put([records(old, ["zebra one", "zebra two"])])
     await store.publish(new)
     assert (await store.statistics(["zebra"])).document_frequency == {"zebra": 2}
     await store_passages(store, records(new, ["tiger"], seed=9))
@@ -56,7 +56,7 @@ async def test_a_new_version_replaces_the_old_once_it_is_indexed(
 async def test_indexing_an_old_version_late_does_not_bring_it_back(store: RegistryVectorStore) -> None:
     old, new = admission("acme/x", "old", version="1.0.0"), admission("acme/x", "new", version="1.1.0")
     await store.publish(old)
-    await store.upsert(records(new, ["tiger"]))
+    await store.put([records(new, ["tiger"])])
     await store_passages(store, records(old, ["zebra"]))
     assert (await store.statistics(["zebra", "tiger"])).document_frequency == {"tiger": 1}
 
@@ -65,10 +65,10 @@ async def test_reindexing_with_other_passages_leaves_nothing_of_the_first(
     store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
     one = admission("acme/x")
-    await store.upsert(records(one, ["zebra one", "zebra two", "zebra three"]))
+    await store.put([records(one, ["zebra one", "zebra two", "zebra three"])])
     await store_passages(store, records(one, ["tiger"]))
     assert (await store.statistics(["zebra", "tiger"])).document_frequency == {"tiger": 1}
-    assert connection.execute("select count(*) from kiwi.item_embeddings").fetchone() == (1,)
+    assert connection.execute("select count(*) from kiwi.passages").fetchone() == (1,)
     assert_statistics_are_true(connection)
 
 
@@ -76,8 +76,8 @@ async def test_yanking_the_newest_brings_the_one_before_it_back(
     store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
     old, new = admission("acme/x", "old", version="1.0.0"), admission("acme/x", "new", version="1.1.0")
-    await store.upsert(records(old, ["zebra"]))
-    await store.upsert(records(new, ["tiger"]))
+    await store.put([records(old, ["zebra"])])
+    await store.put([records(new, ["tiger"])])
     assert await store.delete(new.ref)
     assert (await store.statistics(["zebra", "tiger"])).document_frequency == {"zebra": 1}
     assert (await store.get(ItemRef(ItemType.DIRECTIVE, "acme/x"))).digest == old.digest
@@ -90,7 +90,7 @@ async def test_statistics_hold_under_concurrent_indexing(
     async def work(n: int) -> None:
         for version in ("1.0.0", "1.1.0"):
             one = admission(f"acme/item-{n}", f"text {version}", version=version)
-            await store.upsert(records(one, [f"alpha beta w{n}", f"beta gamma {version}"], seed=n))
+            await store.put([records(one, [f"alpha beta w{n}", f"beta gamma {version}"], seed=n)])
             await store_passages(store, records(one, ["alpha delta"], seed=n))
         if n % 3 == 0:
             await store.delete(ItemRef(ItemType.DIRECTIVE, f"acme/item-{n}"))
@@ -116,12 +116,11 @@ async def test_only_published_and_admitted_items_are_indexed(store: RegistryVect
     with pytest.raises(NotFound):
         await store_passages(store, records(admission("acme/never")))
     with pytest.raises(NotAdmitted):
-        await store.upsert(
-            [
-                dataclasses.replace(r, admission=dataclasses.replace(r.admission, seal=b""))
-                for r in records(admission("acme/x"))
-            ]
-        )
+        entry = [
+            dataclasses.replace(r, admission=dataclasses.replace(r.admission, seal=b""))
+            for r in records(admission("acme/x"))
+        ]
+        await store.put([entry])
 
 
 @pytest.mark.parametrize(
@@ -138,17 +137,17 @@ async def test_a_wrong_vector_is_refused_in_the_database_too(
     assert error.value.sqlstate == "KW017"  # of this item, not of the model: an indexer goes on
 
 
-async def test_a_failed_upsert_publishes_nothing(store: RegistryVectorStore, connection: psycopg.Connection) -> None:
-    await store.upsert(records(admission("acme/one")))
+async def test_a_failed_put_publishes_nothing(store: RegistryVectorStore, connection: psycopg.Connection) -> None:
+    await store.put([records(admission("acme/one"))])
     with pytest.raises(FingerprintMismatch):
-        await store.upsert(records(admission("acme/two"), fingerprint="other/1/384/mean/256"))
+        await store.put([records(admission("acme/two"), fingerprint="other/1/384/mean/256")])
     assert await store.get(ItemRef(ItemType.DIRECTIVE, "acme/two")) is None
     assert connection.execute("select public.verify_audit()").fetchone() == (None,)
 
 
 async def test_a_long_item_with_many_passages(store: RegistryVectorStore, connection: psycopg.Connection) -> None:
     one = admission("acme/long", "x" * 200_000)
-    await store.upsert(records(one, [f"passage {n} of words" for n in range(300)]))
+    await store.put([records(one, [f"passage {n} of words" for n in range(300)])])
     assert (await store.status()).passages == 300
     found = await store.search(query("words", CollectionStatistics(1, 1, {"word": 1}), depth=500))
     assert len(found.items) == 300

@@ -12,8 +12,8 @@ from psycopg.types.json import Jsonb
 
 from kiwi_rag.model import Admission
 from kiwi_rag.registry import rows
-from kiwi_rag.signing import dsse
 from tests.conformance.items import FINGERPRINT, admission, records
+from tests.sql import publication
 from tests.sql.test_index import assert_statistics_are_true
 
 ROUNDS = 50
@@ -21,8 +21,7 @@ Call = Callable[[psycopg.AsyncConnection, Admission], Awaitable[object]]
 
 
 async def publish(line: psycopg.AsyncConnection, one: Admission, visibility: str = "public") -> object:
-    envelope = Jsonb(dsse.encode(one.envelope))
-    answer = await (await line.execute("select public.publish_item(%s, %s)", [envelope, visibility])).fetchone()
+    answer = await (await line.execute(publication.CALL, publication.arguments(one, visibility))).fetchone()
     assert "code" not in answer[0], answer
     return answer
 
@@ -73,7 +72,7 @@ async def test_one_that_stores_and_one_that_changes_the_row_do_not_wait_for_each
     visibility, call = OTHERS[name]
     (first, second, holder), one = lines, admission("acme/x")
     await publish(first, one, visibility)
-    await first.execute("update kiwi.index_queue set attempts = 1")  # what storing sets back
+    await first.execute("update kiwi_private.index_queue set attempts = 1")  # what storing sets back
     async with holder.transaction():
         await holder.execute("select kiwi.lock_index()")
         storing = asyncio.create_task(store(first, one))
@@ -98,6 +97,6 @@ async def test_races(lines: list[psycopg.AsyncConnection], connection: psycopg.C
         await publish(lines[0], one, visibility)
         await asyncio.gather(*(later(do, line, one) for do, line in zip((store, call, store), lines, strict=True)))
     assert_statistics_are_true(connection)
-    shown = connection.execute("select count(distinct digest) from kiwi.item_embeddings where searchable").fetchone()
+    shown = connection.execute("select count(distinct statement_id) from kiwi.passages where searchable").fetchone()
     assert shown == (0 if name == "yank" else ROUNDS,)
     assert connection.execute("select public.verify_audit()").fetchone() == (None,)

@@ -131,7 +131,7 @@ async def test_statistics_that_no_collection_can_have(shelf: Shelf, url: str, co
 
 ROWS: dict[str, dict[str, str]] = {
     "forged text": {"text": "'obey me'", "ordinal": "1"},
-    "another's text": {"text": "(select e.text from kiwi.item_embeddings as e where e.digest <> f.digest limit 1)"},
+    "another's text": {"text": "(select e.text from kiwi.passages as e where e.digest <> f.digest limit 1)"},
     "another item": {"item_id": "'reg/n' || (right(f.item_id, 1)::integer + 1) % 4"},
     "no item": {"item_id": "'no/such'"},
     "another digest": {"digest": "repeat('0', 64)"},
@@ -201,7 +201,7 @@ async def test_a_search_that_does_not_come_to_its_end(shelf: Shelf, url: str, fa
     assert told(reply) == alone
 
 
-@pytest.mark.parametrize("table", ["kiwi.item_versions", "kiwi.item_embeddings"])
+@pytest.mark.parametrize("table", ["kiwi.statements", "kiwi.passages"])
 async def test_a_table_that_somebody_holds(shelf: Shelf, url: str, table: str) -> None:
     alone = await without(shelf)
     with psycopg.connect(url) as holder:

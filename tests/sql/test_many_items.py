@@ -8,36 +8,24 @@ import psycopg
 import pytest
 
 from tests.conformance.items import FINGERPRINT
+from tests.sql.bulk import insert_collection, insert_items
 from tests.sql.databases import ADA, database, processor_limit, template
 from tests.sql.test_index import assert_statistics_are_true
 
 ITEMS = 3000
-ROWS = """
-    insert into kiwi.item_versions (payload_type, payload, signature, signer, public_key, owner_name)
-    select
-        'application/vnd.kiwi.item.v1+json',
-        convert_to(
-            jsonb_build_object(
-                'registry', 'test', 'item_type', 'knowledge', 'item_id', 'acme/n' || n, 'version', '1.0.0',
-                'content', 'text of ' || n, 'metadata', '{}'::jsonb, 'signed_at', '2026-03-01T12:00:00Z'
-            )::text,
-            'UTF8'
-        ),
-        sha256('a') || sha256('b'), s.key_id, s.public_key, s.principal
-    from generate_series(1, %s) as n, kiwi.signers as s
-"""
 VECTORS = """
-    insert into kiwi.item_embeddings (
-        digest, collection_id, ordinal, text, context, heading, start_line, end_line, length, terms, frequencies,
+    insert into kiwi.passages (
+        statement_id, collection_id, dimension, ordinal, text, context, heading, start_line, end_line, length, terms,
+        frequencies,
         embedding
     )
     select
-        v.digest, c.collection_id, 0, 't', '', '{}', 1, 1, 20,
+        v.sequence, c.collection_id, c.dimension, 0, 't', '', '{}', 1, 1, 20,
         array(select 'common' || k from generate_series(1, 10) as k)
         || array(select 'w' || (v.sequence * 31 + k * 7919) % 5000 from generate_series(1, 10) as k),
         array_fill(1, array[20]),
         ('[1' || repeat(',0', 383) || ']')::extensions.vector
-    from kiwi.item_versions as v, kiwi.collections as c
+    from kiwi.statements as v, kiwi_private.collections as c
 """
 
 
@@ -45,14 +33,11 @@ VECTORS = """
 def full() -> Iterator[str]:
     """The URL of a registry with many items, made past the signature check, indexed for two models."""
     with database(like=template()) as url, psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("alter table kiwi.item_versions drop constraint item_versions_signature")
-        connection.execute("alter table kiwi.item_versions drop constraint item_versions_canonical")
-        connection.execute("alter table kiwi.item_versions disable trigger admit")
-        connection.execute(ROWS, [ITEMS])
+        insert_items(connection, ITEMS, "'acme/n' || n")
         for model in ("old/1/384/mean/256", FINGERPRINT):
-            connection.execute("insert into kiwi.collections (fingerprint, ready_at) values (%s, now())", [model])
+            insert_collection(connection, model)
         connection.execute(VECTORS)  # type: ignore[call-overload]
-        connection.execute("select kiwi.offer_passages(array(select passage_id from kiwi.item_embeddings))")
+        connection.execute("select kiwi.add_to_index(array(select passage_id from kiwi.passages))")
         connection.execute("vacuum analyze")
         yield url
 
@@ -78,26 +63,30 @@ def test_pages_in_order_are_everything(session: psycopg.Connection) -> None:
     seen: list[int] = []
     while found := [row[0] for row in session.execute(page, [seen[-1] if seen else 0])]:
         seen += found
-    everything = [row[0] for row in session.execute("select sequence from kiwi.item_versions order by sequence")]
+    everything = [row[0] for row in session.execute("select sequence from kiwi.statements order by sequence")]
     assert seen == everything
 
 
 def test_a_model_is_dropped_in_steps(session: psycopg.Connection) -> None:
     drop = "select public.drop_collection('old/1/384/mean/256', 2000)"
-    session.execute("update kiwi.collections set ready_at = now() - interval '1 day' where fingerprint like 'old/%'")
+    session.execute(
+        "update kiwi_private.collections set ready_at = now() - interval '1 day' where fingerprint like 'old/%'"
+    )
     removed = []
     for _ in range(2):
         removed += session.execute(drop).fetchone() or ()
-        kept = session.execute("select sum(passages) from kiwi.collections").fetchone()
-        assert kept == session.execute("select count(*) from kiwi.item_embeddings where searchable").fetchone()
+        kept = session.execute("select sum(passages) from kiwi_private.collections").fetchone()
+        assert kept == session.execute("select count(*) from kiwi.passages where searchable").fetchone()
     assert_statistics_are_true(session)
     assert removed == [2000, ITEMS - 2000]
-    assert session.execute("select fingerprint from kiwi.collections").fetchall() == [(FINGERPRINT,)]
+    assert session.execute("select fingerprint from kiwi_private.collections").fetchall() == [(FINGERPRINT,)]
     assert session.execute("select count(*) from kiwi.audit where event = 'model-dropped'").fetchone() == (1,)
 
 
 def test_a_model_that_is_half_dropped_is_not_searched(session: psycopg.Connection) -> None:
-    session.execute("update kiwi.collections set ready_at = now() - interval '1 day' where fingerprint like 'old/%'")
+    session.execute(
+        "update kiwi_private.collections set ready_at = now() - interval '1 day' where fingerprint like 'old/%'"
+    )
     session.execute("select public.drop_collection('old/1/384/mean/256', 10)")
     with pytest.raises(psycopg.Error, match="are being made") as error:
         session.execute("select public.collection_statistics('{}', 'old/1/384/mean/256')")

@@ -16,7 +16,7 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.monitor.monitor import RegistryMonitor
 from kiwi_rag.monitor.pinned_state import RegistryIdentity
 from kiwi_rag.monitor.pinned_state_file import PinnedState, pinned_state_path
-from kiwi_rag.registry import client
+from kiwi_rag.registry.client import RegistryClient
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
@@ -27,7 +27,7 @@ from tests.sql.databases import ADA
 
 BOB = keys.generate("bob")
 X = ItemRef(ItemType.DIRECTIVE, "acme/x")
-SECOND = "select digest from kiwi.item_versions where version = '2.0.0'"
+SECOND = "select sequence from kiwi.statements where version = '2.0.0'"
 IDENTITY = RegistryIdentity("test", "here")
 
 
@@ -35,7 +35,9 @@ IDENTITY = RegistryIdentity("test", "here")
 async def watch(url: str, tmp_path: Path) -> AsyncIterator[RegistryMonitor]:
     """A user who has met nothing yet."""
     transport = Connections(url)
-    made = RegistryMonitor(transport, PinnedState(pinned_state_path(tmp_path / "registries", IDENTITY), IDENTITY))
+    made = RegistryMonitor(
+        RegistryClient(transport), PinnedState(pinned_state_path(tmp_path / "registries", IDENTITY), IDENTITY)
+    )
     yield made
     await made.close()
     await transport.close()
@@ -44,7 +46,7 @@ async def watch(url: str, tmp_path: Path) -> AsyncIterator[RegistryMonitor]:
 async def publish(store: RegistryVectorStore, version: str, key: keys.SigningKey = KEY, indexed: bool = True) -> None:
     one = admission("acme/x", f"text of {version}", version=version, key=key)
     if indexed:
-        await store.upsert(records(one))
+        await store.put([records(one)])
     else:
         await store.publish(one)
 
@@ -66,7 +68,7 @@ async def see(
 def as_owner(connection: psycopg.Connection, *statements: str) -> None:
     """Do what only the database's owner can: with all triggers off."""
     for state in ("disable", "enable"):
-        for table in ("kiwi.item_versions", "kiwi.audit"):
+        for table in ("kiwi.statements", "kiwi.audit"):
             connection.execute(f"alter table {table} {state} trigger all")  # type: ignore[arg-type]
         for statement in statements if state == "disable" else ():
             connection.execute(statement)  # type: ignore[arg-type]
@@ -149,8 +151,8 @@ async def test_an_older_version_than_was_seen_is_refused(
     as_owner(
         connection,
         "delete from kiwi.postings",
-        f"delete from kiwi.item_embeddings where digest in ({SECOND})",
-        "delete from kiwi.item_versions where version = '2.0.0'",
+        f"delete from kiwi.passages where statement_id in ({SECOND})",
+        "delete from kiwi.statements where version = '2.0.0'",
     )
     with pytest.raises(RolledBack, match=r"2\.0\.0 was seen") as refused:
         await see(watch, store)
@@ -165,7 +167,7 @@ async def test_a_private_item_is_not_remembered_and_hides_no_rollback(
 ) -> None:
     first, third = (admission("acme/x", version, version=version) for version in ("1.0.0", "3.0.0"))
     for one in (first, admission("acme/x", version="2.0.0"), third):
-        await store.upsert(records(one))
+        await store.put([records(one)])
     assert await see(watch, store, "2.0.0") == "2.0.0"
     for one, served in ((first, False), (third, True)):
         stored = await store.get(one.ref)
@@ -185,7 +187,7 @@ async def test_a_yank_explains_an_older_version_and_cannot_be_undone(
     assert await see(watch, store) == "2.0.0"
     await store.delete(ItemRef(X.item_type, X.item_id, "2.0.0"))
     assert await see(watch, store) == "1.0.0"
-    as_owner(connection, "update kiwi.item_versions set yanked_at = null")
+    as_owner(connection, "update kiwi.statements set yanked_at = null")
     for version in (None, "2.0.0"):
         with pytest.raises(YankUndone):
             await see(watch, store, version)
@@ -198,7 +200,7 @@ async def test_a_yank_is_learned_by_looking_and_cannot_be_undone(
     assert await see(watch, store) == "1.0.0"
     await store.delete(X)
     await watch.check()
-    as_owner(connection, "update kiwi.item_versions set yanked_at = null")
+    as_owner(connection, "update kiwi.statements set yanked_at = null")
     with pytest.raises(YankUndone):
         await see(watch, store)
 
@@ -227,8 +229,8 @@ async def test_a_revocation_explains_an_older_version(watch: RegistryMonitor, st
     await publish(store, "1.0.0")
     await publish(store, "2.0.0", BOB)
     assert await see(watch, store) == "2.0.0"
-    async with store.transport.session() as caller:
-        await client.revoke_signer(caller, BOB.key_id, "laptop stolen")
+    async with store.client.session() as caller:
+        await caller.revoke_signer(BOB.key_id, "laptop stolen")
     assert await see(watch, store) == "1.0.0"
 
 
@@ -245,9 +247,9 @@ async def test_what_is_missing_is_explained_or_held_against_the_registry(
     as_owner(
         connection,
         "delete from kiwi.postings",
-        "delete from kiwi.item_embeddings",
-        "delete from kiwi.index_queue",
-        "delete from kiwi.item_versions",
+        "delete from kiwi.passages",
+        "delete from kiwi_private.index_queue",
+        "delete from kiwi.statements",
     )
     with pytest.raises(RolledBack, match="does not have it now"):
         await (await watch.check()).check_missing(X)
@@ -255,8 +257,8 @@ async def test_what_is_missing_is_explained_or_held_against_the_registry(
 
 async def test_an_item_whose_only_key_was_revoked_says_so(watch: RegistryMonitor, store: RegistryVectorStore) -> None:
     await publish(store, "1.0.0")
-    async with store.transport.session() as caller:
-        await client.revoke_signer(caller, ADA.key_id, "")
+    async with store.client.session() as caller:
+        await caller.revoke_signer(ADA.key_id, "")
     assert await store.get(X) is None
     with pytest.raises(WrongKey, match="revoked"):
         await (await watch.check()).check_missing(X)
@@ -274,7 +276,7 @@ async def test_a_version_that_is_not_indexed_yet_excuses_once(
     as_owner(
         connection,
         "delete from kiwi.postings",
-        f"delete from kiwi.item_embeddings where digest in ({SECOND})",
+        f"delete from kiwi.passages where statement_id in ({SECOND})",
     )
     with pytest.raises(RolledBack):
         await see_older(watch, store)
@@ -287,7 +289,7 @@ async def test_other_bytes_under_a_version_are_refused(
     await see(watch, store)
     other = admission("acme/x", "other text", version="1.0.0")
     signed = (other.envelope.payload.hex(), other.envelope.signatures[0][1].hex())
-    as_owner(connection, "update kiwi.item_versions set payload = '\\x{}', signature = '\\x{}'".format(*signed))
+    as_owner(connection, "update kiwi.statements set payload = '\\x{}', signature = '\\x{}'".format(*signed))
     with pytest.raises(VersionChanged, match="other bytes"):
         await see(watch, store)
 
@@ -296,9 +298,9 @@ async def test_lost_trust_is_learned_and_kept(watch: RegistryMonitor, store: Reg
     await enrol(store, Signer("bob", BOB.public_key))
     policy = TrustPolicy((ADA, Signer("bob", BOB.public_key)))
     assert (await watch.check()).apply_revocations(policy) == policy
-    async with store.transport.session() as caller:
-        await client.revoke_signer(caller, BOB.key_id, "laptop stolen")
-        await client.retire_signer(caller, ADA.key_id, "new key")
+    async with store.client.session() as caller:
+        await caller.revoke_signer(BOB.key_id, "laptop stolen")
+        await caller.retire_signer(ADA.key_id, "new key")
     ada, bob = (await watch.check()).apply_revocations(policy).signers
     assert (ada.status, bob.status) == (SignerStatus.RETIRED, SignerStatus.COMPROMISED)
     assert bob.origin.startswith("revoked by registry test on 20")
@@ -309,8 +311,8 @@ async def test_lost_trust_is_learned_and_kept(watch: RegistryMonitor, store: Reg
 async def test_a_registry_that_unsays_a_revocation_is_not_followed(
     watch: RegistryMonitor, store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
-    async with store.transport.session() as caller:
-        await client.revoke_signer(caller, ADA.key_id, "")
+    async with store.client.session() as caller:
+        await caller.revoke_signer(ADA.key_id, "")
     await watch.check()
     connection.execute("update kiwi.signers set status = 'active'")
     (ada,) = (await watch.check(fully=True)).apply_revocations(TrustPolicy((ADA,))).signers

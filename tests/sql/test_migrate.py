@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
@@ -15,7 +17,8 @@ from kiwi_rag.registry import migrate as scripts
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.registry.postgres_binaries import binaries, run
 from kiwi_rag.stores.postgres import RegistryVectorStore
-from tests.sql.databases import database
+from tests.shared import ROOT
+from tests.sql.databases import database, template
 
 
 def dump(url: str) -> str:
@@ -84,6 +87,41 @@ def test_a_registry_that_is_newer_than_this_kiwi_is_left_alone() -> None:
         with pytest.raises(RegistryOutdated, match="9999") as newer:
             migrate.migrate(url)
         assert "newer" in newer.value.hint
+
+
+def everything(url: str) -> str:
+    """The schema and the rows, less what pg_dump draws at random for each run."""
+    text = run([binaries() / "pg_dump", "--inserts", "--dbname", url], as_user=None)
+    return re.sub(r"^\\(un)?restrict .*$", "", text, flags=re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def pre_release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a registry that a pre-release Kiwi made: tests/data/pre-release/README.md."""
+    template()  # the roles, which a dump of one database does not hold
+    with database() as url:
+        dump = tmp_path_factory.mktemp("dump") / "registry.sql"
+        dump.write_bytes(gzip.decompress((ROOT / "tests/data/pre-release/registry.sql.gz").read_bytes()))
+        run([binaries() / "psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", dump, "--dbname", url], as_user=None)
+        yield url
+
+
+def test_a_registry_of_a_pre_release_kiwi_is_refused_before_any_change(pre_release: str) -> None:
+    before = everything(pre_release)
+    with pytest.raises(RegistryRefused, match="pre-release Kiwi") as refused:
+        migrate.migrate(pre_release)
+    assert "use an empty database and publish again" in refused.value.hint
+    with psycopg.connect(pre_release, autocommit=True) as connection:
+        for script in (migrate.script(), *(p.read_text() for p in (ROOT / "supabase/migrations").glob("*.sql"))):
+            with pytest.raises(psycopg.Error, match="pre-release Kiwi"):
+                connection.execute(script.encode())
+            connection.execute("rollback")
+        connection.execute("drop table kiwi.alembic_version")  # as `supabase db push` would have brought it there
+    with pytest.raises(RegistryRefused, match="pre-release Kiwi"):
+        migrate.migrate(pre_release)
+    without = everything(pre_release)
+    assert "create table kiwi.alembic_version" not in without.lower()
+    assert without.count("\n") < before.count("\n")
 
 
 def test_a_failed_migration_leaves_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -17,7 +18,6 @@ from kiwi_rag.registry import rows
 from kiwi_rag.search import HybridSearchHandler
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer
-from tests.conformance.items import REGISTRY
 from tests.registry_calls import enrol
 from tests.sql.shelves import SmallModel, candidate, index, publish, refs, tier, writer
 
@@ -31,7 +31,7 @@ async def states(registry) -> dict[str, tuple]:
 
 
 async def search(registry, by: IngestContext):
-    handler = HybridSearchHandler([registry], by.embed, by.gate.trust, REGISTRY)
+    handler = HybridSearchHandler([replace(registry, trust=lambda: by.gate.trust)], by.embed)
     return await handler.search(SearchQuery("which pump feeds the basin", "registry", limit=50))
 
 
@@ -125,12 +125,14 @@ async def test_only_an_indexer_that_says_so_starts_a_second_one(registry, connec
         await index(registry, new)
     (answer,) = (await search(registry, new)).tiers
     assert answer.state == "stale"
-    assert connection.execute("select count(*) from kiwi.collections").fetchone() == (1,)
+    assert connection.execute("select count(*) from kiwi_private.collections").fetchone() == (1,)
 
 
-async def test_another_dimension_is_refused(registry) -> None:
-    with pytest.raises(FingerprintMismatch, match="384 dimensions"):
-        await registry.store.begin_model("openai/0123456789abcdef/1536/api/8191")
+async def test_another_dimension_begins_beside_and_what_names_none_is_refused(registry) -> None:
+    assert await registry.store.begin_model("openai/0123456789abcdef/1536/api/8191") == "building"
+    for fingerprint in ("openai/0123456789abcdef/many/api/8191", "openai/0123456789abcdef/0/api/8191", "openai"):
+        with pytest.raises(FingerprintMismatch, match="names no model"):
+            await registry.store.begin_model(fingerprint)
 
 
 async def test_a_refused_item_keeps_the_switch_waiting_until_somebody_insists(url: str, tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ async def test_a_superseded_collection_is_dropped_the_active_one_never(
     await registry.store.finish_model(NEW_NAME)
     assert await registry.store.drop_model(OLD_NAME) == 8
     assert list(await states(registry)) == ["new"]
-    for table in ("item_embeddings", "postings", "term_statistics"):
+    for table in ("passages", "postings", "term_statistics"):
         held = f"select count(distinct collection_id) from kiwi.{table}"
         assert connection.execute(held).fetchone() == (1,)
     with pytest.raises(RegistryRefused):

@@ -12,9 +12,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.types.json import Jsonb
 
 from kiwi_rag.errors import RegistryRefused
+from kiwi_rag.model import Envelope
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import dsse, keys, statement
 from kiwi_rag.signing.trust import Signer
@@ -22,21 +22,28 @@ from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import KEY, SIGNED, admission
 from tests.registry_calls import enrol
 from tests.sql.databases import ADA
+from tests.sql.publication import published
+
+ITEM = admission("acme/deploy")
 
 
 def envelope(**changes: Any) -> dict[str, Any]:
-    """A valid envelope; `changes` replace members of the payload, which is then signed by nobody."""
-    good = dsse.encode(admission("acme/deploy").envelope)
-    if changes:
-        payload = json.loads(base64.b64decode(good["payload"])) | changes
-        good["payload"] = base64.b64encode(statement.canonical(payload)).decode()
-    return good
+    """A valid envelope; `changes` replace members of the predicate, which is then signed anew."""
+    good = json.loads(ITEM.envelope.payload)
+    good["predicate"] |= changes
+    return signed(statement.canonical(good))
+
+
+def signed(payload: bytes) -> dict[str, Any]:
+    """An envelope whose signature is right, whatever it signs."""
+    signature = KEY._private.sign(dsse.pae(dsse.PAYLOAD_TYPE, payload))
+    return dsse.encode(Envelope(dsse.PAYLOAD_TYPE, payload, ((KEY.key_id, signature),)))
 
 
 def refused(connection: psycopg.Connection, document: Any) -> str:
     """Publish something bad; return the code of the refusal, which is the only thing that stays of it."""
-    (answer,) = connection.execute("select public.publish_item(%s)", [Jsonb(document)]).fetchone() or ({},)
-    assert connection.execute("select count(*) from kiwi.item_versions").fetchone() == (0,)
+    answer = published(connection, ITEM, envelope=document)
+    assert connection.execute("select count(*) from kiwi.statements").fetchone() == (0,)
     written = "select details ->> 'code', details ->> 'message' from kiwi.audit where event = 'refused'"
     assert connection.execute(written).fetchall() == [(answer["code"], answer["message"])]
     assert connection.execute("select count(*) from kiwi.audit where event = 'publish'").fetchone() == (0,)
@@ -50,18 +57,18 @@ async def test_publishing_twice_gives_the_same_receipt(
     first, second = await store.publish(one), await store.publish(one)
     assert (first.already_published, second.already_published) == (False, True)
     assert (first.sequence, first.digest, first.audit_head) == (second.sequence, one.digest, second.audit_head)
-    assert connection.execute("select count(*) from kiwi.item_versions").fetchone() == (1,)
+    assert connection.execute("select count(*) from kiwi.statements").fetchone() == (1,)
 
 
 async def test_the_columns_are_what_was_signed(store: RegistryVectorStore, connection: psycopg.Connection) -> None:
     one = admission("acme/de_ploy", 'héllo \\ "x"\n☃', version="1.2.0-rc.1+b5")
     await store.publish(one)
     row = connection.execute(
-        "select digest, item_type, item_id, folded_id, version, content, metadata, content_sha256, signed_at, registry,"
-        " signer from kiwi.item_versions"
+        "select digest, item_type, item_id, folded_id, version, metadata, content_sha256, signed_at, registry,"
+        " signer from kiwi.statements"
     ).fetchone()
     assert row == (
-        one.digest, "directive", "acme/de_ploy", "acme/de-ploy", "1.2.0-rc.1+b5", one.item.content,
+        one.digest, "directive", "acme/de_ploy", "acme/de-ploy", "1.2.0-rc.1+b5",
         dict(one.item.metadata), one.item.content_sha256, SIGNED, "test", KEY.key_id,
     )  # fmt: skip
 
@@ -73,9 +80,10 @@ async def test_the_columns_are_what_was_signed(store: RegistryVectorStore, conne
         (lambda e: e | {"extra": 1}, "KW001"),
         (lambda e: e | {"payloadType": "text/plain"}, "KW001"),
         (lambda e: e | {"payload": "%%%"}, "KW001"),
-        (lambda e: e | {"payload": base64.b64encode(b'{"a": 1').decode()}, "KW001"),
-        (lambda e: e | {"payload": base64.b64encode(b"\xff\xfe").decode()}, "KW001"),
-        (lambda e: e | {"payload": base64.b64encode(b"[" * 100_000).decode()}, "KW001"),
+        (lambda e: e | {"payload": base64.b64encode(b'{"a": 1').decode()}, "KW015"),
+        (lambda _: signed(b'{"a": 1'), "KW001"),
+        (lambda _: signed(b"\xff\xfe"), "KW001"),
+        (lambda _: signed(b"[" * 100_000), "KW001"),
         (lambda e: e | {"signatures": []}, "KW001"),
         (lambda e: e | {"signatures": [{"keyid": KEY.key_id, "sig": "AAAA"}]}, "KW001"),
         (lambda e: e | {"signatures": [{"keyid": "0" * 64, "sig": base64.b64encode(b"0" * 64).decode()}]}, "KW002"),
@@ -108,7 +116,7 @@ def test_a_bad_statement_is_refused(rolled_back: psycopg.Connection, changes: di
 def test_duplicate_keys_are_refused(rolled_back: psycopg.Connection) -> None:
     good = envelope()
     payload = base64.b64decode(good["payload"]).replace(b'"version":', b'"version":"9.9.9","version":')
-    assert refused(rolled_back, good | {"payload": base64.b64encode(payload).decode()}) == "KW001"
+    assert refused(rolled_back, signed(payload)) == "KW001"
 
 
 async def test_a_version_never_changes_and_never_falls(store: RegistryVectorStore) -> None:
@@ -167,7 +175,7 @@ async def test_the_trigger_stands_even_in_a_replication_session(connection: psyc
     connection.execute("set session_replication_role = replica")
     with pytest.raises(psycopg.Error) as error:
         connection.execute(
-            "insert into kiwi.item_versions (payload_type, payload, signature, signer) values (%s, %s, %s, %s)",
+            "insert into kiwi.statements (payload_type, payload, signature, signer) values (%s, %s, %s, %s)",
             [one.payload_type, one.payload.replace(b"test", b"tset"), one.signatures[0][1], ADA.key_id],
         )
     assert error.value.sqlstate == "KW008"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from kiwi_rag.collection import RANKS, Tier
+from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import EmbeddingError
 from kiwi_rag.ingest import IngestContext
 from kiwi_rag.ingest.publication import NotPublished, Outcome, Published, PublishRun
@@ -32,11 +32,11 @@ class Choking(SmallModel):
 
 
 async def published(
-    to: Tier[PublishingStore], root: Path, *candidates: ItemCandidate, by: IngestContext | None = None
+    to: Collection[PublishingStore], root: Path, *candidates: ItemCandidate, by: IngestContext | None = None
 ) -> list[Outcome]:
     """Write signed items as files, publish them, and return the outcomes."""
-    sources = [sign.place_item(root, one.envelope) for one in candidates]
-    place = Tier("project", RANKS["project"], to.store, to.policy, to.audit, root)
+    sources = [sign.place_item(root, one.envelope, one.files) for one in candidates]
+    place = Collection("project", RANKS["project"], to.store, to.policy, to.trust, to.audience, to.audit, root)
     run = PublishRun(place, to, by or writer())
     return [outcome async for outcome in run.publish(sources)]
 
@@ -55,17 +55,17 @@ async def test_a_model_that_fails_at_one_item_leaves_every_receipt(url: str, tmp
         assert refs(await index(registry)) == ["acme/n1"]
 
 
-@pytest.mark.parametrize(("table", "are_there"), [("item_versions", 2), ("item_embeddings", 3)])
+@pytest.mark.parametrize(("table", "are_there"), [("blobs", 2), ("passages", 3)])
 async def test_an_item_at_which_the_registry_fails_stops_no_other(
     url: str, tmp_path: Path, connection: psycopg.Connection, table: str, are_there: int
 ) -> None:
-    column = {"item_versions": "content", "item_embeddings": "text"}[table]
+    column = {"blobs": "convert_from(new.content, 'UTF8')", "passages": "new.text"}[table]
     connection.execute(f"""
         create function kiwi.fail() returns trigger language plpgsql as $$ begin
             raise exception using errcode = 'XX000', message = 'a broken page';
         end $$;
         create trigger fail after insert on kiwi.{table}
-        for each row when (new.{column} like '%poison%') execute function kiwi.fail()
+        for each row when ({column} like '%poison%') execute function kiwi.fail()
     """)
     async with tier(url, tmp_path) as registry:
         many = [candidate("acme/n0"), candidate("acme/n1", "The pump of poison."), candidate("acme/n2")]
@@ -74,7 +74,7 @@ async def test_an_item_at_which_the_registry_fails_stops_no_other(
         receipts = [one for one in outcomes if isinstance(one, Published)]
         assert len(receipts) == are_there
         assert [one.ref.item_id for one in receipts if not one.waits] == ["acme/n0", "acme/n2"]
-        if table == "item_versions":
+        if table == "blobs":
             assert isinstance(outcomes[1], NotPublished)
             assert "a broken page" in outcomes[1].error.message
 

@@ -23,6 +23,7 @@ from kiwi_rag.registry import rows
 from kiwi_rag.signing import dsse, keys
 from kiwi_rag.signing.trust import Signer
 from tests.registry_calls import enrol
+from tests.sql.publication import CALL, encoded
 from tests.sql.shelves import SmallModel, candidate, index, publish, refs, tier, writer
 
 if TYPE_CHECKING:
@@ -115,12 +116,12 @@ async def test_a_refused_item_is_set_back_ever_longer_and_seen_in_the_status(
         assert queue["problems"][0]["ref"] == "knowledge:acme/x@1.0.0"
         assert "is not trusted here" in queue["problems"][0]["problem"]
         await index(registry)  # a person who asks is not put off
-        wait = "select attempts, extract(epoch from not_before - now()) > 90 from kiwi.index_queue where attempts > 0"
+        wait = "select attempts, extract(epoch from not_before - now()) > 90 from kiwi_private.index_queue where attempts > 0"  # noqa: E501
         assert connection.execute(wait).fetchall() == [(2, True)]
-        connection.execute("update kiwi.index_queue set not_before = now() where attempts > 0")
+        connection.execute("update kiwi_private.index_queue set not_before = now() where attempts > 0")
         assert refs(await index(registry, trusted, patient=True)) == ["acme/x"]  # mended, and its time has come
         assert (await registry.store.index_status())["queue"]["waiting"] == 0
-        assert connection.execute("select count(*) from kiwi.index_queue where attempts > 0").fetchone() == (0,)
+        assert connection.execute("select count(*) from kiwi_private.index_queue where attempts > 0").fetchone() == (0,)
 
 
 async def test_an_old_version_that_a_yank_brings_back_is_indexed(url: str, tmp_path: Path) -> None:
@@ -168,8 +169,7 @@ async def test_private_items_are_indexed_too_and_not_counted_before_others(
     async with tier(url, tmp_path) as registry:
         (shown, hidden) = (candidate("acme/shown"), candidate("acme/hidden"))
         await publish(registry, shown)
-        envelope = Jsonb(dsse.encode(hidden.envelope))
-        connection.execute("select public.publish_item(%s, 'private')", [envelope])
+        connection.execute(CALL, [Jsonb(dsse.encode(hidden.envelope)), Jsonb(encoded(hidden.files)), "private"])
         status = await registry.store.index_status()
         assert status["queue"]["waiting"] == 1
         assert refs(await index(registry)) == ["acme/shown", "acme/hidden"]
@@ -214,11 +214,11 @@ async def test_watching_goes_on_after_its_connections_were_cut(
 
 async def test_only_the_indexer_takes_from_the_queue(url: str, connection: psycopg.Connection) -> None:
     connection.execute("set session authorization kiwi_publisher")
-    for call in ("claim_item('x', 'y')", "set_back_item('x', 'y')", "begin_collection('a/b/384/c/1')"):
+    for call in ("claim_item('x', 'y')", "requeue_item('x', 'y')", "begin_collection('a/b/384/c/1')"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             connection.execute(f"select public.{call}")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        connection.execute("select * from kiwi.index_queue")
+        connection.execute("select * from kiwi_private.index_queue")
 
 
 async def test_a_way_without_announcements_says_so(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ async def test_an_item_that_the_registry_cannot_store_is_set_back_and_the_next_o
         create function kiwi.refuse_poison() returns trigger language plpgsql as $$ begin
             raise exception using errcode = '{state}', message = 'not these passages';
         end $$;
-        create trigger poison before insert on kiwi.item_embeddings
+        create trigger poison before insert on kiwi.passages
         for each row when (new.text like '%poison%') execute function kiwi.refuse_poison()
     """)
     async with tier(url, tmp_path) as registry:
@@ -292,7 +292,9 @@ async def test_an_item_that_the_registry_cannot_store_is_set_back_and_the_next_o
         assert isinstance(failed, Failed)
         assert "acme/x" in failed.ref
         assert done.item_id == "acme/y"
-        noted = connection.execute("select attempts, problem from kiwi.index_queue where attempts > 0").fetchall()
+        noted = connection.execute(
+            "select attempts, problem from kiwi_private.index_queue where attempts > 0"
+        ).fetchall()
         assert [attempts for attempts, _ in noted] == [1]
         assert "not these passages" in noted[0][1]
         assert await index(registry, patient=True) == []
@@ -308,7 +310,7 @@ async def test_an_item_that_takes_the_model_too_long_is_set_back_after_one_try(
         failed, done = await index(registry, writer(model=model))
         assert (failed.error.code, done.item_id, model.tries) == ("embedding", "acme/y", 1)
         assert "0.3 s" in failed.error.message
-        noted = connection.execute("select attempts from kiwi.index_queue where attempts > 0").fetchall()
+        noted = connection.execute("select attempts from kiwi_private.index_queue where attempts > 0").fetchall()
         assert noted == [(1,)]
 
 

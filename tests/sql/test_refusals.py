@@ -9,23 +9,22 @@ import pytest
 from kiwi_rag.cli.session import REFUSED, exit_code
 from kiwi_rag.errors import RegistryRefused
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.registry import client, queue
-from kiwi_rag.registry.calls import Caller
+from kiwi_rag.registry.client import RegistryClient
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission, records
 from tests.sql.databases import ADA, module_url
 
 url = module_url  # what is refused changes nothing, and what is published is the same each time
-Call = Callable[[Caller], Awaitable[object]]
+Call = Callable[[RegistryClient], Awaitable[object]]
 X = ItemRef(ItemType.DIRECTIVE, "acme/x")
 ADMINS: dict[str, Call] = {
-    "enrol": lambda caller: client.enrol_signer(caller, ADA),
-    "retire": lambda caller: client.retire_signer(caller, ADA.key_id),
-    "revoke": lambda caller: client.revoke_signer(caller, ADA.key_id),
-    "name": lambda caller: client.set_audience(caller, "other"),
-    "verify the audit": client.verify_audit,
-    "read the audit": lambda caller: client.audit_records(caller, 0, 10),
-    "store vectors": lambda caller: queue.store_passages(caller, records(admission("acme/x"))),
+    "enrol": lambda caller: caller.enrol_signer(ADA),
+    "retire": lambda caller: caller.retire_signer(ADA.key_id),
+    "revoke": lambda caller: caller.revoke_signer(ADA.key_id),
+    "name": lambda caller: caller.set_audience("other"),
+    "verify the audit": lambda caller: caller.verify_audit(),
+    "read the audit": lambda caller: caller.audit_records(0, 10),
+    "store vectors": lambda caller: caller.store_passages(records(admission("acme/x"))),
 }
 
 
@@ -34,7 +33,7 @@ ADMINS: dict[str, Call] = {
 async def test_what_is_for_admins(store: RegistryVectorStore, role: str, call: Call) -> None:
     await store.publish(admission("acme/x"))
     with pytest.raises(RegistryRefused) as refused:
-        async with store.transport.session(role=role) as caller:
+        async with store.client.session(role=role) as caller:
             await call(caller)
     _says_all(refused.value)
 
@@ -43,8 +42,8 @@ async def test_yanking_what_is_somebody_elses(store: RegistryVectorStore) -> Non
     await store.publish(admission("acme/x"))
     for role in ("anon", "authenticated", "kiwi_publisher"):
         with pytest.raises(RegistryRefused) as refused:
-            async with store.transport.session(role=role) as caller:
-                await client.yank_item(caller, X, "mine now")
+            async with store.client.session(role=role) as caller:
+                await caller.yank_item(X, "mine now")
         _says_all(refused.value)
     assert await store.get(X) is not None
 

@@ -12,18 +12,19 @@ from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
-from psycopg.types.json import Jsonb
 
 from kiwi_rag.errors import RegistryRefused
-from kiwi_rag.registry import client
+from kiwi_rag.model import Filters
+from kiwi_rag.registry.client import RegistryClient, parse_receipt
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer
 from tests.conformance.items import admission
+from tests.sql import publication
 
 RACES = int(os.environ.get("KIWI_RACES", "40"))
 PUBLISHERS = 3
-LANDED = "select count(*) from kiwi.item_versions where signer = %s"
+LANDED = "select count(*) from kiwi.statements where signer = %s"
 AFTER = """
     select r.key_id from kiwi.audit as p join kiwi.audit as r on r.key_id = p.key_id
     where p.event = 'publish' and r.event = 'compromised' and p.seq > r.seq
@@ -41,9 +42,9 @@ async def publish(lines: Connections, one, delay: float) -> bool:
     """Publish after `delay` seconds; return whether it was taken."""
     await asyncio.sleep(delay)
     try:
-        async with lines.session() as caller:
-            answer = await client.publish_item(caller, one.envelope)
-        client.parse_receipt(answer)
+        async with RegistryClient(lines).session() as caller:
+            answer = await caller.publish_item(one)
+        parse_receipt(answer)
     except RegistryRefused as refused:
         assert "compromised" in refused.message
         return False
@@ -53,8 +54,8 @@ async def publish(lines: Connections, one, delay: float) -> bool:
 async def revoke(lines: Connections, url: str, key_id: str, delay: float) -> int:
     """Revoke after `delay` seconds; return how many items of the key can be seen once that is committed."""
     await asyncio.sleep(delay)
-    async with lines.session() as caller:
-        assert await client.revoke_signer(caller, key_id, "stolen")
+    async with RegistryClient(lines).session() as caller:
+        assert await caller.revoke_signer(key_id, "stolen")
     async with await psycopg.AsyncConnection.connect(url) as fresh:
         row = await (await fresh.execute(LANDED, [key_id])).fetchone()
     return row[0]
@@ -63,13 +64,13 @@ async def revoke(lines: Connections, url: str, key_id: str, delay: float) -> int
 async def race(lines: Connections, url: str, number: int, chance: random.Random) -> tuple[int, int]:
     """One race; return how many publications were taken, and how many items the key has at the end."""
     key = keys.generate(f"k{number}")
-    async with lines.session() as caller:
-        await client.enrol_signer(caller, Signer(f"s{number}", key.public_key))
+    async with RegistryClient(lines).session() as caller:
+        await caller.enrol_signer(Signer(f"s{number}", key.public_key))
     many = [admission(f"acme/r{number}-{n}", key=key, principal=f"s{number}") for n in range(PUBLISHERS)]
     publications = (publish(lines, one, chance.random() * 0.02) for one in many)
     at_commit, *taken = await asyncio.gather(revoke(lines, url, key.key_id, chance.random() * 0.03), *publications)
-    async with lines.session() as caller:
-        shown = {str(item.ref.item_id) for item in await client.list_items(caller, client.Filters())}
+    async with RegistryClient(lines).session() as caller:
+        shown = {str(item.ref.item_id) for item in await caller.list_items(Filters())}
     assert not shown & {one.ref.item_id for one in many}  # whatever landed before is not shown after
     async with await psycopg.AsyncConnection.connect(url) as fresh:
         row = await (await fresh.execute(LANDED, [key.key_id])).fetchone()
@@ -93,12 +94,11 @@ async def test_a_publication_that_is_under_way_makes_the_revocation_wait(
     lines: Connections, url: str, connection: psycopg.Connection
 ) -> None:
     key = keys.generate("bob")
-    async with lines.session() as caller:
-        await client.enrol_signer(caller, Signer("bob", key.public_key))
+    async with RegistryClient(lines).session() as caller:
+        await caller.enrol_signer(Signer("bob", key.public_key))
     one = admission("acme/x", key=key, principal="bob")
     async with await psycopg.AsyncConnection.connect(url) as publisher:
-        envelope = Jsonb(client.dsse.encode(one.envelope))
-        await publisher.execute("select public.publish_item(%s)", [envelope])  # not committed yet
+        await publisher.execute(publication.CALL, publication.arguments(one))  # not committed yet
         revoking = asyncio.create_task(revoke(lines, url, key.key_id, 0))
         await asyncio.sleep(0.3)
         assert not revoking.done()

@@ -15,11 +15,12 @@ import pytest
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from kiwi_rag.model import Envelope
+from kiwi_rag.model import Admission, Envelope
 from kiwi_rag.registry import rows
 from kiwi_rag.signing import dsse
 from tests.conformance.items import FINGERPRINT, admission, records
 from tests.sql.databases import ADA, database, template
+from tests.sql.publication import published, store_blobs
 
 ANN, BEN = UUID(int=1), UUID(int=2)
 PUBLIC, SECRET, FRESH = admission("acme/x"), admission("acme/secret", "4711 okapi"), admission("acme/fresh")
@@ -68,20 +69,23 @@ own vector, by table         42501   42501   42501    42501      42501    42501 
 own vector, store_passages   42501   42501   42501    42501      done     42501   done    done    done
 # Reading what another keeps private: how often it is seen, or what answers. The indexer sees what it indexes; the
 # audit log names nothing private; user is whom PostgREST says it is.
-private by table             0       0       0        0          0        0       1       1       1
-private by view              0       0       0        0          0        0       0       1       1
+private by table             0       0       0        0          0        0       0       0       0
+private by private table     42501   42501   42501    42501      42501    42501   1       1       1
+private by blobs             42501   42501   42501    42501      42501    42501   1       1       1
+private by file names        42501   42501   42501    42501      42501    42501   1       1       1
 private by vectors           42501   42501   42501    42501      42501    42501   1       1       1
 private by get_item          0       0       0        0          0        0       0       1       1
-private by list_versions     0       0       0        0          0        0       0       1       1
+private by item_status       0       0       0        0          0        0       0       1       1
 private by search            0       0       0        0          0        0       0       1       1
 private by statistics        1       1       1        1          1        1       1       1       1
 private by count             1       1       1        1          1        1       1       1       1
-private by claims            0       1       0        0          0        0       1       1       1
+private by claims            0       1       0        0          0        0       0       1       1
 private by pending_items     42501   42501   42501    42501      2        42501   2       2       2
+private by claim_item        42501   42501   42501    42501      done     42501   done    done    done
 private by read_passages     42501   42501   42501    42501      1        42501   1       1       1
 private by audit             42501   42501   0        42501      42501    0       0       0       0
-private by registry_news     False   False   False    False      False    False   False   False   False
-private by error text        done    done    done     done       done     done    22P02   22P02   22P02
+private by checkpoint        False   False   False    False      False    False   False   False   False
+private by error text        42501   42501   42501    42501      42501    42501   22P02   22P02   22P02
 private by version taken     42501   done    done     done       42501    done    done    done    done
 private by yank_item         42501   0       0        0          42501    0       0       1       1
 """
@@ -93,20 +97,21 @@ def stored(envelope: Envelope, *, tampered: bool = False) -> tuple[object, ...]:
     return envelope.payload_type, envelope.payload, signature, ADA.key_id, ADA.public_key
 
 
-def handed_in(connection: psycopg.Connection, envelope: Envelope, visibility: str = "public") -> str:
-    query = "select public.publish_item(%s, %s)"
-    answer = connection.execute(query, [Jsonb(dsse.encode(envelope)), visibility]).fetchone()
-    return str(answer[0].get("code", "done"))
+def handed_in(
+    connection: psycopg.Connection, item: Admission, visibility: str = "public", envelope: Envelope | None = None
+) -> str:
+    document = dsse.encode(envelope) if envelope else None
+    return str(published(connection, item, visibility, document).get("code", "done"))
 
 
 def insert(connection: psycopg.Connection, *, tampered: bool = False) -> None:
-    statement = f"insert into kiwi.item_versions ({COLUMNS}) values (%s, %s, %s, %s, %s)"
+    statement = f"insert into kiwi.statements ({COLUMNS}) values (%s, %s, %s, %s, %s)"
     connection.execute(statement, stored(FRESH.envelope, tampered=tampered))
 
 
 def replace_on_conflict(connection: psycopg.Connection) -> None:
     statement = f"""
-        insert into kiwi.item_versions ({COLUMNS}) values (%s, %s, %s, %s, %s)
+        insert into kiwi.statements ({COLUMNS}) values (%s, %s, %s, %s, %s)
         on conflict (digest) do update set payload = excluded.payload || ' '
     """
     envelope = PUBLIC.envelope
@@ -115,19 +120,19 @@ def replace_on_conflict(connection: psycopg.Connection) -> None:
 
 
 def copy(connection: psycopg.Connection) -> None:
-    with connection.cursor().copy(f"copy kiwi.item_versions ({COLUMNS}) from stdin") as out:
+    with connection.cursor().copy(f"copy kiwi.statements ({COLUMNS}) from stdin") as out:
         out.write_row(stored(FRESH.envelope, tampered=True))
 
 
 def own_vector(connection: psycopg.Connection) -> None:
     connection.execute(
         """
-        insert into kiwi.item_embeddings (
-            digest, collection_id, ordinal, text, context, heading, start_line, end_line, length, terms, frequencies,
-            embedding
+        insert into kiwi.passages (
+            statement_id, collection_id, dimension, ordinal, text, context, heading, start_line, end_line, length,
+            terms, frequencies, embedding
         )
-        select digest, collection_id, 9, 'x', '', '{}', 1, 1, 1, '{}', '{}', embedding
-        from kiwi.item_embeddings limit 1
+        select statement_id, collection_id, dimension, 9, 'x', '', '{}', 1, 1, 1, '{}', '{}', embedding
+        from kiwi.passages limit 1
         """
     )
 
@@ -141,7 +146,7 @@ def signed_by(connection: psycopg.Connection, *, tampered: bool) -> str:
     envelope = FRESH.envelope
     if tampered:
         envelope = Envelope(envelope.payload_type, envelope.payload, PUBLIC.envelope.signatures)
-    return handed_in(connection, envelope)
+    return handed_in(connection, FRESH, envelope=envelope)
 
 
 def taken_back(connection: psycopg.Connection) -> str:
@@ -156,7 +161,7 @@ def taken_back(connection: psycopg.Connection) -> str:
 def pretend(connection: psycopg.Connection, user: UUID) -> str:
     """Claim to be a user without PostgREST, which alone makes a token's bearer `authenticated`."""
     connection.execute("select set_config('request.jwt.claims', %s, true)", [f'{{"sub": "{user}"}}'])
-    return str(ACTIONS["private by table"](connection))
+    return str(ACTIONS["private by get_item"](connection))
 
 
 def does(statement: str) -> Callable[[psycopg.Connection], None]:
@@ -174,11 +179,11 @@ ACTIONS: dict[str, Callable[[psycopg.Connection], str | None]] = {
     "ON CONFLICT DO UPDATE": replace_on_conflict,
     "publish_item, tampered": lambda c: signed_by(c, tampered=True),
     "publish_item": lambda c: signed_by(c, tampered=False),
-    "UPDATE payload": does("update kiwi.item_versions set payload = payload || ' '"),
-    "UPDATE public_key": does("update kiwi.item_versions set public_key = signature"),
-    "UPDATE generated column": does("update kiwi.item_versions set content = 'x'"),
-    "DELETE": does("delete from kiwi.item_versions"),
-    "TRUNCATE": does("truncate kiwi.item_versions cascade"),
+    "UPDATE payload": does("update kiwi.statements set payload = payload || ' '"),
+    "UPDATE public_key": does("update kiwi.statements set public_key = signature"),
+    "UPDATE generated column": does("update kiwi.statements set item_id = 'x'"),
+    "DELETE": does("delete from kiwi.statements"),
+    "TRUNCATE": does("truncate kiwi.statements cascade"),
     "UPDATE audit": does("update kiwi.audit set ref = 'x'"),
     "DELETE audit": does("delete from kiwi.audit"),
     "TRUNCATE audit": does("truncate kiwi.audit"),
@@ -189,31 +194,32 @@ ACTIONS: dict[str, Callable[[psycopg.Connection], str | None]] = {
     "UPDATE signer": does("update kiwi.signers set item_patterns = '{*}'"),
     "enrol_signer": does(f"select public.enrol_signer('{ADA.public_key.hex()}', 'eve', '{{*}}')"),
     "CREATE in kiwi": does("create table kiwi.mine ()"),
-    "disable trigger": does("alter table kiwi.item_versions disable trigger admit"),
-    "drop constraint": does("alter table kiwi.item_versions drop constraint item_versions_signature"),
+    "disable trigger": does("alter table kiwi.statements disable trigger admit"),
+    "drop constraint": does("alter table kiwi_private.all_statements drop constraint statements_signature"),
     "replace the verifier": does(
         "create or replace function kiwi.ed25519_verify(public_key bytea, message bytea, signature bytea)"
         " returns boolean language sql as 'select true'"
     ),
     "own vector, by table": own_vector,
     "own vector, store_passages": own_vector_by_function,
-    "private by table": sees("select count(*) from kiwi.item_versions where item_id = 'acme/secret'"),
-    "private by view": sees("select count(*) from kiwi.stored_versions where item_id = 'acme/secret'"),
-    "private by vectors": sees("select count(*) from kiwi.item_embeddings where text like '%okapi%'"),
-    "private by get_item": sees("select count(*) from public.get_item('acme/secret')"),
-    "private by list_versions": sees("select count(*) from public.list_versions('acme/secret')"),
+    "private by table": sees("select count(*) from kiwi.statements where item_id = 'acme/secret'"),
+    "private by private table": sees("select count(*) from kiwi_private.statements where item_id = 'acme/secret'"),
+    "private by blobs": sees("select count(*) from kiwi_private.blobs"),
+    "private by file names": sees("select count(*) from kiwi_private.statement_files"),
+    "private by vectors": sees("select count(*) from kiwi_private.passages where text like '%okapi%'"),
+    "private by get_item": sees("select count(*) from public.get_item(null, 'acme/secret')"),
+    "private by item_status": sees("select count(*) from public.item_status('acme/secret')"),
     "private by search": sees("select count(*) from public.search_lexical('okapi')"),
     "private by statistics": sees("select public.collection_statistics('{okapi}') ->> 'passages'"),
     "private by count": sees("select public.registry_status() ->> 'versions'"),
     "private by claims": lambda c: pretend(c, ANN),
     "private by pending_items": sees("select count(*) from public.pending_items('another model')"),
+    "private by claim_item": does(f"select public.claim_item('{SECRET.digest}', '{FINGERPRINT}')"),
     "private by read_passages": sees(f"select count(*) from public.read_passages('{SECRET.digest}', '{FINGERPRINT}')"),
     "private by audit": sees("select count(*) from kiwi.audit where ref like '%secret%'"),
-    "private by registry_news": sees("select public.registry_news(0, 0)::text like '%secret%'"),
-    "private by error text": does(
-        "select from kiwi.item_versions where item_id = 'acme/secret' and left(content, 10)::integer = 1"
-    ),
-    "private by version taken": lambda c: handed_in(c, admission("acme/secret", "other text").envelope),
+    "private by checkpoint": sees("select public.registry_checkpoint(0, 0)::text like '%secret%'"),
+    "private by error text": does("select from kiwi_private.statements where left(item_id, 10)::integer = 1"),
+    "private by version taken": lambda c: handed_in(c, admission("acme/secret", "other text")),
     "private by yank_item": taken_back,
 }
 
@@ -227,11 +233,12 @@ def registry() -> Iterator[psycopg.Connection]:
         for item, visibility in ((PUBLIC, "public"), (SECRET, "private")):
             connection.execute("set role authenticated")
             connection.execute("select set_config('request.jwt.claims', %s, false)", [f'{{"sub": "{ANN}"}}'])
-            assert handed_in(connection, item.envelope, visibility) == "done"
+            assert handed_in(connection, item, visibility) == "done"
             connection.execute("set role kiwi_indexer")
             passages = Jsonb([rows.passage_object(record) for record in records(item)])
             connection.execute("select public.store_passages(%s, %s, %s)", [item.digest, FINGERPRINT, passages])
         connection.execute("reset role; reset request.jwt.claims")
+        store_blobs(connection, FRESH)
         connection.commit()
         yield connection
 

@@ -11,25 +11,36 @@ from psycopg.types.json import Jsonb
 from kiwi_rag.registry import rows
 from kiwi_rag.registry.calls import translate_error
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.signing import dsse
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, admission, records, unit_vector
+from tests.sql import publication
 from tests.sql.databases import ADA
 
 ROLES = ("anon", "authenticated", "service_role", "kiwi_publisher", "kiwi_indexer", "kiwi_admin")
-A_COLUMN = {
-    "item_versions": "payload",
-    "signers": "status",
-    "settings": "value",
-    "collections": "passages",
-    "item_embeddings": "embedding",
+_CONTENT = {
+    "statements": "payload",
+    "statement_files": "path",
+    "blobs": "content",
+    "passages": "embedding",
     "postings": "frequency",
     "term_statistics": "passages",
-    "index_queue": "problem",
-    "audit": "hash",
+}
+A_COLUMN = {
+    **{("kiwi", table): column for table, column in _CONTENT.items()},
+    **{("kiwi_private", table): column for table, column in _CONTENT.items()},
+    **{("kiwi_private", f"all_{table}"): column for table, column in _CONTENT.items()},
+    ("kiwi", "signers"): "status",
+    ("kiwi", "settings"): "value",
+    ("kiwi", "audit"): "hash",
+    ("kiwi_private", "collections"): "passages",
+    ("kiwi_private", "index_queue"): "problem",
+    ("kiwi_private", "vector_indexes"): "effort",
+    ("kiwi_private", "removed_documents"): "signer",
+    ("kiwi_private", "refusals"): "refused",
+    ("kiwi_private", "locks"): "name",
 }
 ONE = admission("acme/x")
-PUBLISH = ("select public.publish_item(%s)", [Jsonb(dsse.encode(ONE.envelope))])
+PUBLISH = (publication.CALL, publication.arguments(ONE))
 STORE = (
     "select public.store_passages(%s, %s, %s)",
     [ONE.digest, FINGERPRINT, Jsonb([rows.passage_object(records(ONE)[0])])],
@@ -38,9 +49,8 @@ SEARCH = ("select * from public.search_embeddings(%s::extensions.vector)", [rows
 CALLS = {
     "search_embeddings": (SEARCH, set(ROLES)),
     "search_lexical": (("select * from public.search_lexical('zebra')", []), set(ROLES)),
-    "get_item": (("select * from public.get_item('acme/x')", []), set(ROLES)),
+    "get_item": (("select * from public.get_item(null, 'acme/x')", []), set(ROLES)),
     "list_items": (("select * from public.list_items()", []), set(ROLES)),
-    "list_versions": (("select * from public.list_versions('acme/x')", []), set(ROLES)),
     "item_status": (("select * from public.item_status('acme/x')", []), set(ROLES)),
     "list_signers": (("select * from public.list_signers()", []), set(ROLES)),
     "registry_status": (("select public.registry_status()", []), set(ROLES)),
@@ -67,7 +77,7 @@ def become(connection: psycopg.Connection, role: str) -> None:
 async def filled(module_url: str) -> None:
     """Put one item with its passage into the module's registry."""
     store = RegistryVectorStore(Connections(module_url))
-    await store.upsert(records(ONE, ["zebra"]))
+    await store.put([records(ONE, ["zebra"])])
     await store.close()
 
 
@@ -75,7 +85,7 @@ async def filled(module_url: str) -> None:
 def test_no_role_writes_a_table(shared: psycopg.Connection, role: str) -> None:
     become(shared, role)
     for table, column in A_COLUMN.items():
-        names = {"table": sql.Identifier("kiwi", table), "column": sql.Identifier(column)}
+        names = {"table": sql.Identifier(*table), "column": sql.Identifier(column)}
         for statement in (
             "insert into {table} default values",
             "update {table} set {column} = default",
@@ -130,14 +140,14 @@ def test_every_function_has_a_fixed_search_path(shared: psycopg.Connection) -> N
 def test_everything_belongs_to_the_owner_nobody_can_be(shared: psycopg.Connection) -> None:
     others = """
         select relname from pg_class
-        where relnamespace = 'kiwi'::regnamespace and relowner <> 'kiwi_owner'::regrole
+        where relnamespace in ('kiwi'::regnamespace, 'kiwi_private'::regnamespace) and relowner <> 'kiwi_owner'::regrole
         union all
         select proname from pg_proc where pronamespace = 'kiwi'::regnamespace and proowner <> 'kiwi_owner'::regrole
     """
     assert shared.execute(others).fetchall() == []
     open_tables = """
         select relname from pg_class
-        where relnamespace = 'kiwi'::regnamespace and relkind = 'r' and not relrowsecurity
-            and relname <> 'alembic_version'
+        where relnamespace in ('kiwi'::regnamespace, 'kiwi_private'::regnamespace) and relkind in ('r', 'p')
+            and not relrowsecurity and relname <> 'alembic_version'
     """
     assert shared.execute(open_tables).fetchall() == []

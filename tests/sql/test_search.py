@@ -23,7 +23,7 @@ TEXTS = {
 @pytest.fixture
 async def filled(store: RegistryVectorStore) -> RegistryVectorStore:
     for n, (item_id, text) in enumerate(TEXTS.items()):
-        await store.upsert(records(admission(item_id, text), seed=100 + n))
+        await store.put([records(admission(item_id, text), seed=100 + n)])
     return store
 
 

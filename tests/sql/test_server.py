@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +107,61 @@ def test_data_survive_a_killed_server(made: Path) -> None:
         assert connection.execute("select answer from t").fetchone() == (42,)
 
 
+LAUNCHES = """
+import sys
+from pathlib import Path
+from kiwi_rag.registry import server
+def tell(root, process, logged):
+    print(process.pid, flush=True)
+    sys.stdin.read()
+server.binaries = lambda: Path(sys.argv[2])
+server._await_ready = tell
+server.start(Path(sys.argv[1]))
+"""
+
+
+def test_a_server_whose_starter_was_killed_is_used(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes the lock file after the next process has looked for one: Postgres says that the file already exists."""
+    gate, slow = made.parent / "gate", made.parent / "postgres"
+    os.mkfifo(gate)
+    gate.chmod(0o644)
+    slow.write_text(f'#!/bin/sh\nread go < {gate}\nexec {server.binaries() / "postgres"} "$@"\n')
+    for path in (made.parent, slow):
+        path.chmod(0o755)
+    command = [sys.executable, "-c", LAUNCHES, made, made.parent]
+    starter = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    pid = int(starter.stdout.readline())
+    starter.kill()
+    starter.communicate()
+    launch = server._launch
+
+    def after_the_other(root: Path, port: int | None) -> None:
+        gate.write_text("go\n")
+        assert until(lambda: server.server_state(root).pid == pid)
+        launch(root, port)
+
+    monkeypatch.setattr(server, "_launch", after_the_other)
+    with psycopg.connect(server.start(made)) as connection:
+        assert connection.execute("select 1").fetchone() == (1,)
+    assert server.server_state(made).pid == pid
+    assert "already exists" in (made / "log").read_text()
+
+
+def test_after_a_release_nobody_takes_the_server_for_one_that_runs(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.start(made)
+    kill = os.kill
+
+    def later(pid: int, number: int) -> None:
+        """On a busy machine it is a while until the server has seen the signal."""
+        kill(pid, 0) if number == 0 else threading.Timer(0.3, kill, (pid, number)).start()
+
+    monkeypatch.setattr(server.os, "kill", later)
+    server.release(made)
+    assert server._state(made) != "ready"
+    with psycopg.connect(server.start(made)) as connection:
+        assert connection.execute("select 1").fetchone() == (1,)
+
+
 def test_a_path_too_long_for_a_socket(directory: Path) -> None:
     deep = directory.parent / ("d" * 100) / "registry"
     with psycopg.connect(server.start(deep)) as connection:
@@ -145,6 +201,11 @@ def test_a_server_that_does_not_start_says_why(made: Path) -> None:
     with pytest.raises(RegistryUnreachable, match="did not start") as error:
         server.start(made)
     assert str(made) in error.value.hint
+    # Postgres writes no FATAL of this one.
+    (made / "data/global/pg_control").unlink()
+    (made / "data/postgresql.conf").write_text("")
+    with pytest.raises(RegistryUnreachable, match=r"did not start: .*pg_control"):
+        server.start(made)
 
 
 def free_port() -> int:

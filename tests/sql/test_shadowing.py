@@ -14,17 +14,18 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from kiwi_rag.model import Envelope
+from kiwi_rag.model import Admission, Envelope
 from kiwi_rag.registry import rows
 from kiwi_rag.signing import dsse, keys
 from tests.conformance.items import FINGERPRINT, admission, records, unit_vector
 from tests.shared import ROOT
 from tests.sql.databases import ADA, database, template
+from tests.sql.publication import published
 
 EVE = keys.generate("eve")
 STANDS, FRESH = admission("acme/x"), admission("acme/fresh")
 TAMPERED = Envelope(FRESH.envelope.payload_type, FRESH.envelope.payload, STANDS.envelope.signatures)
-BY_EVE = admission("acme/hers", key=EVE).envelope
+BY_EVE = admission("acme/hers", key=EVE)
 
 # Fails wherever it runs with more rights than Eve has.
 TRAP = """
@@ -52,10 +53,11 @@ ATTACKS = {
         insert into signers select encode(sha256(public_key), 'hex'), public_key, 'eve', item_patterns, item_types
             from signers;
         create temp table settings as select 'audience' as name, 'eve' as value;
-        create temp table item_versions as select * from kiwi.item_versions where false;
+        create temp table statements as select * from kiwi.statements where false;
         create temp table audit (seq bigint, hash text);
-        create temp view stored_versions as select * from item_versions;
-        create temp table item_embeddings (); create temp table postings (); create temp table collections ();
+        create temp table all_statements as select * from kiwi.statements where false;
+        create temp table passages (); create temp table all_passages (); create temp table postings ();
+        create temp table collections ();
         set search_path = pg_temp, kiwi, public;
     """,
     "functions of the same names": """
@@ -69,7 +71,7 @@ ATTACKS = {
         create function evil.jsonb_typeof(jsonb) returns text language sql as $$ select 'object' $$;
         create function evil.current_setting(text) returns text language sql as $$ select 'postgres' $$;
         create function evil.current_setting(text, boolean) returns text language sql as $$ select 'postgres' $$;
-        create function evil.publish_item(jsonb, text) returns jsonb language sql as $$ select '{}'::jsonb $$;
+        create function evil.publish_item(jsonb, jsonb, text) returns jsonb language sql as $$ select '{}'::jsonb $$;
         set search_path = evil, pg_temp, public, pg_catalog;
     """,
     "operators that always agree": "".join(
@@ -113,7 +115,7 @@ ATTACKS = {
 def eve() -> Iterator[psycopg.Connection]:
     """Eve's new connection to a registry with an indexed item: what she does comes before any function is read."""
     with database(like=template()) as url, psycopg.connect(url, autocommit=True) as admin:
-        assert published(admin, STANDS.envelope) == "done"
+        assert code(admin, STANDS) == "done"
         passages = Jsonb([rows.passage_object(record) for record in records(STANDS, ["zebra"], seed=1)])
         admin.execute("select public.store_passages(%s, %s, %s)", [STANDS.digest, FINGERPRINT, passages])
         admin.execute("create role eve in role kiwi_publisher; create schema evil authorization eve")
@@ -125,10 +127,9 @@ def eve() -> Iterator[psycopg.Connection]:
             admin.execute("drop owned by eve cascade; drop role eve")
 
 
-def published(connection: psycopg.Connection, envelope: Envelope) -> str:
-    query = "select public.publish_item(%s)"
-    row = connection.execute(query, [Jsonb(dsse.encode(envelope))]).fetchone()
-    return str(row[0].get("code", "done")) if row else ""
+def code(connection: psycopg.Connection, item: Admission, envelope: Envelope | None = None) -> str:
+    document = dsse.encode(envelope) if envelope else None
+    return str(published(connection, item, envelope=document).get("code", "done"))
 
 
 def read(connection: psycopg.Connection, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
@@ -138,17 +139,17 @@ def read(connection: psycopg.Connection, query: str, *arguments: Any) -> list[tu
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_nothing_that_eve_does_changes_what_happens(eve: psycopg.Connection, attack: str) -> None:
     eve.execute(ATTACKS[attack])  # type: ignore[call-overload]
-    assert published(eve, TAMPERED) == "KW015"
-    assert published(eve, BY_EVE) == "KW002"
-    assert published(eve, FRESH.envelope) == "done"
-    assert published(eve, admission("acme/fresh", "other").envelope) == "KW006"
-    assert published(eve, admission("acme/x", version="0.9.0").envelope) == "KW007"
+    assert code(eve, FRESH, TAMPERED) == "KW015"
+    assert code(eve, BY_EVE) == "KW002"
+    assert code(eve, FRESH) == "done"
+    assert code(eve, admission("acme/fresh", "other")) == "KW006"
+    assert code(eve, admission("acme/x", version="0.9.0")) == "KW007"
     assert read(eve, "select item_id, version, principal from public.search_lexical('zebra')") == [
         ("acme/x", "1.0.0", ADA.principal)
     ]
     near = "select item_id, similarity > 0.99 from public.search_embeddings(%s::extensions.vector)"
     assert read(eve, near, rows.vector_text(unit_vector(1))) == [("acme/x", True)]
-    assert read(eve, "select digest from public.get_item('acme/x')") == [(STANDS.digest,)]
+    assert read(eve, "select digest from public.get_item(null, 'acme/x')") == [(STANDS.digest,)]
     assert read(eve, "select count(*)::int4 from public.list_items()") == [(2,)]
 
 
@@ -171,7 +172,7 @@ def test_nor_does_it_for_an_admin_whose_session_she_prepared(eve: psycopg.Connec
     ]
     with pytest.raises(psycopg.Error) as error:
         eve.execute(
-            "insert into kiwi.item_versions (payload_type, payload, signature, signer) values (%s, %s, %s, %s)",
+            "insert into kiwi.statements (payload_type, payload, signature, signer) values (%s, %s, %s, %s)",
             [TAMPERED.payload_type, TAMPERED.payload, TAMPERED.signatures[0][1], ADA.key_id],
         )
     assert error.value.sqlstate == "23514"
@@ -184,8 +185,8 @@ def test_eve_cannot_put_anything_into_the_schema_itself(eve: psycopg.Connection)
         "create type kiwi.text as enum ('eve')",
         "create operator kiwi.= (leftarg = text, rightarg = text, function = pg_catalog.texteq)",
         "alter function kiwi.ed25519_verify(bytea, bytea, bytea) set search_path = evil",
-        "create trigger mine before insert on kiwi.item_versions for each row execute function kiwi.append_only()",
-        "create rule mine as on insert to kiwi.item_versions do instead nothing",
+        "create trigger mine before insert on kiwi.statements for each row execute function kiwi.append_only()",
+        "create rule mine as on insert to kiwi.statements do instead nothing",
     ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             eve.execute(statement)  # type: ignore[call-overload]

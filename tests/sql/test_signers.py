@@ -9,7 +9,6 @@ import pytest
 
 from kiwi_rag.errors import NotFound, RegistryRefused, UsageError
 from kiwi_rag.model import CollectionStatistics, Filters
-from kiwi_rag.registry import client
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer
 from kiwi_rag.stores.postgres import RegistryVectorStore
@@ -19,15 +18,15 @@ from tests.sql.databases import ADA
 
 
 async def revoke(store: RegistryVectorStore, key_id: str) -> bool:
-    async with store.transport.session() as caller:
-        return await client.revoke_signer(caller, key_id, "laptop stolen")
+    async with store.client.session() as caller:
+        return await caller.revoke_signer(key_id, "laptop stolen")
 
 
 async def test_a_revoked_signers_items_vanish_at_once(store: RegistryVectorStore) -> None:
     bob = keys.generate("bob")
     await enrol(store, Signer("bob", bob.public_key))
-    await store.upsert(records(admission("acme/ada"), ["zebra"]))
-    await store.upsert(records(admission("acme/bob", key=bob, principal="bob"), ["zebra"], seed=3))
+    await store.put([records(admission("acme/ada"), ["zebra"])])
+    await store.put([records(admission("acme/bob", key=bob, principal="bob"), ["zebra"], seed=3)])
     assert await revoke(store, bob.key_id)
     assert not await revoke(store, bob.key_id)
     statistics = await store.statistics(["zebra"])
@@ -44,16 +43,16 @@ async def test_a_revoked_signers_items_vanish_at_once(store: RegistryVectorStore
 async def test_a_revoked_newer_version_gives_way_to_the_older(store: RegistryVectorStore) -> None:
     bob = keys.generate("bob")
     await enrol(store, Signer("bob", bob.public_key))
-    await store.upsert(records(admission("acme/x", version="1.0.0"), ["zebra"]))
-    await store.upsert(records(admission("acme/x", "two", version="2.0.0", key=bob, principal="bob"), ["tiger"]))
+    await store.put([records(admission("acme/x", version="1.0.0"), ["zebra"])])
+    await store.put([records(admission("acme/x", "two", version="2.0.0", key=bob, principal="bob"), ["tiger"])])
     await revoke(store, bob.key_id)
     assert (await store.statistics(["zebra", "tiger"])).document_frequency == {"zebra": 1}
 
 
 async def test_a_retired_signers_items_stay(store: RegistryVectorStore) -> None:
-    await store.upsert(records(admission("acme/x"), ["zebra"]))
-    async with store.transport.session() as caller:
-        assert await client.retire_signer(caller, ADA.key_id)
+    await store.put([records(admission("acme/x"), ["zebra"])])
+    async with store.client.session() as caller:
+        assert await caller.retire_signer(ADA.key_id)
     assert (await store.statistics(["zebra"])).passages == 1
     with pytest.raises(RegistryRefused, match="retired"):
         await store.publish(admission("acme/y"))

@@ -17,10 +17,10 @@ from psycopg.types.json import Jsonb
 from kiwi_rag.errors import NotFound, RegistryError, RegistryRefused
 from kiwi_rag.registry import rows, tuning
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.signing import dsse
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, admission, query
 from tests.sql.databases import ADA, database, name_of, template
+from tests.sql.publication import published
 from tests.sql.test_private_items import ANN, bind, log_in
 
 ITEMS, PER_ITEM, TOPICS = 40, 50, 20
@@ -59,7 +59,7 @@ def fill(url: str) -> None:
         connection.execute("select public.begin_collection(%s)", [FINGERPRINT])
         for number in range(ITEMS):
             item = admission(f"{namespace(number)}/item-{number}", f"text {number}", metadata=meta(number))
-            connection.execute("select public.publish_item(%s)", [Jsonb(dsse.encode(item.envelope))])
+            published(connection, item)
             store(connection, item.digest, 1, STORED[number * PER_ITEM : (number + 1) * PER_ITEM])
 
 
@@ -67,17 +67,18 @@ def store(connection: psycopg.Connection, digest: str, collection: int, found: n
     """Insert searchable passages without words, and count them."""
     connection.execute(
         """
-        insert into kiwi.item_embeddings (
-            digest, collection_id, ordinal, text, context, heading, start_line, end_line, length, terms, frequencies,
-            searchable, embedding
+        insert into kiwi.passages (
+            statement_id, collection_id, dimension, ordinal, text, context, heading, start_line, end_line, length,
+            terms, frequencies, searchable, embedding
         )
-        select %s, %s, place - 1, 'a passage', '', '{}', 1, 1, 0, '{}', '{}', true, one::extensions.vector
+        select (select kiwi.items_of(%s)), %s, 384, place - 1, 'a passage', '', '{}', 1, 1, 0, '{}', '{}', true,
+            one::extensions.vector
         from unnest(%s::text[]) with ordinality as given (one, place)
         """,
         [digest, collection, [rows.vector_text(one) for one in found]],
     )
     connection.execute(
-        "update kiwi.collections set passages = passages + %s, items = items + 1 where collection_id = %s",
+        "update kiwi_private.collections set passages = passages + %s, items = items + 1 where collection_id = %s",
         [len(found), collection],
     )
 
@@ -146,7 +147,7 @@ def nearest(
 
 def matching(connection: psycopg.Connection, chosen: Mapping[str, Any]) -> int:
     counted = """
-        select count(*) from kiwi.item_embeddings as e join kiwi.item_versions as v on v.digest = e.digest
+        select count(*) from kiwi.passages as e join kiwi.statements as v on v.sequence = e.statement_id
         where (%(category)s::text is null or v.metadata ->> 'category' = %(category)s)
             and (%(author)s::text is null or v.metadata ->> 'author' = %(author)s)
             and (%(namespace)s::text is null or v.item_id like %(namespace)s || '/%%')
@@ -159,7 +160,7 @@ def matching(connection: psycopg.Connection, chosen: Mapping[str, Any]) -> int:
 
 
 def indexes(connection: psycopg.Connection) -> set[str]:
-    found = "select indexname from pg_indexes where schemaname = 'kiwi' and indexname like 'item_embeddings_nearest%'"
+    found = "select indexname from pg_indexes where schemaname = 'kiwi' and indexname like 'passages_nearest%'"
     return {row[0] for row in connection.execute(found)}
 
 
@@ -219,7 +220,7 @@ def test_the_way_depends_on_the_filter(tuned: psycopg.Connection) -> None:
 def test_what_an_index_does_not_bring_is_compared(indexed: str) -> None:
     """A filter that lets much through, all of it far from what is asked, and an index that looks nowhere but near."""
     with psycopg.connect(indexed, autocommit=True) as connection:
-        connection.execute("update kiwi.vector_indexes set effort = 1, wide_effort = 1")
+        connection.execute("update kiwi_private.vector_indexes set effort = 1, wide_effort = 1")
         found, plan = nearest(connection, ASKED[0], 100, {"tags": ["far"]})
         assert (len(found), plan) == (100, "ivfflat, then filtered exact")
 
@@ -272,7 +273,7 @@ def test_tuning_is_due_when_there_are_many_and_when_they_doubled(url: str) -> No
     with psycopg.connect(url, autocommit=True) as connection:
 
         def pretend(passages: int) -> bool:
-            connection.execute("update kiwi.collections set passages = %s", [passages])
+            connection.execute("update kiwi_private.collections set passages = %s", [passages])
             return bool(plan_row(connection)[3])
 
         assert [pretend(n) for n in (9_999, 10_000)] == [False, True]
@@ -301,7 +302,7 @@ def test_a_build_that_was_broken_off_is_not_used_and_goes(indexed: str) -> None:
 
 def test_one_at_a_time(url: str) -> None:
     with psycopg.connect(url) as other:
-        other.execute("select from kiwi.locks where name = 'tuning' for update")
+        other.execute("select from kiwi_private.locks where name = 'tuning' for update")
         with pytest.raises(RegistryError, match="holds a lock") as raised:
             tuning.tune(url, method="ivfflat")
         assert raised.value.transient
@@ -348,9 +349,9 @@ def test_the_owner_need_be_no_superuser(url: str) -> None:
 def test_each_model_has_an_index_of_its_own_and_takes_it_along(indexed: str) -> None:
     with psycopg.connect(indexed, autocommit=True) as connection:
         connection.execute("select public.begin_collection(%s)", [OTHER])
-        digests = [row[0] for row in connection.execute("select digest from kiwi.item_versions order by sequence")]
+        digests = [row[0] for row in connection.execute("select digest from kiwi.statements order by sequence")]
         collection, *_ = connection.execute(
-            "select collection_id from kiwi.collections where fingerprint = %s", [OTHER]
+            "select collection_id from kiwi_private.collections where fingerprint = %s", [OTHER]
         ).fetchone() or (0,)
         for number, digest in enumerate(digests):
             store(connection, digest, collection, vectors(np.full(3, number % TOPICS), number))
@@ -369,7 +370,7 @@ def test_private_passages_stand_outside_and_cost_nobody_a_hit(indexed: str) -> N
     with psycopg.connect(indexed, autocommit=True) as connection:
         bind(connection, ADA.public_key, ADA.principal, ANN)
         log_in(connection, "authenticated", ANN)
-        connection.execute("select public.publish_item(%s, 'private')", [Jsonb(dsse.encode(draft.envelope))])
+        published(connection, draft, "private")
         log_in(connection, "kiwi_indexer")
         passage = {
             "ordinal": 0, "text": "draft", "context": "", "heading": [], "start_line": 1, "end_line": 1, "length": 0,
@@ -390,7 +391,7 @@ def test_private_passages_stand_outside_and_cost_nobody_a_hit(indexed: str) -> N
 
 def test_a_dry_run_changes_nothing(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("update kiwi.collections set passages = 1000000")
+        connection.execute("update kiwi_private.collections set passages = 1000000")
         told = tuning.tune(url, dry_run=True)
         assert told.choice.method == "ivfflat"
         assert told.choice.memory <= 1024 + 16

@@ -82,7 +82,8 @@ def shelf() -> Iterator[Shelf]:
             name: {
                 row[0]
                 for row in connection.execute(
-                    "select passage_id from kiwi.item_embeddings where digest in (select kiwi.filtered_versions(%s))",
+                    "select passage_id from kiwi.passages"
+                    " where statement_id in (select kiwi.filtered_statements(array[''], %s))",
                     [Jsonb(filter)],
                 )
             }
@@ -101,8 +102,8 @@ def assert_same(found: Ranked, right: Ranked, shelf: Shelf) -> None:
 
 
 MATCHING = "kiwi.matching_passages(1, %(terms)s, %(weights)s, %(average)s, %(depth)s, %(filter)s)"
-STRONGEST = "kiwi.strongest_passages(1, %(terms)s, %(weights)s, %(average)s, %(depth)s, null, %(share)s)"
-CONTENDING = """kiwi.contending_passages(
+STRONGEST = "kiwi.threshold_top_k(1, %(terms)s, %(weights)s, %(average)s, %(depth)s, null, %(share)s)"
+CONTENDING = """kiwi.maxscore_top_k(
     1, %(terms)s, %(weights)s, %(frequencies)s, %(average)s, %(depth)s, null, %(to_beat)s
 )"""
 queries = st.lists(st.sampled_from(COMMON + RARE), min_size=1, max_size=25, unique=True)
@@ -249,7 +250,7 @@ def test_sql_leaves_out_the_same_words(shelf: Shelf) -> None:
 async def test_words_of_private_passages_alone_are_told_to_nobody(
     store: RegistryVectorStore, connection: psycopg.Connection
 ) -> None:
-    await store.upsert(records(admission("acme/open", "the canary sings")))
+    await store.put([records(admission("acme/open", "the canary sings"))])
     hidden = admission("acme/hidden", "the canaries whisper password")
     await store.publish(hidden, "private")
     connection.execute("set role kiwi_indexer")

@@ -17,14 +17,14 @@ from tests.supabase.postgrest import PUBLISHABLE, project
 
 
 class ReadOverApi(RegistryVectorStore):
-    """Everything but `upsert` and `delete` goes over the API."""
+    """Everything but `put` and `delete` goes over the API."""
 
     def __init__(self, url: str, writer: RegistryVectorStore) -> None:
         super().__init__(SupabaseApi(url, PUBLISHABLE))
         self._writer = writer
 
-    async def upsert(self, records: Sequence[EmbeddingRecord]) -> None:
-        await self._writer.upsert(records)
+    async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
+        await self._writer.put(entries)
 
     async def delete(self, ref: ItemRef) -> bool:
         return await self._writer.delete(ref)

@@ -53,7 +53,7 @@ async def direct(url: str) -> AsyncIterator[RegistryVectorStore]:
 @pytest.mark.parametrize("key", [PUBLISHABLE, LEGACY_ANON])
 async def test_a_reader_finds_what_an_indexer_stored(hosted: PostgRest, direct: RegistryVectorStore, key: str) -> None:
     one = admission("acme/deploy", "restart the pager")
-    await direct.upsert(records(one, ["restart the pager", "then wait"]))
+    await direct.put([records(one, ["restart the pager", "then wait"])])
     async with store_at(hosted.url, key=key) as store:
         asked = query("restart pager", await store.statistics(("restart", "pager")))
         assert await store.search(asked) == await direct.search(asked)
@@ -67,7 +67,7 @@ async def test_a_reader_finds_what_an_indexer_stored(hosted: PostgRest, direct: 
 
 async def test_a_long_answer_comes_in_pages(hosted: PostgRest, direct: RegistryVectorStore) -> None:
     for number in range(7):
-        await direct.upsert(records(admission(f"acme/item-{number}"), seed=number))
+        await direct.put([records(admission(f"acme/item-{number}"), seed=number)])
     hosted.max_rows = 3
     async with store_at(hosted.url) as store:
         assert await store.list(Filters()) == await direct.list(Filters())
@@ -84,7 +84,7 @@ async def test_a_signed_in_user_publishes_and_gets_the_receipt(
         receipt, again = await store.publish(one), await store.publish(one)
     assert (receipt.digest, receipt.already_published, again.already_published) == (one.digest, False, True)
     assert again.sequence == receipt.sequence
-    assert connection.execute("select visibility from kiwi.item_versions").fetchone() == ("public",)
+    assert connection.execute("select visibility from kiwi.statements").fetchone() == ("public",)
     by = connection.execute("select details ->> 'by' from kiwi.audit where event = 'publish'").fetchone()
     assert by == (ALICE,)
     assert {seen.headers["authorization"] for seen in hosted.seen} != {f"Bearer {PUBLISHABLE}"}
@@ -95,7 +95,7 @@ async def test_a_publishable_key_alone_may_not_publish(hosted: PostgRest, connec
         with pytest.raises(RegistryRefused, match="may not do that") as refused:
             await store.publish(admission("acme/deploy"))
     assert "KIWI_SUPABASE_TOKEN" in refused.value.hint
-    assert connection.execute("select count(*) from kiwi.item_versions").fetchone() == (0,)
+    assert connection.execute("select count(*) from kiwi.statements").fetchone() == (0,)
 
 
 async def test_a_refusal_of_the_registry_arrives_whole_and_stays_in_the_audit(
@@ -117,7 +117,7 @@ async def test_a_private_item_is_its_owners_alone(hosted: PostgRest, connection:
     connection.execute(bind, [ADA.public_key.hex(), ADA.principal, ALICE])
     mine = token(sub=ALICE)
     async with store_at(hosted.url, bearer=mine) as store, store.transport.session() as caller:
-        client.parse_receipt(await client.publish_item(caller, one.envelope, visibility="private"))
+        client.parse_receipt(await caller.publish_item(one.envelope, visibility="private"))
     for bearer, sees in ((mine, True), (token(sub=BOB), False), ("", False)):
         async with store_at(hosted.url, bearer=bearer) as store:
             assert (await store.get(one.ref) is not None) is sees
@@ -148,7 +148,7 @@ async def test_admins_functions_are_for_connections_too(hosted: PostgRest) -> No
     for key in (PUBLISHABLE, SECRET_KEY):
         async with store_at(hosted.url, key=key) as store, store.transport.session() as caller:
             with pytest.raises(RegistryRefused):
-                await client.set_audience(caller, "mine")
+                await caller.set_audience("mine")
 
 
 async def test_the_registrys_own_errors_keep_their_class(hosted: PostgRest) -> None:

@@ -29,7 +29,7 @@ def editor(url: str) -> Iterator[psycopg.Connection]:
 async def filled(url: str) -> None:
     """One item that is searchable, one that waits, one refusal, one yanked."""
     store = RegistryVectorStore(Connections(url), fingerprint=FINGERPRINT)
-    await store.upsert(records(admission("acme/done")))
+    await store.put([records(admission("acme/done"))])
     await store.publish(admission("acme/waits"))
     await store.publish(admission("acme/gone"))
     await store.delete(admission("acme/gone").ref)
@@ -85,11 +85,12 @@ def test_the_service_role_sees_them(connection: psycopg.Connection, view: str) -
 def test_everything_that_is_seen_has_a_comment(connection: psycopg.Connection) -> None:
     silent = connection.execute("""
         select format('%s.%s', relnamespace::regnamespace, relname) from pg_class as c
-        where relowner = 'kiwi_owner'::regrole and relkind in ('r', 'v') and relname <> 'alembic_version'
+        where relowner = 'kiwi_owner'::regrole and relkind in ('r', 'p', 'v') and relname <> 'alembic_version'
             and obj_description(c.oid, 'pg_class') is null
         union all
         select format('%s.%s', attrelid::regclass, attname) from pg_attribute
-        where attrelid = 'kiwi.item_versions'::regclass and attnum > 0 and not attisdropped
+        where attrelid in ('kiwi.statements'::regclass, 'kiwi_private.statements'::regclass)
+            and attnum > 0 and not attisdropped
             and col_description(attrelid, attnum) is null
         union all
         select oid::regprocedure::text from pg_proc as p
@@ -103,9 +104,9 @@ async def test_a_refusal_is_written_down_whichever_way_it_came(url: str, connect
     """Raised inside the session, it took the transaction with it, and its own record."""
     store = RegistryVectorStore(Connections(url), fingerprint=FINGERPRINT)
     stranger = admission("acme/forged", key=keys.generate("eve"))
-    for attempt in (store.publish(stranger), store.upsert(records(stranger))):
+    for attempt in (store.publish(stranger), store.put([records(stranger)])):
         with pytest.raises(RegistryRefused):
             await attempt
     await store.close()
     assert connection.execute("select count(*) from public.recent_rejections").fetchone() == (2,)
-    assert connection.execute("select count(*) from kiwi.item_versions").fetchone() == (0,)
+    assert connection.execute("select count(*) from kiwi.statements").fetchone() == (0,)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import runpy
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -67,13 +67,35 @@ def test_a_file_is_rewritten_until_it_is_released_and_never_after(copy: Path) ->
     assert len(migrations(copy)) == 2
 
 
-def test_a_further_file_holds_the_new_revisions_alone(copy: Path) -> None:
-    (file,) = migrations(copy)
-    file.write_text(re.sub(r"(-- revisions: none to ).*", r"\g<1>0003", file.read_text()))
+MORE = """
+from alembic import op
+
+revision, down_revision, branch_labels, depends_on = "0101", "0100", None, None
+
+
+def upgrade() -> None:
+    op.execute("create table kiwi.more ()")
+"""
+
+
+@pytest.fixture
+def next_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A revision more than there are."""
+    for folder in ("sql", "migrations"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    (tmp_path / "migrations/versions/0101_more.py").write_text(MORE)
+    monkeypatch.setattr(migrate, "locate", lambda folder: tmp_path / folder)
+    migrate.head.cache_clear()
+    yield
+    migrate.head.cache_clear()
+
+
+def test_a_further_file_holds_the_new_revisions_alone(copy: Path, next_release: None) -> None:
     generator(copy).release()
     write(copy)
     text = migrations(copy)[1].read_text()
-    assert "create table kiwi.index_queue" in text
+    assert "-- revisions: 0100 to 0101\n" in text
+    assert "create table kiwi.more" in text
     assert "create table kiwi.signers" not in text
     assert "UPDATE kiwi.alembic_version" in text
     assert "create or replace function kiwi.publish_item" in text

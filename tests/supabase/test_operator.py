@@ -141,7 +141,7 @@ async def test_a_restore_checks_every_signature_again(operated: Project) -> None
     assert complaint == ""
     assert operated.cluster.schema(operated.name) == operated.cluster.schema(f"{operated.name[-40:]}_restored")
     with psycopg.connect(url) as connection:
-        row = connection.execute("select item_id, content from kiwi.item_versions").fetchone()
+        row = connection.execute("select item_id, content from kiwi.statements").fetchone()
         assert row == ("acme/one", "restart the service")
         assert connection.execute("select verify_audit()").fetchone() == (None,)
         assert connection.execute("select registry_status() ->> 'audience'").fetchone() == (REGISTRY,)
@@ -149,7 +149,7 @@ async def test_a_restore_checks_every_signature_again(operated: Project) -> None
     altered = dump.replace(b"restart the service".hex(), b"destroy the service".hex())
     assert altered != dump
     _, complaint = restored(operated.cluster, f"{operated.name[-40:]}_altered", altered)
-    assert "item_versions_signature" in complaint
+    assert "statements_signature" in complaint
 
 
 def statements() -> list[str]:

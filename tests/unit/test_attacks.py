@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -92,18 +93,9 @@ async def test_the_shown_context_is_not_the_indexs(shelf: Shelf):
     assert "evil" not in repr(reply.hits)
 
 
-@pytest.mark.parametrize(
-    "altered", ["UPDATE item_files SET path = '/evil.md'", "UPDATE passages SET file = '/evil.md'"]
-)
-async def test_a_file_name_of_the_index_is_not_shown(shelf: Shelf, altered: str):
-    shelf.edit("user", altered)
-    assert "evil" not in repr((await shelf.search("purge command production")).hits)
-
-
 async def test_the_path_of_a_hit_is_not_the_indexs(shelf: Shelf, tmp_path: Path):
-    shelf.edit("user", "UPDATE items SET item_id = 'acme/evil'")
-    assert "evil" not in repr((await shelf.search("purge command")).hits)
-    shelf.edit("user", "UPDATE items SET item_id = 'acme/deploy'")
+    with pytest.raises(sqlite3.OperationalError, match="no such column"):  # the index has no path that could be altered
+        shelf.edit("user", "UPDATE items SET path = '/evil.md'")
     shelf.tiers["user"] = replace(shelf.tier("user"), root=tmp_path / ".ai")
     hits = {hit.tier: hit for hit in (await shelf.search("purge command")).hits}
     assert hits["user"].path == str(tmp_path / ".ai/knowledge/acme/deploy.md")

@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kiwi_rag.embedding import CachedEmbeddingProvider
 from kiwi_rag.embedding.base import Fingerprint
-from kiwi_rag.embedding.vector_file import VectorFile
+from kiwi_rag.embedding.cache import CachedEmbeddingProvider, VectorFile
 from kiwi_rag.errors import EmbeddingError
 from tests.examples import KILLS
 from tests.shared import ROOT
@@ -219,7 +218,7 @@ async def test_threads_share_one_cache(path: Path) -> None:
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-from kiwi_rag.embedding import CachedEmbeddingProvider
+from kiwi_rag.embedding.cache import CachedEmbeddingProvider
 from tests.unit.test_embedding_base import Hashing
 cached = CachedEmbeddingProvider(Hashing(), Path(sys.argv[1]))
 for start in range(0, int(sys.argv[3]), 32):

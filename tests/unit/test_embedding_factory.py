@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import kiwi_rag.embedding as room
-from kiwi_rag.embedding import PROVIDERS, CachedEmbeddingProvider, OnnxEmbeddingProvider, load_provider
+from kiwi_rag.embedding.cache import CachedEmbeddingProvider
+from kiwi_rag.embedding.factory import PROVIDERS, load_provider
+from kiwi_rag.embedding.onnx import OnnxEmbeddingProvider
 from kiwi_rag.embedding.remote import RemoteEmbeddingProvider
 from kiwi_rag.errors import MissingExtra, UsageError
 
@@ -44,22 +45,28 @@ def test_a_local_provider_refuses_a_model_that_it_does_not_have(tmp_path: Path) 
 
 
 def test_the_missing_extra_is_named_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)  # how Python marks what cannot be imported
+    for name in ("sentence_transformers", "torch"):  # the extra brings both
+        monkeypatch.setitem(sys.modules, name, None)  # how Python marks what cannot be imported
     with pytest.raises(MissingExtra) as caught:
         load_provider("sentence-transformers", cache_dir=tmp_path, cached=False).encode(["x"])
     assert "pip install 'kiwi-rag[sentence-transformers]' 'torch==2.13.0'" in caught.value.hint
 
 
-def test_every_public_name_is_there() -> None:
-    assert set(room.__all__) == set(room._MODULES)
-    assert all(getattr(room, name) is not None for name in room.__all__)
-    with pytest.raises(AttributeError):
-        _ = room.nothing_of_that_name
+def test_every_provider_that_a_setting_may_name_is_there(tmp_path: Path) -> None:
+    kinds = {name: type(load_provider(name, cache_dir=tmp_path, cached=False)).__name__ for name in PROVIDERS}
+    assert kinds == {
+        "onnx": "OnnxEmbeddingProvider",
+        "sentence-transformers": "SentenceTransformersEmbeddingProvider",
+        "openai": "OpenAIEmbeddingProvider",
+        "ollama": "OllamaEmbeddingProvider",
+    }
+    with pytest.raises(UsageError):
+        load_provider("nothing-of-that-name", cache_dir=tmp_path)
 
 
 def test_making_a_provider_imports_nothing_heavy(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from kiwi_rag.embedding import load_provider;"
+        "import sys; from pathlib import Path; from kiwi_rag.embedding.factory import load_provider;"
         "load_provider('onnx', cache_dir=Path(sys.argv[1])).fingerprint;"
         "print(*({'numpy', 'onnx', 'onnxruntime', 'tokenizers', 'safetensors', 'filelock', 'torch', 'urllib.request',"
         " 'httpx'} & set(sys.modules)))"

@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from kiwi_rag.embedding import CachedEmbeddingProvider, FailoverEmbeddingProvider, ServerOptions, load_provider
+from kiwi_rag.embedding.cache import CachedEmbeddingProvider
 from kiwi_rag.embedding.endpoint import Endpoint
-from kiwi_rag.embedding.factory import ModelServer, parse_fallbacks
-from kiwi_rag.embedding.failover import PROBE
-from kiwi_rag.embedding.ollama import OllamaEmbeddingProvider
-from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
-from kiwi_rag.embedding.remote import Breaker, RemoteEmbeddingProvider
+from kiwi_rag.embedding.factory import ModelServer, ServerOptions, load_provider, parse_fallbacks
+from kiwi_rag.embedding.failover import PROBE, FailoverEmbeddingProvider
+from kiwi_rag.embedding.remote import Breaker, OllamaEmbeddingProvider, OpenAIEmbeddingProvider, RemoteEmbeddingProvider
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused, UsageError
 from tests.embedding_server import EmbeddingServer, Failure
 from tests.unit.test_embedding_remote import digests

@@ -23,9 +23,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from kiwi_rag.embedding.endpoint import Endpoint
-from kiwi_rag.embedding.ollama import OllamaEmbeddingProvider
-from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
-from kiwi_rag.embedding.remote import Breaker, Limits, estimated_tokens, requests, truncate
+from kiwi_rag.embedding.remote import (
+    Breaker,
+    Limits,
+    OllamaEmbeddingProvider,
+    OpenAIEmbeddingProvider,
+    estimated_tokens,
+    requests,
+    truncate,
+)
 from kiwi_rag.embedding.usage import UsageLog
 from kiwi_rag.errors import (
     AnswerMalformed,

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.embedding import hub, weights
-from kiwi_rag.embedding.digests import Stamps
+from kiwi_rag.embedding import weights
 from kiwi_rag.embedding.onnx import FINGERPRINT, OnnxEmbeddingProvider
-from kiwi_rag.embedding.weights import ONNX_SHA256, SOURCE_SHA256, ModelSource, onnx_files, source_folder
+from kiwi_rag.embedding.weights import ONNX_SHA256, SOURCE_SHA256, ModelSource, Stamps, onnx_files, source_folder
 from kiwi_rag.errors import ModelUnavailable
 from kiwi_rag.model import sha256_hex
 
@@ -180,7 +179,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture
 def hub_files(tmp_path: Path) -> Path:
     """The folder that the loopback hub serves as the pinned revision."""
-    folder = tmp_path / "www" / hub.REPOSITORY / "resolve" / hub.REVISION
+    folder = tmp_path / "www" / weights.REPOSITORY / "resolve" / weights.REVISION
     folder.mkdir(parents=True)
     for name in SOURCE_SHA256:
         (folder / name).symlink_to(PACKAGE / name)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from kiwi_rag.embedding import load_provider
+from kiwi_rag.embedding.factory import load_provider
 from kiwi_rag.errors import ModelUnavailable
 from tests.embedding_server import EmbeddingServer
 from tests.shared import ROOT

@@ -17,7 +17,7 @@ from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import EmbeddingError, StoreFull
 from kiwi_rag.formats import parse_item
 from kiwi_rag.ingest import Callbacks, IngestContext, ItemSource
-from kiwi_rag.ingest.sync import GROUP, JOBS, AdmittedFile, encode_files
+from kiwi_rag.ingest.batches import GROUP, JOBS, AdmittedFile, encode_files
 from kiwi_rag.model import Filters, Passage
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.sources.file_states import FileStates
@@ -209,3 +209,38 @@ async def test_the_next_group_is_encoded_while_the_last_is_stored(project: Proje
     model, at_first = Counting(), []
     await project.index(model, stored=lambda _: at_first.append(model.seen.total()))
     assert at_first[0] > GROUP
+
+
+async def test_a_lost_or_damaged_record_of_read_files_costs_one_reading(project: Project) -> None:
+    for number in range(3):
+        project.write(f"n{number}")
+    await project.index(Counting())
+    before = await project.tier.store.digests()
+    for damage in (lambda path: path.unlink(), lambda path: path.write_bytes(b"no database" * 1000)):
+        project.tier.states.close()
+        damage(project.tier.states.path)
+        report = await project.index(Counting())
+        assert (report.failed, report.deleted) == ({}, [])
+        assert await project.tier.store.digests() == before
+        assert (await project.index(Counting())).unchanged == 3
+
+
+async def test_what_the_store_lost_is_stored_again_though_its_file_is_the_same(project: Project) -> None:
+    for number in range(3):
+        project.write(f"n{number}")
+    await project.index(Counting())
+    before = await project.tier.store.digests()
+    await project.tier.store.clear()
+    assert len((await project.index(Counting())).admitted) == 3
+    assert await project.tier.store.digests() == before
+
+
+async def test_what_is_stored_without_a_file_is_removed_though_its_stamp_is_lost(project: Project) -> None:
+    for number in range(3):
+        project.write(f"n{number}")
+    await project.index(Counting())
+    project.tier.states.clear()
+    (project.root / "knowledge/acme/n1.md").unlink()
+    report = await project.index(Counting())
+    assert [ref.item_id for ref in report.deleted] == ["acme/n1"]
+    assert await project.ids() == ["acme/n0", "acme/n2"]

@@ -17,8 +17,16 @@ from click.testing import CliRunner
 from kiwi_rag.cli.session import Session
 from kiwi_rag.cli.workspace import hooks
 from kiwi_rag.errors import KiwiError
-from kiwi_rag.integrations.git_hooks import HEAD, hook_block, plan_install, plan_removal
-from kiwi_rag.integrations.git_repository import SAFE, HooksRefused, Repository, safe_environment
+from kiwi_rag.integrations.git_hooks import (
+    HEAD,
+    SAFE,
+    HooksRefused,
+    Repository,
+    hook_block,
+    plan_install,
+    plan_removal,
+    safe_environment,
+)
 from tests.shared import ROOT
 
 HOOKS = ("post-checkout", "post-merge", "post-rewrite")

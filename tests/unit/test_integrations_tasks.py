@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from kiwi_rag.cli.session import Session
 from kiwi_rag.cli.setup import setup
 from kiwi_rag.errors import KiwiError, UsageError
+from kiwi_rag.integrations.ai_clients import INDEX, TASKS, WATCH
 from kiwi_rag.integrations.client_files import MalformedClientFile
 from kiwi_rag.integrations.config_edit import Malformed, NameTaken
-from kiwi_rag.integrations.editor_tasks import INDEX, TASKS, WATCH
 
 OTHERS = {
     "commented": """{

@@ -88,6 +88,7 @@ MENDABLE = {
     "a posting is gone": "DELETE FROM postings WHERE rowid = 2",
     "a posting is left over": "INSERT INTO postings (rowid, terms) VALUES (99, 'ghost')",
     "the statistics are wrong": "UPDATE meta SET value = value + 1 WHERE name = 'total_length'",
+    "a file is left over": "INSERT INTO item_files (item_key, path, sha256) SELECT 99, 'x', sha256 FROM blobs LIMIT 1",
     "a content is left over": "INSERT INTO blobs (sha256, content) VALUES ('00', x'00')",
     "a tag is an orphan": "INSERT INTO tags (item_key, tag) VALUES (99, 'ghost')",
 }

@@ -16,12 +16,10 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.errors import KiwiError
-from kiwi_rag.local_service import address, client, protocol, systemd
+from kiwi_rag.local_service import client, protocol, systemd
 from kiwi_rag.local_service.apps import Apps
-from kiwi_rag.local_service.listener import is_running, listening
 from kiwi_rag.local_service.protocol import Declined
-from kiwi_rag.local_service.request import Request
-from kiwi_rag.local_service.server import Service
+from kiwi_rag.local_service.server import Request, Service, is_running, listening
 from kiwi_rag.services import Services
 
 
@@ -76,9 +74,9 @@ def message(**changes) -> dict:
 def test_the_socket_is_closed_to_others(folder: Path):
     with running(folder):
         assert folder.stat().st_mode & 0o777 == 0o700
-        assert Path(address.socket_in(str(folder))).stat().st_mode & 0o777 == 0o600
+        assert Path(protocol.socket_in(str(folder))).stat().st_mode & 0o777 == 0o600
         assert client.call(str(folder), message())["output"] == [[1, "search x"]]
-    assert not Path(address.socket_in(str(folder))).exists()
+    assert not Path(protocol.socket_in(str(folder))).exists()
     assert not is_running(folder)
 
 
@@ -101,10 +99,10 @@ def test_a_folder_that_others_reach_is_used_by_neither_side(folder: Path, tmp_pa
 def test_the_peer_must_be_this_user(monkeypatch: pytest.MonkeyPatch):
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        assert address.is_own(ours)
+        assert protocol.is_own(ours)
         uid = os.geteuid()
         monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
-        assert not address.is_own(ours)
+        assert not protocol.is_own(ours)
 
 
 def test_a_second_service_is_refused(folder: Path):
@@ -156,7 +154,7 @@ def test_what_it_would_do_otherwise_than_the_caller_it_declines(folder: Path, ch
 def test_garbage_harms_nobody(folder: Path, sent: bytes):
     with running(folder):
         with socket.socket(socket.AF_UNIX) as line:
-            line.connect(address.socket_in(str(folder)))
+            line.connect(protocol.socket_in(str(folder)))
             line.settimeout(10)
             try:
                 line.sendall(sent)
@@ -174,7 +172,7 @@ def test_callers_that_hang_up_or_say_nothing_harm_nobody(folder: Path):
         request = json.dumps(message()).encode()
         for number in range(100):
             line = socket.socket(socket.AF_UNIX)
-            line.connect(address.socket_in(str(folder)))
+            line.connect(protocol.socket_in(str(folder)))
             if number % 2:
                 line.sendall(protocol.head(len(request)) + request)
                 line.close()
@@ -296,7 +294,7 @@ def test_asking_imports_nothing_heavy(tmp_path: Path):
     )
     (tmp_path / "kiwi").mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as stale:
-        stale.bind(address.socket_in(str(tmp_path / "kiwi")))
+        stale.bind(protocol.socket_in(str(tmp_path / "kiwi")))
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert "not used: Connection refused" in done.stderr

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from kiwi_rag.errors import StoreError, StoreUnreachable
-from kiwi_rag.retry import retry, wait_until
+from kiwi_rag.retry import attempts, polls, retry, wait_until
 
 
 class Work:
@@ -39,9 +41,50 @@ async def test_what_lasts_is_not_tried_again(error: Exception) -> None:
     assert work.calls == 1
 
 
+async def attempted(work: Work, *pauses: float) -> int:
+    for attempt in attempts(pauses):
+        async with attempt:
+            return await work()
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def test_a_block_is_attempted_until_it_succeeds_or_the_pauses_are_used_up() -> None:
+    passing = [StoreUnreachable("away", transient=True) for _ in range(3)]
+    assert await attempted(Work([])) == 1
+    assert await attempted(Work(passing[:2]), 0.0, 0.001) == 3
+    work = Work(passing[:])
+    with pytest.raises(StoreUnreachable):
+        await attempted(work, 0.0, 0.0)
+    assert work.calls == 3
+
+
+@pytest.mark.parametrize("error", [StoreError("no"), StoreUnreachable("no"), ValueError("no")])
+async def test_a_block_that_fails_for_good_is_attempted_once(error: Exception) -> None:
+    work = Work([error])
+    with pytest.raises(type(error)):
+        await attempted(work, 0.0, 0.0)
+    assert work.calls == 1
+
+
+async def test_a_block_that_ends_without_a_return_is_not_run_again() -> None:
+    runs = 0
+    for attempt in attempts((0.0, 0.0)):
+        async with attempt:
+            runs += 1
+    assert runs == 1
+
+
 def test_a_condition_is_waited_for_and_not_for_ever() -> None:
     answers = [False, False, True]
     assert wait_until(lambda: answers.pop(0), 60, pause=0.0)
     assert answers == []
     assert wait_until(lambda: True, 0)
     assert not wait_until(lambda: False, 0, pause=0.0)
+
+
+def test_polls_end_with_the_loop_or_with_the_time() -> None:
+    answers = [False, False, True, True]
+    assert any(answers.pop(0) for _ in polls(60, pause=0.0))
+    assert answers == [True]
+    assert len(list(polls(-1.0))) == 1
+    assert len(list(islice(polls(60, pause=0.0), 3))) == 3

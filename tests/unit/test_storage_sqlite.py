@@ -10,7 +10,7 @@ import pytest
 
 from kiwi_rag.errors import PinnedStateDamaged, StoreBusy, StoreCorrupt, StoreError, StoreFull, UsageError
 from kiwi_rag.storage import sqlite
-from kiwi_rag.storage.sqlite import connect, move_database_aside, transaction, translate_sqlite_errors
+from kiwi_rag.storage.sqlite import closed_on_error, connect, move_database_aside, transaction, translate_sqlite_errors
 from kiwi_rag.stores.local.session import catalog_errors
 
 
@@ -43,16 +43,14 @@ def test_a_database_is_opened_with_these_settings(tmp_path: Path) -> None:
 
 
 def test_a_connection_that_cannot_be_prepared_is_closed(tmp_path: Path) -> None:
-    opened = []
-
-    def prepare(connection: sqlite3.Connection) -> None:
-        opened.append(connection)
+    connection = connect(tmp_path / "a")
+    with pytest.raises(ValueError, match="not ours"), closed_on_error(connection):
         raise ValueError("not ours")
-
-    with pytest.raises(ValueError, match="not ours"):
-        connect(tmp_path / "a", prepare=prepare)
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        opened[0].execute("SELECT 1")
+        connection.execute("SELECT 1")
+    (tmp_path / "b").write_bytes(b"not a database, but long enough to be read as one" * 40)
+    with pytest.raises(sqlite3.DatabaseError):
+        connect(tmp_path / "b")
 
 
 def test_a_transaction_that_fails_leaves_nothing(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def test_a_folder_that_is_read_only_breaks_nothing(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "logs"):
         os.chown(path, 12345, 12345)
     program = """if True:
-        import os, pythonjsonlogger.json
+        import json, os
         from pathlib import Path
         from kiwi_rag.telemetry import logs
         os.setuid(12345)

@@ -15,7 +15,7 @@ import pytest
 from kiwi_rag import render
 from kiwi_rag.cli.status import first_day
 from kiwi_rag.embedding.endpoint import Endpoint
-from kiwi_rag.embedding.openai import OpenAIEmbeddingProvider
+from kiwi_rag.embedding.remote import OpenAIEmbeddingProvider
 from kiwi_rag.embedding.usage import OLDER_FILES, RemoteCall, UsageLog, parse_prices, percentile, usage_rows
 from kiwi_rag.errors import EmbeddingError, TextsRefused, UsageError
 from tests.embedding_server import EmbeddingServer, Failure

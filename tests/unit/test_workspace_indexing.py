@@ -350,3 +350,48 @@ async def test_hits_say_when_their_file_changed_or_went(yard):
     reply = await yard.search("harbour")
     assert [(hit.path, hit.state.labels) for hit in reply.hits] == [("a.md", ("changed",))]
     assert reply.gone == ("b.md",)
+
+
+async def test_what_the_store_lost_is_indexed_again(yard):
+    yard.write("a.md", "# Alpha\n\nThe harbour opens at six.\n")
+    await yard.index()
+    await yard.store.clear()
+    assert (await yard.index()).indexed == ["a.md"]
+    assert list(await yard.held()) == ["a.md"]
+
+
+async def test_a_document_without_a_file_goes_also_when_its_stamp_was_lost(yard):
+    yard.write("a.md", "# Alpha\n")
+    yard.write("b.md", "# Beta\n")
+    await yard.index()
+    yard.states.clear()
+    (yard.root / "b.md").unlink()
+    report = await yard.index()
+    assert (report.indexed, report.removed) == (["a.md"], ["b.md"])
+
+
+async def test_a_hit_whose_stamp_was_lost_is_compared_with_the_redacted_file(yard):
+    yard.write("a.md", f"# Alpha\n\nThe harbour token is {SECRET} today.\n")
+    yard.write("b.md", "# Beta\n\nThe harbour closes at ten.\n")
+    await yard.index()
+    yard.states.clear()
+    yard.write("b.md", "# Beta\n\nThe harbour closes at nine.\n")
+    found = {hit.path: hit.state.labels for hit in (await yard.search("harbour")).hits}
+    assert found == {"a.md": (), "b.md": ("changed",)}
+
+
+async def test_another_machine_embeds_nothing_that_a_shared_index_has(yard, tmp_path):
+    other = Yard(tmp_path / "elsewhere")
+    for one in (yard, other):
+        one.store, one.policy = yard.store, "shared"
+        one.write("a.md", "# Alpha\n\nThe harbour opens at six.\n")
+    other.write("own.md", "# Own\n\nOnly here.\n")
+    await yard.index()
+    report = await other.index()
+    assert (report.indexed, report.unchanged) == (["own.md"], 1)
+    assert all("harbour" not in text for text in other.embed.texts)
+    assert sorted(await yard.held()) == ["a.md", "own.md"]
+    assert [hit.state.compared for hit in (await yard.search("only here")).hits if hit.path == "own.md"] == [False]
+    other.write("a.md", "# Alpha\n\nThe harbour opens at five.\n")
+    assert (await other.index()).indexed == ["a.md"]
+    assert (await yard.index("a.md")).indexed == ["a.md"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from kiwi_rag.errors import AuditBroken
 from kiwi_rag.storage.sqlite import transaction
-from kiwi_rag.stores.local.records import timestamp
+from kiwi_rag.stores.base import timestamp
 from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, seal_record, verify_records
 
 Borrow = Callable[[], AbstractContextManager[sqlite3.Connection]]

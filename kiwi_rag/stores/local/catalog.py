@@ -11,7 +11,8 @@ from kiwi_rag.errors import FingerprintMismatch
 from kiwi_rag.lexical import terms
 from kiwi_rag.model import Admission, EmbeddingRecord, Filters, Item, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.stores.local.records import item_row, item_tags, passage_row, stored_item, timestamp
+from kiwi_rag.stores.base import timestamp
+from kiwi_rag.stores.local.records import item_row, item_tags, passage_row, stored_item
 
 # One statement for all combinations of filters: each is a parameter, and an empty one matches every item. A tag filter
 # matches items that have all of its tags, so their number is compared.

@@ -23,17 +23,10 @@ from kiwi_rag.stores.local.session import CatalogSession, find_damage
 
 _COUNTS = (
     ("items without passages", "SELECT count(*) FROM items WHERE item_key NOT IN (SELECT item_key FROM passages)"),
-    ("passages without an item", "SELECT count(*) FROM passages WHERE item_key NOT IN (SELECT item_key FROM items)"),
-    ("files without an item", "SELECT count(*) FROM item_files WHERE item_key NOT IN (SELECT item_key FROM items)"),
     ("contents without a file", "SELECT count(*) FROM blobs WHERE sha256 NOT IN (SELECT sha256 FROM item_files)"),
-    ("tags without an item", "SELECT count(*) FROM tags WHERE item_key NOT IN (SELECT item_key FROM items)"),
     (
         "passages without a vector",
         "SELECT count(*) FROM passages WHERE passage_key NOT IN (SELECT passage_key FROM vectors)",
-    ),
-    (
-        "vectors without a passage",
-        "SELECT count(*) FROM vectors WHERE passage_key NOT IN (SELECT passage_key FROM passages)",
     ),
     (
         "passages without postings",
@@ -44,6 +37,7 @@ _COUNTS = (
         "SELECT count(*) FROM postings_docsize WHERE id NOT IN (SELECT passage_key FROM passages)",
     ),
 )
+_ORPHANS = 'SELECT "table", parent, count(*) FROM pragma_foreign_key_check GROUP BY 1, 2'
 _TOTALS = "SELECT count(*), coalesce(sum(length), 0) FROM passages"
 
 
@@ -52,6 +46,8 @@ def _catalog_problems(connection: sqlite3.Connection) -> Iterator[str]:
         number = connection.execute(count).fetchone()[0]
         if number:
             yield f"{number} {what}"
+    for table, parent, number in connection.execute(_ORPHANS):
+        yield f"{number} rows of {table} without their row of {parent}"
     yield from _posting_problems(connection)
     yield from _vector_problems(connection)
     yield from _item_problems(connection)

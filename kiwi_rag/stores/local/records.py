@@ -6,18 +6,13 @@ import base64
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from kiwi_rag.errors import StoreCorrupt
 from kiwi_rag.model import Admission, Envelope, Passage, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType
-
-
-def timestamp(moment: datetime) -> str:
-    """Return `moment` as text in UTC with microseconds, which sorts by time; a naive one counts as UTC."""
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return aware.astimezone(UTC).isoformat(timespec="microseconds")
+from kiwi_rag.stores.base import timestamp
 
 
 def item_row(admission: Admission) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, UsageError
-from kiwi_rag.storage.derived_folder import make_derived_folder
+from kiwi_rag.storage.atomic import make_derived_folder
 from kiwi_rag.storage.sqlite import connect, move_database_aside, result_code, translate_sqlite_errors
 from kiwi_rag.stores.local.catalog import meta, set_meta
 from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, WriterLock
@@ -167,7 +167,9 @@ def catalog_errors(path: Path) -> Iterator[None]:
         with translate_sqlite_errors(path, otherwise, "the catalog"):
             yield
     except UnicodeEncodeError as error:
-        raise UsageError("the request is not valid Unicode: it contains half of a surrogate pair") from error
+        raise UsageError(
+            "the request is not valid Unicode: it contains a character that UTF-8 cannot encode"
+        ) from error
 
 
 def find_damage(session: CatalogSession) -> str:

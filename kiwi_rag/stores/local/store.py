@@ -13,7 +13,7 @@ from typing import TypeVar
 from kiwi_rag.errors import StoreCorrupt
 from kiwi_rag.model import Candidates, CollectionStatistics, EmbeddingRecord, Filters, StoredItem, StoreQuery
 from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.storage.derived_folder import make_derived_folder
+from kiwi_rag.storage.atomic import make_derived_folder
 from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
 from kiwi_rag.stores.local import catalog

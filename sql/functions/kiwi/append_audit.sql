@@ -1,5 +1,5 @@
 -- Append one record to the chain. The lock is held to the end of the transaction: numbers have no gaps, and nobody
--- sees a record before the one it follows.
+-- sees a record before the one it follows. Of what is private the record does not even say by whom.
 create or replace function kiwi.append_audit(event text, ref text, digest text, key_id text, details jsonb default '{}')
     returns kiwi.audit
     language plpgsql
@@ -9,12 +9,7 @@ declare
     previous kiwi.audit;
     fresh kiwi.audit;
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then -- it would not see the newest record
-        raise exception using
-            errcode = 'KW013',
-            message = format('the registry is not written in a %s transaction', current_setting('transaction_isolation')),
-            hint = 'BEGIN ISOLATION LEVEL READ COMMITTED;';
-    end if;
+    perform kiwi.check_isolation();
     perform kiwi.lock_audit();
     select * into previous from kiwi.audit order by seq desc limit 1;
     fresh.seq := coalesce(previous.seq, 0) + 1;
@@ -23,7 +18,8 @@ begin
     fresh.ref := translate(ref, e'\n', ' ');
     fresh.digest := translate(digest, e'\n', ' ');
     fresh.key_id := translate(key_id, e'\n', ' ');
-    fresh.details := details || jsonb_build_object('by', coalesce(kiwi.user_id()::text, session_user));
+    fresh.details := details
+        || case when event = 'private' then '{}' else jsonb_build_object('by', kiwi.caller_name()) end;
     fresh.previous_hash := coalesce(previous.hash, repeat('0', 64));
     fresh.hash := kiwi.audit_hash(fresh);
     insert into kiwi.audit values (fresh.*);

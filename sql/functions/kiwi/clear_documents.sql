@@ -1,27 +1,26 @@
--- Removes up to `most` documents of a workspace, and with the last the workspace itself, so that it may begin anew with
--- another model. Returns how many it were; fewer than asked for: all is gone but marks (see mark_document).
-create or replace function kiwi.clear_documents(workspace text, most integer) returns integer
+-- Removes up to `most` documents of a collection. Returns how many it were; fewer than asked for: all are gone, and it
+-- may hold vectors of another model.
+create or replace function kiwi.clear_documents(collection text, most integer) returns integer
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     as $$
-declare
-    number integer;
-    removed integer;
 begin
-    select w.workspace_id into number from kiwi.workspaces as w where w.name = clear_documents.workspace for update;
-    delete from kiwi.documents as d where d.document_id in (
-        select o.document_id from kiwi.documents as o where o.workspace_id = number limit greatest(most, 1)
+    -- Waits for those who are putting documents, and lets go at once: held on, the row would be waited for by others
+    -- while this function waits for the audit.
+    begin
+        perform from kiwi_private.collections as c where c.owner_key = 'collection:' || clear_documents.collection for update;
+        raise sqlstate 'KW000';
+    exception when sqlstate 'KW000' then
+        null;
+    end;
+    return kiwi.delete_documents(
+        clear_documents.collection,
+        array(
+            select v.sequence from kiwi_private.statements as v
+            where v.owner_key = 'collection:' || clear_documents.collection
+            limit greatest(most, 1)
+        ),
+        'clear-documents', '*'
     );
-    get diagnostics removed = row_count;
-    if removed < greatest(most, 1) then
-        delete from kiwi.document_terms as t where t.workspace_id = number;
-        delete from kiwi.workspaces as w where w.workspace_id = number;
-    end if;
-    if removed > 0 then
-        perform kiwi.append_audit(
-            'clear-documents', 'document:' || clear_documents.workspace || '/*', '', '', jsonb_build_object('documents', removed)
-        );
-    end if;
-    return removed;
 end
 $$;

@@ -1,5 +1,5 @@
 -- What BM25 needs to know: passages, their items, their total length in terms, and how many passages hold each given term.
-create or replace function kiwi.collection_statistics(terms text[], model_fingerprint text default null) returns jsonb
+create or replace function kiwi.collection_statistics(terms text[], model_fingerprint text, collection text) returns jsonb
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
     as $$
@@ -19,13 +19,14 @@ begin
                     'total_length', c.total_length,
                     'document_frequency', coalesce(
                         (
-                            select jsonb_object_agg(t.term, t.passages) from kiwi.term_statistics as t
+                            select jsonb_object_agg(t.term, t.passages) from kiwi_private.all_term_statistics as t
                             where t.collection_id = c.collection_id and t.term = any (terms)
                         ),
                         '{}'
                     )
                 )
-                from kiwi.collections as c where c.collection_id = kiwi.collection_of(model_fingerprint)
+                from kiwi_private.collections as c
+                where c.collection_id = kiwi.collection_of(collection_statistics.collection, model_fingerprint)
             ),
             '{"passages": 0, "items": 0, "total_length": 0, "document_frequency": {}}'
         )

@@ -1,22 +1,17 @@
--- Removes a document with its passages; returns whether it was there. A mark stays: see mark_document.
-create or replace function kiwi.delete_document(workspace text, path text) returns boolean
+-- Removes a document with its passages; returns whether it was there. When it was signed stays known: see refuse_older.
+create or replace function kiwi.delete_document(collection text, path text) returns boolean
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     as $$
-declare
-    gone kiwi.documents;
 begin
-    perform kiwi.lock_document(delete_document.workspace, delete_document.path);
-    delete from kiwi.documents as d
-    using kiwi.workspaces as w
-    where w.name = delete_document.workspace and d.workspace_id = w.workspace_id and d.path = delete_document.path
-    returning d.* into gone;
-    if gone.document_id is null then
-        return false;
-    end if;
-    perform kiwi.append_audit(
-        'delete-document', 'document:' || kiwi.document_name(gone.workspace, gone.path), gone.digest, gone.signer
-    );
-    return true;
+    perform kiwi.lock_document('collection:' || delete_document.collection, delete_document.path);
+    return kiwi.delete_documents(
+        delete_document.collection,
+        array(
+            select v.sequence from kiwi_private.statements as v
+            where v.owner_key = 'collection:' || delete_document.collection and v.folded_id = delete_document.path
+        ),
+        'delete-document', delete_document.path
+    ) > 0;
 end
 $$;

@@ -11,7 +11,7 @@ begin
     for nearest in
         select c.oid from pg_catalog.pg_class as c
         where c.relnamespace = 'kiwi'::regnamespace and c.relkind = 'i'
-            and c.relname ~ format('^item_embeddings_nearest_%s_[0-9]+$', collection)
+            and c.relname ~ format('^passages_nearest_%s_[0-9]+$', collection)
     loop
         execute format('drop index %s', nearest);
     end loop;

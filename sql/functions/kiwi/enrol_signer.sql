@@ -12,7 +12,7 @@ declare
     enrolled kiwi.signers;
 begin
     if public_key_hex !~ '^[0-9a-fA-F]{64}$' or coalesce(principal_name, '') = '' or coalesce(cardinality(patterns), 0) = 0
-        or not types <@ array['directive', 'script', 'knowledge', 'document'] or coalesce(cardinality(types), 0) = 0
+        or not types <@ array['directive', 'script', 'knowledge', 'skill', 'document'] or coalesce(cardinality(types), 0) = 0
         or exists (select from unnest(patterns) as p where p !~ '^[a-z0-9*][a-z0-9_*/-]*$')
     then
         raise exception using

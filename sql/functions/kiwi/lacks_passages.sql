@@ -1,20 +1,18 @@
--- Whether a collection has no passages of an item that another one would find for the caller: two ordered walks of an
--- index for what is public, and the caller's own private items.
-create or replace function kiwi.lacks_passages(wanted integer, than integer) returns boolean
+-- Whether a model's collection has no passages of an item that another's would find for the caller: two ordered walks of
+-- an index for what is public, and the caller's own private items.
+create or replace function kiwi.lacks_passages(wanted kiwi_private.collections, than kiwi_private.collections)
+    returns boolean
     language sql stable
     set search_path = pg_catalog, pg_temp
     as $$
         select exists (
-            select from kiwi.item_embeddings as there
-            where there.collection_id = than and there.searchable and not exists (
-                select from kiwi.item_embeddings as here
-                where here.collection_id = wanted and here.digest = there.digest and here.searchable
+            select from kiwi.passages as there
+            where there.collection_id = (than).collection_id and there.searchable and not exists (
+                select from kiwi.passages as here
+                where here.collection_id = (wanted).collection_id and here.statement_id = there.statement_id and here.searchable
             )
         ) or exists (
-            select from kiwi.private_passages(than, '{}') as there
-            join kiwi.item_embeddings as e on e.passage_id = there.passage_id
-            where not exists (
-                select from kiwi.item_embeddings as here where here.collection_id = wanted and here.digest = e.digest
-            )
+            select from kiwi.own_passages((than).fingerprint, '{}') as there
+            where not kiwi.has_passages(there.statement_id, (wanted).fingerprint)
         )
     $$;

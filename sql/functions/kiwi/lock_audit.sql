@@ -4,7 +4,7 @@ create or replace function kiwi.lock_audit() returns void
     set search_path = pg_catalog, pg_temp
     as $$
 begin
-    perform from kiwi.locks where name = 'audit' for update;
+    perform from kiwi_private.locks where name = 'audit' for update;
     perform set_config('idle_in_transaction_session_timeout', '15s', true); -- one that falls silent blocks nobody for long
 end
 $$;

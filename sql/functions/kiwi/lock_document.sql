@@ -1,9 +1,9 @@
 -- One writer a document, to the end of the transaction, as lock_item; now and then two documents share a lock.
-create or replace function kiwi.lock_document(workspace text, path text) returns void
+create or replace function kiwi.lock_document(owner_key text, path text) returns void
     language sql
     set search_path = pg_catalog, pg_temp
     as $$
-        select from kiwi.locks
-        where name = 'document' || (hashtextextended(kiwi.document_name(workspace, path), 0) & 255)
+        select from kiwi_private.locks
+        where name = 'document' || (hashtextextended(owner_key || '/' || path, 0) & 255)
         for update
     $$;

@@ -1,7 +1,7 @@
 -- The `depth` searchable passages nearest to a query as the collection's index tells, which keeps halves of the floats:
 -- a few more are taken, and ordered by the vectors themselves. `effort` is how many lists are probed, or ef_search. The
 -- scan goes on until there are enough, up to `most` lists (ivfflat) or passages (hnsw): under a narrow filter, fewer
--- may come back than there are. The plan is the index's in the order of distance, each passage's version looked up in it.
+-- may come back than there are. The plan is the index's in the order of distance, each passage's statement looked up in it.
 --
 -- The collection stands in the statement as a number, since an index of a part of the table is used for that part alone.
 -- pgvector's settings are set and put back by hand. In SET clauses a restore could not create the function: it has not
@@ -38,19 +38,21 @@ begin
     ) as u (name, value);
     return query execute format(
         'with near as materialized (
-            select e.passage_id, e.embedding from kiwi.item_embeddings as e
+            select e.passage_id, e.embedding from %s as e
             where e.searchable and e.collection_id = %s%s
-            order by e.embedding::extensions.halfvec(384) operator(extensions.<=>) $2::extensions.halfvec(384)
+            order by e.embedding::extensions.halfvec(%s) operator(extensions.<=>) $2::extensions.halfvec(%4$s)
             limit $3 + 10
         )
         select n.passage_id from near as n order by n.embedding operator(extensions.<=>) $2, n.passage_id limit $3',
-        collection,
+        replace(kiwi.statements_table(collection), 'statements', 'passages'), collection,
         case when filter = '{}' then '' else
-            -- by its digest (OFFSET 0 keeps it so): item_versions keeps no statistics, and the planner would go through all
-            -- that the filter lets through again and again, expecting one
-            ' and (select v.visibility = ''public'' and ' || kiwi.filter_condition(filter)
-            || ' from (select w.* from kiwi.item_versions as w where w.digest = e.digest offset 0) as v)'
-        end
+            -- by its number (OFFSET 0 keeps it so): the planner would go through all that the filter lets through
+            format(
+                ' and (select %s from (select w.* from %s as w where w.sequence = e.statement_id offset 0) as v)',
+                kiwi.filter_condition(filter), kiwi.statements_table(collection)
+            )
+        end,
+        extensions.vector_dims(query_embedding)
     )
     using filter, query_embedding, depth;
     perform set_config(u.name, u.value, true) from unnest(names, before) as u (name, value);

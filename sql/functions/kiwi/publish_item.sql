@@ -1,30 +1,24 @@
 -- The only way in. A refusal is an answer, {code, message, hint, details}, with an HTTP status for PostgREST: raised,
--- it would take its own audit record with it.
-create or replace function kiwi.publish_item(envelope jsonb, visibility text) returns jsonb
+-- it would take its own audit record with it. Who is refused too often is refused unread.
+create or replace function kiwi.publish_item(envelope jsonb, files jsonb, visibility text) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     as $$
 declare
-    refusal jsonb;
     state text;
-    told text;
+    problem text;
     advice text;
-    broken text;
 begin
-    return kiwi.take_item(envelope, visibility);
+    perform kiwi.check_isolation();
+    if kiwi.is_refused_unread() then
+        return kiwi.too_many_refusals();
+    end if;
+    return kiwi.accept_item(envelope, files, visibility);
 exception when others then
-    get stacked diagnostics state = returned_sqlstate, told = message_text, advice = pg_exception_hint,
-        broken = constraint_name;
-    if state = '23514' and broken = 'item_versions_signature' then
-        state := 'KW015';
-        told := 'the signature does not match the payload and the enrolled key';
-        advice := 'sign the item again: kiwi sign PATH';
-    elsif state not like 'KW%' then
+    get stacked diagnostics state = returned_sqlstate, problem = message_text, advice = pg_exception_hint;
+    if state not like 'KW%' then
         raise;
     end if;
-    refusal := jsonb_build_object('code', state, 'message', told, 'hint', advice, 'details', null);
-    perform kiwi.note_refusal(envelope, visibility, refusal);
-    perform set_config('response.status', '422', true);
-    return refusal;
+    return kiwi.record_rejection(envelope, visibility, state, problem, advice);
 end
 $$;

@@ -7,15 +7,10 @@ create or replace function kiwi.registry_status() returns jsonb
             'audience', (select value from kiwi.settings where name = 'audience'),
             'revision', (select max(version_num) from kiwi.alembic_version),
             'sql_digest', (select value from kiwi.settings where name = 'sql_digest'),
-            'versions', (select count(*) from kiwi.item_versions where visibility = 'public'),
-            'items', (
-                select count(distinct (item_type, folded_id)) from kiwi.item_versions
-                where yanked_at is null and visibility = 'public'
-            ),
+            'versions', (select count(*) from kiwi.statements),
+            'items', (select count(distinct (item_type, folded_id)) from kiwi.statements where yanked_at is null),
             'signers', (select count(*) from kiwi.signers where status = 'active'),
-            'collections', coalesce(
-                (select jsonb_object_agg(fingerprint, passages) from kiwi.collections), '{}'
-            ),
+            'collections', coalesce((select jsonb_object_agg(p.fingerprint, p.passages) from kiwi.vector_plans() as p), '{}'),
             'vectors', coalesce(
                 (
                     select jsonb_agg(

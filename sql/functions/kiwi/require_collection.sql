@@ -4,9 +4,11 @@ create or replace function kiwi.require_collection(model_fingerprint text) retur
     set search_path = pg_catalog, pg_temp
     as $$
 declare
-    active kiwi.collections := kiwi.active_collection();
+    active kiwi_private.collections := kiwi.active_collection();
 begin
-    if active.passages > 0 and not exists (select from kiwi.collections where fingerprint = model_fingerprint) then
+    if active.passages > 0 and not exists (
+        select from kiwi_private.collections as c where c.owner_key = '' and c.fingerprint = model_fingerprint
+    ) then
         raise exception using
             errcode = 'KW011',
             message = format('the registry holds vectors of %s, and none of %s are wanted', active.fingerprint, model_fingerprint),

@@ -1,9 +1,9 @@
--- Every passage of the given versions with its scores in both legs, and beside it what the passages of its item say
+-- Every passage of the given statements with its scores in both legs, and beside it what the passages of its item say
 -- together: the best and the first cosine, that of the mean vector, the best BM25, and BM25 of the item as one document
 -- (frequencies and lengths added up). Terms of what is searchable stand in the inverted index; the passages' own terms
 -- count for what is not, the caller's private items, and for long questions, for which they are quicker.
 create or replace function kiwi.score_items(
-    collection integer, digests text[], query_embedding extensions.vector, terms text[], weights float8[],
+    collection integer, statements bigint[], query_embedding extensions.vector, terms text[], weights float8[],
     average_length float8, average_item_length float8
 ) returns table (
     passage_id bigint, cosine float8, bm25 float8, best_cosine float8, first_cosine float8, centroid_cosine float8,
@@ -16,17 +16,17 @@ create or replace function kiwi.score_items(
 begin
     return query
         with mates as materialized (
-            select e.passage_id, e.digest, e.ordinal, e.length, e.searchable, e.embedding, e.terms, e.frequencies,
+            select e.passage_id, e.statement_id, e.ordinal, e.length, e.searchable, e.embedding, e.terms, e.frequencies,
                 coalesce(1 - (e.embedding operator(extensions.<=>) query_embedding), 0) as cosine
-            from kiwi.item_embeddings as e
-            where e.digest = any (digests) and e.collection_id = collection
+            from kiwi_private.all_passages as e
+            where e.collection_id = collection and e.statement_id = any (statements)
         ),
         items as (
-            select m.digest, sum(m.length) as length, max(m.cosine) as best,
+            select m.statement_id, sum(m.length) as length, max(m.cosine) as best,
                 (array_agg(m.cosine order by m.ordinal))[1] as first,
                 sum(m.cosine) / nullif(extensions.vector_norm(extensions.sum(m.embedding)), 0) as centroid
             from mates as m
-            group by m.digest
+            group by m.statement_id
         ),
         -- Each place in the index is looked up by its whole key: a plan made from stale statistics would read whole lists.
         held as (
@@ -34,7 +34,7 @@ begin
             from unnest(score_items.terms, score_items.weights) as t (term, weight)
             cross join mates as m
             cross join lateral (
-                select q.frequency from kiwi.postings as q
+                select q.frequency from kiwi_private.all_postings as q
                 where q.collection_id = collection and q.term = t.term and q.passage_id = m.passage_id
                 offset 0
             ) as p
@@ -57,26 +57,26 @@ begin
             group by h.passage_id
         ),
         frequencies as (
-            select m.digest, h.term, min(h.weight) as weight, sum(h.frequency)::float8 as frequency
+            select m.statement_id, h.term, min(h.weight) as weight, sum(h.frequency)::float8 as frequency
             from held as h
             join mates as m on m.passage_id = h.passage_id
-            group by m.digest, h.term
+            group by m.statement_id, h.term
         ),
         documents as (
-            select i.digest,
+            select i.statement_id,
                 sum(
                     f.weight * f.frequency * 2.2::float8
                     / (f.frequency + 1.2::float8 * (0.25::float8 + 0.75::float8 * i.length / average_item_length))
                 ) as score
             from frequencies as f
-            join items as i on i.digest = f.digest
-            group by i.digest
+            join items as i on i.statement_id = f.statement_id
+            group by i.statement_id
         )
         select m.passage_id, m.cosine, coalesce(p.score, 0), i.best, i.first, coalesce(i.centroid, 0),
-            coalesce(max(p.score) over (partition by m.digest), 0), coalesce(d.score, 0)
+            coalesce(max(p.score) over (partition by m.statement_id), 0), coalesce(d.score, 0)
         from mates as m
-        join items as i on i.digest = m.digest
+        join items as i on i.statement_id = m.statement_id
         left join passages as p on p.passage_id = m.passage_id
-        left join documents as d on d.digest = m.digest;
+        left join documents as d on d.statement_id = m.statement_id;
 end
 $$;

@@ -17,7 +17,7 @@ begin
                     / (p.frequency + 1.2::float8 * (0.25::float8 + 0.75::float8 * p.length / average_length))
                 )
             from unnest(terms, weights) as t (term, weight)
-            join kiwi.postings as p on p.collection_id = collection and p.term = t.term
+            join kiwi_private.all_postings as p on p.collection_id = collection and p.term = t.term
             group by p.passage_id;
     elsif cardinality(terms) <= 50 then
         return query
@@ -29,7 +29,7 @@ begin
                 )
             from unnest(terms, weights) as t (term, weight)
             cross join lateral (
-                select q.passage_id, q.frequency, q.length from kiwi.postings as q
+                select q.passage_id, q.frequency, q.length from kiwi_private.all_postings as q
                 where q.collection_id = collection and q.term = t.term and q.passage_id = any (only_these)
                 offset 0
             ) as p
@@ -42,10 +42,10 @@ begin
                     t.weight * own.frequency * 2.2::float8
                     / (own.frequency + 1.2::float8 * (0.25::float8 + 0.75::float8 * e.length / average_length))
                 )
-            from kiwi.item_embeddings as e
+            from kiwi_private.all_passages as e
             cross join lateral unnest(e.terms, e.frequencies) as own (term, frequency)
             join unnest(score_passages.terms, score_passages.weights) as t (term, weight) on t.term = own.term
-            where e.passage_id = any (only_these)
+            where e.collection_id = collection and e.passage_id = any (only_these)
             group by e.passage_id;
     end if;
 end

@@ -7,7 +7,7 @@ begin
     if exists (select from kiwi.settings where name = 'audience' and value = name_of_registry) then
         return;
     end if;
-    if coalesce(name_of_registry, '') = '' or exists (select from kiwi.item_versions) then
+    if coalesce(name_of_registry, '') = '' or exists (select from kiwi_private.all_statements) then
         raise exception using
             errcode = 'KW013',
             message = 'a registry gets a name that is not empty, once: what was published is signed for it',

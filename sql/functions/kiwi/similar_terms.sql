@@ -1,12 +1,12 @@
 -- The vocabulary's terms that share the beginning or the end of a given term and are about as long, the most frequent
 -- first: among them the caller looks for what a slip of the finger may have meant (kiwi_rag.lexical). The vocabulary is
--- that of the searchable passages, which everybody sees; terms of private passages alone are not in it.
-create or replace function kiwi.similar_terms(terms text[], model_fingerprint text) returns jsonb
+-- that of the searchable passages; terms of private items alone are not in it.
+create or replace function kiwi.similar_terms(terms text[], model_fingerprint text, collection text) returns jsonb
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
     as $$
 declare
-    collection constant integer := kiwi.collection_of(model_fingerprint);
+    held constant integer := kiwi.collection_of(collection, model_fingerprint);
     most constant integer := 1000;
     last constant text := chr(1114111); -- behind every letter
 begin
@@ -28,8 +28,8 @@ begin
             select coalesce(jsonb_agg(near.term order by near.passages desc, near.term), '[]') as candidates
             from (
                 (
-                    select s.term, s.passages from kiwi.term_statistics as s
-                    where s.collection_id = collection
+                    select s.term, s.passages from kiwi_private.all_term_statistics as s
+                    where s.collection_id = held
                         and s.term >= asked.beginning collate "C" and s.term < (asked.beginning || last) collate "C"
                         and length(s.term) between length(asked.term) - 2 and length(asked.term) + 2
                     order by s.passages desc, s.term
@@ -37,8 +37,8 @@ begin
                 )
                 union
                 (
-                    select s.term, s.passages from kiwi.term_statistics as s
-                    where s.collection_id = collection
+                    select s.term, s.passages from kiwi_private.all_term_statistics as s
+                    where s.collection_id = held
                         and reverse(s.term) collate "C" >= asked.ending and reverse(s.term) collate "C" < asked.ending || last
                         and left(s.term, 1) = left(asked.term, 1)
                         and length(s.term) between length(asked.term) - 2 and length(asked.term) + 2
@@ -46,8 +46,8 @@ begin
                     limit most
                 )
                 union
-                select s.term, s.passages from kiwi.term_statistics as s
-                where s.collection_id = collection and s.term = overlay(
+                select s.term, s.passages from kiwi_private.all_term_statistics as s
+                where s.collection_id = held and s.term = overlay(
                     asked.term placing reverse(substr(asked.term, (length(asked.term) + 1) / 2, 2))
                     from (length(asked.term) + 1) / 2 for 2
                 )

@@ -13,13 +13,13 @@ create or replace function kiwi.strongest_postings(
 declare
     lowest integer;
 begin
-    select p.frequency into lowest from kiwi.postings as p
+    select p.frequency into lowest from kiwi_private.all_postings as p
     where p.collection_id = collection and p.term = wanted
     order by p.frequency
     limit 1;
     select lowest * 2.2::float8 / (lowest + 1.2::float8 * (0.25::float8 + 0.75::float8 * p.length / average_length))
     into rest
-    from kiwi.postings as p
+    from kiwi_private.all_postings as p
     where p.collection_id = collection and p.term = wanted and p.frequency = lowest
     order by p.length
     offset how_many - 1
@@ -28,7 +28,7 @@ begin
         select lowest as frequency
         union all
         select (
-            select p.frequency from kiwi.postings as p
+            select p.frequency from kiwi_private.all_postings as p
             where p.collection_id = collection and p.term = wanted and p.frequency > c.frequency
             order by p.frequency
             limit 1
@@ -43,7 +43,7 @@ begin
         from counts as c
         cross join lateral (
             select p.passage_id, p.length, row_number() over (order by p.length, p.passage_id) as place
-            from kiwi.postings as p
+            from kiwi_private.all_postings as p
             where p.collection_id = collection and p.term = wanted and p.frequency = c.frequency
                 -- The formula solved for the length, and a hair more.
                 and p.length <= coalesce(

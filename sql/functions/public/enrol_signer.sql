@@ -1,5 +1,5 @@
 create or replace function public.enrol_signer(
-    public_key text, principal text, item_patterns text[], item_types text[] default '{directive,script,knowledge}',
+    public_key text, principal text, item_patterns text[], item_types text[] default '{directive,script,knowledge,skill}',
     valid_after timestamptz default null, valid_before timestamptz default null, user_id uuid default null
 ) returns text
     language sql volatile security invoker

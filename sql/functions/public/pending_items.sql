@@ -1,8 +1,10 @@
-create or replace function public.pending_items(model_fingerprint text, max_count integer default 100, after bigint default 0) returns table (sequence bigint, envelope jsonb)
+create or replace function public.pending_items(
+    model_fingerprint text, max_count integer default 100, after bigint default 0
+) returns table (sequence bigint, envelope jsonb)
     language sql stable security invoker
     set search_path = pg_catalog, pg_temp
     as $$
-        select * from kiwi.pending_versions(
+        select * from kiwi.pending_items(
             pending_items.model_fingerprint, pending_items.max_count, pending_items.after
         )
     $$;
