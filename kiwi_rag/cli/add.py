@@ -1,8 +1,8 @@
-"""``kiwi validate``, ``sign``, ``add``, ``index`` and ``sync``: check, sign, index and copy item files."""
+"""``kiwi validate``, ``sign``, ``add``, ``index``, ``sync`` and ``publish``: what is done with item files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,11 @@ from typing import Any
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.session import DONE, REFUSED, Session, ask_passphrase, with_services
-from kiwi_rag.errors import KiwiError, Rejected
-from kiwi_rag.model import Admission
+from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session, ask_passphrase, with_services
+from kiwi_rag.errors import RegistryUnreachable, Rejected, UsageError
+from kiwi_rag.formats import SourceFile
+from kiwi_rag.ingest.publication import NotPublished, Published, PublishRun
+from kiwi_rag.model import Admission, Visibility
 from kiwi_rag.services import Services
 from kiwi_rag.usecases import add as use_case
 from kiwi_rag.usecases.add import Drafts
@@ -77,7 +79,7 @@ async def sign(
     )
     fresh = sum(draft.fresh for draft in checked.drafts)
     session.notify(f"{fresh} signed, {len(checked.drafts) - fresh} were signed already")
-    return report_rejections(session, checked.rejected)
+    return session.report_refusals(checked.rejected)
 
 
 @click.command(epilog="Example: kiwi add .ai/directives/acme/deploy/staging.md")
@@ -97,13 +99,13 @@ async def add(session: Session, app: Services, paths: tuple[Path, ...], tier: st
                 refused.append(outcome)
             elif isinstance(outcome, Admission):
                 added.append(outcome)
-                acknowledge(session)(f"added  {outcome.ref}")
+                session.print_receipt(f"added  {outcome.ref}")
             else:
                 _report_edit(session, outcome)
     if session.as_json:
         rows = [{"ref": str(a.ref), "digest": a.digest, "signer": a.principal} for a in added]
         session.print_json({"added": rows, "refused": [r.as_dict() for r in refused]})
-    return report_rejections(session, refused)
+    return session.report_refusals(refused)
 
 
 def _report_problem(session: Session, checked: Drafts) -> None:
@@ -121,19 +123,6 @@ def _row(draft: Draft) -> dict[str, Any]:
     return {**row, "wrote": draft.wrote} if draft.wrote else row
 
 
-def acknowledge(session: Session) -> Callable[[str], None]:
-    """Return the function that prints a line once an item is durable; with --json it prints nothing."""
-    return (lambda _: None) if session.as_json else session.print
-
-
-def report_rejections(session: Session, refused: Sequence[KiwiError]) -> int:
-    """Print the refusals on stderr, except with --json, which has them on stdout. Return the exit code."""
-    if not session.as_json:
-        for refusal in refused:
-            session.report_error(refusal)
-    return REFUSED if refused else DONE
-
-
 @click.command(epilog="Example: kiwi index, or kiwi index --tier user")
 @TIER
 @click.option("--rebuild", is_flag=True, help="Empty the index first. Recorded versions and the audit log are kept.")
@@ -148,11 +137,11 @@ def report_rejections(session: Session, refused: Sequence[KiwiError]) -> int:
 @with_services
 async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs: int) -> int:
     """Update a tier's index: admit and embed changed files, and remove deleted ones. Can be stopped and run again."""
-    acknowledged = (lambda _: None) if session.shows_progress else acknowledge(session)
+    receipt = (lambda _: None) if session.shows_progress else session.print_receipt
     report_old_index(session, app.old_catalog(app.root(tier)))
     with session.progress_bar(f"index {tier}", "files") as planned:
         report = await use_case.update_index(
-            app, tier, planned, lambda admission: acknowledged(f"stored  {admission.ref}"), jobs, rebuild=rebuild
+            app, tier, planned, lambda admission: receipt(f"stored  {admission.ref}"), jobs, rebuild=rebuild
         )
     encoded = getattr(app.embed, "encoded", None)
     counts = (
@@ -168,7 +157,7 @@ async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs:
         "encoded": encoded,
     }
     session.print_data(data, [counts])
-    return report_rejections(session, list(report.rejected))
+    return session.report_refusals(report.rejected)
 
 
 def report_old_index(session: Session, old: Path | None) -> None:
@@ -186,10 +175,84 @@ async def sync(session: Session, app: Services, paths: tuple[Path, ...], target:
     """Copy signed project items, all or those below PATHS, to the user tier, and index them there."""
     if problem := await fetch_revocations(app):
         session.notify(problem)
-    acknowledged = acknowledge(session)
     count, refused = await use_case.copy_to_tier(
-        app, paths, target, lambda admission: acknowledged(f"copied  {admission.ref}"), overwrite=force
+        app, paths, target, lambda admission: session.print_receipt(f"copied  {admission.ref}"), overwrite=force
     )
     if refused:
         session.notify(f"nothing was copied: {len(refused)} of {count} items were refused")
-    return report_rejections(session, refused)
+    return session.report_refusals(refused)
+
+
+@click.command(epilog="Example: kiwi publish --all, or kiwi publish .ai/directives/acme/deploy")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--all", "everything", is_flag=True, help="Publish all signed items of the tier.")
+@click.option("--private", "visibility", flag_value="private", help="Make new items visible to their owner only.")
+@click.option(
+    "--public",
+    "visibility",
+    flag_value="public",
+    help="Make items visible to everybody, private ones too. This cannot be undone.",
+)
+@TIER
+@with_services
+async def publish(
+    session: Session, app: Services, paths: tuple[Path, ...], everything: bool, visibility: Visibility | None, tier: str
+) -> int:
+    """Publish signed items and make them searchable for everyone who trusts their signer.
+
+    Each line on stdout is a receipt: the item is in the registry. After an interruption run the command again; items
+    that are published already are not changed.
+
+    The owner of a private item is the user who is logged in (Supabase), else the database role with the name of its
+    signer. Other users cannot find or read it, or learn that it exists. Without --private and --public new items are
+    public, and published ones are not changed.
+    """
+    if bool(paths) == everything:
+        raise UsageError("name files or folders, or use --all", hint="kiwi publish --all")
+    sources = use_case.files_at(app, paths, tier)
+    run = await use_case.prepare_publication(app, tier, visibility)
+    rows, failures = await _publish(session, run, sources)
+    if session.as_json:
+        session.print_json({"published": rows, "refused": [f.error.as_dict() for f in failures]})
+    new = sum(not row["already_published"] for row in rows)
+    refused = [f.error for f in failures if not isinstance(f.error, RegistryUnreachable)]
+    session.notify(f"{new} published, {len(rows) - new} were published already, {len(refused)} refused")
+    if run.not_indexed:
+        session.notify(f"not searchable yet, until an indexer runs kiwi registry index: {run.not_indexed.message}")
+    worst = session.report_refusals(refused)
+    if not run.unreachable:
+        return worst
+    session.notify(f"{len(failures) - len(refused)} not published; run the command again to continue")
+    session.report_error(run.unreachable)
+    return PARTLY
+
+
+async def _publish(
+    session: Session, run: PublishRun, sources: Sequence[SourceFile]
+) -> tuple[list[dict[str, Any]], list[NotPublished]]:
+    """Publish, and print a line for each durable item. Return the rows, and the items that were not published."""
+    rows: list[dict[str, Any]] = []
+    failures: list[NotPublished] = []
+    with session.progress_bar("publish", "items") as planned:
+        progress = planned(len(sources))
+        async for outcome in run.publish(sources):
+            progress(1)
+            if isinstance(outcome, NotPublished):
+                failures.append(outcome)
+                continue
+            rows.append(_receipt_row(outcome))
+            session.print_receipt(_receipt_line(outcome))
+    return rows, failures
+
+
+def _receipt_row(outcome: Published) -> dict[str, Any]:
+    shown = ("sequence", "already_published", "private", "made_public", "yanked")
+    row = {name: getattr(outcome.receipt, name) for name in shown}
+    return {"ref": str(outcome.ref), **row, "waits_for_index": outcome.waits}
+
+
+def _receipt_line(outcome: Published) -> str:
+    receipt = outcome.receipt
+    change = "made public" if receipt.made_public else "already published" if receipt.already_published else "published"
+    state = "  private" if receipt.private else "  yanked" if receipt.yanked else ""
+    return f"{change}  {outcome.ref}  #{receipt.sequence}  {receipt.digest[:16]}{state}"

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kiwi_rag.cli.search import SOURCE, WEIGHTS
 from kiwi_rag.cli.session import DONE, PARTLY, Session
 from kiwi_rag.errors import UsageError
+from kiwi_rag.evaluation import runs
+from kiwi_rag.evaluation.judgements import Dataset, load
+from kiwi_rag.evaluation.runs import Run
 from kiwi_rag.model import FusionWeights, SearchQuery
+from kiwi_rag.search.searcher import check_query
 from kiwi_rag.services import Services
 from kiwi_rag.usecases.search import apply_settings
-
-if TYPE_CHECKING:
-    from kiwi_rag.evaluation.judgements import Dataset
-    from kiwi_rag.evaluation.runs import Run
 
 _PATH = click.Path(path_type=Path)
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -68,9 +69,6 @@ def run(
     and "id". In its place: a folder in BEIR's form, or a file of queries ({"_id", "text"}) and one of judgements
     (BEIR's or TREC's). Latencies are of whole searches, verification included; the query's vector is cached.
     """
-    from kiwi_rag.evaluation import runs
-    from kiwi_rag.evaluation.judgements import load
-
     runs.check_output(out, paths)
     names, dataset = runs.check_methods(methods), load(paths)
     done = session.run(lambda app: _measure(session, app, dataset, names, k, weights), limit=max(k, 10), **flags)
@@ -86,9 +84,6 @@ def run(
 async def _measure(
     session: Session, app: Services, dataset: Dataset, methods: Sequence[str], k: int, weights: FusionWeights | None
 ) -> Run:
-    from kiwi_rag.evaluation import runs
-    from kiwi_rag.search.searcher import check_query
-
     query = apply_settings(SearchQuery("x", weights=weights), app.settings)
     check_query(query)
     tiers = [app.tier(name) for name in app.source_names(query.source)]
@@ -103,8 +98,6 @@ async def _measure(
 
 
 def _show(session: Session, done: Run, by_kind: bool) -> None:
-    from kiwi_rag.evaluation import runs
-
     parts = {"all": done, **{kind: done.of_kind(kind) for kind in done.kinds if by_kind}}
     for name, part in parts.items():
         if by_kind:
@@ -138,26 +131,21 @@ def _warn(session: Session, done: Run) -> int:
 )
 @click.option("--limit", "-n", type=click.IntRange(0), default=10, show_default=True, help="Number of queries to show.")
 @click.pass_obj
-def diff(session: Session, before: Path, after: Path, metric: str, methods: tuple[str, ...], limit: int) -> int:
+def diff(session: Session, before: Path, after: Path, metric: str, methods: tuple[str, ...], limit: int) -> None:
     """Compare two runs query by query: how many got better and worse, and which changed most.
 
     BEFORE and AFTER are files written by `kiwi eval --out`. Give the same file twice to compare two of its methods.
     """
-    from dataclasses import asdict
-
-    from kiwi_rag.evaluation import runs
-
     if len(methods) > 2:
         raise UsageError("--method was given more than twice", hint="give it once, or once for each run")
     pair = (methods[0], methods[-1]) if methods else ("hybrid", "hybrid")
     found = runs.compare(runs.read(before), runs.read(after), metric, pair)
     if session.as_json:
         session.print_json(asdict(found))
-        return DONE
+        return
     for line in runs.comparison_lines(found, limit):
         session.print(line)
     if found.differs:
         session.notify(f"the runs also differ in: {', '.join(found.differs)}")
     if found.unmatched:
         session.notify(f"left out: {found.unmatched} queries that are in one run only, or judged differently")
-    return DONE

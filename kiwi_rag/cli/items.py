@@ -9,16 +9,15 @@ from typing import Any
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.search import SOURCE
+from kiwi_rag.cli.search import ITEM_TYPE, NAMESPACE, SOURCE
 from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session, confirm, with_services
 from kiwi_rag.errors import NotFound
 from kiwi_rag.formats import display_path
-from kiwi_rag.model import Filters
-from kiwi_rag.model.refs import ITEM_TYPES, ItemType
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.usecases import items
 from kiwi_rag.usecases.items import FoundItem
+from kiwi_rag.usecases.search import filters_of
 from kiwi_rag.usecases.trust import fetch_revocations
 
 REF = click.argument("ref")
@@ -29,7 +28,7 @@ REF = click.argument("ref")
 @click.option("--to", "target", type=click.Choice(["project", "user"]), default="project", show_default=True)
 @click.option("--force", is_flag=True, help="Overwrite an item of the same id that has other content.")
 @with_services
-async def get(session: Session, app: Services, ref: str, target: str, force: bool) -> int:
+async def get(session: Session, app: Services, ref: str, target: str, force: bool) -> None:
     """Copy an item from another tier: verify it, write its file and signature, and index it."""
     found = await items.find(app, ref, [name for name in ("user", "registry") if name != target])
     _warn(session, app, found)
@@ -40,7 +39,6 @@ async def get(session: Session, app: Services, ref: str, target: str, force: boo
         {"ref": str(admission.ref), "path": str(path), "from": tier, **state},
         [f"{admission.ref} from {tier}, signed by {admission.principal}: {display_path(path)}"],
     )
-    return DONE
 
 
 @click.command(epilog="Example: kiwi show directive:acme/deploy/staging")
@@ -48,7 +46,7 @@ async def get(session: Session, app: Services, ref: str, target: str, force: boo
 @SOURCE
 @click.option("--statement", is_flag=True, help="Print the signed statement in place of the content.")
 @with_services
-async def show(session: Session, app: Services, ref: str, source: str | None, statement: bool) -> int:
+async def show(session: Session, app: Services, ref: str, source: str | None, statement: bool) -> None:
     """Print the signed content of an item, from the nearest tier that has it; of a skill SKILL.md, and its files."""
     found = await items.find(app, ref, app.source_names(source or "all"))
     _warn(session, app, found)
@@ -56,20 +54,19 @@ async def show(session: Session, app: Services, ref: str, source: str | None, st
     if statement:
         payload = json.loads(found.stored.envelope.payload)
         session.print_data(payload, [render.safe(json.dumps(payload, ensure_ascii=False, indent=2))])
-        return DONE
+        return
     if session.as_json:
         row = render.item_json(found.stored, {"signer": signer.principal, "key_id": signer.key_id})
         row = {"tier": found.tier.name, **row, **render.state_json(found.state)}
         row |= {"metadata": dict(signed.metadata), "files": dict(signed.digests), "executables": signed.executables}
         session.print_json({**row, "content": found.item.content})
-        return DONE
+        return
     by = render.signed_by(signer.principal, found.state)
     session.notify(f"{signed.ref} from {found.tier.name}, signed by {by}, digest {found.stored.digest}")
     if len(signed.digests) > 1:
         marks = {name: " (executable)" if name in signed.executables else "" for name in signed.digests}
         session.notify("\n".join([f"{len(marks)} files:", *(f"  {name}{mark}" for name, mark in marks.items())]))
     session.print(render.safe(found.item.content.rstrip("\n")))
-    return DONE
 
 
 def _warn(session: Session, app: Services, found: FoundItem) -> None:
@@ -88,13 +85,12 @@ def _warn(session: Session, app: Services, found: FoundItem) -> None:
 
 @click.command("list", epilog="Example: kiwi list --type script --source all")
 @SOURCE
-@click.option("--type", "item_type", type=click.Choice([t.value for t in ITEM_TYPES]), help="Only items of this type.")
-@click.option("--namespace", default="", help="Only items of this namespace, the first segment of the id.")
+@ITEM_TYPE
+@NAMESPACE
 @with_services
-async def list_items(session: Session, app: Services, source: str | None, item_type: str | None, namespace: str) -> int:
+async def list_items(session: Session, app: Services, source: str | None, **given: str | None) -> int:
     """List the indexed items."""
-    filters = Filters(item_type=ItemType(item_type) if item_type else None, namespace=namespace)
-    tiers = await items.list_items(app, source or "local", filters)
+    tiers = await items.list_items(app, source or "local", filters_of(given))
     for tier in tiers:
         for problem in tier.problems:
             session.notify(f"{tier.tier}: {problem}")
@@ -142,11 +138,10 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
 @click.option("--tier", type=click.Choice(["project", "user"]), default="project", show_default=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_services
-async def delete(session: Session, app: Services, ref: str, tier: str, yes: bool) -> int:
+async def delete(session: Session, app: Services, ref: str, tier: str, yes: bool) -> None:
     """Delete an item from a local tier: file, signature and index entry. Its versions stay recorded."""
     found = await items.find_local(app, ref, tier)
     question = f"Delete {found.ref} and {found.path}?"
     confirm(question, f"kiwi delete {ref}", yes=yes, undone="nothing was deleted")
     await items.delete(found)
     session.print(f"deleted  {found.ref}")
-    return DONE

@@ -1,4 +1,4 @@
-"""``kiwi registry``: its server, schema and signers, and the index over its items."""
+"""``kiwi registry`` and ``kiwi yank``: the registry's server, schema, signers and index, and withdrawal from it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.add import acknowledge, report_rejections
-from kiwi_rag.cli.revocation import accept, retire, revoke
-from kiwi_rag.cli.session import DONE, PARTLY, Session, stop_event, with_services
+from kiwi_rag.cli.session import DONE, PARTLY, Session, confirm, stop_event, with_services
+from kiwi_rag.cli.trust import signer_row
 from kiwi_rag.errors import UsageError
 from kiwi_rag.ingest.audit_index import Mismatch, audit_index
 from kiwi_rag.ingest.registry_indexer import Failed, Unreachable
 from kiwi_rag.registry.tuning import METHODS
+from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
+from kiwi_rag.signing.trust import Signer, SignerStatus
 from kiwi_rag.usecases import registry as use_case
 
 if TYPE_CHECKING:
     from kiwi_rag.registry.records import Progress
+    from kiwi_rag.validation.audit import AuditHead
+
+REASON = click.option("--reason", default="", help="Reason; every reader of the registry can see it.")
+YES = click.option("--yes", is_flag=True, help="Do not ask.")
+WHO = click.argument("who", metavar="PRINCIPAL|KEYID")
 
 
 @click.group()
@@ -33,37 +39,34 @@ def registry() -> None:
     "--port", type=click.IntRange(1024, 65535), help="Also listen on this port of 127.0.0.1, with a password."
 )
 @with_services
-async def start(session: Session, app: Services, port: int | None) -> int:
+async def start(session: Session, app: Services, port: int | None) -> None:
     """Start the embedded registry, migrate its schema, and keep it running until `kiwi registry stop`.
 
     Otherwise the first command that needs it starts it, and the last one stops it. The URL of the server is printed on
     stdout; with --port it names the file of the password.
     """
-    await use_case.start(app, port)
+    url = await use_case.start(app, port)
     session.notify(f"the registry runs in {app.registry_dir}; stop it with: kiwi registry stop")
     if not session.quiet:
-        session.print(use_case.server_url(app))
-    return DONE
+        session.print(url)
 
 
 @registry.command(epilog="Example: kiwi registry stop")
 @click.pass_obj
-def stop(session: Session) -> int:
+def stop(session: Session) -> None:
     """Stop the embedded registry. Its data are kept."""
     was_running = use_case.stop(session.app())
     session.notify("the registry was stopped" if was_running else "the registry was not running")
-    return DONE
 
 
 @registry.command(
     epilog="Example: kiwi registry migrate (of the server that KIWI_REGISTRY_URL names, or the embedded one)"
 )
 @with_services
-async def migrate(session: Session, app: Services) -> int:
+async def migrate(session: Session, app: Services) -> None:
     """Migrate the registry's schema: tables, functions and roles. Needs a role that may create them."""
     changed = await app.registry_connection.migrate()
     session.notify("migrated to the newest schema" if changed else "the schema is the newest one already")
-    return DONE
 
 
 @registry.command(epilog="Example: kiwi registry status")
@@ -83,30 +86,21 @@ def _shown(value: Any) -> str:
 @registry.command(epilog="Example: kiwi registry enrol ada@acme.example")
 @click.argument("principal")
 @with_services
-async def enrol(session: Session, app: Services, principal: str) -> int:
+async def enrol(session: Session, app: Services, principal: str) -> None:
     """Let a signer of your trust file publish, with the same key, patterns and types. Needs the role kiwi_admin."""
     for signer in use_case.active_signers(app, principal):
         await app.enrol(signer)
         session.print(signer.key_id)
-    return DONE
 
 
 @registry.command(epilog="Example: kiwi registry signers")
 @with_services
-async def signers(session: Session, app: Services) -> int:
+async def signers(session: Session, app: Services) -> None:
     """List the signers that may publish to the registry."""
-    rows = [
-        {
-            "principal": row.signer.principal,
-            "status": row.signer.status.value,
-            "items": ",".join(row.signer.patterns),
-            "types": ",".join(row.signer.types),
-            "key_id": row.signer.key_id,
-        }
-        for row in await app.enrolled()
-    ]
+    shown = ("principal", "status", "items", "types", "key_id")
+    found = [signer_row(enrolled.signer) for enrolled in await app.enrolled()]
+    rows = [{name: row[name] for name in shown} for row in found]
     session.print_data(rows, (render.safe("  ".join(row.values())) for row in rows))
-    return DONE
 
 
 def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
@@ -129,20 +123,17 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
     callback=_number,
     help="Share of the ten nearest passages that a search is to find.  [default: that of the last time, or 0.98]",
 )
-@click.option("--model", default="", help="Fingerprint of the model. Default: the active model.")
+@click.option("--model", "fingerprint", default="", help="Fingerprint of the model. Default: the active model.")
 @click.option(
     "--memory", type=click.IntRange(min=64), default=1024, show_default=True, help="Memory for building, in MiB."
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be built, without building it.")
 @with_services
-async def tune(
-    session: Session, app: Services, method: str | None, wanted: float | None, model: str, memory: int, dry_run: bool
-) -> int:
+async def tune(session: Session, app: Services, **options: Any) -> int:
     """Build the index over the registry's vectors, and measure that searches find what they should.
 
     Searching, publishing and indexing continue meanwhile. Needs the role that migrates.
     """
-    options = {"method": method, "wanted": wanted, "fingerprint": model, "memory": memory, "dry_run": dry_run}
     tuned = await use_case.tune(app, options, session.notify)
     lines = [render.safe(f"{tuned.passages} passages of {tuned.model}: {tuned.choice}")]
     if tuned.recall is not None:
@@ -179,17 +170,20 @@ async def index(
     if sum((watch, switch, drop_old, bool(model))) > 1:
         raise UsageError("--watch, --switch, --drop-old and --drop exclude each other", hint="give one of them")
     if drop_old or model:
-        return await _drop(session, app, model)
-    return await (_watch(session, app, every) if watch else _index(session, app, switch))
+        await _drop(session, app, model)
+    elif watch:
+        await _watch(session, app, every)
+    else:
+        return await _index(session, app, switch)
+    return DONE
 
 
 async def _index(session: Session, app: Services, switch: bool) -> int:
     done: list[str] = []
-    print_receipt = acknowledge(session)
 
     def report_indexed(ref: object) -> None:
         done.append(str(ref))
-        print_receipt(f"indexed  {ref}")
+        session.print_receipt(f"indexed  {ref}")
 
     failed, progress = await use_case.index_pending(app, report_indexed, session.notify, switch=switch)
     if session.as_json:
@@ -198,7 +192,7 @@ async def _index(session: Session, app: Services, switch: bool) -> int:
         session.print_json({"indexed": done, "refused": refused, "model": model, "state": progress.state})
     session.notify(f"{len(done)} indexed, {len(failed)} refused")
     session.notify(_state(progress))
-    return report_rejections(session, [one.error for one in failed])
+    return session.report_refusals(one.error for one in failed)
 
 
 def _state(progress: Progress) -> str:
@@ -211,11 +205,10 @@ def _state(progress: Progress) -> str:
     return f"{text}; to continue: kiwi registry index"
 
 
-async def _watch(session: Session, app: Services, every: float) -> int:
+async def _watch(session: Session, app: Services, every: float) -> None:
     stop = stop_event()
     session.notify(f"waiting for published items, with model {app.embed.fingerprint}; stop with Ctrl-C")
     done = 0
-    print_receipt = acknowledge(session)
     async with aclosing(use_case.watch_pending(app, stop, every, session.notify)) as outcomes:
         async for outcome in outcomes:
             if isinstance(outcome, Unreachable):
@@ -224,19 +217,17 @@ async def _watch(session: Session, app: Services, every: float) -> int:
                 session.report_error(outcome.error)
             else:
                 done += 1
-                print_receipt(f"indexed  {outcome}")
+                session.print_receipt(f"indexed  {outcome}")
     session.notify(f"stopped; {done} indexed")
-    return DONE
 
 
-async def _drop(session: Session, app: Services, model: str) -> int:
+async def _drop(session: Session, app: Services, model: str) -> None:
     dropped = 0
     async for name, passages in use_case.drop_models(app, model):
         dropped += 1
         session.print(render.safe(f"dropped  {name}  {passages} passages"))
     if not dropped:
         session.notify("there is no superseded model")
-    return DONE
 
 
 @registry.command(epilog="Example: kiwi registry verify --sample 200")
@@ -263,5 +254,110 @@ async def verify(session: Session, app: Services, sample: int, everything: bool)
     return PARTLY if mismatches else DONE
 
 
-for command in (retire, revoke, accept):
-    registry.add_command(command)
+@click.command(epilog='Example: kiwi yank acme/deploy/staging@1.2.0 --reason "deploys to the wrong cluster"')
+@click.argument("ref")
+@REASON
+@YES
+@with_services
+async def yank(session: Session, app: Services, ref: str, reason: str, yes: bool) -> None:
+    """Withdraw a published version, or all versions if REF names none: searches no longer find it.
+
+    It is kept, and `kiwi get` still returns it by its version. Needs the role kiwi_admin, or to be the item's owner. A
+    yank cannot be undone; publish a new version instead.
+    """
+    found = await use_case.find_published(app, ref)
+    what = found if found.version else f"every version of {found}"
+    confirm(f"Yank {what}? This cannot be undone.", f"kiwi yank {ref}", yes=yes)
+    count = await use_case.yank(app, found, reason)
+    if session.as_json:
+        session.print_json({"ref": str(found), "yanked": count})
+    elif count:
+        session.print(f"yanked  {found}" + (f"  ({count} versions)" if count > 1 else ""))
+    else:
+        session.notify(f"{found} was yanked already; nothing changed")
+
+
+@registry.command(epilog="Example: kiwi registry retire ada@acme.example")
+@WHO
+@REASON
+@YES
+@with_services
+async def retire(session: Session, app: Services, who: str, reason: str, yes: bool) -> None:
+    """Accept no more items signed by a key; earlier ones stay valid. Needs the role kiwi_admin."""
+    signer = await use_case.find_enrolled(app, who, SignerStatus.RETIRED)
+    question = f"Retire key {signer.key_id[:16]}… of {signer.principal}? This cannot be undone."
+    confirm(question, f"kiwi registry retire {who}", yes=yes)
+    changed = await use_case.withdraw_key(app, signer, SignerStatus.RETIRED, reason)
+    _report_key(session, signer, "retired", changed, 0)
+
+
+@registry.command(epilog='Example: kiwi registry revoke ada@acme.example --reason "laptop stolen"')
+@WHO
+@REASON
+@YES
+@with_services
+async def revoke(session: Session, app: Services, who: str, reason: str, yes: bool) -> None:
+    """Declare a key compromised: nobody finds the items that it signed any more. Needs the role kiwi_admin.
+
+    This cannot be undone. Sign its items with another key and publish them again.
+    """
+    signer = await use_case.find_enrolled(app, who, SignerStatus.COMPROMISED)
+    hidden = await use_case.count_items_of(app, signer)
+    question = f"Revoke key {signer.key_id[:16]}… of {signer.principal}? This cannot be undone. It hides"
+    confirm(f"{question} {_items(hidden)}.", f"kiwi registry revoke {who}", yes=yes)
+    changed = await use_case.withdraw_key(app, signer, SignerStatus.COMPROMISED, reason)
+    _report_key(session, signer, "revoked", changed, hidden)
+
+
+def _report_key(session: Session, signer: Signer, word: str, changed: bool, hidden: int) -> None:
+    row = {"key_id": signer.key_id, "principal": signer.principal, "changed": changed, "items_lost": hidden}
+    done = word if changed else f"{word} already"
+    session.print_data(row, [f"{done}  {render.safe(signer.principal)}  {signer.key_id}"])
+    if hidden:
+        session.notify(
+            f"{_items(hidden)} signed by it can no longer be found; searches find older versions by other keys instead"
+        )
+
+
+def _items(count: int) -> str:
+    return f"{count} item{'' if count == 1 else 's'}"
+
+
+@registry.command(epilog="Example: kiwi registry accept, or kiwi registry accept acme/deploy/staging")
+@click.argument("ref", required=False)
+@YES
+@with_services
+async def accept(session: Session, app: Services, ref: str | None, yes: bool) -> None:
+    """Accept the registry's present state although it contradicts the pinned one, as after a restored backup.
+
+    With REF this forgets the pinned versions of one item. Without it, it pins the registry's present audit head and
+    forgets all pinned versions. Keys that the registry revoked stay revoked.
+    """
+    await (_accept_item(session, app, ref, yes) if ref else _accept(session, app, yes))
+
+
+async def _accept_item(session: Session, app: Services, text: str, yes: bool) -> None:
+    refs = parse_address(text).refs()
+    confirm(f"Forget the pinned versions of {text}?", f"kiwi registry accept {text}", yes=yes)
+    count = sum(app.monitor.pinned.forget(ref) for ref in refs)
+    session.notify(f"forgot {count} pinned version{'' if count == 1 else 's'} of {text}")
+
+
+async def _accept(session: Session, app: Services, yes: bool) -> None:
+    for state, error in use_case.damaged_states(app):
+        session.notify(error.message)
+        confirm("Rename the damaged file and begin with an empty one?", "kiwi registry accept", yes=yes)
+        session.notify(f"renamed to {state.move_aside()}")
+    pinned, current = await use_case.read_heads(app)
+    if pinned == current:
+        session.notify(f"nothing to accept: the registry's head is the pinned one, {_head(current)}")
+        return
+    session.notify(f"pinned     {_head(pinned)}")
+    session.notify(f"registry   {_head(current)}")
+    confirm("Accept the registry's head, and forget the pinned versions?", "kiwi registry accept", yes=yes)
+    await use_case.accept_head(app, current)
+    session.notify("accepted the registry's head")
+
+
+def _head(head: AuditHead) -> str:
+    return f"{head.seq} records, head {head.hash}"

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
 from kiwi_rag.collection import SOURCES
-from kiwi_rag.model import Filters, FusionMethod, FusionWeights, SearchQuery, SearchReply
-from kiwi_rag.model.refs import ITEM_TYPES, ItemType
+from kiwi_rag.model import FusionMethod, FusionWeights, SearchQuery, SearchReply
+from kiwi_rag.model.refs import ITEM_TYPES
+from kiwi_rag.render import hits
 from kiwi_rag.usecases import search as use_case
 
+ITEM_TYPE = click.option(
+    "--type", "item_type", type=click.Choice([t.value for t in ITEM_TYPES]), help="Only items of this type."
+)
+NAMESPACE = click.option("--namespace", default="", help="Only items of this namespace, the first segment of the id.")
 SOURCE = click.option(
     "--source", type=click.Choice(list(SOURCES)), help="Tiers to use. Default: local, which is project and user."
 )
@@ -47,13 +53,13 @@ WEIGHTS = click.option(
 @click.command(epilog='Example: kiwi search "undo a bad release" --source all --type directive --limit 5')
 @click.argument("query", nargs=-1, required=True)
 @SOURCE
-@click.option("--type", "item_type", type=click.Choice([t.value for t in ITEM_TYPES]), help="Only items of this type.")
+@ITEM_TYPE
 @click.option("--category", default="", help="Only items of this category.")
 @click.option("--author", default="", help="Only items of this author.")
 @click.option(
     "--tag", "tags", multiple=True, help="Only items with this tag. Repeatable: an item must have all of them."
 )
-@click.option("--namespace", default="", help="Only items of this namespace, the first segment of the id.")
+@NAMESPACE
 @click.option("--signer", default="", help="Only items signed by this principal or key id.")
 @click.option(
     "--since", type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"]), help="Only items signed since this time, UTC."
@@ -72,42 +78,29 @@ WEIGHTS = click.option(
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.pass_obj
 def search(
-    session: Session,
-    query: tuple[str, ...],
-    source: str | None,
-    item_type: str | None,
-    category: str,
-    author: str,
-    tags: tuple[str, ...],
-    namespace: str,
-    signer: str,
-    since: datetime | None,
-    limit: int | None,
-    alpha: float | None,
-    weights: FusionWeights | None,
-    fusion: FusionMethod,
-    per_signer: int | None,
-    explain: bool,
-    form: str,
-) -> int:
+    session: Session, /, query: tuple[str, ...], since: datetime | None, weights: FusionWeights | None,
+    fusion: FusionMethod, explain: bool, form: str, **given: Any,
+) -> int:  # fmt: skip
     """Find items by meaning and by words. Every hit is verified before it is shown."""
-    filters = Filters(
-        ItemType(item_type) if item_type else None,
-        category,
-        author,
-        tags,
-        namespace,
-        signer,
-        since.replace(tzinfo=UTC) if since else None,
-    )
+    filters = use_case.filters_of({**given, "since": since.replace(tzinfo=UTC) if since else None})
     search_query = SearchQuery(" ".join(query), filters=filters, weights=weights, fusion=fusion)
-    flags = {"source": source, "limit": limit, "alpha": alpha, "per_signer": per_signer}
+    flags = {name: given[name] for name in ("source", "limit", "alpha", "per_signer")}
     reply = session.run(lambda app: use_case.search(app, search_query), **flags)
     for tier in reply.tiers:
         if tier.error:
             session.log_error("search", str(tier.error["code"]), f"{tier.tier}: {tier.error['message']}")
-    _show(session, reply, form, explain)
+    whole = hits.reply_json(reply, explain)
+    show_reply(session, reply, whole, form, lambda: _text(session, reply, form, explain), hits.notices(reply))
     return exit_code_of(reply)
+
+
+def _text(session: Session, reply: SearchReply, form: str, explain: bool) -> str:
+    if form == "md":
+        return hits.hits_markdown(reply)
+    if form == "paths":
+        return hits.hits_paths(reply)
+    explained = f"\n\n{hits.explanation_text(reply, session.style)}" if explain else ""
+    return hits.hits_text(reply, session.style, explain) + explained
 
 
 def exit_code_of(reply: SearchReply) -> int:
@@ -117,19 +110,19 @@ def exit_code_of(reply: SearchReply) -> int:
     return PARTLY if any(t.state in ("ok", "refused") for t in reply.tiers) else FAILED
 
 
-def _show(session: Session, reply: SearchReply, form: str, explain: bool) -> None:
+def show_reply(  # a reply in each of its forms
+    session: Session, reply: SearchReply, data: Mapping[str, Any], form: str, text: Callable[[], str],
+    notices: Iterable[str],
+) -> None:  # fmt: skip
+    """Print a reply: `data` or its hits as JSON, or `text`; and the notices."""
     if session.as_json:
-        session.print_json(render.reply_json(reply, explain))
+        session.print_json(data)
     elif form == "json":
-        session.print_json(render.reply_json(reply)["hits"])
+        session.print_json(data["hits"])
     elif form == "jsonl":
-        for rank, hit in enumerate(reply.hits, start=1):
-            session.print(render.json_text(render.hit_json(rank, hit), indent=None))
+        for row in data["hits"]:
+            session.print(render.json_text(row, indent=None))
     elif reply.hits:
-        texts = {"md": render.hits_markdown, "paths": render.hits_paths}
-        show = texts.get(form) or (lambda r: render.hits_text(r, session.style, explain))
-        session.print(show(reply))
-        if explain and form == "text":
-            session.print(f"\n{render.explanation_text(reply, session.style)}")
-    for line in render.notices(reply):
+        session.print(text())
+    for line in notices:
         session.notify(line)

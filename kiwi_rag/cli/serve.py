@@ -1,10 +1,11 @@
-"""``kiwi serve``: run the local service, and handle its requests."""
+"""``kiwi mcp`` and ``kiwi serve``: the server for agents, and the local service and its handling of requests."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import importlib
+import io
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,16 +17,72 @@ import click
 from kiwi_rag.cli.session import DONE, ProcessContext, Session
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError, UsageError
+from kiwi_rag.local_service import client, protocol, server, systemd
 from kiwi_rag.local_service.apps import Apps
-from kiwi_rag.local_service.protocol import OTHER_NETWORK, SERVED, Declined
-from kiwi_rag.local_service.server import Message, Request, Wire
+from kiwi_rag.local_service.protocol import OTHER_NETWORK, SERVED, STOP, Declined
+from kiwi_rag.local_service.server import Message, Request, Service, Wire
+from kiwi_rag.mcp.toolsets import DEFAULT, load, parse_names
 from kiwi_rag.retry import polls
 from kiwi_rag.services import Services
 
 if TYPE_CHECKING:
     from socket import socket
 
-    from kiwi_rag.services import Services
+_EXAMPLES = """\b
+Example: kiwi mcp                            serve one client over stdio
+         kiwi mcp --http --port 8765         serve several clients on 127.0.0.1
+         KIWI_MCP_TOKEN=… kiwi mcp --http --host 10.0.0.5    serve other machines, with a token
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.option("--toolsets", default=DEFAULT, show_default=True, help="Toolsets to offer, separated by commas.")
+@click.option("--allow-write", is_flag=True, help="Also offer tools that write.")
+@click.option("--http", is_flag=True, help="Serve streamable HTTP, not stdio.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on, with --http.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=8765,
+    show_default=True,
+    help="Port to listen on, with --http. 0: any free port.",
+)
+@click.option("--token", envvar="KIWI_MCP_TOKEN", help="Token that clients must send, as Authorization: Bearer TOKEN.")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    help="Another host name of this server that clients may use, with --http. Repeatable.",
+)
+@click.pass_obj
+def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, token: str | None, **endpoint: Any) -> None:
+    """Run an MCP (Model Context Protocol) server: agents search, read and check items, and search this repository."""
+    from kiwi_rag.mcp.stdio import AsyncLines, StdioStreams, run_until_signal, serve_lines
+
+    chosen = parse_names(toolsets)
+    streams = None if http else StdioStreams()
+    if streams:
+        streams.start_initialize(chosen)
+    offered = load(toolsets, allow_write=allow_write)
+
+    async def attend(app: Services) -> None:
+        from kiwi_rag.mcp.context import ServerContext
+
+        session.start_logging(app)
+        context = ServerContext(app, allow_write=allow_write)
+        try:
+            if streams:
+                await run_until_signal(serve_lines(context, offered, AsyncLines(streams)))
+            else:
+                from kiwi_rag.mcp.http import ListenAddress, serve_http
+
+                session.exit_on_sigterm()
+                await serve_http(context, offered, ListenAddress(token=token or "", **endpoint), session.notify)
+        finally:
+            await context.close()
+
+    session.run(attend)
+
 
 IDLE_MINUTES = 60
 _STOP_SECONDS = 20.0
@@ -42,7 +99,7 @@ _STOP_SECONDS = 20.0
     help=f"Stop after this time without a request. 0: never. Default: {IDLE_MINUTES}, or 0 under systemd.",
 )
 @click.pass_obj
-def serve(session: Session, stop: bool, install: bool, uninstall: bool, idle_exit: int | None) -> int:
+def serve(session: Session, stop: bool, install: bool, uninstall: bool, idle_exit: int | None) -> None:
     """Run the local service, which keeps the model, the tiers and the connections open for faster searches.
 
     The command line and agents' sessions use the service while it runs, and also work without it.
@@ -50,28 +107,25 @@ def serve(session: Session, stop: bool, install: bool, uninstall: bool, idle_exi
     if stop + install + uninstall > 1:
         raise UsageError("--stop, --install and --uninstall exclude each other", hint="give one of them")
     if stop:
-        return _stop(session)
-    if install or uninstall:
-        return _install(session, idle_exit or 0) if install else _uninstall(session)
-    return _serve(session, IDLE_MINUTES if idle_exit is None else idle_exit)
+        _stop(session)
+    elif install:
+        _install(session, idle_exit or 0)
+    elif uninstall:
+        _uninstall(session)
+    else:
+        _serve(session, IDLE_MINUTES if idle_exit is None else idle_exit)
 
 
-def _serve(session: Session, minutes: int) -> int:
-    from kiwi_rag.local_service.server import listening
-
+def _serve(session: Session, minutes: int) -> None:
     app = session.app()
     session.start_logging(app)
-    with listening(_folder(session)) as line:
+    with server.listening(_folder(session)) as line:
         session.notify(f"serving at {line.getsockname()}; stop with Ctrl-C or kiwi serve --stop")
         asyncio.run(_attend(line, minutes * 60.0 if minutes else math.inf, app))
     session.notify("the service has stopped")
-    return DONE
 
 
 async def _attend(line: socket, idle_seconds: float, app: Services) -> None:
-    from kiwi_rag.local_service.apps import Apps
-    from kiwi_rag.local_service.server import Service
-
     apps = Apps()
     handler = CommandHandler(apps)
     warming = asyncio.create_task(handler.warm(app))
@@ -84,28 +138,23 @@ async def _attend(line: socket, idle_seconds: float, app: Services) -> None:
         await apps.close()
 
 
-def _stop(session: Session) -> int:
-    from kiwi_rag.local_service import client, protocol, server
-
+def _stop(session: Session) -> None:
     folder = _folder(session)
     if not server.is_running(folder):
         session.notify("the service is not running")
-        return DONE
+        return
     try:
-        reply = client.call(str(folder), {"ask": protocol.STOP})
-    except protocol.Declined as reason:
+        reply = client.call(str(folder), {"ask": STOP})
+    except Declined as reason:
         raise KiwiError(f"the service in {folder} does not answer: {reason}", hint=_kill_hint(folder)) from None
     if all(server.is_running(folder) for _ in polls(_STOP_SECONDS, pause=0.05)):
         raise KiwiError(
             f"the service in {folder} received the request to stop, but still runs", hint=_kill_hint(folder)
         )
     session.notify(f"the service has stopped (process {reply.get('pid')})")
-    return DONE
 
 
-def _install(session: Session, minutes: int) -> int:
-    from kiwi_rag.local_service import server, systemd
-
+def _install(session: Session, minutes: int) -> None:
     environ = session.context.environment()
     if server.is_running(_folder(session)) and not systemd.path_of(environ).exists():
         raise KiwiError(
@@ -113,26 +162,18 @@ def _install(session: Session, minutes: int) -> int:
         )
     path = systemd.install(["serve", "--idle-exit", str(minutes)], environ)
     session.notify(f"installed {path}: the service starts now and at each login")
-    return DONE
 
 
-def _uninstall(session: Session) -> int:
-    from kiwi_rag.local_service import systemd
-
+def _uninstall(session: Session) -> None:
     path = systemd.uninstall(session.context.environment())
     session.notify(f"stopped the service and removed {path}" if path else "the service is not installed")
-    return DONE
 
 
 def _folder(session: Session) -> Path:
-    from kiwi_rag.local_service import protocol
-
     return Path(protocol.run_folder(session.context.environment())).absolute()
 
 
 def _kill_hint(folder: Path) -> str:
-    from kiwi_rag.local_service import protocol
-
     try:
         return f"kill {(folder / protocol.LOCK_NAME).read_text(encoding='ascii').strip()}"
     except (OSError, ValueError):
@@ -233,7 +274,7 @@ class _CallerContext(ProcessContext):
             raise Declined(f"the command takes over {MAX_SECONDS:.0f} s") from None
 
 
-class _CapturedStream:
+class _CapturedStream(io.TextIOBase):
     """A stream that collects its text, and is a terminal if the caller's stream is one."""
 
     def __init__(self, number: int, output: list[tuple[int, str]], terminal: bool) -> None:
@@ -247,9 +288,6 @@ class _CapturedStream:
     def write(self, text: str) -> int:
         self._output.append((self._number, text))
         return len(text)
-
-    def flush(self) -> None:
-        pass
 
 
 def _run(caller: _CallerContext) -> Message:
@@ -267,7 +305,6 @@ def _run(caller: _CallerContext) -> Message:
 async def _serve_session(app: Services, toolsets: str, accept: Callable[[], Awaitable[Wire]]) -> None:
     from kiwi_rag.mcp.context import ServerContext
     from kiwi_rag.mcp.stdio import serve_lines
-    from kiwi_rag.mcp.toolsets import DEFAULT, load
 
     offered = load(toolsets or DEFAULT)
     context = ServerContext(app)

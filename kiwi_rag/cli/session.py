@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import click
 
 from kiwi_rag import render
-from kiwi_rag.config import process_environment, resolve
+from kiwi_rag.config import find_project, home_of, process_environment, resolve
 from kiwi_rag.errors import ConfigError, KiwiError, NotFound, Refused, RegistryRefused, Rejected, UsageError
 from kiwi_rag.services import Services
 from kiwi_rag.telemetry import logs
@@ -84,6 +84,11 @@ class Session:
         """Return the services for this run."""
         return self.context.open(self.project, flags)
 
+    def find_project(self) -> Path | None:
+        """Return the project's folder: that of --project, else the nearest one with .ai from here upwards."""
+        found = None if self.project else find_project(Path.cwd(), home_of(process_environment()))
+        return found.parent if found else self.project
+
     def run(self, work: Callable[[Services], Awaitable[_Result]], **flags: Any) -> _Result:
         """Open the services, run `work` with them, and close them."""
         return self.context.run(self.app(**flags), work)
@@ -103,6 +108,11 @@ class Session:
             return
         for line in lines:
             self.print(line)
+
+    def print_receipt(self, text: str) -> None:
+        """Write a line to stdout once something is durable; with --json the data at the end says it."""
+        if not self.as_json:
+            self.print(text)
 
     def notify(self, text: str) -> None:
         """Write a notice to stderr."""
@@ -157,6 +167,15 @@ class Session:
         if exit_code(error) == FAILED and not isinstance(error, NotFound):
             self.log_error(self.command, error.code, error.loggable_message)
         return exit_code(error)
+
+    def report_refusals(self, refused: Iterable[KiwiError]) -> int:
+        """Print refusals on stderr, except with --json, which has them on stdout. Return the exit code."""
+        code = DONE
+        for refusal in refused:
+            code = REFUSED
+            if not self.as_json:
+                self.report_error(refusal)
+        return code
 
     def log_error(self, command: str, code: str, message: str) -> None:
         """Append a failure to the error log that ``kiwi status`` shows; a log that cannot be written is no error."""

@@ -12,7 +12,7 @@ import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.session import Session
-from kiwi_rag.config import PROJECT_FOLDER, find_project, home_of, process_environment
+from kiwi_rag.config import PROJECT_FOLDER, home_of, process_environment
 from kiwi_rag.errors import StoreError, UsageError
 from kiwi_rag.integrations.ai_clients import (
     CLIENTS,
@@ -75,17 +75,11 @@ def setup(
 
 
 def _project(session: Session, *, anywhere: bool) -> Path | None:
-    found = (
-        session.project / PROJECT_FOLDER
-        if session.project
-        else find_project(Path.cwd(), home_of(process_environment()))
-    )
-    project = found.absolute().parent if found else None
-    if project is None and anywhere:
-        from kiwi_rag.sources.workspace.config import git_root
+    if found := session.find_project():
+        return found.absolute()
+    from kiwi_rag.sources.workspace.config import git_root
 
-        project = git_root(Path.cwd()) or Path.cwd()
-    return project
+    return (git_root(Path.cwd()) or Path.cwd()) if anywhere else None
 
 
 def _refuse_wrong_level(client: Client, environment: ClientEnvironment, project: bool) -> None:

@@ -34,7 +34,7 @@ async def status(session: Session, app: Services) -> int:
 @click.command(epilog="Example: kiwi usage, or kiwi --json usage --since 7d")
 @click.option("--since", default="30d", show_default=True, metavar="DAY|Nd", help="First day, or number of days.")
 @click.pass_obj
-def usage(session: Session, since: str) -> int:
+def usage(session: Session, since: str) -> None:
     """Show the remote embedding of each day (UTC) and model: calls, texts, tokens, cost, latency and failures.
 
     Costs are computed from list prices or the setting embedding_prices; + or ? marks sums with unknown prices.
@@ -48,7 +48,6 @@ def usage(session: Session, since: str) -> int:
     session.print_data(data, render.usage_lines(rows) if rows else ())
     if not rows:
         session.notify(f"nothing was embedded remotely since {first}; the log is {log}")
-    return DONE
 
 
 @click.command(epilog="Example: kiwi doctor --repair")
@@ -80,42 +79,37 @@ async def doctor(session: Session, app: Services, repair: bool) -> int:
     "--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Only the newest N records."
 )
 @with_services
-async def audit(session: Session, app: Services, action: str, tier: str, since: int, limit: int) -> int:
+async def audit(session: Session, app: Services, action: str, tier: str, since: int, limit: int) -> None:
     """Show the audit log of a tier, or verify its hash chain and print the head.
 
     For a registry, `verify` also checks that the log contains the head that was pinned earlier.
     """
-    if action == "verify":
-        return await (_verify_registry_log(session, app) if tier == "registry" else _verify_log(session, app, tier))
-    if tier == "registry":
-        from kiwi_rag.usecases import registry
+    from kiwi_rag.usecases import registry
 
+    if action == "verify":
+        await _verify_log(session, app, tier)
+        return
+    if tier == "registry":
         rows = await registry.newest_records(app, since, limit)
     else:
         rows = [asdict(record) for record in app.local(tier).audit.newest(since, limit)]
     session.print_data(rows, map(render.audit_line, rows))
     if not rows:
         session.notify("the audit log is empty")
-    return DONE
 
 
-async def _verify_log(session: Session, app: Services, tier: str) -> int:
-    head = app.local(tier).audit.verify_chain()
-    session.print_data(asdict(head), [f"{head.seq} records, head {head.hash}"])
-    return DONE
-
-
-async def _verify_registry_log(session: Session, app: Services) -> int:
+async def _verify_log(session: Session, app: Services, tier: str) -> None:
     from kiwi_rag.usecases import registry
 
-    log = await registry.verify_log(app)
-    head, seen = log.head, log.pinned.seq
-    data = {"seq": head.seq, "hash": head.hash, "seen": seen, "records": log.all_read}
-    session.print_data(data, [f"{head.seq} records, head {head.hash}"])
-    compared = f"the log continues from pinned record {seen}" if seen else "the log was read for the first time"
-    unread = "the records were not verified, because only the registry's admins may read them"
-    session.notify(f"{compared}; {'every record was verified' if log.all_read else unread}")
-    return DONE
+    log = await registry.verify_log(app) if tier == "registry" else None
+    head = log.head if log else app.local(tier).audit.verify_chain()
+    more = {"seen": log.pinned.seq, "records": log.all_read} if log else {}
+    session.print_data({**asdict(head), **more}, [f"{head.seq} records, head {head.hash}"])
+    if log:
+        seen = log.pinned.seq
+        compared = f"the log continues from pinned record {seen}" if seen else "the log was read for the first time"
+        unread = "the records were not verified, because only the registry's admins may read them"
+        session.notify(f"{compared}; {'every record was verified' if log.all_read else unread}")
 
 
 def first_day(since: str, today: date) -> date:

@@ -2,46 +2,82 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.add import report_old_index
-from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session, ask_passphrase, stop_event
-from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES, find_project, home_of, process_environment
+from kiwi_rag.cli.search import exit_code_of, show_reply
+from kiwi_rag.cli.session import DONE, PARTLY, Session, ask_passphrase, stop_event
+from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.integrations.git_hooks import FOLDER, HookPlan, plan_install, plan_removal, remove_run_files
 from kiwi_rag.model import Filters, SearchQuery, SearchReply
+from kiwi_rag.render import documents
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.source import SyncReport, describe_error
 from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced
 from kiwi_rag.usecases import workspace as use_case
+from kiwi_rag.usecases.search import filters_of
 
 FORMATS = ["text", "json", "jsonl", "paths"]
-ROOT = click.argument(
-    "root", type=click.Path(path_type=Path, exists=True, file_okay=False), required=False, default=None
-)
+EXISTING_FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
+ROOT = click.argument("root", type=EXISTING_FOLDER, required=False, default=None)
 STORE = click.option(
     "--store",
     type=click.Choice(WORKSPACE_STORES),
     default=None,
     help="Store of the documents. Default: the setting workspace_store.",
 )
+FILTERS = [
+    click.option("--file-type", type=click.Choice(FILE_TYPES), default=None, help="Only files of this type."),
+    click.option("--service", default="", help="Only files about this service."),
+    click.option("--domain", default="", help="Only files of this domain."),
+    click.option("--path", default="", help="Only this file or folder, or the files that a pattern with * matches."),
+]
 NAME = click.option(
     "--workspace", "name", default=None, help="Name of the workspace in statements. Required for a shared index."
 )
+_Result = TypeVar("_Result")
 PROGRESS_SECONDS = 10.0
 MAX_LISTED = 20
 """Number of failures and warnings that are listed without --verbose."""
+
+
+def with_workspace(command: Callable[..., Awaitable[_Result]]) -> Callable[..., _Result]:
+    """Return a command that runs a coroutine function with session, services, ROOT's workspace and parameters."""
+
+    @click.pass_obj
+    @functools.wraps(command)
+    def run(session: Session, /, root: Path | None, **parameters: Any) -> _Result:
+        session.project = root or session.project
+        settings = {"limit": "limit", "store": "workspace_store", "name": "workspace_name"}
+        flags = {setting: parameters.pop(name) for name, setting in settings.items() if name in parameters}
+
+        async def opened(app: Services) -> _Result:
+            async with Workspace(app) as workspace:
+                return await command(session, app, workspace, **parameters)
+
+        return session.run(opened, **flags)
+
+    return run
+
+
+def with_filters(command: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Add the options that choose documents."""
+    for option in reversed(FILTERS):
+        command = option(command)
+    return command
 
 
 @click.group(epilog='Example: kiwi workspace index, then kiwi workspace search "which services call svc-x"')
@@ -56,15 +92,9 @@ def workspace() -> None:
 @click.option("--prune", is_flag=True, help="In a shared index, also remove documents whose files do not exist here.")
 @STORE
 @NAME
-@click.pass_obj
-def index(
-    session: Session,
-    root: Path | None,
-    files: tuple[Path, ...],
-    rebuild: bool,
-    prune: bool,
-    store: str | None,
-    name: str | None,
+@with_workspace
+async def index(
+    session: Session, app: Services, opened: Workspace, files: tuple[Path, ...], rebuild: bool, prune: bool
 ) -> int:
     """Update the index of ROOT. Default: this project, or this folder.
 
@@ -75,53 +105,37 @@ def index(
         raise UsageError(
             "--rebuild and --file exclude each other: --rebuild empties the whole index", hint="give one of them"
         )
-    set_project(session, root)
-    flags = {"workspace_store": store, "workspace_name": name}
-    return session.run(lambda app: _index(session, app, files, rebuild, prune), **flags)
+    writer = await use_case.open_for_writing(opened, ask_passphrase, rebuild=rebuild)
+    paths = [opened.config.relative_path(file) for file in files] or None
+    if outer := use_case.outer_workspace(opened):
+        root = opened.config.root.resolve()
+        session.notify(f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index")
+    report_old_index(session, opened.old_catalog)
+    with session.progress_bar("index workspace", "files") as planned:
+        callbacks = Callbacks(planned if session.shows_progress else _progress_lines(session))
+        report = await use_case.update(opened, writer, paths, callbacks, prune=prune)
+    return _report(session, app, opened, report)
 
 
 @workspace.command(epilog="Example: kiwi workspace watch, in a separate terminal or as an editor's task")
 @ROOT
 @click.pass_obj
-def watch(session: Session, root: Path | None) -> int:
+def watch(session: Session, root: Path | None) -> None:
     """Update the index of ROOT on every change of a file, until stopped. A saved file is found within two seconds."""
-    set_project(session, root)
     session.exit_on_sigterm()
-    return session.run(lambda app: _watch(session, app))
+    _watch(root=root)
 
 
-def set_project(session: Session, root: Path | None) -> None:
-    """Make `root`, if it is given, the project of this run."""
-    session.project = root or session.project
-
-
-async def _index(session: Session, app: Services, files: tuple[Path, ...], rebuild: bool, prune: bool) -> int:
-    async with Workspace(app) as opened:
-        writer = await use_case.open_for_writing(opened, ask_passphrase, rebuild=rebuild)
-        paths = [opened.config.relative_path(file) for file in files] or None
-        if outer := use_case.outer_workspace(opened):
-            root = opened.config.root.resolve()
-            session.notify(
-                f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index"
-            )
-        report_old_index(session, opened.old_catalog)
-        with session.progress_bar("index workspace", "files") as planned:
-            callbacks = Callbacks(planned if session.shows_progress else _progress_lines(session))
-            report = await use_case.update(opened, writer, paths, callbacks, prune=prune)
-        return _report(session, opened, report, getattr(app.embed, "encoded", 0))
-
-
-async def _watch(session: Session, app: Services) -> int:
+@with_workspace
+async def _watch(session: Session, app: Services, opened: Workspace) -> None:
     stop = stop_event()
-    async with Workspace(app) as opened:
-        writer = await use_case.open_for_writing(opened, ask_passphrase)
-        await use_case.load_model(app)  # now, not at the first change
-        session.notify(f"watching {opened.config.root}; stop with Ctrl-C")
-        async with aclosing(use_case.watch(opened, writer, stop)) as outcomes:
-            async for outcome in outcomes:
-                _report_outcome(session, outcome)
+    writer = await use_case.open_for_writing(opened, ask_passphrase)
+    await use_case.load_model(app)  # now, not at the first change
+    session.notify(f"watching {opened.config.root}; stop with Ctrl-C")
+    async with aclosing(use_case.watch(opened, writer, stop)) as outcomes:
+        async for outcome in outcomes:
+            _report_outcome(session, outcome)
     session.notify("stopped")
-    return DONE
 
 
 def _report_outcome(session: Session, outcome: object) -> None:
@@ -165,7 +179,8 @@ def _progress_lines(session: Session) -> Callable[[int], Callable[[int], None]]:
     return planned
 
 
-def _report(session: Session, opened: Workspace, report: SyncReport, encoded: int) -> int:
+def _report(session: Session, app: Services, opened: Workspace, report: SyncReport) -> int:
+    encoded = getattr(app.embed, "encoded", 0)
     fresh, moved = len(report.indexed) - len(report.moved), len(report.moved)
     counts = (
         f"{fresh} indexed, {report.unchanged} unchanged, {moved} moved, {len(report.removed)} removed, "
@@ -194,15 +209,8 @@ def _hint(hint: str) -> str:
 
 @workspace.command(epilog='Example: kiwi workspace search "POST /check-ins" --file-type openapi')
 @click.argument("query", nargs=-1, required=True)
-@click.option(
-    "--root",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Root folder of the workspace. Default: this project.",
-)
-@click.option("--file-type", type=click.Choice(FILE_TYPES), default=None, help="Only files of this type.")
-@click.option("--service", default="", help="Only files about this service.")
-@click.option("--domain", default="", help="Only files of this domain.")
-@click.option("--path", default="", help="Only this file or folder, or the files that a pattern with * matches.")
+@click.option("--root", type=EXISTING_FOLDER, help="Root folder of the workspace. Default: this project.")
+@with_filters
 @click.option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
 @click.option(
     "--per-file", type=click.IntRange(min=0), default=2, show_default=True, help="Most hits of one file. 0: no limit."
@@ -211,60 +219,38 @@ def _hint(hint: str) -> str:
 @click.option("--explain", is_flag=True, help="Show how each score was computed.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
 @STORE
-@click.pass_obj
-def search(
-    session: Session,
-    query: tuple[str, ...],
-    root: Path | None,
-    file_type: str | None,
-    service: str,
-    domain: str,
-    path: str,
-    limit: int | None,
-    per_file: int,
-    alpha: float | None,
-    explain: bool,
-    form: str,
-    store: str | None,
-) -> int:
+@with_workspace
+async def search(
+    session: Session, app: Services, opened: Workspace, query: tuple[str, ...], alpha: float | None, per_file: int,
+    explain: bool, form: str, **given: str | None,
+) -> int:  # fmt: skip
     """Find passages of documents by meaning and by words. Each is verified before it is shown."""
-    set_project(session, root)
-
-    async def find(app: Services) -> SearchReply:
-        async with Workspace(app) as opened:
-            meant = opened.config.resolve_search_path(path)
-            filters = Filters(file_type=file_type or "", service=service, domain=domain, path=meant)
-            asked = SearchQuery(
-                " ".join(query), filters=filters, limit=app.settings.limit, alpha=alpha, per_file=per_file
-            )
-            return await use_case.search(opened, asked)
-
-    reply = session.run(find, limit=limit, workspace_store=store)
-    _show(session, reply, form, explain)
+    filters, limit = _filters(opened, given), app.settings.limit
+    asked = SearchQuery(" ".join(query), filters=filters, limit=limit, alpha=alpha, per_file=per_file)
+    reply = await use_case.search(opened, asked)
+    whole, notices = documents.documents_json(reply), documents.document_notices(reply)
+    show_reply(session, reply, whole, form, lambda: _text(session, reply, form, explain), notices)
     return exit_code_of(reply)
+
+
+def _text(session: Session, reply: SearchReply, form: str, explain: bool) -> str:
+    if form == "paths":
+        return documents.documents_paths(reply)
+    return documents.documents_text(reply, session.style, explain)
+
+
+def _filters(opened: Workspace, given: Mapping[str, str | None]) -> Filters:
+    return filters_of({**given, "path": opened.config.resolve_search_path(given["path"] or "")})
 
 
 @workspace.command("list", epilog="Example: kiwi workspace list --file-type adr")
 @ROOT
-@click.option("--file-type", type=click.Choice(FILE_TYPES), default=None, help="Only files of this type.")
-@click.option("--service", default="", help="Only files about this service.")
-@click.option("--domain", default="", help="Only files of this domain.")
-@click.option("--path", default="", help="Only this file or folder, or the files that a pattern with * matches.")
+@with_filters
 @STORE
-@click.pass_obj
-def list_documents(
-    session: Session, root: Path | None, file_type: str | None, service: str, domain: str, path: str, store: str | None
-) -> int:
+@with_workspace
+async def list_documents(session: Session, _app: Services, opened: Workspace, **given: str | None) -> int:
     """List the indexed documents with type, passages, service, domain and title."""
-    set_project(session, root)
-
-    async def read(app: Services) -> tuple[list[dict[str, Any]], int]:
-        async with Workspace(app) as opened:
-            meant = opened.config.resolve_search_path(path)
-            filters = Filters(file_type=file_type or "", service=service, domain=domain, path=meant)
-            return await use_case.documents(opened.indexed_tier, filters)
-
-    rows, refused = session.run(read, workspace_store=store)
+    rows, refused = await use_case.documents(opened.indexed_tier, _filters(opened, given))
     session.print_data(rows, map(_line, rows))
     if refused:
         session.notify(f"{refused} documents are not listed, because they do not verify")
@@ -279,40 +265,11 @@ def _line(row: Mapping[str, Any]) -> str:
 @workspace.command(epilog="Example: kiwi workspace stats, or for programs: kiwi --json workspace stats")
 @ROOT
 @STORE
-@click.pass_obj
-def stats(session: Session, root: Path | None, store: str | None) -> int:
+@with_workspace
+async def stats(session: Session, _app: Services, opened: Workspace) -> None:
     """Show what is indexed, and whether the last indexing was completed."""
-    set_project(session, root)
-
-    async def read(app: Services) -> Mapping[str, Any]:
-        async with Workspace(app) as opened:
-            return await use_case.collect_workspace_status(opened)
-
-    report = session.run(read, workspace_store=store)
-    session.print_data(report, [render.workspace_text(report)])
-    return DONE
-
-
-def exit_code_of(reply: SearchReply) -> int:
-    """Return 0 for a complete reply, 3 when a hit was refused or the index is incomplete, 1 when it did not answer."""
-    if reply.complete:
-        return DONE
-    return PARTLY if reply.tiers[0].state in ("ok", "refused") else FAILED
-
-
-def _show(session: Session, reply: SearchReply, form: str, explain: bool) -> None:
-    if session.as_json:
-        session.print_json(render.documents_json(reply))
-    elif form == "json":
-        session.print_json(render.documents_json(reply)["hits"])
-    elif form == "jsonl":
-        for rank, hit in enumerate(reply.hits, start=1):
-            session.print(render.json_text(render.document_json(rank, hit), indent=None))
-    elif reply.hits:
-        text = render.documents_paths(reply) if form == "paths" else None
-        session.print(text or render.documents_text(reply, session.style, explain))
-    for line in render.document_notices(reply):
-        session.notify(line)
+    report = await use_case.collect_workspace_status(opened)
+    session.print_data(report, [documents.workspace_text(report)])
 
 
 _EXAMPLES = """\b
@@ -322,13 +279,13 @@ Example: kiwi workspace hooks            write .githooks and set core.hooksPath,
 
 
 @workspace.command(epilog=_EXAMPLES)
-@click.argument("root", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@ROOT
 @click.option("--local", is_flag=True, help="Write the hooks to git's own folder, which is not committed.")
 @click.option("--remove", is_flag=True, help="Remove Kiwi's lines again.")
 @click.pass_obj
 def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> None:
     """Install git hooks that update the index in the background after merges, branch checkouts and rebases."""
-    workspace = (root or _project(session)).absolute()
+    workspace = (root or session.find_project() or Path.cwd()).absolute()
     plan = plan_removal(workspace) if remove else plan_install(workspace, local=local)
     plan.apply()
     if remove:
@@ -336,13 +293,6 @@ def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> Non
     _report_hooks(session, plan)
     if not remove and not plan.is_empty:
         _print_next_steps(session, plan, workspace)
-
-
-def _project(session: Session) -> Path:
-    if session.project:
-        return session.project
-    found = find_project(Path.cwd(), home_of(process_environment()))
-    return found.parent if found else Path.cwd()
 
 
 def _report_hooks(session: Session, plan: HookPlan) -> None:

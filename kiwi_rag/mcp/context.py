@@ -59,7 +59,7 @@ class ServerContext:
     """
 
     def __init__(self, app: Services, *, allow_write: bool = False) -> None:
-        self._app = app
+        self.app = app
         self.allow_write = allow_write
         self._warming: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
@@ -67,25 +67,20 @@ class ServerContext:
         self.jobs = Jobs()
 
     @property
-    def app(self) -> Services:
-        """The services."""
-        return self._app
-
-    @property
     def workspace(self) -> Workspace:
         """The workspace of this server's folder, opened once."""
-        app = self.app
         if self._workspace is None:
-            self._workspace = Workspace(app)
+            self._workspace = Workspace(self.app)
         return self._workspace
 
-    def warm(self) -> None:
+    def warm(self) -> asyncio.Task[None]:
         """Start loading the model and opening the local tiers, once; errors are raised by the call that needs them."""
-        self._start_warming()
+        self._warming = self._warming or asyncio.create_task(self._warm())
+        return self._warming
 
     async def wait_until_ready(self, report: Callable[[str], Awaitable[None]]) -> None:
         """Wait until the model is loaded; report every second that it is loading."""
-        warming = self._start_warming()
+        warming = self.warm()
         started = time.monotonic()
         while not warming.done():
             await report(f"loading the embedding model ({time.monotonic() - started:.0f} s)")
@@ -106,17 +101,13 @@ class ServerContext:
             self._warming.cancel()
             await asyncio.gather(self._warming, return_exceptions=True)
 
-    def _start_warming(self) -> asyncio.Task[None]:
-        self._warming = self._warming or asyncio.create_task(self._warm())
-        return self._warming
-
     async def _warm(self) -> None:
         # Errors are not lost: the first call that needs the model or a tier raises them again.
         with contextlib.suppress(Exception):
-            await self._app.embed.query("ready")
-        for name in self._app.source_names("local"):
+            await self.app.embed.query("ready")
+        for name in self.app.source_names("local"):
             with contextlib.suppress(Exception):
-                await self._app.local(name).store.statistics(["ready"])
+                await self.app.local(name).store.statistics(["ready"])
 
 
 @dataclass(slots=True)

@@ -19,12 +19,12 @@ from kiwi_rag.embedding.base import well_formed
 from kiwi_rag.errors import KiwiError, NotFound, UsageError
 from kiwi_rag.mcp.context import ServerContext, import_what_calls_use, trace_call
 from kiwi_rag.mcp.toolsets import NAME, TITLE, instructions
+from kiwi_rag.render import agents
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext as Context
 
-    from kiwi_rag.mcp.tool import Tool
-    from kiwi_rag.mcp.toolsets import Prompt, ResourceTemplate, Toolset
+    from kiwi_rag.mcp.toolsets import Prompt, ResourceTemplate, Tool, Toolset
 
 _PAGE = 100
 _HOUR_MS, _MOMENT_MS = 3_600_000, 5_000
@@ -209,7 +209,7 @@ def _progress_reporter(context: Context[Any]) -> Callable[[str], Awaitable[None]
 
 def _error_result(error: KiwiError) -> types.CallToolResult:
     """Return an error as a tool result: what happened, and what to do next."""
-    text = render.error_text(error)
+    text = agents.error_text(error)
     content: list[Any] = [types.TextContent(type="text", text=encodable(text))]
     structured: dict[str, Any] = encodable({"error": error.as_dict()})
     return types.CallToolResult(content=content, structured_content=structured, is_error=True)

@@ -1,92 +1,213 @@
-"""Hits, items and findings → text, Markdown, JSON, for all interfaces."""
+"""Items, findings and the state of Kiwi → text that is safe for terminals, and JSON.
+
+``hits`` and ``documents`` show the two kinds of search results, ``agents`` is for answers to language models.
+"""
 
 from __future__ import annotations
 
-from kiwi_rag.render.agents import (
-    agents_state_lines,
-    content_page,
-    delimited,
-    documents_page,
-    error_text,
-    hits_page,
-)
-from kiwi_rag.render.audit import audit_line
-from kiwi_rag.render.explanation import explanation_json, explanation_text
-from kiwi_rag.render.hits import (
-    SNIPPET_CHARACTERS,
-    document_json,
-    document_notices,
-    documents_json,
-    documents_paths,
-    documents_text,
-    hit_json,
-    hits_markdown,
-    hits_paths,
-    hits_text,
-    notices,
-    place,
-    reply_json,
-    signed_by,
-    snippet,
-    state_json,
-    state_lines,
-    tier_json,
-)
-from kiwi_rag.render.items import (
-    Style,
-    finding_text,
-    findings_text,
-    item_json,
-    json_text,
-    plain,
-    rejection_text,
-    safe,
-    status_lines,
-    status_notice,
-    workspace_text,
-    yank_json,
-)
-from kiwi_rag.render.usage import usage_lines
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-__all__ = [
-    "SNIPPET_CHARACTERS",
-    "Style",
-    "agents_state_lines",
-    "audit_line",
-    "content_page",
-    "delimited",
-    "document_json",
-    "document_notices",
-    "documents_json",
-    "documents_page",
-    "documents_paths",
-    "documents_text",
-    "error_text",
-    "explanation_json",
-    "explanation_text",
-    "finding_text",
-    "findings_text",
-    "hit_json",
-    "hits_markdown",
-    "hits_page",
-    "hits_paths",
-    "hits_text",
-    "item_json",
-    "json_text",
-    "notices",
-    "place",
-    "plain",
-    "rejection_text",
-    "reply_json",
-    "safe",
-    "signed_by",
-    "snippet",
-    "state_json",
-    "state_lines",
-    "status_lines",
-    "status_notice",
-    "tier_json",
-    "usage_lines",
-    "workspace_text",
-    "yank_json",
-]
+from kiwi_rag.errors import Rejected
+from kiwi_rag.model import Finding, ItemState, StoredItem
+from kiwi_rag.model.refs import ItemRef
+
+ERRORS_SHOWN = 3
+SNIPPET_CHARACTERS = 160
+# C0 and C1 controls without tab and newline, and the characters that change the direction of text.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_HEADINGS = ("day", "model", "calls", "texts", "tokens", "cost", "p50", "p95", "failures")
+_SUMS = ("calls", "texts", "tokens", "tokens_unknown", "cost_usd", "cost_unknown", "failures")
+
+Style = Callable[[str, str], str]
+"""Called with a text and its role (``id``, ``ok``, ``dim``, ``bad``); returns the text with a terminal's colours."""
+
+
+def plain(text: str, _role: str) -> str:
+    """Return `text` without colours."""
+    return text
+
+
+def safe(text: str) -> str:
+    """Return `text` with control and direction-changing characters replaced, which a terminal would interpret."""
+    return _CONTROL.sub("�", text)
+
+
+def json_text(value: Any, indent: int | None = 2) -> str:
+    """Return `value` as JSON, with characters that a terminal would interpret escaped; `indent` None gives one line."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def snippet(text: str) -> str:
+    """Return the start of a passage on one line."""
+    line = safe(" ".join(text.split()))
+    return line if len(line) <= SNIPPET_CHARACTERS else f"{line[: SNIPPET_CHARACTERS - 1].rstrip()}…"
+
+
+def signed_by(principal: str, state: ItemState) -> str:
+    """Return the principal with a check mark, or with the words that say what changed since the item was signed."""
+    return f"{safe(principal)} ✓" if state.verified else f"{safe(principal)}, {' and '.join(state.labels)}"
+
+
+def state_json(state: ItemState) -> dict[str, Any]:
+    """Return an item's state, JSON-ready; ``verified`` is true if it is neither changed nor yanked."""
+    return {"verified": state.verified, "changed": bool(state.changed), "yanked": state.yanked}
+
+
+def state_lines(ref: ItemRef, state: ItemState) -> list[str]:
+    """Return a line for each way in which an item is no longer as it was signed."""
+    yanked = [f"yanked: kiwi show {ref}@registry says why"] if state.yanked else []
+    # Nothing follows `state.changed` on its line: it may end with the command that admits the file's new text.
+    return [*yanked, *([f"changed: {safe(state.changed)}"] if state.changed else [])]
+
+
+def item_json(stored: StoredItem, signed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored item, JSON-ready, with the verified members `signed`."""
+    return {
+        "item_type": stored.ref.item_type.value,
+        "item_id": stored.ref.item_id,
+        "version": stored.ref.version,
+        "digest": stored.digest,
+        "content_sha256": stored.content_sha256,
+        "path": stored.path,
+        "passages": stored.passages,
+        "private": stored.private,
+        "admitted_at": stored.admitted_at.isoformat(),
+        **yank_json(stored),
+        **signed,
+    }
+
+
+def yank_json(stored: StoredItem) -> dict[str, Any]:
+    """Return when and why an item was yanked, JSON-ready; empty for one that was not."""
+    if stored.yanked_at is None:
+        return {}
+    return {"yanked_at": stored.yanked_at.isoformat(), "yank_reason": stored.yank_reason}
+
+
+def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
+    """Return rows, of which the first is the heading, as lines with columns aligned right, those in `left` left."""
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    return [
+        "  ".join(c.ljust(w) if n in left else c.rjust(w) for n, (c, w) in enumerate(zip(row, widths, strict=True)))
+        .rstrip()
+        for row in rows
+    ]  # fmt: skip
+
+
+def finding_text(finding: Finding, style: Style = plain) -> str:
+    """Return a finding as ``where: severity code: message`` and, on a second line, how to fix it."""
+    role = "bad" if finding.is_error else "dim"
+    where = f"{finding.where}: " if finding.where else ""
+    head = f"{safe(where)}{style(f'{finding.severity} {finding.code}', role)}: {safe(finding.message)}"
+    return f"{head}\n    → {safe(finding.hint)}" if finding.hint else head
+
+
+def rejection_text(rejection: Rejected, style: Style = plain) -> str:
+    """Return a rejection with all its findings."""
+    return "\n".join([safe(rejection.message), *("  " + finding_text(f, style) for f in rejection.findings)])
+
+
+def findings_text(findings: Iterable[Finding], style: Style = plain) -> str:
+    """Return findings, one under the other."""
+    return "\n".join(finding_text(f, style) for f in findings)
+
+
+def status_lines(data: Mapping[str, Any]) -> list[str]:
+    """Return a line for each tier, the model, the cache, each of the newest errors, and the local service."""
+    return [safe("  ".join(str(word) for word in words if word != "")) for words in _rows(data)]
+
+
+def status_notice(data: Mapping[str, Any]) -> str:
+    """Return the number of trusted signers and the project, for people."""
+    return safe(f"trusted signers: {data['trusted_signers']}; project: {data['project'] or 'none here'}")
+
+
+def _rows(data: Mapping[str, Any]) -> Iterator[list[Any]]:
+    for row in data["tiers"]:
+        yield [f"{value} {name}" if isinstance(value, int) else value for name, value in row.items()]
+    model = data["model"]
+    yield ["model", model["provider"], model["fingerprint"] or model["name"], model["place"], model["problem"]]
+    yield ["cache", data["cache"]["path"], f"{data['cache']['bytes'] / 1e6:.1f} MB"]
+    for error in data["errors"][:ERRORS_SHOWN]:
+        yield ["error", error["at"][:19], error["what"], error["code"], error["message"]]
+    yield ["service", *_service(data["service"])]
+
+
+def _service(service: Mapping[str, Any]) -> list[Any]:
+    if service["state"] != "running":
+        return list(service.values())
+    minutes = service.get("uptime_seconds", 0) // 60
+    since = f"for {minutes} min" if minutes < 120 else f"for {minutes // 60} h"
+    counts = [
+        f"{service[name]} {name}" for name in ("requests", "sessions") if name in service
+    ]  # absent in older versions of the service
+    return ["running", f"process {service.get('pid')}", service.get("version"), since, ", ".join(counts)]
+
+
+def audit_line(record: Mapping[str, Any]) -> str:
+    """Return a record on one line: number, time, event, reference, start of the digest, details."""
+    words = [record["seq"], record["at"], record["event"], record["ref"], record["digest"][:16]]
+    return safe("  ".join([*(str(word) for word in words if word != ""), details_text(record["details"])]).rstrip())
+
+
+def details_text(details: Mapping[str, Any] | str) -> str:
+    """Return a record's details as ``key: value``, separated by semicolons; `details` may be their JSON text."""
+    if isinstance(details, str):
+        try:
+            details = json.loads(details)
+        except ValueError:
+            return str(details)
+    if not isinstance(details, Mapping):
+        return _value(details)
+    return "; ".join(f"{key}: {_value(value)}" for key, value in details.items())
+
+
+def _value(value: Any) -> str:
+    if value is None or value in ([], ""):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return "(" + ", ".join(f"{key}: {_value(inner)}" for key, inner in value.items()) + ")"
+    return ", ".join(map(_value, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def usage_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a table with a line for each row, and a sum if there are several.
+
+    A ``+`` after tokens or cost means that some calls are not included, as the server did not report tokens or the
+    price is unknown; a ``?`` means that none is included.
+    """
+    total = {name: sum(row[name] for row in rows) for name in _SUMS} | {"day": "all", "provider": "", "model": ""}
+    shown = [*rows, total] if len(rows) > 1 else rows
+    return [safe(line) for line in table([_HEADINGS, *map(_cells, shown)], left=(0, 1))]
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    successes = row["calls"] - row["failures"]
+    return (
+        row["day"], f"{row['provider']} {row['model']}".strip(), f"{row['calls']:,}", f"{row['texts']:,}",
+        _with_mark(f"{row['tokens']:,}", row["tokens_unknown"], successes),
+        _with_mark(_dollars(row["cost_usd"]), row["cost_unknown"], successes),
+        _seconds(row.get("p50_seconds")), _seconds(row.get("p95_seconds")), f"{row['failures']:,}",
+    )  # fmt: skip
+
+
+def _with_mark(text: str, unknown: int, of: int) -> str:
+    if unknown and unknown == of:
+        return "?"
+    return f"{text}+" if unknown else text
+
+
+def _dollars(amount: float) -> str:
+    if not amount or amount >= 1:
+        return f"${amount:,.2f}"
+    return f"${amount:.4f}" if amount >= 0.01 else f"${amount:.6f}"
+
+
+def _seconds(seconds: float | None) -> str:
+    return f"{seconds * 1000:,.0f} ms" if seconds else ""

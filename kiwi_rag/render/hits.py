@@ -1,45 +1,20 @@
-"""Hits and replies, of items and of documents → text, Markdown, JSON."""
+"""Hits and replies → text, Markdown, JSON; and the explanation of their scores."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from kiwi_rag.model import ItemState, SearchReply, SearchResult
-from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.render.explanation import explanation_json
-from kiwi_rag.render.items import Style, plain, safe
-
-SNIPPET_CHARACTERS = 160
-
-
-def snippet(result: SearchResult, width: int = SNIPPET_CHARACTERS) -> str:
-    """Return the start of the passage on one line."""
-    text = safe(" ".join(result.passage.text.split()))
-    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+from kiwi_rag.lexical import bm25_weights
+from kiwi_rag.model import CollectionStatistics, Explanation, SearchReply, SearchResult, TierOutcome
+from kiwi_rag.render import Style, plain, safe, snippet, state_json, state_lines, table
 
 
 def place(result: SearchResult) -> str:
     """Return ``path:line``; for an item without a path, or whose file has changed, its address and line."""
     path = "" if result.state.changed else safe(result.path)
     return f"{path or f'{result.ref}@{result.tier}'}:{result.passage.start_line}"
-
-
-def signed_by(principal: str, state: ItemState) -> str:
-    """Return the principal with a check mark, or with the words that say what changed since the item was signed."""
-    return f"{safe(principal)} ✓" if state.verified else f"{safe(principal)}, {' and '.join(state.labels)}"
-
-
-def state_json(state: ItemState) -> dict[str, Any]:
-    """Return an item's state, JSON-ready; ``verified`` is true if it is neither changed nor yanked."""
-    return {"verified": state.verified, "changed": bool(state.changed), "yanked": state.yanked}
-
-
-def state_lines(ref: ItemRef, state: ItemState) -> list[str]:
-    """Return a line for each way in which an item is no longer as it was signed."""
-    yanked = [f"yanked: kiwi show {ref}@registry says why"] if state.yanked else []
-    # Nothing follows `state.changed` on its line: it may end with the command that admits the file's new text.
-    return [*yanked, *([f"changed: {safe(state.changed)}"] if state.changed else [])]
 
 
 def hits_text(reply: SearchReply, style: Style = plain, explain: bool = False) -> str:
@@ -66,7 +41,7 @@ def reply_json(reply: SearchReply, explain: bool = False) -> dict[str, Any]:
         "query": reply.query.text,
         "complete": reply.complete,
         "hits": [hit_json(rank, hit) for rank, hit in enumerate(reply.hits, start=1)],
-        "tiers": [tier_json(reply, index) for index in range(len(reply.tiers))],
+        "tiers": [tier_json(tier) for tier in reply.tiers],
         "refused": [{"ref": str(r.ref), "tier": r.tier, "code": r.code, "reason": r.reason} for r in reply.refused],
         "corrections": dict(reply.corrections),
         **explanation,
@@ -93,7 +68,7 @@ def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
         "digest": hit.digest,
         "signed_at": hit.signed_at.isoformat(),
         "score": round(hit.score, 6),
-        "parts": _rounded(hit.parts),
+        "parts": rounded(hit.parts),
         "path": hit.path,
         "file": hit.passage.file,
         "start_line": hit.passage.start_line,
@@ -104,9 +79,8 @@ def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
     }
 
 
-def tier_json(reply: SearchReply, index: int) -> dict[str, Any]:
+def tier_json(tier: TierOutcome) -> dict[str, Any]:
     """Return how one tier answered, JSON-ready."""
-    tier = reply.tiers[index]
     return {
         "tier": tier.tier,
         "state": tier.state,
@@ -166,7 +140,7 @@ def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> lis
     if hit.duplicates:
         more = f" and {hit.more_duplicates} more" if hit.more_duplicates else ""
         lines.append(f"    {style('the same as ' + safe(', '.join(hit.duplicates)) + more, 'dim')}")
-    lines += [f"    {snippet(hit)}", f"    {style(place(hit), 'dim')}"]
+    lines += [f"    {snippet(hit.passage.text)}", f"    {style(place(hit), 'dim')}"]
     signed_text = ["this is the text that was signed"] if hit.state.changed else []
     lines += [f"    {style(line, 'bad')}" for line in [*state_lines(hit.ref, hit.state), *signed_text]]
     return [*lines, *(f"    {style(line, 'dim')}" for line in hit_explanation(hit))] if explain else lines
@@ -181,8 +155,26 @@ def _hit_markdown(rank: int, hit: SearchResult) -> str:
     )
 
 
-def _rounded(parts: Mapping[str, Any]) -> dict[str, Any]:
+def rounded(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a score, JSON-ready."""
     return {key: round(value, 6) if isinstance(value, float) else value for key, value in parts.items()}
+
+
+WIDTH = 100
+MAX_TERMS = 30
+_LEGEND = (
+    "vectors, words: score in this leg, 0 to 1, and rank; beside them raw scores: cosine of the best",
+    "passage, of the first, of the mean of all; BM25 of the best passage, of the item as one document",
+)
+
+
+def explanation_text(reply: SearchReply, style: Style = plain) -> str:
+    """Return how the scores of a reply were computed: legs, tiers, terms and settings."""
+    explanation = reply.explanation
+    if explanation is None:
+        return ""
+    blocks = [_legs(reply), _tiers(reply), _terms(explanation), _settings(reply, explanation)]
+    return "\n\n".join(style(safe("\n".join(block)), "dim") for block in blocks if block)
 
 
 def hit_explanation(hit: SearchResult) -> list[str]:
@@ -190,99 +182,115 @@ def hit_explanation(hit: SearchResult) -> list[str]:
     return [f"digest {hit.digest}", f"key    {hit.key_id}"]
 
 
-INDEX_COMMAND = "kiwi workspace index"
-"""The command that brings the index of documents up to date."""
-
-
-def documents_text(reply: SearchReply, style: Style = plain, explain: bool = False) -> str:
-    """Return hits as two lines each: rank, path, lines, heading and score; the beginning of the passage."""
-    return "\n".join(
-        line for rank, hit in enumerate(reply.hits, start=1) for line in _document_lines(rank, hit, style, explain)
-    )
-
-
-def documents_paths(reply: SearchReply) -> str:
-    """Return one ``path:line`` a hit."""
-    return "\n".join(f"{safe(hit.path)}:{hit.passage.start_line}" for hit in reply.hits)
-
-
-def documents_json(reply: SearchReply) -> dict[str, Any]:
-    """Return the whole reply, JSON-ready."""
-    outcome = reply.tiers[0]
+def explanation_json(reply: SearchReply) -> dict[str, Any]:
+    """Return the same, JSON-ready, without the parts that hits and tiers have in their own JSON."""
+    explanation = reply.explanation
+    if explanation is None:
+        return {}
     return {
-        "query": reply.query.text,
-        "kind": reply.kind,
-        "complete": reply.complete,
-        "hits": [document_json(rank, hit) for rank, hit in enumerate(reply.hits, start=1)],
-        "index": {"state": outcome.state, "seconds": round(outcome.seconds, 4), "error": outcome.error},
-        "refused": [{"path": r.ref.item_id, "code": r.code, "reason": r.reason} for r in reply.refused],
-        "missing_files": list(reply.gone),
-        "unfinished": reply.unfinished,
-        "corrections": dict(reply.corrections),
+        "terms": _term_json(explanation),
+        "statistics": statistics_json(explanation.statistics),
+        "fusion": explanation.fusion,
+        "weights": asdict(explanation.weights),
+        "half_life_days": reply.query.half_life_days,
+        "seconds": {name: round(taken, 6) for name, taken in explanation.seconds.items()},
+        "rounds": explanation.rounds,
+        "depth": explanation.depth,
+        "per_signer": {"signers": explanation.signers, "cap": explanation.cap, "suppressed": explanation.suppressed},
     }
 
 
-def document_json(rank: int, hit: SearchResult) -> dict[str, Any]:
-    """Return one hit, JSON-ready."""
-    passage = hit.passage
+def statistics_json(statistics: CollectionStatistics) -> dict[str, Any]:
+    """Return a collection's statistics, JSON-ready."""
     return {
-        "rank": rank,
-        "path": hit.path,
-        "start_line": passage.start_line,
-        "end_line": passage.end_line,
-        "heading": list(passage.heading),
-        "kind": passage.kind,
-        **{name: hit.metadata.get(name, "") for name in ("file_type", "title", "service", "domain", "last_modified")},
-        "git_commit": hit.metadata.get("git_commit", ""),
-        "score": round(hit.score, 6),
-        "parts": _rounded(hit.parts),
-        "changed": bool(hit.state.changed) if hit.state.compared else None,
-        "verified": True,
-        "signer": hit.principal,
-        "key_id": hit.key_id,
-        "digest": hit.digest,
-        "text": passage.text,
+        "passages": statistics.passages,
+        "items": statistics.items,
+        "average_length": round(statistics.average_length, 3),
+        "document_frequency": dict(statistics.document_frequency),
     }
 
 
-def document_notices(reply: SearchReply) -> Sequence[str]:
-    """Return notices for people; the hits themselves mark files that changed."""
-    changed = len({hit.path for hit in reply.hits if hit.state.changed})
-    files = "1 file has" if changed == 1 else f"{changed} files have"
-    return document_notes(
-        reply, [f"{files} changed since they were indexed: {INDEX_COMMAND}"] if changed else [], INDEX_COMMAND
+def _legs(reply: SearchReply) -> list[str]:
+    if not reply.hits:
+        return []
+    prior = ["prior"] if any(hit.parts["prior"] != 1 for hit in reply.hits) else []
+    heading = ["#", "item", "score", *prior, "|", "vectors", "best", "first", "mean", "|", "words", "best", "item"]
+    rows = [_leg_row(rank, hit, bool(prior)) for rank, hit in enumerate(reply.hits, start=1)]
+    others = sum(max(len(row[n]) for row in [heading, *rows]) + 2 for n in range(len(heading)) if n != 1)
+    for row in rows:
+        row[1] = _shorten(row[1], WIDTH - others)
+    return [*table([heading, *rows], left=(1,)), *_LEGEND]
+
+
+def _leg_row(rank: int, hit: SearchResult, prior: bool) -> list[str]:
+    p = hit.parts
+    cosines = [f"{p[name]:.3f}" for name in ("best_cosine", "first_cosine", "centroid_cosine")]
+    words = [f"{p[name]:.2f}" for name in ("best_bm25", "item_bm25")]
+    legs = [
+        f"{p[leg]:.3f} {f'#{p[place]}' if p[place] else '-':>3}"
+        for leg, place in (("vectors", "vector_rank"), ("words", "lexical_rank"))
+    ]
+    shown_prior = [f"{p['prior']:.3f}"] if prior else []
+    name = f"{hit.ref.item_id}@{hit.ref.version}"
+    return [f"{rank}", name, f"{hit.score:.3f}", *shown_prior, "|", legs[0], *cosines, "|", legs[1], *words]
+
+
+def _tiers(reply: SearchReply) -> list[str]:
+    heading = ["tier", "state", "plan", "items", "passages", "rows", "statistics", "candidates", "verification", "ms"]
+    rows = [heading]
+    for tier in reply.tiers:
+        steps = [_ms(tier.timings.get(step, 0.0)) for step in heading[6:9]]
+        counts = [str(tier.statistics.items), str(tier.statistics.passages), str(tier.rows)]
+        rows.append([tier.tier, tier.state, _shorten(tier.plan or "-", 24), *counts, *steps, _ms(tier.seconds)])
+    return table(rows, left=(0, 1, 2))
+
+
+def _terms(explanation: Explanation) -> list[str]:
+    statistics = explanation.statistics
+    rows = [
+        [_shorten(term["term"], 40), str(term["df"]), f"{term['idf']:.3f}"]
+        for term in _term_json(explanation)[:MAX_TERMS]
+    ]
+    more = [f"and {len(explanation.terms) - MAX_TERMS} more"] if len(explanation.terms) > MAX_TERMS else []
+    collection = (
+        f"{statistics.passages} passages of {statistics.items} items, "
+        f"{statistics.average_length:.1f} terms each on average"
     )
+    return [
+        *(table([["term", "passages", "idf"], *rows]) if rows else ["no terms: only vectors count"]),
+        *more,
+        collection,
+    ]
 
 
-def document_notes(reply: SearchReply, changed: Sequence[str], update: str) -> Sequence[str]:
-    """Return notices that people and agents get, with those about `changed` files."""
-    notes = [f"{refused.code}: {refused.reason}" for refused in reply.refused]
-    if error := reply.tiers[0].error:
-        notes.append(f"the index did not answer: {error['message']}")
-    if reply.unfinished:
-        notes.append(f"the index is not complete: its last run was interrupted or is under way; {INDEX_COMMAND}")
-    if reply.gone:
-        notes.append(f"{_missing_files(len(reply.gone))}: {update}")
-    notes += changed
-    if not reply.hits and reply.tiers[0].state == "ok":
-        notes.append("nothing found")
-    return notes + [f"{word!r} was read as {meant!r}" for word, meant in reply.corrections.items()]
+def _settings(reply: SearchReply, explanation: Explanation) -> list[str]:
+    weights = ", ".join(f"{name} {share:g}" for name, share in asdict(explanation.weights).items())
+    half_life = reply.query.half_life_days
+    prior = f"halves every {half_life:g} days of the signature's age" if half_life else "none"
+    cap = (
+        "any number each"
+        if explanation.cap is None
+        else f"up to {explanation.cap} hits each, {explanation.suppressed} suppressed"
+    )
+    seconds = {name: _ms(taken) for name, taken in explanation.seconds.items()}
+    return [
+        f"fusion   {explanation.fusion}" + (f": {weights}" if explanation.fusion == "convex" else ", by ranks only"),
+        f"prior    {prior}",
+        f"signers  {explanation.signers} among what was found, {cap}",
+        f"rounds   {explanation.rounds}, the last with {explanation.depth} passages a leg",
+        "ms       " + ", ".join(f"{name} {taken}" for name, taken in seconds.items()),
+    ]
 
 
-def _missing_files(count: int) -> str:
-    return "1 file that was found no longer exists" if count == 1 else f"{count} files that were found no longer exist"
+def _term_json(explanation: Explanation) -> list[dict[str, Any]]:
+    idf = bm25_weights(explanation.statistics, explanation.terms)
+    frequency: Mapping[str, int] = explanation.statistics.document_frequency
+    return [{"term": t, "df": frequency.get(t, 0), "idf": round(idf.get(t, 0.0), 6)} for t in explanation.terms]
 
 
-def _document_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> Sequence[str]:
-    passage = hit.passage
-    location = f"{safe(hit.path)}:{passage.start_line}-{passage.end_line}{' *' if hit.state.changed else ''}"
-    heading = safe(" > ".join(passage.heading) or hit.metadata.get("title", ""))
-    kind = style(f"{hit.metadata.get('file_type', '')}/{passage.kind}", "dim")
-    lines = [f"{rank:>2}. {style(location, 'id')}  {heading}  {kind}  {hit.score:.3f}", f"    {snippet(hit)}"]
-    if explain:
-        lines.append("    " + ", ".join(f"{name} {_shown(part)}" for name, part in hit.parts.items()))
-    return lines
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f}"
 
 
-def _shown(part: object) -> str:
-    return f"{part:.4g}" if isinstance(part, float) else str(part)
+def _shorten(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(width - 1, 1)] + "…"

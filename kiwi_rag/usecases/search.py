@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.config import Settings
-from kiwi_rag.model import SearchQuery, SearchReply
+from kiwi_rag.model import Filters, SearchQuery, SearchReply
+from kiwi_rag.model.refs import ItemType
 
 if TYPE_CHECKING:
     from kiwi_rag.services import Services
 
 MAX_HITS = 200
+
+
+_FILTERS = {field.name for field in fields(Filters)}
+
+
+def filters_of(given: Mapping[str, Any]) -> Filters:
+    """Return the filters among the options of a command or the arguments of a tool."""
+    found = {name: value for name, value in given.items() if name in _FILTERS and value}
+    if "item_type" in found:
+        found["item_type"] = ItemType(found["item_type"])
+    return Filters(**{**found, "tags": tuple(found.get("tags", ()))})
 
 
 def apply_settings(query: SearchQuery, settings: Settings) -> SearchQuery:

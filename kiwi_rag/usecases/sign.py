@@ -41,7 +41,6 @@ from kiwi_rag.validation.signature import ItemCandidate, envelope_of, finding_of
 if TYPE_CHECKING:
     from kiwi_rag.services import Services
 
-BUMPS = ("patch", "minor", "major")
 HISTORY_SECONDS = 5.0
 """Seconds to wait for a registry when a file is signed; publishing compares the versions again."""
 

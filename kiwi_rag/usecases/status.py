@@ -21,7 +21,7 @@ from kiwi_rag.usecases.trust import WAIT_SECONDS
 if TYPE_CHECKING:
     from kiwi_rag.collection import Collection
     from kiwi_rag.services import Services
-    from kiwi_rag.stores.base import VectorStore
+    from kiwi_rag.stores.base import StoreStatus, VectorStore
 
 PROBE_SECONDS = 2.0
 """How long to wait for a server's answer."""
@@ -33,9 +33,10 @@ async def collect_status(app: Services, service: Mapping[str, Any]) -> dict[str,
 
     `service` is the state of the local service, from `kiwi_rag.local_service.client.state`.
     """
+    local = [await _local_row(app, name) for name in app.source_names("local")]
     errors = await asyncio.to_thread(logs.read_last_errors, app.user_dir, MAX_ERRORS)
     return {
-        "tiers": await tier_rows(app),
+        "tiers": [*local, *await _workspace_rows(app), await _registry_row(app)],
         "model": model_state(app),
         "cache": await asyncio.to_thread(cache_state, app),
         "errors": [_error_row(record) for record in errors],
@@ -78,24 +79,21 @@ def _error_row(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def tier_rows(app: Services) -> list[dict[str, Any]]:
-    """Return a row for each tier, and for the workspace's index if there is one, JSON-ready; starts nothing."""
-    local = [await _local_row(app, name) for name in app.source_names("local")]
-    return [*local, *await _workspace_rows(app), await _registry_row(app)]
-
-
 async def _local_row(app: Services, name: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"tier": name, "items": "", "passages": "", "model": "", "problems": ""}
     try:
         state = await app.local(name).store.status()
     except KiwiError as error:
-        return {**row, "problems": error.message}
-    counts = {"items": state.items, "passages": state.passages, "model": state.fingerprint}
-    return {**row, **counts, "problems": "; ".join(state.problems)}
+        return _index_row(name, "items", None, error.message)
+    return _index_row(name, "items", state, *state.problems)
+
+
+def _index_row(tier: str, counted: str, state: StoreStatus | None, *problems: str) -> dict[str, Any]:
+    counts = (state.items, state.passages, state.fingerprint) if state else ("", "", "")
+    named = zip((counted, "passages", "model"), counts, strict=True)
+    return {"tier": tier, **dict(named), "problems": "; ".join(problems)}
 
 
 async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
-    row: dict[str, Any] = {"tier": TIER, "documents": "", "passages": "", "model": "", "problems": ""}
     async with Workspace(app) as workspace:
         try:
             if not workspace.is_indexed:
@@ -104,12 +102,11 @@ async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
                 tier = workspace.tier
                 state, run = await tier.store.status(), tier.states.note(RUN) if tier.states else ""
         except TimeoutError:
-            return [{**row, "problems": f"the index did not answer within {PROBE_SECONDS:g} s"}]
+            return [_index_row(TIER, "documents", None, f"the index did not answer within {PROBE_SECONDS:g} s")]
         except KiwiError as error:
-            return [{**row, "problems": render.safe(error.message)}]
+            return [_index_row(TIER, "documents", None, render.safe(error.message))]
     unfinished = ["the last index run did not finish: continue it with kiwi workspace index"] if run == BEGUN else []
-    counts = {"documents": state.items, "passages": state.passages, "model": state.fingerprint}
-    return [{**row, **counts, "problems": "; ".join([*state.problems, *unfinished])}]
+    return [_index_row(TIER, "documents", state, *state.problems, *unfinished)]
 
 
 async def _registry_row(app: Services) -> dict[str, Any]:

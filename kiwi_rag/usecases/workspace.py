@@ -6,7 +6,8 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,15 +54,9 @@ async def update(
     return await sync(workspace.source, workspace.tier, writer, callbacks, paths=paths, prune=whole)
 
 
-async def watch(workspace: Workspace, writer: IngestContext, stop: asyncio.Event) -> AsyncGenerator[object]:
+def watch(workspace: Workspace, writer: IngestContext, stop: asyncio.Event) -> AsyncGenerator[object]:
     """Update the index on every change of a file until `stop` is set; yield the outcome of each update."""
-
-    async def updated(paths: Sequence[str] | None) -> SyncReport:
-        return await update(workspace, writer, paths)
-
-    async with aclosing(watching.watch(workspace.config, updated, stop)) as outcomes:
-        async for outcome in outcomes:
-            yield outcome
+    return watching.watch(workspace.config, partial(update, workspace, writer), stop)
 
 
 async def load_model(app: Services) -> None:

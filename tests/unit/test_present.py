@@ -24,6 +24,7 @@ from kiwi_rag.model import (
     TierOutcome,
 )
 from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.render import agents, hits
 
 REF = ItemRef(ItemType.DIRECTIVE, "acme/deploy", "1.2.0")
 HIT = SearchResult(
@@ -52,9 +53,9 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07\u202egnp.exe\u202c\x9b31m\rgone\x00"
 
 
 def reply(
-    *hits: SearchResult, tiers: tuple[TierOutcome, ...] = (OK,), refused: tuple[RefusedHit, ...] = ()
+    *found: SearchResult, tiers: tuple[TierOutcome, ...] = (OK,), refused: tuple[RefusedHit, ...] = ()
 ) -> SearchReply:
-    return SearchReply(SearchQuery("deploy"), hits, tiers, refused)
+    return SearchReply(SearchQuery("deploy"), found, tiers, refused)
 
 
 def obeyed(text: str) -> bool:
@@ -75,12 +76,12 @@ def test_no_door_passes_a_command_on() -> None:
     refused = RefusedHit(REF, "project", "changed", HOSTILE)
     dead = replace(DEAD, error={"message": HOSTILE, "hint": HOSTILE})
     answer = reply(hostile, tiers=(OK, dead), refused=(refused,))
-    assert not obeyed(render.hits_text(answer, explain=True))
-    assert not obeyed(render.explanation_text(replace(answer, explanation=replace(TOLD, terms=(HOSTILE,)))))
-    assert not obeyed(render.hits_markdown(answer))
-    assert not obeyed(render.hits_paths(answer))
-    assert not any(obeyed(line) for line in render.notices(answer))
-    line = render.json_text(render.reply_json(answer), indent=None)
+    assert not obeyed(hits.hits_text(answer, explain=True))
+    assert not obeyed(hits.explanation_text(replace(answer, explanation=replace(TOLD, terms=(HOSTILE,)))))
+    assert not obeyed(hits.hits_markdown(answer))
+    assert not obeyed(hits.hits_paths(answer))
+    assert not any(obeyed(line) for line in hits.notices(answer))
+    line = render.json_text(hits.reply_json(answer), indent=None)
     assert not obeyed(line)
     assert json.loads(line)["hits"][0]["text"] == HOSTILE  # escaped, not lost
     finding = Finding("a.b", HOSTILE, 3, HOSTILE, HOSTILE)
@@ -88,7 +89,7 @@ def test_no_door_passes_a_command_on() -> None:
 
 
 def test_text_says_rank_id_tier_signer_score_snippet_and_place() -> None:
-    first, shadows, snippet, place = render.hits_text(reply(HIT)).splitlines()
+    first, shadows, snippet, place = hits.hits_text(reply(HIT)).splitlines()
     assert first == " 1. acme/deploy@1.2.0  directive  project+user  ✓ ada@acme  0.877"
     assert shadows.strip() == "shadows registry!eve"
     assert snippet.strip() == "Build it. > Then push it."
@@ -111,9 +112,9 @@ TOLD = Explanation(
 TIMINGS = {"statistics": 0.002, "candidates": 0.005, "verification": 0.003}
 
 
-def explained(*hits: SearchResult) -> SearchReply:
+def explained(*found: SearchResult) -> SearchReply:
     tier = TierOutcome("project", "ok", 0.01, 3, "exact", None, TIMINGS, STATISTICS)
-    return replace(reply(*hits, tiers=(tier, DEAD)), explanation=TOLD)
+    return replace(reply(*found, tiers=(tier, DEAD)), explanation=TOLD)
 
 
 def columns(text: str, heading: str) -> list[list[str]]:
@@ -124,13 +125,13 @@ def columns(text: str, heading: str) -> list[list[str]]:
 
 
 def test_an_explanation_shows_every_hits_digest_and_key() -> None:
-    text = render.hits_text(explained(HIT), explain=True)
+    text = hits.hits_text(explained(HIT), explain=True)
     assert f"    digest {HIT.digest}" in text.splitlines()
     assert f"    key    {HIT.key_id}" in text.splitlines()
 
 
 def test_an_explanation_shows_legs_tiers_terms_and_settings() -> None:
-    text = render.explanation_text(explained(HIT))
+    text = hits.explanation_text(explained(HIT))
     heading, row, *_ = columns(text, "#")
     assert heading == ["#", "item", "score", "|", "vectors", "best", "first", "mean", "|", "words", "best", "item"]
     assert row[:6] == ["1", "acme/deploy@1.2.0", "0.877", "|", "0.750", "#1"]
@@ -157,15 +158,15 @@ def test_an_explanation_fits_a_hundred_columns_and_its_columns_stand_below_each_
         HIT, parts={**HIT.parts, "prior": 0.25, "lexical_rank": 812, "vector_rank": 1045, "item_bm25": 123.4}
     )
     answer = explained(*[HIT] * 9, long, aged)
-    lines = render.explanation_text(answer).splitlines()
+    lines = hits.explanation_text(answer).splitlines()
     assert max(map(len, lines)) <= 100
     assert "prior" in lines[0]
     assert len({line.rindex("|") for line in lines[:12]}) == 1
 
 
 def test_the_json_of_a_reply_carries_the_explanation_where_it_is_wanted() -> None:
-    assert "explain" not in render.reply_json(explained(HIT))
-    document = json.loads(render.json_text(render.reply_json(explained(HIT), explain=True)))
+    assert "explain" not in hits.reply_json(explained(HIT))
+    document = json.loads(render.json_text(hits.reply_json(explained(HIT), explain=True)))
     told = document["explain"]
     assert told["weights"] == {"alpha": 0.86, "first": 0.2, "centroid": 0.3, "whole": 0.5}
     assert told["terms"][0] == {"term": "deploy", "df": 12, "idf": pytest.approx(2.7776, abs=1e-4)}
@@ -182,30 +183,30 @@ def test_the_json_of_a_reply_carries_the_explanation_where_it_is_wanted() -> Non
 
 def test_words_that_were_read_as_others_are_told() -> None:
     answer = replace(reply(HIT), corrections={"deplyo": "deploy"})
-    assert render.notices(answer) == ['read "deplyo" as "deploy"']
-    assert render.reply_json(answer)["corrections"] == {"deplyo": "deploy"}
+    assert hits.notices(answer) == ['read "deplyo" as "deploy"']
+    assert hits.reply_json(answer)["corrections"] == {"deplyo": "deploy"}
 
 
 def test_a_hit_names_the_items_that_it_stands_for() -> None:
     copy = "directive:acme/copy@1.0.0@user"
     answer = reply(replace(HIT, duplicates=(copy,)))
-    assert f"    the same as {copy}" in render.hits_text(answer).splitlines()
-    assert render.reply_json(answer)["hits"][0]["duplicates"] == [copy]
+    assert f"    the same as {copy}" in hits.hits_text(answer).splitlines()
+    assert hits.reply_json(answer)["hits"][0]["duplicates"] == [copy]
 
 
 def test_a_long_passage_is_cut_with_a_mark() -> None:
-    cut = render.snippet(replace(HIT, passage=replace(HIT.passage, text="word " * 200)))
+    cut = render.snippet("word " * 200)
     assert len(cut) <= render.SNIPPET_CHARACTERS
     assert cut.endswith("word…")
 
 
 def test_a_hit_without_a_file_is_named_by_its_address() -> None:
-    assert render.place(replace(HIT, path="", tier="registry")) == "directive:acme/deploy@1.2.0@registry:12"
+    assert hits.place(replace(HIT, path="", tier="registry")) == "directive:acme/deploy@1.2.0@registry:12"
 
 
 def test_markdown_quotes_every_line_of_a_passage_as_data() -> None:
     evil = replace(HIT, passage=replace(HIT.passage, text="fine\n# Obey\n```\nfence\u2028# Hidden"))
-    text = render.hits_markdown(reply(evil))
+    text = hits.hits_markdown(reply(evil))
     body = text.split("\n\n", 2)[2]
     assert all(line.startswith(">") for line in body.splitlines() if line)
     assert "signed by ada@acme" in text
@@ -213,7 +214,7 @@ def test_markdown_quotes_every_line_of_a_passage_as_data() -> None:
 
 
 def test_json_holds_everything_and_survives_a_round_trip() -> None:
-    document = json.loads(render.json_text(render.reply_json(reply(HIT, tiers=(OK, DEAD)))))
+    document = json.loads(render.json_text(hits.reply_json(reply(HIT, tiers=(OK, DEAD)))))
     (hit,) = document["hits"]
     assert (hit["rank"], hit["item_id"], hit["version"], hit["tier"]) == (1, "acme/deploy", "1.2.0", "project")
     assert (hit["score"], hit["parts"]["cosine"], hit["parts"]["lexical_rank"]) == (0.876543, 0.123457, None)
@@ -225,13 +226,13 @@ def test_json_holds_everything_and_survives_a_round_trip() -> None:
 
 
 def test_notices_tell_of_dead_tiers_and_what_mends_them() -> None:
-    assert render.notices(reply(HIT)) == []
-    assert render.notices(reply(HIT, tiers=(OK, DEAD))) == ["registry: error: no route (1.2 s)", "start it"]
+    assert hits.notices(reply(HIT)) == []
+    assert hits.notices(reply(HIT, tiers=(OK, DEAD))) == ["registry: error: no route (1.2 s)", "start it"]
 
 
 def test_notices_count_refused_hits_with_their_reasons() -> None:
     refused = (RefusedHit(REF, "project", "bad-signature", "it was changed"),)
-    lines = render.notices(reply(HIT, tiers=(replace(OK, state="refused"),), refused=refused))
+    lines = hits.notices(reply(HIT, tiers=(replace(OK, state="refused"),), refused=refused))
     assert lines == ["refused: 1", "  directive:acme/deploy@1.2.0 in project: bad-signature: it was changed"]
 
 
@@ -245,7 +246,7 @@ def test_notices_count_refused_hits_with_their_reasons() -> None:
     ],
 )
 def test_nothing_found_is_told_apart_from_nobody_answered(tiers: tuple[TierOutcome, ...], said: str) -> None:
-    assert render.notices(reply(tiers=tiers))[-1] == said
+    assert hits.notices(reply(tiers=tiers))[-1] == said
 
 
 def test_a_rejection_shows_every_finding_with_what_mends_it() -> None:
@@ -262,7 +263,7 @@ def test_a_rejection_shows_every_finding_with_what_mends_it() -> None:
 
 
 def test_styles_are_told_what_a_text_is() -> None:
-    styled = render.hits_text(reply(HIT), lambda text, role: f"<{role}>{text}</{role}>")
+    styled = hits.hits_text(reply(HIT), lambda text, role: f"<{role}>{text}</{role}>")
     assert "<id>acme/deploy@1.2.0</id>" in styled
     assert "<ok>✓ ada@acme</ok>" in styled
     assert "<bad>shadows registry!eve</bad>" in styled
@@ -278,22 +279,22 @@ def test_styles_are_told_what_a_text_is() -> None:
 )
 def test_a_hit_that_is_not_as_it_was_signed_has_no_check_mark_anywhere(state: ItemState, words: list[str]) -> None:
     shown = reply(replace(HIT, state=state))
-    row = render.reply_json(shown)["hits"][0]
+    row = hits.reply_json(shown)["hits"][0]
     assert row["verified"] is False
     assert [word for word in ("yanked", "changed") if row[word]] == words
-    page = render.hits_page(shown, 0, 5, 1000, len)
+    page = agents.hits_page(shown, 0, 5, 1000, len)
     assert [word for word in ("yanked", "changed") if page.data["hits"][0][word]] == words
-    for text in (render.hits_text(shown), render.hits_markdown(shown), page.text):
+    for text in (hits.hits_text(shown), hits.hits_markdown(shown), page.text):
         assert "✓" not in text
         assert all(word in text for word in words)
     assert render.state_json(ItemState()) == {"verified": True, "changed": False, "yanked": False}
-    assert "✓" in render.hits_text(reply(HIT))
+    assert "✓" in hits.hits_text(reply(HIT))
 
 
 def test_the_place_of_a_changed_hit_is_its_address_and_not_a_line_of_the_file() -> None:
-    assert render.place(HIT) == ".ai/directives/acme/deploy.md:12"
-    assert render.place(replace(HIT, state=YANKED)) == ".ai/directives/acme/deploy.md:12"
-    assert render.place(replace(HIT, state=CHANGED)) == "directive:acme/deploy@1.2.0@project:12"
+    assert hits.place(HIT) == ".ai/directives/acme/deploy.md:12"
+    assert hits.place(replace(HIT, state=YANKED)) == ".ai/directives/acme/deploy.md:12"
+    assert hits.place(replace(HIT, state=CHANGED)) == "directive:acme/deploy@1.2.0@project:12"
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,40 @@
-"""The tools ``kiwi_search``, ``kiwi_get``, ``kiwi_validate``, ``kiwi_status`` and ``kiwi_publish``."""
+"""Toolset **items**: search, read, check and publish directives, scripts, knowledge and skills."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from kiwi_rag import render
+from kiwi_rag.collection import SOURCES
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import UsageError
 from kiwi_rag.local_service import client, protocol
 from kiwi_rag.mcp.context import ServerContext
-from kiwi_rag.mcp.items import schemas
 from kiwi_rag.mcp.jobs import ReportProgress
-from kiwi_rag.mcp.tool import Effects, Tool, ToolResult, make_continuation, parse_continuation
-from kiwi_rag.model import Filters, SearchQuery
-from kiwi_rag.model.refs import ItemType, check_item_id
+from kiwi_rag.mcp.resources import ITEMS, RUN_DIRECTIVE
+from kiwi_rag.mcp.toolsets import (
+    STRING,
+    Effects,
+    SchemaDict,
+    Tool,
+    ToolResult,
+    Toolset,
+    budget,
+    flag,
+    make_continuation,
+    nullable,
+    number,
+    parse_continuation,
+    record,
+    text,
+    texts,
+)
+from kiwi_rag.model import Filters, SearchQuery, TierName
+from kiwi_rag.model.refs import ITEM_TYPES, ItemType, check_item_id
+from kiwi_rag.render import agents, hits
 from kiwi_rag.usecases import search
 from kiwi_rag.usecases.status import collect_status
 from kiwi_rag.wordpieces import estimate_tokens
@@ -26,6 +44,98 @@ if TYPE_CHECKING:
     from kiwi_rag.model import ItemState
     from kiwi_rag.usecases.items import FoundItem
 
+_TYPES = [item_type.value for item_type in ITEM_TYPES]
+_TIER: SchemaDict = {"type": "string", "enum": list(get_args(TierName))}
+
+_SOURCE = text("Tiers to search; local is project and user. The settings' default if left out.", enum=list(SOURCES))
+_REST = "content to return; the continuation gives the rest."
+_CONTINUATION = text("From the previous answer, to continue where it ended.", default="", maxLength=200)
+_REF = text(
+    "[type:]item_id[@version][@tier], for instance directive:acme/deploy/staging or acme/slo@1.2.0@registry.",
+    minLength=1,
+    maxLength=500,
+)
+
+_SEARCH_INPUTS: dict[str, SchemaDict] = {
+    "query": text("What to find or do, in plain words; identifiers too.", minLength=1, maxLength=10_000),
+    "source": _SOURCE,
+    "item_type": text("Only this type.", enum=_TYPES),
+    "category": text("Only this category.", maxLength=200),
+    "author": text("Only this author.", maxLength=200),
+    "tags": texts("Only items that have all these tags."),
+    "namespace": text("Only ids with this first segment.", maxLength=200),
+    "signer": text("Only items signed by this principal or key id.", maxLength=200),
+    "since": text("Only items signed since this date, ISO 8601, UTC.", maxLength=40),
+    "limit": number("integer", 1, 50, "Hits to show.", default=5),
+    "max_tokens": budget(_REST, 4_000),
+    "continuation": _CONTINUATION,
+    "explain": flag("Explain how the scores were computed."),
+}
+_SEARCH_ALIASES = {
+    "q": "query", "text": "query", "top_k": "limit", "k": "limit", "n_results": "limit", "max_results": "limit",
+    "type": "item_type", "tier": "source", "cursor": "continuation",
+}  # fmt: skip
+_GET_INPUTS: dict[str, SchemaDict] = {
+    "ref": _REF,
+    "source": {**_SOURCE, "description": "Tiers to search if the ref names none; the settings' default if left out."},
+    "max_tokens": budget(_REST, 8_000),
+    "continuation": _CONTINUATION,
+}
+_GET_ALIASES = {
+    "id": "ref", "item_id": "ref", "name": "ref", "address": "ref", "tier": "source", "cursor": "continuation",
+}  # fmt: skip
+_VALIDATE_INPUTS: dict[str, SchemaDict] = {
+    "item_type": text("Type of the draft.", enum=_TYPES),
+    "item_id": text(
+        "Id of the draft: its path below the type's folder, without the extension.", minLength=1, maxLength=255
+    ),
+    "content": text("The whole file.", maxLength=2_000_000),
+}
+_VALIDATE_ALIASES = {"type": "item_type", "id": "item_id", "text": "content"}
+_PUBLISH_INPUTS: dict[str, SchemaDict] = {
+    "refs": {**texts("Signed items of this project, each as [type:]item_id."), "minItems": 1}
+}
+_PUBLISH_ALIASES = {"items": "refs", "ids": "refs"}
+
+_VERSION, _CITED = nullable(STRING), "ref item_type item_id signer key_id digest"
+_HIT = record(
+    string=f"{_CITED} path file text",
+    version=_VERSION,
+    tier=_TIER,
+    boolean="verified changed yanked truncated",
+    integer="rank start_line end_line",
+    number="score",
+    object="parts",
+    strings="heading",
+)
+_HITS = record(
+    string="query",
+    boolean="complete",
+    hits={"type": "array", "items": _HIT},
+    objects="tiers",
+    integer="refused",
+    strings="notices",
+    continuation=nullable(STRING),
+)
+_CONTENT = record(
+    string=f"{_CITED} signed_at content",
+    version=_VERSION,
+    tier=_TIER,
+    boolean="verified changed yanked private",
+    objects="permissions inputs",
+    object="metadata",
+    continuation=nullable(STRING),
+)
+_FINDINGS = record(boolean="valid", objects="findings")
+_STATE = record(
+    objects="tiers errors",
+    object="model cache service",
+    string="project",
+    integer="trusted_signers",
+    boolean="writable",
+)
+_PUBLISHED = record(objects="published refused", boolean="searchable")
+
 
 async def _search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
     await context.wait_until_ready(report)
@@ -34,31 +144,22 @@ async def _search(context: ServerContext, arguments: Mapping[str, Any], report: 
     query = SearchQuery(arguments["query"], filters=_filters(arguments))
     source = arguments.get("source", "")
     reply = await search.search(context.app, query, source=source, limit=limit, begin=begin)
-    page = render.hits_page(reply, begin, limit, arguments["max_tokens"], estimate_tokens)
+    page = agents.hits_page(reply, begin, limit, arguments["max_tokens"], estimate_tokens)
     # As many hits as were asked for: the tiers may have more, which the next page searches for.
     may_have_more = begin < limit == len(reply.hits)
     end = limit if page.end is None and may_have_more else page.end
     following = make_continuation(end, request) if end is not None else None
     note = f"\n\nThere may be more: call again with the same arguments and this continuation: {following}"
-    explained = {"explain": render.explanation_json(reply)} if arguments["explain"] else {}
+    explained = {"explain": hits.explanation_json(reply)} if arguments["explain"] else {}
     return ToolResult(page.text + (note if following else ""), {**page.data, "continuation": following, **explained})
 
 
 def _filters(arguments: Mapping[str, Any]) -> Filters:
     since: str = arguments.get("since", "")
     try:
-        moment = _moment(since) if since else None
+        return search.filters_of({**arguments, "since": _moment(since) if since else None})
     except (ValueError, OverflowError) as error:
         raise UsageError(f"since is not a date: {since[:40]!r}", hint="2026-01-31, or 2026-01-31T12:00:00Z") from error
-    return Filters(
-        ItemType(arguments["item_type"]) if "item_type" in arguments else None,
-        arguments.get("category", ""),
-        arguments.get("author", ""),
-        tuple(arguments.get("tags", ())),
-        arguments.get("namespace", ""),
-        arguments.get("signer", ""),
-        moment,
-    )
 
 
 def _moment(text: str) -> datetime:
@@ -74,7 +175,7 @@ async def _get(context: ServerContext, arguments: Mapping[str, Any], _report: Re
     found = await items.find(app, _address_of(arguments["ref"]), names)
     request = {"digest": found.stored.digest}
     begin = parse_continuation(arguments["continuation"], request)
-    text, end = render.content_page(found.item.content, begin, arguments["max_tokens"], estimate_tokens)
+    text, end = agents.content_page(found.item.content, begin, arguments["max_tokens"], estimate_tokens)
     following = make_continuation(end, request) if end is not None else None
     data = {**_described(found), "content": text, "continuation": following}
     return ToolResult(_item_text(data, begin, found.state), data)
@@ -111,13 +212,13 @@ def _described(found: FoundItem) -> dict[str, Any]:
 def _item_text(data: Mapping[str, Any], begin: int, state: ItemState) -> str:
     signer = render.signed_by(data["signer"], state)
     lines = [f"{data['ref']} · {data['tier']} · signed by {signer} · digest {data['digest']}"]
-    lines += render.agents_state_lines(state)
+    lines += agents.agents_state_lines(state)
     declared = [] if begin else [*map(_input_text, data["inputs"]), *map(_permission_text, data["permissions"])]
     if "yanked_at" in data:
         lines.append(f"Yanked on {data['yanked_at']}.")
         declared.append(f"Reason: {data['yank_reason']}")  # a registry's words: between the marks
-    lines += [render.delimited("\n".join(declared))] if declared else []
-    lines.append(render.delimited(data["content"]))
+    lines += [agents.delimited("\n".join(declared))] if declared else []
+    lines.append(agents.delimited(data["content"]))
     if data["continuation"]:
         lines.append(f"There is more: call again with this continuation: {data['continuation']}")
     return "\n".join(lines)
@@ -154,17 +255,17 @@ async def _status(context: ServerContext, _arguments: Mapping[str, Any], _report
     service = await asyncio.to_thread(client.state, protocol.run_folder(process_environment()))
     data = {**await collect_status(context.app, service), "writable": context.allow_write}
     # Problems and errors quote what a registry said.
-    return ToolResult(render.delimited("\n".join([*render.status_lines(data), render.status_notice(data)])), data)
+    return ToolResult(agents.delimited("\n".join([*render.status_lines(data), render.status_notice(data)])), data)
 
 
 async def _publish(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
-    from kiwi_rag.usecases import publish
+    from kiwi_rag.usecases import add
 
     await context.wait_until_ready(report)
     async with context.lock_for_writing() as app:
-        sources = publish.files_of(app, arguments["refs"])
+        sources = add.files_of(app, arguments["refs"])
         await report("preparing the registry")
-        run = await publish.prepare(app)
+        run = await add.prepare_publication(app)
         outcomes = []
         async for outcome in run.publish(sources):
             outcomes.append(outcome)
@@ -182,7 +283,7 @@ def _publish_result(outcomes: Sequence[Outcome], *, searchable: bool) -> ToolRes
         for one in published
     ]
     lines = [f"published {row['ref']}" + (" (already published)" if row["already_published"] else "") for row in rows]
-    lines += [f"refused: {render.error_text(error)}" for error in errors]
+    lines += [f"refused: {agents.error_text(error)}" for error in errors]
     data = {"published": rows, "refused": [error.as_dict() for error in errors], "searchable": searchable}
     return ToolResult("\n".join(lines), data)
 
@@ -193,40 +294,40 @@ SEARCH = Tool(
     "Find the team's directives (playbooks), scripts and knowledge by meaning, before you write your own or read "
     "files. Describe your task in plain words. Every hit was verified; cite it by its ref. "
     "kiwi_get returns the whole item.",
-    schemas.SEARCH,
-    schemas.HITS,
+    _SEARCH_INPUTS,
+    _HITS,
     _search,
     ("query",),
-    schemas.SEARCH_ALIASES,
+    _SEARCH_ALIASES,
 )
 GET = Tool(
     "kiwi_get",
     "Read one item",
     "Return one whole verified item: its content, and the inputs and permissions that a directive declares. "
     "Use the ref of a hit of kiwi_search.",
-    schemas.GET,
-    schemas.CONTENT,
+    _GET_INPUTS,
+    _CONTENT,
     _get,
     ("ref",),
-    schemas.GET_ALIASES,
+    _GET_ALIASES,
 )
 VALIDATE = Tool(
     "kiwi_validate",
     "Check a draft",
     "Check the text of a directive, script or knowledge entry before it is signed, as publishing it would. "
     "Nothing is stored; each finding says how to fix it.",
-    schemas.VALIDATE,
-    schemas.FINDINGS,
+    _VALIDATE_INPUTS,
+    _FINDINGS,
     _validate,
     ("item_type", "item_id", "content"),
-    schemas.VALIDATE_ALIASES,
+    _VALIDATE_ALIASES,
 )
 STATUS = Tool(
     "kiwi_status",
     "State of Kiwi",
-    "Return what each tier contains, which model is used, current problems and the last errors.",
+    "Return what each tier contains, which model is used, current problems and last errors.",
     {},
-    schemas.STATUS,
+    _STATE,
     _status,
 )
 PUBLISH = Tool(
@@ -234,10 +335,14 @@ PUBLISH = Tool(
     "Publish to the registry",
     "Publish signed items of this project to the global registry, for everyone who trusts their signer. "
     "A published version cannot be changed or deleted, only yanked.",
-    schemas.PUBLISH,
-    schemas.PUBLISHED,
+    _PUBLISH_INPUTS,
+    _PUBLISHED,
     _publish,
     ("refs",),
-    schemas.PUBLISH_ALIASES,
+    _PUBLISH_ALIASES,
     Effects(read_only=False, destructive=False, idempotent=True, open_world=True),
 )
+
+
+# The tool without arguments is first, as clients call it to try a server.
+TOOLSETS = {"items": Toolset((STATUS, SEARCH, GET, VALIDATE, PUBLISH), (ITEMS,), (RUN_DIRECTIVE,))}
