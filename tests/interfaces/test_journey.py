@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import secrets
 import select
 import shutil
 import subprocess
@@ -163,7 +164,10 @@ def test_real_items_are_admitted_indexed_and_left_alone(rye: Kiwi):
     assert all(any(f["hint"] for f in refused["findings"]) for refused in again["refused"])
 
     edited = rye.cwd / ".ai/knowledge/ryeos/core/tools/verify.md"
-    edited.write_text(edited.read_text().replace("1.0.0", "1.0.1") + "\nOne more line, about signatures.\n")
+    edited.write_text(
+        edited.read_text().replace("1.0.0", "1.0.1")
+        + f"\nOne more line, about signatures: {secrets.token_hex(16)}, which no cache has.\n"
+    )
     rye.run("sign", str(edited))
     third = rye.json("index", expect=4)
     assert third["admitted"] == ["knowledge:ryeos/core/tools/verify@1.0.1"]

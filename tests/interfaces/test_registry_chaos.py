@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import re
 import signal
@@ -13,10 +14,11 @@ import psycopg
 import pytest
 
 from kiwi_rag import retry
-from kiwi_rag.model import Filters, sha256_hex
+from kiwi_rag.model import Filters, StoredItem
 from kiwi_rag.registry import client, server
 from kiwi_rag.registry.calls import with_retries
 from kiwi_rag.registry.pool import Connections
+from kiwi_rag.signing import dsse
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.interfaces.conftest import PATIENCE, Kiwi, note, wait_until
 
@@ -101,7 +103,7 @@ async def test_more_clients_at_once_than_there_are_connections(registry: Kiwi):
     registry.run("publish", "--all")
     url = state_of(registry).uri
     store = RegistryVectorStore(Connections(url))
-    envelopes = [item.envelope for item in await store.list(Filters())]
+    items = [await store.get(item.ref) for item in await store.list(Filters())]
     await store.close()
 
     async def hand_in(number: int) -> str:
@@ -109,7 +111,7 @@ async def test_more_clients_at_once_than_there_are_connections(registry: Kiwi):
 
         async def once():
             async with lines.session() as caller:
-                return await client.publish_item(caller, envelopes[number % 4])
+                return await caller.value("publish_item", arguments(items[number % 4]))
 
         try:
             return client.parse_receipt(await with_retries(once, pauses=(0.5,) * 200))["digest"]
@@ -117,7 +119,13 @@ async def test_more_clients_at_once_than_there_are_connections(registry: Kiwi):
             await lines.close()
 
     digests = await asyncio.gather(*map(hand_in, range(240)))
-    assert sorted(digests) == sorted(sha256_hex(e.payload) for e in envelopes for _ in range(60))
+    assert sorted(digests) == sorted(item.digest for item in items for _ in range(60))
+
+
+def arguments(item: StoredItem) -> dict[str, object]:
+    """Return the arguments of ``publish_item`` for an item that is there already."""
+    files = {name: base64.b64encode(content).decode() for name, content in item.files.items()}
+    return {"envelope": dsse.encode(item.envelope), "files": files}
 
 
 def test_publishers_at_once_all_get_their_receipts(registry: Kiwi):
@@ -204,8 +212,8 @@ def test_verify_names_what_was_attached_by_another_hand(registry: Kiwi):
     assert "3 items checked, 0 do not match" in registry.run("registry", "verify").stderr
     with psycopg.connect(state_of(registry).uri, autocommit=True) as connection:
         connection.execute(
-            "update kiwi.item_embeddings as e set embedding = o.embedding from kiwi.item_embeddings as o"
-            " where o.passage_id <> e.passage_id and e.passage_id = (select min(passage_id) from kiwi.item_embeddings)"
+            "update kiwi.passages as e set embedding = o.embedding from kiwi.passages as o"
+            " where o.passage_id <> e.passage_id and e.passage_id = (select min(passage_id) from kiwi.passages)"
             " and o.ordinal = 1"
         )
     told = registry.run("registry", "verify", "--sample", "3", expect=3)

@@ -73,11 +73,12 @@ def other_user(user: Kiwi) -> Kiwi:
 
 def tear_down_walls(owner: psycopg.Connection) -> None:
     """Switch every trigger off, and drop every CHECK and foreign key."""
-    for table in ("item_versions", "audit", "item_embeddings"):
+    for table in ("statements", "statement_files", "blobs", "passages", "audit"):
         owner.execute(f"alter table kiwi.{table} disable trigger all")
     found = owner.execute(
         "select conrelid::regclass::text, conname from pg_constraint "
-        "where connamespace = 'kiwi'::regnamespace and contype in ('c', 'f') and conrelid <> 0"
+        "where connamespace in ('kiwi'::regnamespace, 'kiwi_private'::regnamespace) "
+        "and contype in ('c', 'f') and conrelid <> 0 and conparentid = 0 and coninhcount = 0"
     ).fetchall()
     for table, name in found:
         owner.execute(f'alter table {table} drop constraint "{name}"')
@@ -86,14 +87,24 @@ def tear_down_walls(owner: psycopg.Connection) -> None:
 def rewrite_payload(owner: psycopg.Connection, old: str, new: str) -> None:
     """Change what was signed, and everything that hangs on its digest, in the table and in the index."""
     tear_down_walls(owner)
-    before = owner.execute("select digest from kiwi.item_versions").fetchone()
+    before = owner.execute("select digest from kiwi.statements").fetchone()
     owner.execute(
-        "update kiwi.item_versions set payload = convert_to(replace(convert_from(payload, 'UTF8'), %s, %s), 'UTF8')",
+        "update kiwi.statements set payload = convert_to(replace(convert_from(payload, 'UTF8'), %s, %s), 'UTF8')",
         [old, new],
     )
-    after = owner.execute("select digest from kiwi.item_versions").fetchone()
-    assert before != after
-    owner.execute("update kiwi.item_embeddings set digest = %s, text = replace(text, %s, %s)", [*after, old, new])
+    assert before != owner.execute("select digest from kiwi.statements").fetchone()
+    owner.execute("update kiwi.passages set text = replace(text, %s, %s)", [old, new])
+
+
+def rewrite_file(owner: psycopg.Connection, old: str, new: str) -> None:
+    """Change a file that was signed, its digest in the table of files, and its passages; not the statement."""
+    tear_down_walls(owner)
+    owner.execute(
+        "update kiwi.blobs set content = convert_to(replace(convert_from(content, 'UTF8'), %s, %s), 'UTF8')", [old, new]
+    )
+    owner.execute("update kiwi.blobs set sha256 = encode(sha256(content), 'hex')")
+    owner.execute("update kiwi.statement_files set sha256 = (select sha256 from kiwi.blobs)")
+    owner.execute("update kiwi.passages set text = replace(text, %s, %s)", [old, new])
 
 
 def refused_by_search(user: Kiwi) -> list[str]:
@@ -107,8 +118,17 @@ def refused_by_search(user: Kiwi) -> list[str]:
     return codes
 
 
+def test_an_edited_file_is_dropped_counted_and_not_pulled(published: Kiwi, owner: psycopg.Connection):
+    rewrite_file(owner, "wakes at seven", "never wakes up")
+    assert refused_by_search(published) == ["changed"]
+    other = published.at(published.home.parent / "elsewhere")
+    other.run("init")
+    other.run("get", "acme/note", expect=4)
+    assert not (other.cwd / ".ai/knowledge/acme/note.md").exists()
+
+
 def test_an_edited_row_is_dropped_counted_and_not_pulled(published: Kiwi, owner: psycopg.Connection):
-    rewrite_payload(owner, "wakes at seven", "never wakes up")
+    rewrite_payload(owner, "what it saves", "what it never saves")
     assert refused_by_search(published) == ["bad-signature"]
     other = published.at(published.home.parent / "elsewhere")
     other.run("init")
@@ -123,11 +143,10 @@ def test_an_older_version_is_not_taken_for_the_newest(published: Kiwi, owner: ps
     tear_down_walls(owner)
     owner.execute("delete from kiwi.postings")
     owner.execute(
-        "delete from kiwi.item_embeddings where digest in "
-        "(select digest from kiwi.item_versions where version = '2.0.0')"
+        "delete from kiwi.passages where statement_id in (select sequence from kiwi.statements where version = '2.0.0')"
     )
-    owner.execute("delete from kiwi.item_versions where version = '2.0.0'")
-    owner.execute("update kiwi.item_embeddings set searchable = true")
+    owner.execute("delete from kiwi.statements where version = '2.0.0'")
+    owner.execute("update kiwi.passages set searchable = true")
     assert refused_by_search(published) == ["rolled-back"]
     rows = published.json("verify", "--source", "registry", expect=4)
     assert [row["reason"].partition(":")[0] for row in rows] == ["rolled-back"]
@@ -149,8 +168,8 @@ def test_a_yank_cannot_be_unsaid(published: Kiwi, owner: psycopg.Connection):
     assert "was yanked on" in pulled.stderr
     assert json.loads(pulled.stdout)["yank_reason"] == "wrong hours"
     tear_down_walls(owner)
-    owner.execute("update kiwi.item_versions set yanked_at = null, yank_reason = ''")
-    owner.execute("update kiwi.item_embeddings set searchable = true")
+    owner.execute("update kiwi.statements set yanked_at = null, yank_reason = ''")
+    owner.execute("update kiwi.passages set searchable = true")
     assert refused_by_search(other) == ["yank-undone"]
     assert "yank-undone" in other.run("--json", "get", "acme/note@registry", "--force", expect=4).stderr
 
@@ -257,8 +276,8 @@ def test_an_item_that_is_withheld_is_missed(published: Kiwi, owner: psycopg.Conn
     put(published, "1.0.0", name="other")
     assert len(published.json("verify", "--source", "registry")) == 2
     tear_down_walls(owner)
-    for table in ("postings", "item_embeddings", "index_queue", "item_versions"):
-        owner.execute(f"delete from kiwi.{table}")
+    for table in ("kiwi.postings", "kiwi.passages", "kiwi_private.index_queue", "kiwi.statements"):
+        owner.execute(f"delete from {table}")
     rows = published.json("verify", "--source", "registry", expect=4)
     assert sorted(row["ref"] for row in rows) == ["knowledge:acme/note", "knowledge:acme/other"]
     assert "does not have it now" in published.run("get", "acme/note@registry", expect=4).stderr

@@ -90,8 +90,17 @@ def test_a_build_that_is_stopped_goes_on(ready: Kiwi, other: EmbeddingServer):
     assert models(ready)["small"] == ("active", 12, 0)
 
 
-def test_a_model_of_another_dimension_is_refused(ready: Kiwi, other: EmbeddingServer):
+def test_a_model_of_another_dimension_is_built_and_searched_beside_the_active_one(ready: Kiwi, other: EmbeddingServer):
     ready.run("registry", "start")
+    for number in range(3):
+        ready.write(f"knowledge/acme/n{number}.md", note(extra=f"Pump {number} feeds the basin."))
+    ready.run("--quiet", "sign", ".ai")
+    ready.run("publish", "--all")
+    narrow = other.encode
+    other.encode = lambda texts: [[*vector, *([0.0] * (1536 - len(vector)))] for vector in narrow(texts)]
     wide = with_model(ready, other, "wide")
-    wide.extra["KIWI_EMBEDDING_DIMENSION"] = "768"
-    assert "384 dimensions" in wide.run("registry", "index", expect=1).stderr
+    wide.extra["KIWI_EMBEDDING_DIMENSION"] = "1536"
+    assert wide.run("registry", "index").stdout.count("indexed  ") == 3
+    assert models(ready) == {"all-MiniLM-L6-v2": ("superseded", 3, 0), "wide": ("active", 3, 0)}
+    assert len(wide.json(*QUERY)["hits"]) == len(ready.json(*QUERY)["hits"]) == 3
+    assert wide.run("registry", "verify", "--all").returncode == 0

@@ -39,9 +39,9 @@ def test_an_index_is_built_by_hand_and_again_when_it_is_due(ready: Kiwi) -> None
     assert "nan is not a number" in ready.run("registry", "tune", "--recall", "nan", expect=2).stderr
 
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("update kiwi.collections set passages = 20000")
-        before = connection.execute("select tuned_at from kiwi.vector_indexes").fetchone()
+        connection.execute("update kiwi_private.collections set passages = 20000")
+        before = connection.execute("select tuned_at from kiwi_private.vector_indexes").fetchone()
         assert ready.json("registry", "status")["vectors"][0]["due"]
         assert "tuned: hnsw" in ready.run("registry", "index").stderr
-        assert connection.execute("select tuned_at from kiwi.vector_indexes").fetchone() != before
+        assert connection.execute("select tuned_at from kiwi_private.vector_indexes").fetchone() != before
         assert not ready.json("registry", "status")["vectors"][0]["due"]

@@ -116,7 +116,7 @@ def add(kiwi: Kiwi, *options: str) -> list[str]:
 def test_rights_are_added_to_those_that_a_key_has(limited: Kiwi):
     limited.run(*add(limited, "--items", "docs/*", "--items", "acme/deploy/*", "--type", "document"))
     row = trusted(limited)
-    assert (row["items"], row["types"]) == ("acme/*,docs/*", "directive,script,knowledge,document")
+    assert (row["items"], row["types"]) == ("acme/*,docs/*", "directive,script,knowledge,skill,document")
     limited.run(*add(limited))
     assert trusted(limited) == row
 
