@@ -14,7 +14,7 @@ from kiwi_rag.evaluation import judgements
 from kiwi_rag.evaluation.judgements import JudgedQuery
 from kiwi_rag.model import Candidate, FusionWeights, ItemScores, Passage
 from kiwi_rag.model.refs import ITEM_TYPES, ItemRef
-from kiwi_rag.search.ranking import TierCandidate
+from kiwi_rag.search.ranking import RankedHit
 from tests.examples import examples
 
 SHARES = st.floats(0, 1).map(lambda x: round(x, 3))
@@ -23,7 +23,7 @@ WORDS = st.just(0.0) | st.floats(0, 20).map(lambda x: round(x, 1))
 
 
 @st.composite
-def founds(draw: st.DrawFn) -> tuple[TierCandidate, ...]:
+def founds(draw: st.DrawFn) -> tuple[RankedHit, ...]:
     made = {}
     for _ in range(draw(st.integers(0, 40))):
         name, tier = f"acme/n{draw(st.integers(0, 25))}", draw(st.sampled_from(sorted(RANKS)))
@@ -34,7 +34,7 @@ def founds(draw: st.DrawFn) -> tuple[TierCandidate, ...]:
             ItemRef(kind, name, "1.0.0"), "d", content, Passage(0, "text", "", (), 1, 1), item.best, item.best_words,
             {}, "k", datetime(2026, 1, 1, tzinfo=UTC), item,
         )  # fmt: skip
-        made[kind, name, tier] = TierCandidate(tier, RANKS[tier], "exact", candidate)
+        made[kind, name, tier] = RankedHit(tier, RANKS[tier], "exact", candidate)
     return tuple(made.values())
 
 
@@ -46,7 +46,7 @@ def founds(draw: st.DrawFn) -> tuple[TierCandidate, ...]:
     rarest=st.just(0.0) | st.floats(0.1, 15),
 )
 def test_a_trial_is_the_products_own_fusion(
-    found: tuple[TierCandidate, ...], grades: dict[str, int], shares: tuple[float, float, float, float], rarest: float
+    found: tuple[RankedHit, ...], grades: dict[str, int], shares: tuple[float, float, float, float], rarest: float
 ) -> None:
     alpha, first, centroid, whole = shares
     weights = FusionWeights(alpha, first, min(centroid, 1 - first), whole)

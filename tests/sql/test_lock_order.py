@@ -65,21 +65,23 @@ async def waiting(line: psycopg.AsyncConnection, others: int) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.parametrize("stored_first", [True, False])
 @pytest.mark.parametrize("name", OTHERS)
 async def test_one_that_stores_and_one_that_changes_the_row_do_not_wait_for_each_other(
-    lines: list[psycopg.AsyncConnection], connection: psycopg.Connection, name: str
+    lines: list[psycopg.AsyncConnection], connection: psycopg.Connection, name: str, stored_first: bool
 ) -> None:
     visibility, call = OTHERS[name]
+    calls = (store, call) if stored_first else (call, store)
     (first, second, holder), one = lines, admission("acme/x")
     await publish(first, one, visibility)
     await first.execute("update kiwi_private.index_queue set attempts = 1")  # what storing sets back
     async with holder.transaction():
         await holder.execute("select kiwi.lock_index()")
-        storing = asyncio.create_task(store(first, one))
+        earlier = asyncio.create_task(calls[0](first, one))
         await waiting(holder, 1)
-        changing = asyncio.create_task(call(second, one))
+        later = asyncio.create_task(calls[1](second, one))
         await waiting(holder, 2)
-    await asyncio.gather(storing, changing)  # before: deadlock detected
+    await asyncio.gather(earlier, later)  # before: deadlock detected
     assert_statistics_are_true(connection)
 
 

@@ -42,6 +42,9 @@ begin
     end if;
     select * into stored from kiwi.statements as v where v.digest = encode(sha256(opened.payload), 'hex');
     known := found or draft.sequence is not null;
+    if draft.sequence is not null and (stored.sequence is not null or wanted = 'public') then
+        perform kiwi.lock_draft(draft);
+    end if;
     if stored.sequence is null and (draft.sequence is null or wanted = 'public') then
         if wanted = 'private' and not mine then
             raise exception using errcode = 'KW016',

@@ -1,5 +1,5 @@
 -- Puts a public statement in the place of the same one that its owner kept private. Its passages go along, as far as
--- public collections are there for them.
+-- public collections are there for them. The caller holds the draft: see lock_draft.
 create or replace function kiwi.replace_draft(draft kiwi_private.all_statements, stored kiwi_private.all_statements)
     returns void
     language plpgsql set search_path = pg_catalog, pg_temp as $$
