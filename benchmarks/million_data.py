@@ -17,7 +17,6 @@ from benchmarks.data import TOPICS, clustered, vocabulary, zipf
 from kiwi_rag.lexical import terms
 from kiwi_rag.model import Item, Section
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.signing import statement
 from tests.conformance.items import FINGERPRINT, KEY, REGISTRY, SIGNED
 
 PER_ITEM = 10
@@ -26,13 +25,14 @@ STEP = 10_000
 VOCABULARY = 50_000
 _LETTERS = vocabulary(VOCABULARY)
 _TERMS = [terms(word) for word in _LETTERS]
-_ITEM_COLUMNS = "payload_type, payload, signature, signer, public_key, owner_name"
+_ITEM_COLUMNS = "payload_type, payload, signature, signer, public_key"
 _PASSAGE_COLUMNS = (
-    "digest, collection_id, ordinal, text, context, heading, start_line, end_line, length, terms, frequencies, "
-    "searchable, embedding"
+    "statement_id, collection_id, dimension, ordinal, text, context, heading, start_line, end_line, length, terms, "
+    "frequencies, searchable, embedding"
 )
 _PASSAGE_TYPES = (
-    "text", "int4", "int4", "text", "text", "text[]", "int4", "int4", "int4", "text[]", "int4[]", "bool", "vector",
+    "int8", "int4", "int4", "int4", "text", "text", "text[]", "int4", "int4", "int4", "text[]", "int4[]", "bool",
+    "vector",
 )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def prepare(connection: psycopg.Connection[Any]) -> None:
     connection.execute("select public.enrol_signer(%s, 'ada@acme', '{*}')", [KEY.public_key.hex()])
     connection.execute("alter table kiwi.statements disable trigger user")
     for name in ("canonical", "signature"):
-        connection.execute(f"alter table kiwi.statements drop constraint item_versions_{name}")
+        connection.execute(f"alter table kiwi_private.all_statements drop constraint statements_{name}")
     connection.execute("select public.begin_collection(%s)", [FINGERPRINT])
 
 
@@ -111,11 +111,11 @@ def load(connection: psycopg.Connection[Any], begin: int, end: int) -> None:
     register_vector(connection)
     for first in range(begin, end, STEP):
         with connection.transaction():
-            digests = list(_load_items(connection, first // PER_ITEM, (first + STEP) // PER_ITEM))
+            _load_items(connection, first // PER_ITEM, (first + STEP) // PER_ITEM)
             copy = f"copy kiwi.passages ({_PASSAGE_COLUMNS}) from stdin (format binary)"
             with connection.cursor().copy(copy) as out:
                 out.set_types(_PASSAGE_TYPES)
-                for row in _passages(digests, first):
+                for row in _passages(first):
                     out.write_row(row)
     connection.execute("""
         update kiwi_private.collections as c set passages = s.passages, total_length = s.total, items = s.items
@@ -159,7 +159,7 @@ def load_postings(connection: psycopg.Connection[Any]) -> None:
     connection.execute("vacuum analyze kiwi.term_statistics")
 
 
-def _load_items(connection: psycopg.Connection[Any], begin: int, end: int) -> Iterator[str]:
+def _load_items(connection: psycopg.Connection[Any], begin: int, end: int) -> None:
     with connection.cursor().copy(f"copy kiwi.statements ({_ITEM_COLUMNS}) from stdin") as out:
         for number in range(begin, end):
             ref, text = ItemRef(ItemType.DIRECTIVE, item_id(number), "1.0.0"), f"item {number}"
@@ -167,8 +167,7 @@ def _load_items(connection: psycopg.Connection[Any], begin: int, end: int) -> It
             item = Item(ref, files, ref.main_file, metadata(number), (Section("body", text, 1, 1),))
             envelope = KEY.sign(item, REGISTRY, SIGNED)
             signature = envelope.signatures[0][1]
-            out.write_row((envelope.payload_type, envelope.payload, signature, KEY.key_id, KEY.public_key, "ada@acme"))
-            yield statement.digest_of(envelope)
+            out.write_row((envelope.payload_type, envelope.payload, signature, KEY.key_id, KEY.public_key))
 
 
 def _chunk(first: int) -> np.ndarray:
@@ -176,11 +175,11 @@ def _chunk(first: int) -> np.ndarray:
     return clustered(np.repeat(topics_of(STEP // PER_ITEM, first), PER_ITEM), first + 1)
 
 
-def _passages(digests: list[str], first: int) -> Iterator[tuple[Any, ...]]:
+def _passages(first: int) -> Iterator[tuple[Any, ...]]:
     for place, (vector, numbers) in enumerate(zip(_chunk(first), words(STEP, WORDS, first + 2), strict=True)):
         frequencies = Counter(term for n in numbers for term in _TERMS[n])
         ordinal = place % PER_ITEM
         yield (
-            digests[place // PER_ITEM], 1, ordinal, text_of(numbers), "", [], ordinal + 1, ordinal + 1,
-            frequencies.total(), list(frequencies), list(frequencies.values()), True, vector,
+            (first + place) // PER_ITEM + 1, 1, len(vector), ordinal, text_of(numbers), "", [], ordinal + 1,
+            ordinal + 1, frequencies.total(), list(frequencies), list(frequencies.values()), True, vector,
         )  # fmt: skip

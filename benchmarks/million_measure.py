@@ -24,13 +24,13 @@ BY_HAND = """
 select v.item_type, v.item_id, v.version, v.digest, s.principal, n.text, n.start_line, n.end_line,
     1 - (n.embedding operator(extensions.<=>) %(vector)s::extensions.vector) as similarity
 from (
-    select e.digest, e.text, e.start_line, e.end_line, e.embedding
+    select e.statement_id, e.text, e.start_line, e.end_line, e.embedding
     from kiwi.passages as e
     where e.searchable and e.collection_id = 1
     order by e.embedding::extensions.halfvec(384) operator(extensions.<=>) %(vector)s::extensions.halfvec(384)
     limit 10
 ) as n
-join kiwi.statements as v on v.digest = n.digest
+join kiwi.statements as v on v.sequence = n.statement_id
 join kiwi.signers as s on s.key_id = v.signer
 order by similarity desc
 """
