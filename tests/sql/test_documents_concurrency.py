@@ -18,6 +18,7 @@ from kiwi_rag.signing import keys
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import KEY
 from tests.sql.documents import WORKSPACE, arguments, enrol, paths, records, registry_of_documents
+from tests.sql.test_lock_order import waiting
 
 CI = keys.generate("ci")
 WORDS = [f"word{n}" for n in range(60)]
@@ -155,3 +156,26 @@ async def test_a_revocation_and_a_put_do_not_pass_each_other(stores: list[Regist
             await putting
     assert refused.value.state == "KW003"
     assert await paths(stores[1]) == []
+
+
+@pytest.mark.parametrize("revoked_first", [True, False])
+@pytest.mark.parametrize("name", ["put", "delete", "clear"])
+async def test_a_revocation_and_one_that_removes_what_the_key_signed_do_not_wait_for_each_other(
+    stores: list[RegistryVectorStore], url: str, name: str, revoked_first: bool
+) -> None:
+    await stores[0].put([document("a.md", 1, key=CI, principal="ci@acme")])
+    removals = {
+        "put": (PUT, arguments(document("a.md", 2, after=1))),
+        "delete": ("select public.delete_document(%s, 'a.md')", [WORKSPACE]),
+        "clear": ("select public.clear_documents(%s)", [WORKSPACE]),
+    }
+    calls = [("select public.revoke_signer(%s)", [CI.key_id]), removals[name]]
+    holder, *lines = [await psycopg.AsyncConnection.connect(url, autocommit=True) for _ in range(3)]
+    async with holder, lines[0], lines[1], asyncio.TaskGroup() as group, holder.transaction():
+        await holder.execute("select kiwi.lock_audit()")
+        for number, call in enumerate(calls if revoked_first else calls[::-1]):
+            group.create_task(lines[number].execute(*call))
+            await waiting(holder, number + 1)
+    with psycopg.connect(url) as connection:
+        assert connection.execute("select public.verify_audit()").fetchone() == (None,)
+    assert await paths(stores[1]) == (["a.md"] if name == "put" else [])

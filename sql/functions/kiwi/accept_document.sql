@@ -28,7 +28,8 @@ begin
     select v.sequence, v.digest, s.status into before
     from kiwi_private.statements as v
     join kiwi.signers as s on s.key_id = v.signer
-    where v.owner_key = owner and v.folded_id = path;
+    where v.owner_key = owner and v.folded_id = path
+    for share of s; -- a revocation of that key hides the same passages: one waits for the other here
     known := found and before.digest = encode(sha256(opened.payload), 'hex') and before.status <> 'compromised';
     if not known then
         perform kiwi.refuse_older(owner, path, kiwi.parse_time(predicate ->> 'signed_at'));

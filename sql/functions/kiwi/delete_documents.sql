@@ -5,6 +5,11 @@ declare
     going kiwi_private.statements[];
     old bigint[];
 begin
+    -- Before the audit: a revocation of the key hides the same passages, and holds this row first.
+    perform from kiwi.signers as s
+    where s.key_id in (select v.signer from kiwi_private.statements as v where v.sequence = any (ids))
+    order by s.key_id
+    for share;
     going := array(select v from kiwi_private.statements as v where v.sequence = any (ids) for update);
     if cardinality(going) > 0 then
         old := array(select e.passage_id from kiwi_private.passages as e where e.statement_id = any (ids) and e.searchable);
