@@ -251,7 +251,7 @@ def test_a_wait_tells_nothing_of_somebodys_item(both: tuple[str, str]) -> None:
         log_in(ben, "authenticated", BEN)
         ben.execute("reset role")
         ben.execute("set lock_timeout = '5s'")
-        ben.execute("select kiwi.lock_item('', %s)", [Jsonb({"item_type": "directive", "item_id": "acme/held"})])
+        ben.execute("select kiwi.lock_item(array[''], %s)", [Jsonb({"item_type": "directive", "item_id": "acme/held"})])
         ben.rollback()
         ann.rollback()
 

@@ -102,3 +102,114 @@ async def test_races(lines: list[psycopg.AsyncConnection], connection: psycopg.C
     shown = connection.execute("select count(distinct statement_id) from kiwi.passages where searchable").fetchone()
     assert shown == (0 if name == "yank" else ROUNDS,)
     assert connection.execute("select public.verify_audit()").fetchone() == (None,)
+
+
+REFUSE = "select public.publish_item('[]', '{}')"
+UNREAD = "insert into kiwi_private.refusals values (kiwi.caller_name(), now() - interval '1 hour', 60, 7)"
+RECORDED = "select (details ->> 'count')::integer from kiwi.audit where details ->> 'code' = 'KW019'"
+
+
+async def publish_beside_its_draft(line: psycopg.AsyncConnection, one: Admission) -> None:
+    """Publish what an owner keeps private a second time, in public, as somebody who does not see the first."""
+    await publish(line, one, "private")
+    await line.execute("set role kiwi_publisher")
+    await publish(line, one)
+    await line.execute("reset role")
+
+
+async def test_a_refused_and_an_accepted_call_of_one_login_do_not_wait_for_each_other(
+    lines: list[psycopg.AsyncConnection], connection: psycopg.Connection
+) -> None:
+    first, second, holder = lines
+    async with holder.transaction():
+        await holder.execute("select kiwi.lock_audit()")
+        earlier = asyncio.create_task(first.execute(REFUSE))
+        await waiting(holder, 1)
+        connection.execute(UNREAD)
+        later = asyncio.create_task(publish(second, admission("acme/x")))
+        await waiting(holder, 2)
+    await asyncio.gather(earlier, later)  # before: deadlock detected
+    connection.execute("update kiwi_private.refusals set minute = now() - interval '1 hour'")
+    await publish(first, admission("acme/y"))
+    assert connection.execute(RECORDED).fetchall() == [(7,)]
+    assert connection.execute("select public.verify_audit()").fetchone() == (None,)
+
+
+async def test_the_record_of_unread_calls_does_not_take_the_audit_after_the_index(
+    lines: list[psycopg.AsyncConnection], connection: psycopg.Connection
+) -> None:
+    (first, second, holder), one, other = lines, admission("acme/x"), admission("acme/y")
+    await publish(first, other)
+    await publish_beside_its_draft(first, one)
+    connection.execute(UNREAD)
+    async with holder.transaction():
+        await holder.execute("select kiwi.lock_audit()")
+        earlier = asyncio.create_task(yank(first, other))
+        await waiting(holder, 1)
+        later = asyncio.create_task(publish(second, one))  # the draft goes: nothing to record but the unread calls
+        await waiting(holder, 2)
+    await asyncio.gather(earlier, later)
+    assert connection.execute(RECORDED).fetchall() == [(7,)]
+
+
+async def test_two_indexers_of_a_public_item_and_a_draft_of_one_digest(lines: list[psycopg.AsyncConnection]) -> None:
+    (first, second, holder), one = lines, admission("acme/x")
+    await publish_beside_its_draft(first, one)
+    await holder.execute("update kiwi_private.index_queue set attempts = 1")  # what storing sets back
+    claim = "select public.claim_item(%s, %s) ->> 'state'"
+    async with first.transaction():
+        await first.execute(claim, [one.digest, FINGERPRINT])
+        async with second.transaction():
+            answer = await (await second.execute(claim, [one.digest, FINGERPRINT])).fetchone()
+            assert answer == ("busy",)  # before: the other row, and then a deadlock of the two that store
+            await store(first, one)  # what is busy holds nothing
+    assert await (await second.execute(claim, [one.digest, FINGERPRINT])).fetchone() == ("done",)
+    assert await (await holder.execute("select attempts from kiwi_private.index_queue")).fetchall() == [(0,), (0,)]
+
+
+async def test_storing_takes_the_rows_of_the_queue_in_order(lines: list[psycopg.AsyncConnection]) -> None:
+    (first, second, holder), one = lines, admission("acme/x")
+    await publish_beside_its_draft(first, one)
+    await holder.execute("update kiwi_private.index_queue set attempts = 1")
+    # The table is read from its beginning, where the draft's row lies before the public one's.
+    await first.execute("set enable_nestloop = off; set enable_indexscan = off; set enable_bitmapscan = off")
+    lock = "select from kiwi_private.index_queue where statement_id {} 1000000000000 for update {}"
+    async with holder.transaction():
+        await holder.execute(lock.format("<", ""))
+        storing = asyncio.create_task(store(first, one))
+        await waiting(holder, 1)
+        await second.execute(lock.format(">=", "nowait"))  # not taken before the first
+    await storing
+
+
+async def test_a_publication_takes_the_public_and_the_owners_lock_in_order(
+    lines: list[psycopg.AsyncConnection],
+) -> None:
+    """Of two items the one's public row is the other's owner's, and the other way about."""
+    first, second, holder = lines
+    named = "'item' || (hashtextextended(k || ':directive:' || id, 0) & 255)"
+    found = await holder.execute(
+        f"""
+        with locks as (
+            select id, min(name) filter (where k = '') as public, min(name) filter (where k <> '') as own
+            from (
+                select id, k, {named} as name
+                from generate_series(1, 3000) as n, lateral (select 'acme/r' || n) as i (id),
+                    unnest(array['', 'principal:ada@acme']) as k
+            ) as l group by id
+        )
+        select a.id, b.id, a.own from locks as a join locks as b on a.public = b.own and a.own = b.public
+        where a.own < a.public order by 1 limit 1
+        """
+    )
+    one, other, own = await found.fetchone()
+    async with holder.transaction():
+        await holder.execute("select from kiwi_private.locks where name = %s for update", [own])
+        earlier = asyncio.create_task(publish(second, admission(other)))
+        await waiting(holder, 1)
+        later = asyncio.create_task(publish(first, admission(one)))
+        await waiting(holder, 2)
+        # Both wait for the first of the two rows, and neither holds the second: before, a deadlock.
+        taken = "select from kiwi_private.locks where name like 'item%%' and name <> %s for update nowait"
+        await holder.execute(taken, [own])
+    await asyncio.gather(earlier, later)

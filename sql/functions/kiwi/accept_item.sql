@@ -32,11 +32,10 @@ begin
     contents := kiwi.check_files(statement -> 'subject', files);
     select kiwi.owner_key_of(s.user_id, s.principal) into owner from kiwi.signers as s where s.key_id = opened.signer;
     mine := kiwi.is_mine(owner);
-    if wanted is distinct from 'private' then -- else whoever publishes one of that name would wait for this one
-        perform kiwi.lock_item('', statement -> 'predicate');
-    end if;
+    perform kiwi.lock_item( -- a private one's is not the public lock: whoever publishes one of that name would wait
+        array[case when wanted is distinct from 'private' then '' end, case when mine then owner end], statement -> 'predicate'
+    );
     if mine then
-        perform kiwi.lock_item(owner, statement -> 'predicate');
         select * into draft from kiwi_private.statements as v
         where v.owner_key = owner and v.digest = encode(sha256(opened.payload), 'hex');
     end if;

@@ -11,7 +11,7 @@ begin
             'item_type', 'document', 'item_id', (predicate ->> 'collection') || '/' || (predicate ->> 'path')
         );
     else
-        perform kiwi.lock_item(new.owner_key, predicate);
+        perform kiwi.lock_item(array[new.owner_key], predicate);
     end if;
     signer := kiwi.check_signer(new.signer, predicate);
     -- The enrolled key, whatever the row came with: the CHECK verifies the signature with it.

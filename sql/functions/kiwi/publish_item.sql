@@ -3,6 +3,7 @@
 create or replace function kiwi.publish_item(envelope jsonb, files jsonb, visibility text) returns jsonb
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
+    answer jsonb;
     state text;
     problem text;
     advice text;
@@ -11,7 +12,9 @@ begin
     if kiwi.is_refused_unread() then
         return kiwi.too_many_refusals();
     end if;
-    return kiwi.accept_item(envelope, files, visibility);
+    answer := kiwi.accept_item(envelope, files, visibility);
+    perform kiwi.record_unread();
+    return answer;
 exception when others then
     get stacked diagnostics state = returned_sqlstate, problem = message_text, advice = pg_exception_hint;
     if state not like 'KW%' then

@@ -4,6 +4,7 @@ create or replace function kiwi.replace_draft(draft kiwi_private.all_statements,
     returns void
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
+    perform kiwi.lock_audit(); -- record_unread may follow
     perform kiwi.lock_index();
     insert into kiwi_private.all_passages (
         passage_id, collection_id, dimension, statement_id, ordinal, file, kind, text, context, heading, start_line, end_line,

@@ -7,6 +7,9 @@ declare
     held kiwi_private.collections;
     ids bigint[];
 begin
+    perform from kiwi_private.index_queue as q
+    where q.statement_id in (select kiwi.items_of(which_digest)) and q.attempts > 0 order by q.statement_id
+    for update;
     update kiwi_private.index_queue as q set attempts = 0, problem = '', not_before = '-infinity'
     where q.statement_id in (select kiwi.items_of(which_digest)) and q.attempts > 0;
     if not exists (select from kiwi.items_of(which_digest)) then

@@ -9,7 +9,7 @@ declare
     owner text;
     count integer := 0;
 begin
-    perform kiwi.lock_item(k, jsonb_build_object('item_type', which_type, 'item_id', which_id)) from unnest(keys) as k;
+    perform kiwi.lock_item(keys, jsonb_build_object('item_type', which_type, 'item_id', which_id));
     for chosen in
         select * from kiwi_private.all_statements as v
         where v.owner_key = any (keys) and v.item_type = which_type and v.folded_id = kiwi.fold_item_id(which_id)
