@@ -102,8 +102,8 @@ def estimate_tokens(text: str, kind: str = "text") -> int:
 @lru_cache(maxsize=512)
 def _up_to(piece: str, between: str, tokens: int) -> re.Pattern[str]:
     """Return what matches at least one piece and at most `tokens`, and what is between them."""
-    # Not possessive: up to Python 3.11.4 `{m,n}+` around a group with alternatives matches too little. Nothing after the
-    # pieces can fail, so there is nothing to go back for either.
+    # Not possessive: up to Python 3.11.4 `{m,n}+` around a group with alternatives matches too little. Nothing after
+    # the pieces can fail, so there is nothing to go back for either.
     return re.compile(rf"(?:(?:{between})*(?:{piece})){{1,{tokens}}}(?:{between})*")
 
 
