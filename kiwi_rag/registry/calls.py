@@ -289,12 +289,10 @@ async def call(
     transport: Transport, function: Callable[[Caller], Awaitable[_T]], pauses: Sequence[float], role: str = ""
 ) -> _T:
     """Call `function` in a session, and again in a new one where the connection was lost; it must be safe to repeat."""
-
-    async def attempt() -> _T:
-        async with transport.session(role) as caller:
+    for attempt in attempts(pauses):
+        async with attempt, time_limit(ANSWER_SECONDS), transport.session(role) as caller:
             return await function(caller)
-
-    return await with_retries(attempt, pauses)
+    raise RegistryUnreachable("no attempt was made")
 
 
 class SqlCaller:
