@@ -19,7 +19,7 @@ from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Visibi
 from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.sources.file_states import FileStates
 from kiwi_rag.sources.items import content_of, read
-from kiwi_rag.stores.base import PublishingStore, Receipt, SourceStamp, VectorStore
+from kiwi_rag.stores.base import PublishingStore, Receipt, VectorStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.document_gate import DocumentFile, clean_labels
 from kiwi_rag.validation.manager import ValidationManager, ref_of
@@ -120,7 +120,8 @@ async def store(
     records = await embed(admission, split(admission.item), writer)
     with span("kiwi.store", tier=to.name, step="upsert", passages=len(records)):
         await to.store.put([records])
-    states_of(to).put([make_stamp(source, candidate, admission, fingerprint_rules(to, writer))])
+    stamp = content_of(candidate).stamp(str(source.path), admission.digest, fingerprint_rules(to, writer))
+    states_of(to).put([stamp])
 
 
 def states_of(to: Collection[VectorStore]) -> FileStates:
@@ -189,13 +190,6 @@ async def embed(
         EmbeddingRecord(admission, passage, vector, fingerprint)
         for passage, vector in zip(passages, vectors, strict=True)
     ]
-
-
-def make_stamp(source: SourceFile, candidate: ItemCandidate, admission: Admission, rules: str) -> SourceStamp:
-    """Return the state of a file, which the next run compares the file with."""
-    ref, content = admission.ref, content_of(candidate)
-    digests = content.sha256, content.sig_sha256
-    return SourceStamp(str(source.path), content.size, 0, *digests, rules, ref.item_type, ref.item_id, admission.digest)
 
 
 def fingerprint_rules(to: Collection[VectorStore], writer: IngestContext, of_source: Sequence[object] = ()) -> str:

@@ -8,7 +8,6 @@ While one group of passages is encoded, the files of the group before are stored
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -49,10 +48,6 @@ from kiwi_rag.validation.document_gate import DocumentFile
 
 if TYPE_CHECKING:
     from kiwi_rag.validation.audit import AuditSink
-
-TICK_NS = 2_000_000_000
-"""A file that changed within so many nanoseconds before it was read may change again with the same times, because some
-file systems store times in steps of two seconds. The next run reads it again (git calls such entries racy)."""
 
 _NO_DOCUMENT = ("bounds.binary", "bounds.empty", "bounds.size")
 _UNREAD = -1
@@ -279,13 +274,7 @@ class _Run:
 
     def _keep_unchanged(self, path: str, content: SourceContent, digest: str) -> None:
         self.report.unchanged += 1
-        self.touched.append(self._stamp(path, content, digest))
-
-    def _stamp(self, path: str, content: SourceContent, digest: str) -> SourceStamp:
-        # 0 equals the times of no file: the next run reads it again.
-        changed_ns = content.changed_ns if time.time_ns() - content.changed_ns > TICK_NS else 0
-        ref, digests = content.ref, (content.sha256, content.sig_sha256)
-        return SourceStamp(path, content.size, changed_ns, *digests, self.rules, ref.item_type, ref.item_id, digest)
+        self.touched.append(content.stamp(path, digest, self.rules))
 
     def _admit(
         self, path: str, content: SourceContent, history: Mapping[str, str], audit: AuditSink
@@ -293,23 +282,16 @@ class _Run:
         gate, policy = self.writer.gate, self.to.policy
         if not isinstance(content.candidate, DocumentFile):
             admission = gate.admit(content.candidate, policy, history, audit)
-            return AdmittedFile(admission, split(admission.item), self._stamp(path, content, admission.digest))
+            return AdmittedFile(admission, split(admission.item), content.stamp(path, admission.digest, self.rules))
         document, passages = self.writer.read_document(content.candidate, self.rules, policy, audit)
-        before = self.stamps.get(path)
-        if (
-            before
-            and before.size == _UNREAD
-            and (before.sha256, before.gate_stamp)
-            == (
-                document.content_sha256,
-                self.rules,
-            )
-        ):  # another user of a shared index stored this content, by the same rules
+        before, present = self.stamps.get(path), (_UNREAD, document.content_sha256, self.rules)
+        if before and (before.size, before.sha256, before.gate_stamp) == present:
+            # Another user of a shared index stored this content, by the same rules.
             self._keep_unchanged(path, content, before.digest)
             return None
         admission = self.writer.admit_document(document, passages, policy, audit)
         self.report.warnings += document.findings
-        return AdmittedFile(admission, passages, self._stamp(path, content, admission.digest))
+        return AdmittedFile(admission, passages, content.stamp(path, admission.digest, self.rules))
 
     def _record_rejection(self, path: str, error: Rejected) -> None:
         """Report a rejected file: as skipped, and to be removed, where it is no document, else as failed."""

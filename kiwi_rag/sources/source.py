@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 from kiwi_rag.errors import EmbeddingError, KiwiError, Rejected
 from kiwi_rag.model import Finding
 from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.stores.base import SourceStamp
 from kiwi_rag.validation.document_gate import DocumentFile
 from kiwi_rag.validation.signature import ItemCandidate
 
@@ -16,6 +18,11 @@ RUN = "run"
 """The name of the note about the last run over all files of a source."""
 BEGUN, COMPLETE, PARTLY = "begun", "complete", "partly"
 """Its texts: from the first write on; after the last one; and after the last one where files failed."""
+
+
+TICK_NS = 2_000_000_000
+"""A file that changed within so many nanoseconds before it was read may change again with the same times, because some
+file systems store times in steps of two seconds. The next run reads it again (git calls such entries racy)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,13 @@ class SourceContent:
         if isinstance(one, DocumentFile):
             return ItemRef(ItemType.DOCUMENT, one.path)
         return ItemRef(one.item_type, one.item_id)
+
+    def stamp(self, path: str, digest: str, rules: str) -> SourceStamp:
+        """Return the state of the file at `path`, whose statement has this digest, for the next run to compare with."""
+        # 0 equals the times of no file: the next run reads it again.
+        changed_ns = self.changed_ns if time.time_ns() - self.changed_ns > TICK_NS else 0
+        ref, digests = self.ref, (self.sha256, self.sig_sha256)
+        return SourceStamp(path, self.size, changed_ns, *digests, rules, ref.item_type, ref.item_id, digest)
 
 
 @dataclass(frozen=True, slots=True)

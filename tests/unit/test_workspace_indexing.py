@@ -27,7 +27,7 @@ def yard(tmp_path: Path) -> Yard:
 
 def settle(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files' times be relied on at once, as they can be two seconds later."""
-    monkeypatch.setattr(import_module("kiwi_rag.ingest.sync"), "TICK_NS", -1)
+    monkeypatch.setattr(import_module("kiwi_rag.sources.source"), "TICK_NS", -1)
 
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
