@@ -54,7 +54,7 @@ A class's docstring is its default message. ``hint`` says what to do next, as a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 if TYPE_CHECKING:
     from kiwi_rag.model import Finding
@@ -71,9 +71,13 @@ class KiwiError(Exception):
         What to do next, or an empty string.
     """
 
-    code = "error"
+    code: ClassVar[str] = "error"
+    """What programs know the class by; each subclass has its own."""
     quoted = ""
     """The part of the message that quotes a server's response; it may repeat a document's text, so it is not logged."""
+
+    def __init_subclass__(cls, *, code: str) -> None:
+        cls.code = code
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
         self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
@@ -90,43 +94,31 @@ class KiwiError(Exception):
         return {"code": self.code, "message": self.message, "hint": self.hint}
 
 
-class UsageError(KiwiError):
+class UsageError(KiwiError, code="usage"):
     """The arguments do not fit together."""
 
-    code = "usage"
 
-
-class ConfigError(UsageError):
+class ConfigError(UsageError, code="config"):
     """A setting is unknown, malformed or contradictory."""
 
-    code = "config"
 
-
-class InvalidItemId(UsageError):
+class InvalidItemId(UsageError, code="item-id"):
     """The item id is not legal: it must be a path such as acme/deploy/staging."""
 
-    code = "item-id"
 
-
-class UnknownFilter(UsageError):
+class UnknownFilter(UsageError, code="filter"):
     """Kiwi has no such filter or source."""
 
-    code = "filter"
 
-
-class MissingExtra(UsageError):
+class MissingExtra(UsageError, code="extra"):
     """An optional package is not installed."""
 
-    code = "extra"
 
-
-class Refused(KiwiError):
+class Refused(KiwiError, code="refused"):
     """The gate refused this."""
 
-    code = "refused"
 
-
-class Rejected(Refused):
+class Rejected(Refused, code="rejected"):
     """The gate rejected a candidate.
 
     Parameters
@@ -136,8 +128,6 @@ class Rejected(Refused):
     findings
         Every finding of the gate, errors and warnings, in the order of its steps.
     """
-
-    code = "rejected"
 
     def __init__(self, ref: str, findings: Sequence[Finding]) -> None:
         self.ref = ref
@@ -151,124 +141,85 @@ class Rejected(Refused):
         return {**super().as_dict(), "ref": self.ref, "findings": [f.as_dict() for f in self.findings]}
 
 
-class NotAdmitted(Refused):
+class NotAdmitted(Refused, code="not-admitted"):
     """The record has no admission of the gate, so it was not stored."""
 
-    code = "not-admitted"
 
-
-class SignatureRefused(Refused):
+class SignatureRefused(Refused, code="signature"):
     """The signature is not accepted."""
 
-    code = "signature"
 
-
-class Unsigned(SignatureRefused):
+class Unsigned(SignatureRefused, code="unsigned"):
     """There is no signature."""
 
-    code = "unsigned"
 
-
-class MalformedEnvelope(SignatureRefused):
+class MalformedEnvelope(SignatureRefused, code="envelope"):
     """The envelope is malformed."""
 
-    code = "envelope"
 
-
-class OldSignature(SignatureRefused):
+class OldSignature(SignatureRefused, code="old-format"):
     """The signature file has the format of a pre-release Kiwi."""
 
-    code = "old-format"
 
-
-class BadSignature(SignatureRefused):
+class BadSignature(SignatureRefused, code="bad-signature"):
     """The signature does not match: the content was changed after signing, or the signature is damaged."""
 
-    code = "bad-signature"
 
-
-class UnknownSigner(SignatureRefused):
+class UnknownSigner(SignatureRefused, code="unknown-signer"):
     """The key that signed this is not trusted here."""
 
-    code = "unknown-signer"
 
-
-class WrongKey(SignatureRefused):
+class WrongKey(SignatureRefused, code="wrong-key"):
     """The key is trusted, but may not sign this item."""
 
-    code = "wrong-key"
 
-
-class AuditBroken(Refused):
+class AuditBroken(Refused, code="audit"):
     """The hash chain of the audit log is broken."""
 
-    code = "audit"
 
-
-class RegistryContradicted(Refused):
+class RegistryContradicted(Refused, code="contradiction"):
     """The registry contradicts what it answered before."""
 
-    code = "contradiction"
 
-
-class ChainShortened(RegistryContradicted):
+class ChainShortened(RegistryContradicted, code="audit-shortened"):
     """The registry's audit log ends before the record that was its last one before."""
 
-    code = "audit-shortened"
 
-
-class ChainForked(RegistryContradicted):
+class ChainForked(RegistryContradicted, code="audit-forked"):
     """The registry's audit log has another history than before."""
 
-    code = "audit-forked"
 
-
-class RolledBack(RegistryContradicted):
+class RolledBack(RegistryContradicted, code="rolled-back"):
     """The registry serves an older version as the newest one than before."""
 
-    code = "rolled-back"
 
-
-class YankUndone(RegistryContradicted):
+class YankUndone(RegistryContradicted, code="yank-undone"):
     """The registry serves a version without its yank."""
 
-    code = "yank-undone"
 
-
-class VersionChanged(RegistryContradicted):
+class VersionChanged(RegistryContradicted, code="version-changed"):
     """The registry serves other bytes under the same version than before."""
 
-    code = "version-changed"
 
-
-class NotFound(KiwiError):
+class NotFound(KiwiError, code="not-found"):
     """Nothing of this name was found."""
 
-    code = "not-found"
 
-
-class Yanked(NotFound):
+class Yanked(NotFound, code="yanked"):
     """Every version of the item was yanked."""
 
-    code = "yanked"
 
-
-class KeyUnavailable(KiwiError):
+class KeyUnavailable(KiwiError, code="key"):
     """The private key cannot be used."""
 
-    code = "key"
 
-
-class SourceUnreadable(KiwiError):
+class SourceUnreadable(KiwiError, code="unreadable"):
     """The file cannot be read."""
 
-    code = "unreadable"
 
-
-class EmbeddingError(KiwiError):
+class EmbeddingError(KiwiError, code="embedding"):
     """The embedding model failed."""
 
-    code = "embedding"
     status = 0
     """The HTTP status of the server's response; 0 without a response, or without a server."""
 
@@ -279,37 +230,27 @@ class EmbeddingError(KiwiError):
         return error
 
 
-class ModelUnavailable(EmbeddingError):
+class ModelUnavailable(EmbeddingError, code="model"):
     """The embedding model's weights are not available."""
 
-    code = "model"
 
-
-class FingerprintMismatch(EmbeddingError):
+class FingerprintMismatch(EmbeddingError, code="fingerprint"):
     """These vectors were made by another embedding model than the collection's."""
 
-    code = "fingerprint"
 
-
-class RateLimited(EmbeddingError):
+class RateLimited(EmbeddingError, code="rate-limited"):
     """The embedding server limits the rate of requests."""
 
-    code = "rate-limited"
 
-
-class TextsRefused(EmbeddingError):
+class TextsRefused(EmbeddingError, code="texts-refused"):
     """The embedding server refused this request."""
 
-    code = "texts-refused"
 
-
-class AnswerMalformed(EmbeddingError):
+class AnswerMalformed(EmbeddingError, code="answer"):
     """The embedding server's response does not hold the vectors that were requested."""
 
-    code = "answer"
 
-
-class StoreError(KiwiError):
+class StoreError(KiwiError, code="store"):
     """A store failed.
 
     Parameters
@@ -318,74 +259,52 @@ class StoreError(KiwiError):
         Whether a retry may succeed: there was no connection, no response, or a conflict with another transaction.
     """
 
-    code = "store"
-
     def __init__(self, message: str = "", *, hint: str = "", transient: bool = False) -> None:
         super().__init__(message, hint=hint)
         self.transient = transient
 
 
-class StoreBusy(StoreError):
+class StoreBusy(StoreError, code="busy"):
     """Another process is writing to this tier."""
 
-    code = "busy"
 
-
-class StoreFull(StoreError):
+class StoreFull(StoreError, code="full"):
     """The disk is full; nothing was written in part."""
 
-    code = "full"
 
-
-class StoreCorrupt(StoreError):
+class StoreCorrupt(StoreError, code="corrupt"):
     """The catalog is damaged."""
 
-    code = "corrupt"
 
-
-class PinnedStateDamaged(StoreError):
+class PinnedStateDamaged(StoreError, code="memory"):
     """The pinned state of a registry cannot be read."""
 
-    code = "memory"
 
-
-class TierTimedOut(StoreError):
+class TierTimedOut(StoreError, code="silent"):
     """The tier stopped answering while its hits were verified."""
 
-    code = "silent"
 
-
-class StoreUnreachable(StoreError):
+class StoreUnreachable(StoreError, code="store-unreachable"):
     """The shared index cannot be reached, so its content is unknown."""
 
-    code = "store-unreachable"
 
-
-class StoreRefused(StoreError):
+class StoreRefused(StoreError, code="store-refused"):
     """The shared index does not accept the key."""
 
-    code = "store-refused"
 
-
-class RegistryError(StoreError):
+class RegistryError(StoreError, code="registry"):
     """The registry failed."""
 
-    code = "registry"
 
-
-class RegistryUnreachable(RegistryError):
+class RegistryUnreachable(RegistryError, code="unreachable"):
     """The registry cannot be reached, so its content is unknown."""
 
-    code = "unreachable"
 
-
-class RegistryOutdated(RegistryError):
+class RegistryOutdated(RegistryError, code="outdated"):
     """The registry's schema is not the one that this Kiwi works with."""
 
-    code = "outdated"
 
-
-class RegistryRefused(RegistryError):
+class RegistryRefused(RegistryError, code="registry-refused"):
     """The registry refused the call.
 
     Parameters
@@ -393,8 +312,6 @@ class RegistryRefused(RegistryError):
     state
         The registry's own code, an SQLSTATE of class KW (docs/registry.md lists them), or an empty string.
     """
-
-    code = "registry-refused"
 
     def __init__(self, message: str = "", *, hint: str = "", state: str = "") -> None:
         super().__init__(message, hint=hint)

@@ -22,10 +22,8 @@ MAX_BYTES = 16 << 20
 Editor = ConfigEntries | ManagedBlock
 
 
-class MalformedClientFile(ClientFileError):
+class MalformedClientFile(ClientFileError, code="client-malformed"):
     """A client's file is malformed; nothing was written."""
-
-    code = "client-malformed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,16 +21,12 @@ NAME = "kiwi"
 MODULE = "kiwi_rag.cli"
 
 
-class ClientFileError(KiwiError):
+class ClientFileError(KiwiError, code="client-file"):
     """A client's file cannot be read or written."""
 
-    code = "client-file"
 
-
-class NameTaken(ClientFileError):
+class NameTaken(ClientFileError, code="client-taken"):
     """The file already has another entry of this name."""
-
-    code = "client-taken"
 
 
 class Malformed(Exception):

@@ -44,10 +44,8 @@ _UNSET = (
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-class HooksRefused(KiwiError):
+class HooksRefused(KiwiError, code="git-hooks"):
     """Kiwi cannot add to the hooks of this repository; nothing was written."""
-
-    code = "git-hooks"
 
 
 @dataclass(frozen=True, slots=True)

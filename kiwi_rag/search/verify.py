@@ -29,10 +29,8 @@ from kiwi_rag.telemetry import span
 from kiwi_rag.validation.policy import Policy
 
 
-class HitChanged(Refused):
+class HitChanged(Refused, code="changed"):
     """The index's columns for an item differ from what was signed."""
-
-    code = "changed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,8 @@ _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-class NotRegularFile(SourceUnreadable):
+class NotRegularFile(SourceUnreadable, code="not-a-file"):
     """It is a folder, a pipe, a socket or a device."""
-
-    code = "not-a-file"
 
 
 def read_regular(path: Path, max_bytes: int, *, follow_links: bool = False) -> tuple[bytes, os.stat_result]:
