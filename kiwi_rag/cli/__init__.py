@@ -39,7 +39,7 @@ _COMMANDS = {
     "registry": ("registry", "registry", "Start, stop, migrate and inspect the registry."),
     "workspace": ("workspace", "workspace", "Index, watch and search a repository's documents."),
     "usage": ("status", "usage", "Show the calls, tokens, cost and latency of remote embedding."),
-    "eval": ("evaluate", "evaluate", "Measure search quality on judged queries."),
+    "eval": ("search", "evaluate", "Measure search quality on judged queries."),
     "mcp": ("serve", "mcp", "Serve agents over the Model Context Protocol, on stdio or HTTP."),
     "serve": ("serve", "serve", "Run the local service, which makes searches start faster."),
     "setup": ("setup", "setup", "Configure an AI client to use Kiwi."),

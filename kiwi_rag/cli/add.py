@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session, ask_passphrase, with_services
+from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session, ask_passphrase, command, option
 from kiwi_rag.errors import RegistryUnreachable, Rejected, UsageError
 from kiwi_rag.formats import SourceFile
 from kiwi_rag.ingest.publication import NotPublished, Published, PublishRun
@@ -23,25 +23,23 @@ from kiwi_rag.usecases.trust import fetch_revocations
 
 JOBS = 2  # the default of ingest.index, repeated here so that --help does not import kiwi_rag.ingest
 PATHS = click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-TIER = click.option(
+TIER = option(
     "--tier",
     type=click.Choice(["project", "user"]),
     default="project",
-    show_default=True,
     help="The tier: .ai of the project, or ~/.ai of the user.",
 )
-KEY = click.option("--key", default="", help="Name of the key to sign with. Default: the only one you have.")
-BUMP = click.option(
+KEY = option("--key", default="", help="Name of the key to sign with. Default: the only one you have.")
+BUMP = option(
     "--bump",
     type=click.Choice(["patch", "minor", "major"]),
     help="Raise the version of edited items first; add a version to items without one.",
 )
 
 
-@click.command(epilog="Example: kiwi validate .ai, or kiwi validate .ai/directives/acme/deploy/staging.md")
+@command(epilog="Example: kiwi validate .ai, or kiwi validate .ai/directives/acme/deploy/staging.md")
 @PATHS
 @TIER
-@click.pass_obj
 def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
     """Check items by steps 0-6 of the gate, without signing, storing or recording anything."""
     rows = []
@@ -56,13 +54,12 @@ def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
     return REFUSED if refused else DONE
 
 
-@click.command(epilog="Example: kiwi sign .ai, or kiwi sign .ai/knowledge/acme/slo.md --bump patch")
+@command(epilog="Example: kiwi sign .ai, or kiwi sign .ai/knowledge/acme/slo.md --bump patch")
 @PATHS
 @TIER
 @KEY
 @BUMP
-@click.option("--force", is_flag=True, help="Also sign items that have a valid signature.")
-@with_services
+@option("--force", is_flag=True, help="Also sign items that have a valid signature.")
 async def sign(
     session: Session, app: Services, paths: tuple[Path, ...], tier: str, key: str, bump: str | None, force: bool
 ) -> int:
@@ -82,12 +79,11 @@ async def sign(
     return session.report_refusals(checked.rejected)
 
 
-@click.command(epilog="Example: kiwi add .ai/directives/acme/deploy/staging.md")
+@command(epilog="Example: kiwi add .ai/directives/acme/deploy/staging.md")
 @PATHS
 @TIER
 @KEY
 @BUMP
-@with_services
 async def add(session: Session, app: Services, paths: tuple[Path, ...], tier: str, key: str, bump: str | None) -> int:
     """Check, sign and index items in one step. Nothing is written for a refused item."""
     checked = await use_case.make_drafts(app, paths, tier, key, ask_passphrase, bump=bump)
@@ -123,18 +119,16 @@ def _row(draft: Draft) -> dict[str, Any]:
     return {**row, "wrote": draft.wrote} if draft.wrote else row
 
 
-@click.command(epilog="Example: kiwi index, or kiwi index --tier user")
+@command(epilog="Example: kiwi index, or kiwi index --tier user")
 @TIER
-@click.option("--rebuild", is_flag=True, help="Empty the index first. Recorded versions and the audit log are kept.")
-@click.option(
+@option("--rebuild", is_flag=True, help="Empty the index first. Recorded versions and the audit log are kept.")
+@option(
     "--jobs",
     type=click.IntRange(min=1),
     default=JOBS,
-    show_default=True,
     help="Batches of 64 passages that are embedded at the same time. More are faster with an embedding server only;"
     " the local model uses every core already.",
 )
-@with_services
 async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs: int) -> int:
     """Update a tier's index: admit and embed changed files, and remove deleted ones. Can be stopped and run again."""
     receipt = (lambda _: None) if session.shows_progress else session.print_receipt
@@ -166,11 +160,10 @@ def report_old_index(session: Session, old: Path | None) -> None:
         session.notify(f"{old} is the index of a pre-release Kiwi and stays as it is; a new one is made beside it")
 
 
-@click.command(epilog="Example: kiwi sync --to user, or kiwi sync .ai/knowledge --to user")
+@command(epilog="Example: kiwi sync --to user, or kiwi sync .ai/knowledge --to user")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--to", "target", type=click.Choice(["user"]), default="user", show_default=True)
-@click.option("--force", is_flag=True, help="Overwrite an item of the same id that has other content.")
-@with_services
+@option("--to", "target", type=click.Choice(["user"]), default="user")
+@option("--force", is_flag=True, help="Overwrite an item of the same id that has other content.")
 async def sync(session: Session, app: Services, paths: tuple[Path, ...], target: str, force: bool) -> int:
     """Copy signed project items, all or those below PATHS, to the user tier, and index them there."""
     if problem := await fetch_revocations(app):
@@ -183,18 +176,17 @@ async def sync(session: Session, app: Services, paths: tuple[Path, ...], target:
     return session.report_refusals(refused)
 
 
-@click.command(epilog="Example: kiwi publish --all, or kiwi publish .ai/directives/acme/deploy")
+@command(epilog="Example: kiwi publish --all, or kiwi publish .ai/directives/acme/deploy")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--all", "everything", is_flag=True, help="Publish all signed items of the tier.")
-@click.option("--private", "visibility", flag_value="private", help="Make new items visible to their owner only.")
-@click.option(
+@option("--all", "everything", is_flag=True, help="Publish all signed items of the tier.")
+@option("--private", "visibility", flag_value="private", help="Make new items visible to their owner only.")
+@option(
     "--public",
     "visibility",
     flag_value="public",
     help="Make items visible to everybody, private ones too. This cannot be undone.",
 )
 @TIER
-@with_services
 async def publish(
     session: Session, app: Services, paths: tuple[Path, ...], everything: bool, visibility: Visibility | None, tier: str
 ) -> int:

@@ -10,24 +10,22 @@ import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.search import ITEM_TYPE, NAMESPACE, SOURCE
-from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session, confirm, with_services
+from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session, command, confirm, option
 from kiwi_rag.errors import NotFound
 from kiwi_rag.formats import display_path
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
-from kiwi_rag.usecases import items
+from kiwi_rag.usecases import filters_of, items
 from kiwi_rag.usecases.items import FoundItem
-from kiwi_rag.usecases.search import filters_of
 from kiwi_rag.usecases.trust import fetch_revocations
 
 REF = click.argument("ref")
 
 
-@click.command(epilog="Example: kiwi get acme/deploy/staging, or kiwi get acme/slo@1.2.0@registry --to user")
+@command(epilog="Example: kiwi get acme/deploy/staging, or kiwi get acme/slo@1.2.0@registry --to user")
 @REF
-@click.option("--to", "target", type=click.Choice(["project", "user"]), default="project", show_default=True)
-@click.option("--force", is_flag=True, help="Overwrite an item of the same id that has other content.")
-@with_services
+@option("--to", "target", type=click.Choice(["project", "user"]), default="project")
+@option("--force", is_flag=True, help="Overwrite an item of the same id that has other content.")
 async def get(session: Session, app: Services, ref: str, target: str, force: bool) -> None:
     """Copy an item from another tier: verify it, write its file and signature, and index it."""
     found = await items.find(app, ref, [name for name in ("user", "registry") if name != target])
@@ -41,11 +39,10 @@ async def get(session: Session, app: Services, ref: str, target: str, force: boo
     )
 
 
-@click.command(epilog="Example: kiwi show directive:acme/deploy/staging")
+@command(epilog="Example: kiwi show directive:acme/deploy/staging")
 @REF
 @SOURCE
-@click.option("--statement", is_flag=True, help="Print the signed statement in place of the content.")
-@with_services
+@option("--statement", is_flag=True, help="Print the signed statement in place of the content.")
 async def show(session: Session, app: Services, ref: str, source: str | None, statement: bool) -> None:
     """Print the signed content of an item, from the nearest tier that has it; of a skill SKILL.md, and its files."""
     found = await items.find(app, ref, app.source_names(source or "all"))
@@ -83,11 +80,10 @@ def _warn(session: Session, app: Services, found: FoundItem) -> None:
         session.notify(f"warning: {found.state.changed}; this is the text that was signed")
 
 
-@click.command("list", epilog="Example: kiwi list --type script --source all")
+@command("list", epilog="Example: kiwi list --type script --source all")
 @SOURCE
 @ITEM_TYPE
 @NAMESPACE
-@with_services
 async def list_items(session: Session, app: Services, source: str | None, **given: str | None) -> int:
     """List the indexed items."""
     tiers = await items.list_items(app, source or "local", filters_of(given))
@@ -106,10 +102,9 @@ def _line(row: Mapping[str, Any]) -> str:
     return render.safe(f"{row['tier']}  {row['item_type']}  {row['item_id']}@{row['version']}  {where}")
 
 
-@click.command(epilog="Example: kiwi verify, or kiwi verify acme/deploy/staging --source user")
+@command(epilog="Example: kiwi verify, or kiwi verify acme/deploy/staging --source user")
 @click.argument("refs", nargs=-1)
 @SOURCE
-@with_services
 async def verify(session: Session, app: Services, refs: tuple[str, ...], source: str | None) -> int:
     """Verify indexed items again, and compare them with their files and between tiers.
 
@@ -133,11 +128,10 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
     return REFUSED if "refused" in states else DONE if set(states) <= {"verified"} else PARTLY
 
 
-@click.command(epilog="Example: kiwi delete acme/deploy/old --yes")
+@command(epilog="Example: kiwi delete acme/deploy/old --yes")
 @REF
-@click.option("--tier", type=click.Choice(["project", "user"]), default="project", show_default=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@with_services
+@option("--tier", type=click.Choice(["project", "user"]), default="project")
+@option("--yes", is_flag=True, help="Do not ask.")
 async def delete(session: Session, app: Services, ref: str, tier: str, yes: bool) -> None:
     """Delete an item from a local tier: file, signature and index entry. Its versions stay recorded."""
     found = await items.find_local(app, ref, tier)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.session import DONE, PARTLY, Session, confirm, stop_event, with_services
+from kiwi_rag.cli.session import DONE, PARTLY, Group, Session, command, confirm, option, stop_event
 from kiwi_rag.cli.trust import signer_row
 from kiwi_rag.errors import UsageError
 from kiwi_rag.ingest.audit_index import Mismatch, audit_index
@@ -24,21 +24,18 @@ if TYPE_CHECKING:
     from kiwi_rag.registry.records import Progress
     from kiwi_rag.validation.audit import AuditHead
 
-REASON = click.option("--reason", default="", help="Reason; every reader of the registry can see it.")
-YES = click.option("--yes", is_flag=True, help="Do not ask.")
+REASON = option("--reason", default="", help="Reason; every reader of the registry can see it.")
+YES = option("--yes", is_flag=True, help="Do not ask.")
 WHO = click.argument("who", metavar="PRINCIPAL|KEYID")
 
 
-@click.group()
+@click.group(cls=Group)
 def registry() -> None:
     """Start, stop, migrate and inspect the registry."""
 
 
 @registry.command(epilog="Example: kiwi registry start, or kiwi registry start --port 54329")
-@click.option(
-    "--port", type=click.IntRange(1024, 65535), help="Also listen on this port of 127.0.0.1, with a password."
-)
-@with_services
+@option("--port", type=click.IntRange(1024, 65535), help="Also listen on this port of 127.0.0.1, with a password.")
 async def start(session: Session, app: Services, port: int | None) -> None:
     """Start the embedded registry, migrate its schema, and keep it running until `kiwi registry stop`.
 
@@ -52,7 +49,6 @@ async def start(session: Session, app: Services, port: int | None) -> None:
 
 
 @registry.command(epilog="Example: kiwi registry stop")
-@click.pass_obj
 def stop(session: Session) -> None:
     """Stop the embedded registry. Its data are kept."""
     was_running = use_case.stop(session.app())
@@ -62,7 +58,6 @@ def stop(session: Session) -> None:
 @registry.command(
     epilog="Example: kiwi registry migrate (of the server that KIWI_REGISTRY_URL names, or the embedded one)"
 )
-@with_services
 async def migrate(session: Session, app: Services) -> None:
     """Migrate the registry's schema: tables, functions and roles. Needs a role that may create them."""
     changed = await app.registry_connection.migrate()
@@ -70,7 +65,6 @@ async def migrate(session: Session, app: Services) -> None:
 
 
 @registry.command(epilog="Example: kiwi registry status")
-@with_services
 async def status(session: Session, app: Services) -> int:
     """Show the registry's address, whether it answers, its schema, and the number of items."""
     row = await use_case.collect_state(app)
@@ -85,7 +79,6 @@ def _shown(value: Any) -> str:
 
 @registry.command(epilog="Example: kiwi registry enrol ada@acme.example")
 @click.argument("principal")
-@with_services
 async def enrol(session: Session, app: Services, principal: str) -> None:
     """Let a signer of your trust file publish, with the same key, patterns and types. Needs the role kiwi_admin."""
     for signer in use_case.active_signers(app, principal):
@@ -94,7 +87,6 @@ async def enrol(session: Session, app: Services, principal: str) -> None:
 
 
 @registry.command(epilog="Example: kiwi registry signers")
-@with_services
 async def signers(session: Session, app: Services) -> None:
     """List the signers that may publish to the registry."""
     shown = ("principal", "status", "items", "types", "key_id")
@@ -111,24 +103,21 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
 
 
 @registry.command(epilog="Example: kiwi registry tune, or kiwi registry tune --method hnsw --recall 0.99")
-@click.option(
+@option(
     "--method",
     type=click.Choice(METHODS),
     help="The index; auto: none below 10,000 passages, ivfflat above.  [default: that of the last time, or auto]",
 )
-@click.option(
+@option(
     "--recall",
     "wanted",
     type=click.FloatRange(0.5, 1.0),
     callback=_number,
     help="Share of the ten nearest passages that a search is to find.  [default: that of the last time, or 0.98]",
 )
-@click.option("--model", "fingerprint", default="", help="Fingerprint of the model. Default: the active model.")
-@click.option(
-    "--memory", type=click.IntRange(min=64), default=1024, show_default=True, help="Memory for building, in MiB."
-)
-@click.option("--dry-run", is_flag=True, help="Show what would be built, without building it.")
-@with_services
+@option("--model", "fingerprint", default="", help="Fingerprint of the model. Default: the active model.")
+@option("--memory", type=click.IntRange(min=64), default=1024, help="Memory for building, in MiB.")
+@option("--dry-run", is_flag=True, help="Show what would be built, without building it.")
 async def tune(session: Session, app: Services, **options: Any) -> int:
     """Build the index over the registry's vectors, and measure that searches find what they should.
 
@@ -145,20 +134,11 @@ async def tune(session: Session, app: Services, **options: Any) -> int:
 
 
 @registry.command(epilog="Example: kiwi registry index, or kiwi registry index --watch")
-@click.option("--watch", is_flag=True, help="Run until stopped, and index what is published meanwhile.")
-@click.option(
-    "--every",
-    type=click.FloatRange(min=0.1),
-    default=30.0,
-    show_default=True,
-    help="Seconds between checks, with --watch.",
-)
-@click.option("--switch", is_flag=True, help="Make this model the active one although items were refused.")
-@click.option("--drop-old", is_flag=True, help="Only remove the vectors of superseded models.")
-@click.option(
-    "--drop", "model", default="", help="Only remove the vectors of this model, which must not be the active one."
-)
-@with_services
+@option("--watch", is_flag=True, help="Run until stopped, and index what is published meanwhile.")
+@option("--every", type=click.FloatRange(min=0.1), default=30.0, help="Seconds between checks, with --watch.")
+@option("--switch", is_flag=True, help="Make this model the active one although items were refused.")
+@option("--drop-old", is_flag=True, help="Only remove the vectors of superseded models.")
+@option("--drop", "model", default="", help="Only remove the vectors of this model, which must not be the active one.")
 async def index(
     session: Session, app: Services, watch: bool, every: float, switch: bool, drop_old: bool, model: str
 ) -> int:
@@ -231,11 +211,8 @@ async def _drop(session: Session, app: Services, model: str) -> None:
 
 
 @registry.command(epilog="Example: kiwi registry verify --sample 200")
-@click.option(
-    "--sample", type=click.IntRange(min=1), default=50, show_default=True, help="Number of items, chosen at random."
-)
-@click.option("--all", "everything", is_flag=True, help="Check every item.")
-@with_services
+@option("--sample", type=click.IntRange(min=1), default=50, help="Number of items, chosen at random.")
+@option("--all", "everything", is_flag=True, help="Check every item.")
 async def verify(session: Session, app: Services, sample: int, everything: bool) -> int:
     """Compare stored passages and vectors with those computed from the signed items; report each difference.
 
@@ -254,11 +231,10 @@ async def verify(session: Session, app: Services, sample: int, everything: bool)
     return PARTLY if mismatches else DONE
 
 
-@click.command(epilog='Example: kiwi yank acme/deploy/staging@1.2.0 --reason "deploys to the wrong cluster"')
+@command(epilog='Example: kiwi yank acme/deploy/staging@1.2.0 --reason "deploys to the wrong cluster"')
 @click.argument("ref")
 @REASON
 @YES
-@with_services
 async def yank(session: Session, app: Services, ref: str, reason: str, yes: bool) -> None:
     """Withdraw a published version, or all versions if REF names none: searches no longer find it.
 
@@ -281,7 +257,6 @@ async def yank(session: Session, app: Services, ref: str, reason: str, yes: bool
 @WHO
 @REASON
 @YES
-@with_services
 async def retire(session: Session, app: Services, who: str, reason: str, yes: bool) -> None:
     """Accept no more items signed by a key; earlier ones stay valid. Needs the role kiwi_admin."""
     signer = await use_case.find_enrolled(app, who, SignerStatus.RETIRED)
@@ -295,7 +270,6 @@ async def retire(session: Session, app: Services, who: str, reason: str, yes: bo
 @WHO
 @REASON
 @YES
-@with_services
 async def revoke(session: Session, app: Services, who: str, reason: str, yes: bool) -> None:
     """Declare a key compromised: nobody finds the items that it signed any more. Needs the role kiwi_admin.
 
@@ -326,7 +300,6 @@ def _items(count: int) -> str:
 @registry.command(epilog="Example: kiwi registry accept, or kiwi registry accept acme/deploy/staging")
 @click.argument("ref", required=False)
 @YES
-@with_services
 async def accept(session: Session, app: Services, ref: str | None, yes: bool) -> None:
     """Accept the registry's present state although it contradicts the pinned one, as after a restored backup.
 

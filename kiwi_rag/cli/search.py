@@ -1,120 +1,108 @@
-"""``kiwi search``: find items in the tiers."""
+"""``kiwi search`` finds items in the tiers; ``kiwi eval`` measures how well."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from kiwi_rag import render
-from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Session
+from kiwi_rag import render, usecases
+from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Group, Session, command, option
 from kiwi_rag.collection import SOURCES
+from kiwi_rag.errors import UsageError
 from kiwi_rag.model import FusionMethod, FusionWeights, SearchQuery, SearchReply
 from kiwi_rag.model.refs import ITEM_TYPES
 from kiwi_rag.render import hits
-from kiwi_rag.usecases import search as use_case
+from kiwi_rag.services import Services
 
-ITEM_TYPE = click.option(
+if TYPE_CHECKING:
+    from kiwi_rag.evaluation.judgements import Dataset
+    from kiwi_rag.evaluation.runs import Run
+
+ITEM_TYPE = option(
     "--type", "item_type", type=click.Choice([t.value for t in ITEM_TYPES]), help="Only items of this type."
 )
-NAMESPACE = click.option("--namespace", default="", help="Only items of this namespace, the first segment of the id.")
-SOURCE = click.option(
-    "--source", type=click.Choice(list(SOURCES)), help="Tiers to use. Default: local, which is project and user."
+NAMESPACE = option("--namespace", default="", help="Only items of this namespace, the first segment of the id.")
+SOURCE = option(
+    "--source", type=click.Choice([*SOURCES]), help="Tiers to use. Default: local, which is project and user."
 )
-FORMATS = ["text", "json", "jsonl", "md", "paths"]
 
 
-def _cap(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
+def _cap(value: str) -> int:
     """Return the number in ``N`` or ``off``, where ``off`` is 0."""
-    if value is None or value == "off":
-        return None if value is None else 0
+    if value == "off":
+        return 0
     if not value.isascii() or not value.isdecimal() or not 1 <= len(value) <= 4 or int(value) < 1:
         raise click.BadParameter(f"{value[:20]!r} is neither a number from 1 to 9999 nor off")
     return int(value)
 
 
-def _weights(_context: click.Context, _parameter: click.Parameter, value: str | None) -> FusionWeights | None:
+def _weights(value: str) -> FusionWeights:
     """Return the fusion weights of a file, or of NAME=SHARE pairs."""
     from kiwi_rag.search.ranking import read_weights
 
-    return read_weights(value) if value else None
+    return read_weights(value)
 
 
-WEIGHTS = click.option(
-    "--weights",
-    callback=_weights,
-    metavar="FILE|NAME=SHARE,…",
-    help="Weights of the fusion. Default: the tuned weights.",
+WEIGHTS = option(
+    "--weights", type=_weights, metavar="FILE|NAME=SHARE,…", help="Weights of the fusion. Default: the tuned weights."
 )
 
 
-@click.command(epilog='Example: kiwi search "undo a bad release" --source all --type directive --limit 5')
+@command(epilog='Example: kiwi search "undo a bad release" --source all --type directive --limit 5')
 @click.argument("query", nargs=-1, required=True)
 @SOURCE
 @ITEM_TYPE
-@click.option("--category", default="", help="Only items of this category.")
-@click.option("--author", default="", help="Only items of this author.")
-@click.option(
-    "--tag", "tags", multiple=True, help="Only items with this tag. Repeatable: an item must have all of them."
-)
+@option("--category", default="", help="Only items of this category.")
+@option("--author", default="", help="Only items of this author.")
+@option("--tag", "tags", multiple=True, help="Only items with this tag. Repeatable: an item must have all of them.")
 @NAMESPACE
-@click.option("--signer", default="", help="Only items signed by this principal or key id.")
-@click.option(
+@option("--signer", default="", help="Only items signed by this principal or key id.")
+@option(
     "--since", type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"]), help="Only items signed since this time, UTC."
 )
-@click.option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
-@click.option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
+@option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
+@option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
 @WEIGHTS
-@click.option(
+@option(
     "--fusion",
     type=click.Choice(get_args(FusionMethod)),
     default="convex",
     help="Combine scores (convex) or ranks (rrf).",
 )
-@click.option("--per-signer", callback=_cap, metavar="N|off", help="Most hits of one signer.")
-@click.option("--explain", is_flag=True, help="Show how each score was computed.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
-@click.pass_obj
+@option("--per-signer", type=_cap, metavar="N|off", help="Most hits of one signer.")
+@option("--explain", is_flag=True, help="Show how each score was computed.")
+@option("--format", "form", type=click.Choice(["text", "json", "jsonl", "md", "paths"]), default="text")
 def search(
     session: Session, /, query: tuple[str, ...], since: datetime | None, weights: FusionWeights | None,
     fusion: FusionMethod, explain: bool, form: str, **given: Any,
 ) -> int:  # fmt: skip
     """Find items by meaning and by words. Every hit is verified before it is shown."""
-    filters = use_case.filters_of({**given, "since": since.replace(tzinfo=UTC) if since else None})
+    filters = usecases.filters_of({**given, "since": since.replace(tzinfo=UTC) if since else None})
     search_query = SearchQuery(" ".join(query), filters=filters, weights=weights, fusion=fusion)
     flags = {name: given[name] for name in ("source", "limit", "alpha", "per_signer")}
-    reply = session.run(lambda app: use_case.search(app, search_query), **flags)
+    reply = session.run(lambda app: usecases.search(app, search_query), **flags)
     for tier in reply.tiers:
         if tier.error:
             session.log_error("search", str(tier.error["code"]), f"{tier.tier}: {tier.error['message']}")
-    whole = hits.reply_json(reply, explain)
-    show_reply(session, reply, whole, form, lambda: _text(session, reply, form, explain), hits.notices(reply))
-    return exit_code_of(reply)
-
-
-def _text(session: Session, reply: SearchReply, form: str, explain: bool) -> str:
-    if form == "md":
-        return hits.hits_markdown(reply)
-    if form == "paths":
-        return hits.hits_paths(reply)
     explained = f"\n\n{hits.explanation_text(reply, session.style)}" if explain else ""
-    return hits.hits_text(reply, session.style, explain) + explained
-
-
-def exit_code_of(reply: SearchReply) -> int:
-    """Return 0 for a complete reply, 3 when a tier failed or a hit was refused, 1 when no tier answered."""
-    if reply.complete:
-        return DONE
-    return PARTLY if any(t.state in ("ok", "refused") for t in reply.tiers) else FAILED
+    text = hits.hits_text(reply, session.style, explain) + explained
+    texts = {"md": hits.hits_markdown(reply), "paths": hits.hits_paths(reply), "text": text}
+    return show_reply(session, reply, hits.reply_json(reply, explain), form, texts, hits.notices(reply))
 
 
 def show_reply(  # a reply in each of its forms
-    session: Session, reply: SearchReply, data: Mapping[str, Any], form: str, text: Callable[[], str],
+    session: Session, reply: SearchReply, data: Mapping[str, Any], form: str, texts: Mapping[str, str],
     notices: Iterable[str],
-) -> None:  # fmt: skip
-    """Print a reply: `data` or its hits as JSON, or `text`; and the notices."""
+) -> int:  # fmt: skip
+    """Print a reply: `data` or its hits as JSON, or one of the texts; and the notices.
+
+    Return 0 for a complete reply, 3 when a tier failed or a hit was refused, 1 when no tier answered.
+    """
     if session.as_json:
         session.print_json(data)
     elif form == "json":
@@ -123,6 +111,131 @@ def show_reply(  # a reply in each of its forms
         for row in data["hits"]:
             session.print(render.json_text(row, indent=None))
     elif reply.hits:
-        session.print(text())
+        session.print(texts[form])
     for line in notices:
         session.notify(line)
+    answered = any(tier.state in ("ok", "refused") for tier in reply.tiers)
+    return DONE if reply.complete else PARTLY if answered else FAILED
+
+
+_PATH = click.Path(path_type=Path)
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_EXAMPLES = """\b
+Examples:
+  kiwi eval queries.jsonl --source project
+  kiwi eval beir/scifact --method bm25 --method hybrid --k 100
+  kiwi eval queries.jsonl --out today.json
+  kiwi eval diff yesterday.json today.json
+"""
+
+
+class _RunByDefault(Group):
+    """``kiwi eval FILE`` means ``kiwi eval run FILE``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put ``run`` in front of arguments that do not begin with the name of a command."""
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("eval", cls=_RunByDefault, epilog=_EXAMPLES)
+def evaluate() -> None:
+    """Measure search quality on judged queries.
+
+    `run` may be left out: `kiwi eval FILE` runs FILE.
+    """
+
+
+@evaluate.command(epilog=_EXAMPLES)
+@click.argument("paths", metavar="QUERIES [JUDGEMENTS]", nargs=-1, required=True, type=_PATH)
+@SOURCE
+@option("--method", "methods", multiple=True, help="Only this method. Repeatable. Default: all.")
+@option("--k", type=click.IntRange(1, 200), default=10, help="Depth of recall@k.")
+@option("--kind", "by_kind", is_flag=True, help="Also print a table for each kind of query.")
+@WEIGHTS
+@option("--alpha", type=float, help="Weight of the vector leg in the method hybrid. Default: the tuned weight.")
+@option("--out", type=_FILE, help="Write the run, with the results of each query, as JSON.")
+def run(
+    session: Session, /, paths: tuple[Path, ...], methods: tuple[str, ...], k: int, by_kind: bool,
+    weights: FusionWeights | None, out: Path | None, **flags: Any,
+) -> int:  # fmt: skip
+    """Measure nDCG@10, recall@k, hit@3 and MRR@10 of grep, BM25, vectors, RRF and hybrid.
+
+    QUERIES holds one JSON object a line: {"query": "...", "relevant": {"directive:acme/x": 2}}, and optionally "kind"
+    and "id". In its place: a folder in BEIR's form, or a file of queries ({"_id", "text"}) and one of judgements
+    (BEIR's or TREC's). Latencies are of whole searches, verification included; the query's vector is cached.
+    """
+    from kiwi_rag.evaluation import runs
+    from kiwi_rag.evaluation.judgements import load
+
+    runs.check_output(out, paths)
+    names, dataset = runs.check_methods(methods), load(paths)
+    done = session.run(lambda app: _measure(session, app, dataset, names, k, weights), limit=max(k, 10), **flags)
+    if out:
+        runs.write(done, out)
+    parts = {"all": done, **{kind: done.of_kind(kind) for kind in done.kinds}} if by_kind else {"": done}
+    titles = {name: [f"{name}: {len(part.queries)} queries"] if name else [] for name, part in parts.items()}
+    lines = (line for name, part in parts.items() for line in (*titles[name], *runs.table(part)))
+    session.print_data(runs.as_document(done), lines)
+    return _warn(session, done)
+
+
+async def _measure(
+    session: Session, app: Services, dataset: Dataset, methods: Sequence[str], k: int, weights: FusionWeights | None
+) -> Run:
+    from kiwi_rag.evaluation import runs
+    from kiwi_rag.search.searcher import check_query
+
+    query = usecases.apply_settings(SearchQuery("x", weights=weights), app.settings)
+    check_query(query)
+    tiers = [app.tier(name) for name in app.source_names(query.source)]
+    about = await runs.conditions(dataset, tiers, query, str(app.embed.fingerprint))
+    with session.progress_bar("eval", "queries") as planned:
+        progress = planned((1 + len(methods)) * len(dataset.queries))
+        for judged in dataset.queries:  # no row shall pay for the model
+            await app.embed.query(judged.text)
+            progress(1)
+        searcher = app.searcher(query.source)
+        return await runs.evaluate(dataset, methods, searcher, tiers, query, k=k, about=about, progress=progress)
+
+
+def _warn(session: Session, done: Run) -> int:
+    """Print what makes the figures lower than they could be; return the exit code."""
+    dataset, missing = done.about["dataset"], done.about["missing"]
+    session.notify(f"{len(done.queries)} queries of {dataset['name']}")
+    if dataset["left_out"]:
+        session.notify(f"left out: {dataset['left_out']} queries for which nothing is judged relevant")
+    if missing:
+        names = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
+        session.notify(f"warning: {len(missing)} judged items are in no searched tier and cannot be found: {names}")
+    counts = {name: sum(not answer.complete for answer in done.answers(name)) for name in done.methods}
+    for name in filter(counts.get, counts):
+        session.notify(f"warning: {counts[name]} answers of {name} are incomplete: a tier failed or a hit was refused")
+    return PARTLY if any(counts.values()) else DONE
+
+
+@evaluate.command(epilog="Example: kiwi eval diff yesterday.json today.json --metric mrr@10 --limit 20")
+@click.argument("before", type=_FILE)
+@click.argument("after", type=_FILE)
+@option("--metric", default="ndcg@10", help="Metric to compare.")
+@option("--method", "methods", multiple=True, help="Method to compare; given twice: that of BEFORE and that of AFTER.")
+@option("--limit", "-n", type=click.IntRange(0), default=10, help="Number of queries to show.")
+def diff(session: Session, before: Path, after: Path, metric: str, methods: tuple[str, ...], limit: int) -> None:
+    """Compare two runs query by query: how many got better and worse, and which changed most.
+
+    BEFORE and AFTER are files written by `kiwi eval --out`. Give the same file twice to compare two of its methods.
+    """
+    from kiwi_rag.evaluation import runs
+
+    if len(methods) > 2:
+        raise UsageError("--method was given more than twice", hint="give it once, or once for each run")
+    pair = (methods[0], methods[-1]) if methods else ("hybrid", "hybrid")
+    found = runs.compare(runs.read(before), runs.read(after), metric, pair)
+    session.print_data(asdict(found), runs.comparison_lines(found, limit))
+    if session.as_json:
+        return
+    if found.differs:
+        session.notify(f"the runs also differ in: {', '.join(found.differs)}")
+    if found.unmatched:
+        session.notify(f"left out: {found.unmatched} queries that are in one run only, or judged differently")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kiwi_rag.cli.session import DONE, ProcessContext, Session
+from kiwi_rag.cli.session import DONE, ProcessContext, Session, command, option
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.local_service import client, protocol, server, systemd
@@ -35,26 +35,21 @@ Example: kiwi mcp                            serve one client over stdio
 """
 
 
-@click.command(epilog=_EXAMPLES)
-@click.option("--toolsets", default=DEFAULT, show_default=True, help="Toolsets to offer, separated by commas.")
-@click.option("--allow-write", is_flag=True, help="Also offer tools that write.")
-@click.option("--http", is_flag=True, help="Serve streamable HTTP, not stdio.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on, with --http.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=8765,
-    show_default=True,
-    help="Port to listen on, with --http. 0: any free port.",
+@command(epilog=_EXAMPLES)
+@option("--toolsets", default=DEFAULT, help="Toolsets to offer, separated by commas.")
+@option("--allow-write", is_flag=True, help="Also offer tools that write.")
+@option("--http", is_flag=True, help="Serve streamable HTTP, not stdio.")
+@option("--host", default="127.0.0.1", help="Address to listen on, with --http.")
+@option(
+    "--port", type=click.IntRange(0, 65_535), default=8765, help="Port to listen on, with --http. 0: any free port."
 )
-@click.option("--token", envvar="KIWI_MCP_TOKEN", help="Token that clients must send, as Authorization: Bearer TOKEN.")
-@click.option(
+@option("--token", envvar="KIWI_MCP_TOKEN", help="Token that clients must send, as Authorization: Bearer TOKEN.")
+@option(
     "--name",
     "names",
     multiple=True,
     help="Another host name of this server that clients may use, with --http. Repeatable.",
 )
-@click.pass_obj
 def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, token: str | None, **endpoint: Any) -> None:
     """Run an MCP (Model Context Protocol) server: agents search, read and check items, and search this repository."""
     from kiwi_rag.mcp.stdio import AsyncLines, StdioStreams, run_until_signal, serve_lines
@@ -88,17 +83,16 @@ IDLE_MINUTES = 60
 _STOP_SECONDS = 20.0
 
 
-@click.command(epilog="Example: kiwi serve &, or kiwi serve --install to let systemd start it now and at each login")
-@click.option("--stop", is_flag=True, help="Stop the service after its running commands.")
-@click.option("--install", is_flag=True, help="Let systemd start it now and at each login of this user.")
-@click.option("--uninstall", is_flag=True, help="Undo --install.")
-@click.option(
+@command(epilog="Example: kiwi serve &, or kiwi serve --install to let systemd start it now and at each login")
+@option("--stop", is_flag=True, help="Stop the service after its running commands.")
+@option("--install", is_flag=True, help="Let systemd start it now and at each login of this user.")
+@option("--uninstall", is_flag=True, help="Undo --install.")
+@option(
     "--idle-exit",
     type=click.IntRange(0, 100_000),
     metavar="MINUTES",
     help=f"Stop after this time without a request. 0: never. Default: {IDLE_MINUTES}, or 0 under systemd.",
 )
-@click.pass_obj
 def serve(session: Session, stop: bool, install: bool, uninstall: bool, idle_exit: int | None) -> None:
     """Run the local service, which keeps the model, the tiers and the connections open for faster searches.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import os
 import shutil
 import signal
@@ -210,15 +211,33 @@ class Session:
         return DONE
 
 
-def with_services(command: Callable[..., Awaitable[_Result]]) -> Callable[..., _Result]:
-    """Return a command that runs a coroutine function with the session, the open services and the parameters."""
+class Command(click.Command):
+    """A command whose function gets the session; a coroutine function also gets the open services."""
 
-    @click.pass_obj
-    @functools.wraps(command)
-    def run(session: Session, /, **parameters: Any) -> _Result:
-        return session.run(lambda app: command(session, app, **parameters))
+    callback: Callable[..., Any]
 
-    return run
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the function with the parameters."""
+        session = ctx.ensure_object(Session)
+        if inspect.iscoroutinefunction(self.callback):
+            return session.run(functools.partial(self.callback, session, **ctx.params))
+        return ctx.invoke(self.callback, session, **ctx.params)
+
+
+class Group(click.Group):
+    """A group of such commands."""
+
+    command_class = Command
+
+
+def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:
+    """Return a decorator that makes a function a command."""
+    return click.command(name, cls=Command, **attributes)
+
+
+def option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
+    """Return an option whose help shows the default, unless that is empty."""
+    return click.option(*names, **{"show_default": bool(attributes.get("default")), **attributes})
 
 
 def confirm(question: str, command: str, *, yes: bool, undone: str = "nothing was changed") -> None:

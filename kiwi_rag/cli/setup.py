@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.session import Session
+from kiwi_rag.cli.session import Session, command, option
 from kiwi_rag.config import PROJECT_FOLDER, home_of, process_environment
 from kiwi_rag.errors import StoreError, UsageError
 from kiwi_rag.integrations.ai_clients import (
@@ -36,16 +36,13 @@ Example: kiwi setup claude --project     .mcp.json and CLAUDE.md of this project
 """
 
 
-@click.command(epilog=_EXAMPLES)
+@command(epilog=_EXAMPLES)
 @click.argument("client", type=click.Choice(list(CLIENTS)))
-@click.option("--project", is_flag=True, help="Change this project's files, which the team shares, not your own.")
-@click.option(
-    "--tasks", is_flag=True, help="Only with vscode: add tasks to the project that index and watch the workspace."
-)
-@click.option("--toolsets", default=TOOLSETS, show_default=True, help="Toolsets of the server, separated by commas.")
-@click.option("--remove", is_flag=True, help="Remove what kiwi setup added.")
-@click.option("--dry-run", is_flag=True, help="Print the changes as a unified diff; write nothing.")
-@click.pass_obj
+@option("--project", is_flag=True, help="Change this project's files, which the team shares, not your own.")
+@option("--tasks", is_flag=True, help="Only with vscode: add tasks to the project that index and watch the workspace.")
+@option("--toolsets", default=TOOLSETS, help="Toolsets of the server, separated by commas.")
+@option("--remove", is_flag=True, help="Remove what kiwi setup added.")
+@option("--dry-run", is_flag=True, help="Print the changes as a unified diff; write nothing.")
 def setup(
     session: Session, client: str, project: bool, tasks: bool, toolsets: str, remove: bool, dry_run: bool
 ) -> None:
@@ -131,9 +128,8 @@ def _advise(session: Session, client: Client, project: bool, toolsets: str) -> N
 _IGNORE = b"# The index is built from the signed files; do not commit it.\nvectors/\n"
 
 
-@click.command(epilog="Example: kiwi init, or kiwi init ../service")
+@command(epilog="Example: kiwi init, or kiwi init ../service")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=".")
-@click.pass_obj
 def init(session: Session, folder: Path) -> None:
     """Create a project's .ai folder, with a folder for each item type. Can be run again."""
     root = folder.resolve() / PROJECT_FOLDER
@@ -151,9 +147,8 @@ def init(session: Session, folder: Path) -> None:
     session.notify("next: kiwi keys new, add an item, kiwi sign .ai, kiwi index")
 
 
-@click.command("config", epilog="Example: kiwi config --resolved")
-@click.option("--resolved", is_flag=True, help="Also show the source of each value.")
-@click.pass_obj
+@command("config", epilog="Example: kiwi config --resolved")
+@option("--resolved", is_flag=True, help="Also show the source of each value.")
 def show_config(session: Session, resolved: bool) -> None:
     """Show the current settings: defaults < ~/.ai/config.yaml < .ai/config.yaml < KIWI_* < flags."""
     origins = session.app().resolved.origins
@@ -162,9 +157,8 @@ def show_config(session: Session, resolved: bool) -> None:
     session.print_data(data, map(render.safe, lines))
 
 
-@click.command(epilog="Example: kiwi completion bash >> ~/.bashrc")
+@command(epilog="Example: kiwi completion bash >> ~/.bashrc")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_obj
 def completion(session: Session, shell: str) -> None:
     """Print the completion script of a shell."""
     from click.shell_completion import get_completion_class

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.session import DONE, PARTLY, Session, with_services
+from kiwi_rag.cli.session import DONE, PARTLY, Session, command, option
 from kiwi_rag.errors import UsageError
 from kiwi_rag.local_service import client, protocol
 from kiwi_rag.services import Services
@@ -19,8 +19,7 @@ from kiwi_rag.usecases.status import collect_status, diagnose
 _DAYS = re.compile(r"(\d{1,5})d?", re.ASCII)
 
 
-@click.command(epilog="Example: kiwi status")
-@with_services
+@command(epilog="Example: kiwi status")
 async def status(session: Session, app: Services) -> int:
     """Show the tiers, the model, the cache, the latest errors and the local service, without starting anything."""
     service = await asyncio.to_thread(client.state, protocol.run_folder(session.context.environment()))
@@ -31,9 +30,8 @@ async def status(session: Session, app: Services) -> int:
     return PARTLY if any(row["problems"] for row in data["tiers"]) else DONE
 
 
-@click.command(epilog="Example: kiwi usage, or kiwi --json usage --since 7d")
-@click.option("--since", default="30d", show_default=True, metavar="DAY|Nd", help="First day, or number of days.")
-@click.pass_obj
+@command(epilog="Example: kiwi usage, or kiwi --json usage --since 7d")
+@option("--since", default="30d", metavar="DAY|Nd", help="First day, or number of days.")
 def usage(session: Session, since: str) -> None:
     """Show the remote embedding of each day (UTC) and model: calls, texts, tokens, cost, latency and failures.
 
@@ -50,9 +48,8 @@ def usage(session: Session, since: str) -> None:
         session.notify(f"nothing was embedded remotely since {first}; the log is {log}")
 
 
-@click.command(epilog="Example: kiwi doctor --repair")
-@click.option("--repair", is_flag=True, help="Repair indexes as far as possible without embedding again.")
-@with_services
+@command(epilog="Example: kiwi doctor --repair")
+@option("--repair", is_flag=True, help="Repair indexes as far as possible without embedding again.")
 async def doctor(session: Session, app: Services, repair: bool) -> int:
     """Check keys, trust, model, indexes, audit chains and versions. Exit code 3: there are problems."""
     found = await diagnose(app, repair=repair)
@@ -65,20 +62,16 @@ async def doctor(session: Session, app: Services, repair: bool) -> int:
     return PARTLY if found.problems else DONE
 
 
-@click.command(epilog="Example: kiwi audit verify, or kiwi audit show --limit 20")
+@command(epilog="Example: kiwi audit verify, or kiwi audit show --limit 20")
 @click.argument("action", type=click.Choice(["show", "verify"]), default="show")
-@click.option(
+@option(
     "--tier",
     type=click.Choice(["project", "user", "registry"]),
     default="project",
-    show_default=True,
     help="Whose log to read. Only a registry's admins can read its records.",
 )
-@click.option("--since", type=int, default=0, help="Only records after this number.")
-@click.option(
-    "--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Only the newest N records."
-)
-@with_services
+@option("--since", type=int, default=0, help="Only records after this number.")
+@option("--limit", type=click.IntRange(1, 100_000), default=1000, help="Only the newest N records.")
 async def audit(session: Session, app: Services, action: str, tier: str, since: int, limit: int) -> None:
     """Show the audit log of a tier, or verify its hash chain and print the head.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.session import Session, ask_passphrase, confirm
+from kiwi_rag.cli.session import Group, Session, ask_passphrase, confirm, option
 from kiwi_rag.errors import SourceUnreadable, UsageError
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType
 from kiwi_rag.services import Services
@@ -19,16 +19,15 @@ from kiwi_rag.signing.trust import Signer, SignerStatus, check_pattern, check_pr
 from kiwi_rag.usecases import trust as use_case
 
 
-@click.group()
+@click.group(cls=Group)
 def keys() -> None:
     """Create, list, show, export, import and retire signing keys."""
 
 
 @keys.command(epilog="Example: kiwi keys new --principal ada@acme.example --items 'acme/*'")
 @click.argument("name", default="default")
-@click.option("--principal", default="", help="Your name in signatures. Default: user@host.")
-@click.option("--items", "patterns", multiple=True, help="Items that the key may sign. Default: all. Repeatable.")
-@click.pass_obj
+@option("--principal", default="", help="Your name in signatures. Default: user@host.")
+@option("--items", "patterns", multiple=True, help="Items that the key may sign. Default: all. Repeatable.")
 def new(session: Session, name: str, principal: str, patterns: tuple[str, ...]) -> None:
     """Create a key, store it encrypted in ~/.ai/keys, and trust it for this user."""
     app = session.app()
@@ -43,7 +42,6 @@ def new(session: Session, name: str, principal: str, patterns: tuple[str, ...]) 
 
 
 @keys.command("list", epilog="Example: kiwi keys list")
-@click.pass_obj
 def list_keys(session: Session) -> None:
     """List your private keys, each with principal and status."""
     app = session.app()
@@ -56,7 +54,6 @@ def list_keys(session: Session) -> None:
 
 @keys.command(epilog="Example: kiwi keys show default")
 @click.argument("name", default="")
-@click.pass_obj
 def show(session: Session, name: str) -> None:
     """Show a key's public key, key id and status."""
     app = session.app()
@@ -65,8 +62,7 @@ def show(session: Session, name: str) -> None:
 
 @keys.command(epilog="Example: kiwi keys export default --private > default.pem")
 @click.argument("name", default="")
-@click.option("--private", is_flag=True, help="Print the encrypted private key in place of the public key.")
-@click.pass_obj
+@option("--private", is_flag=True, help="Print the encrypted private key in place of the public key.")
 def export(session: Session, name: str, private: bool) -> None:
     """Print a public key as hex digits, or a private key as encrypted PEM."""
     app = session.app()
@@ -80,10 +76,9 @@ def export(session: Session, name: str, private: bool) -> None:
 
 @keys.command("import", epilog="Example: kiwi keys import work.pem --name work")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--name", default="", help="Name of the key. Default: the file's name.")
-@click.option("--principal", default="", help="Name of the key's owner. Default: user@host.")
-@click.option("--items", "patterns", multiple=True, help="Items that the key may sign. Default: all. Repeatable.")
-@click.pass_obj
+@option("--name", default="", help="Name of the key. Default: the file's name.")
+@option("--principal", default="", help="Name of the key's owner. Default: user@host.")
+@option("--items", "patterns", multiple=True, help="Items that the key may sign. Default: all. Repeatable.")
 def import_key(session: Session, file: Path, name: str, principal: str, patterns: tuple[str, ...]) -> None:
     """Import a private key from a PEM file (Ed25519, PKCS8), and trust it for this user."""
     app = session.app()
@@ -102,12 +97,11 @@ def import_key(session: Session, file: Path, name: str, principal: str, patterns
 
 @keys.command(epilog="Example: kiwi keys retire old --compromised")
 @click.argument("name")
-@click.option(
+@option(
     "--compromised",
     is_flag=True,
     help="Somebody else may have the key: reject all its signatures, the earlier ones too.",
 )
-@click.pass_obj
 def retire(session: Session, name: str, compromised: bool) -> None:
     """Reject new signatures of a key. Its earlier signatures stay valid, except with --compromised."""
     signer = use_case.retire_own_key(session.app(), name, compromised=compromised)
@@ -158,13 +152,12 @@ def _passphrase(app: Services, *, confirm: bool) -> str:
 _TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
 
 
-@click.group()
+@click.group(cls=Group)
 def trust() -> None:
     """Choose whose signatures are accepted."""
 
 
 @trust.command("list", epilog="Example: kiwi trust list")
-@click.pass_obj
 def list_signers(session: Session) -> None:
     """List the trusted signers: yours first, then those of the project's pinned trust file."""
     rows = [signer_row(signer) for signer in session.app().trust.by_key.values()]
@@ -177,25 +170,20 @@ def list_signers(session: Session) -> None:
 
 @trust.command(epilog="Example: kiwi trust add 3b6a27… --principal ada@acme.example --items 'acme/*' --type directive")
 @click.argument("public_key")
-@click.option("--principal", required=True, help="Name of the key's owner.")
-@click.option(
-    "--items", "patterns", multiple=True, help="Items that the key may sign, as acme/*. Default: all. Repeatable."
-)
-@click.option(
+@option("--principal", required=True, help="Name of the key's owner.")
+@option("--items", "patterns", multiple=True, help="Items that the key may sign, as acme/*. Default: all. Repeatable.")
+@option(
     "--type",
     "types",
     multiple=True,
     type=click.Choice([t.value for t in ItemType]),
     help="Types that the key may sign. Default: all item types, not documents. Repeatable.",
 )
-@click.option("--valid-after", type=_TIME, help="Accept signatures from this time on, UTC.")
-@click.option("--valid-before", type=_TIME, help="Accept signatures until this time, UTC.")
-@click.option(
-    "--status", type=click.Choice([s.value for s in SignerStatus]), help="Status of the key. Default: active."
-)
-@click.option("--replace", "replaces", is_flag=True, help="Replace the entry of a key that is trusted already.")
-@click.option("--yes", is_flag=True, help="Do not ask before permissions are removed.")
-@click.pass_obj
+@option("--valid-after", type=_TIME, help="Accept signatures from this time on, UTC.")
+@option("--valid-before", type=_TIME, help="Accept signatures until this time, UTC.")
+@option("--status", type=click.Choice([s.value for s in SignerStatus]), help="Status of the key. Default: active.")
+@option("--replace", "replaces", is_flag=True, help="Replace the entry of a key that is trusted already.")
+@option("--yes", is_flag=True, help="Do not ask before permissions are removed.")
 def add(
     session: Session,
     public_key: str,
@@ -246,7 +234,6 @@ def _show_entry(session: Session, signer: Signer) -> None:
 
 @trust.command(epilog="Example: kiwi trust remove ada@acme.example")
 @click.argument("who")
-@click.pass_obj
 def remove(session: Session, who: str) -> None:
     """Stop trusting a signer, named by principal, public key or the start of a key id."""
     removed = use_case.remove_signer(session.app(), who)
@@ -254,8 +241,7 @@ def remove(session: Session, who: str) -> None:
 
 
 @trust.command(epilog="Example: kiwi trust project --yes")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.pass_obj
+@option("--yes", is_flag=True, help="Do not ask.")
 def project(session: Session, yes: bool) -> None:
     """Pin this project's .ai/trust.toml: accept its signers in this project, as long as the file is unchanged."""
     app = session.app()
@@ -271,9 +257,8 @@ def project(session: Session, yes: bool) -> None:
 
 @trust.command(epilog="Example: kiwi trust overrule ada@acme.example")
 @click.argument("who")
-@click.option("--undo", is_flag=True, help="Follow the registry's revocation again.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.pass_obj
+@option("--undo", is_flag=True, help="Follow the registry's revocation again.")
+@option("--yes", is_flag=True, help="Do not ask.")
 def overrule(session: Session, who: str, undo: bool, yes: bool) -> None:
     """Trust a key although a registry revoked or retired it. Name it by principal or the start of its key id.
 

@@ -2,97 +2,79 @@
 
 from __future__ import annotations
 
-import functools
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.add import report_old_index
-from kiwi_rag.cli.search import exit_code_of, show_reply
-from kiwi_rag.cli.session import DONE, PARTLY, Session, ask_passphrase, stop_event
+from kiwi_rag.cli.search import show_reply
+from kiwi_rag.cli.session import DONE, PARTLY, Command, Group, Session, ask_passphrase, option, stop_event
 from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.integrations.git_hooks import FOLDER, HookPlan, plan_install, plan_removal, remove_run_files
-from kiwi_rag.model import Filters, SearchQuery, SearchReply
+from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.render import documents
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.source import SyncReport, describe_error
 from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced
+from kiwi_rag.usecases import filters_of
 from kiwi_rag.usecases import workspace as use_case
-from kiwi_rag.usecases.search import filters_of
 
-FORMATS = ["text", "json", "jsonl", "paths"]
 EXISTING_FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 ROOT = click.argument("root", type=EXISTING_FOLDER, required=False, default=None)
-STORE = click.option(
-    "--store",
-    type=click.Choice(WORKSPACE_STORES),
-    default=None,
-    help="Store of the documents. Default: the setting workspace_store.",
+STORE = option(
+    "--store", type=click.Choice(WORKSPACE_STORES), help="Store of the documents. Default: the setting workspace_store."
 )
-FILTERS = [
-    click.option("--file-type", type=click.Choice(FILE_TYPES), default=None, help="Only files of this type."),
-    click.option("--service", default="", help="Only files about this service."),
-    click.option("--domain", default="", help="Only files of this domain."),
-    click.option("--path", default="", help="Only this file or folder, or the files that a pattern with * matches."),
-]
-NAME = click.option(
-    "--workspace", "name", default=None, help="Name of the workspace in statements. Required for a shared index."
-)
-_Result = TypeVar("_Result")
+NAME = option("--workspace", "name", help="Name of the workspace in statements. Required for a shared index.")
+FILE_TYPE = option("--file-type", type=click.Choice(FILE_TYPES), help="Only files of this type.")
+SERVICE = option("--service", default="", help="Only files about this service.")
+DOMAIN = option("--domain", default="", help="Only files of this domain.")
+PATH = option("--path", default="", help="Only this file or folder, or the files that a pattern with * matches.")
+_SETTINGS = {"limit": "limit", "store": "workspace_store", "name": "workspace_name"}
 PROGRESS_SECONDS = 10.0
 MAX_LISTED = 20
 """Number of failures and warnings that are listed without --verbose."""
 
 
-def with_workspace(command: Callable[..., Awaitable[_Result]]) -> Callable[..., _Result]:
-    """Return a command that runs a coroutine function with session, services, ROOT's workspace and parameters."""
+class WorkspaceCommand(Command):
+    """A command whose coroutine function gets the session, the open services and the workspace at ROOT."""
 
-    @click.pass_obj
-    @functools.wraps(command)
-    def run(session: Session, /, root: Path | None, **parameters: Any) -> _Result:
-        session.project = root or session.project
-        settings = {"limit": "limit", "store": "workspace_store", "name": "workspace_name"}
-        flags = {setting: parameters.pop(name) for name, setting in settings.items() if name in parameters}
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the function with the parameters, except those that are settings."""
+        session, parameters = ctx.ensure_object(Session), dict(ctx.params)
+        session.project = parameters.pop("root", None) or session.project
+        flags = {_SETTINGS[name]: parameters.pop(name) for name in ctx.params.keys() & _SETTINGS}
 
-        async def opened(app: Services) -> _Result:
+        async def opened(app: Services) -> Any:
             async with Workspace(app) as workspace:
-                return await command(session, app, workspace, **parameters)
+                return await self.callback(session, app, workspace, **parameters)
 
         return session.run(opened, **flags)
 
-    return run
 
-
-def with_filters(command: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Add the options that choose documents."""
-    for option in reversed(FILTERS):
-        command = option(command)
-    return command
-
-
-@click.group(epilog='Example: kiwi workspace index, then kiwi workspace search "which services call svc-x"')
+@click.group(cls=Group, epilog='Example: kiwi workspace index, then kiwi workspace search "which services call svc-x"')
 def workspace() -> None:
     """Index and search the documents of a repository: specifications, decisions, code, diagrams and notes."""
 
 
-@workspace.command(epilog="Example: kiwi workspace index, or kiwi workspace index . --file docs/a.md")
+@workspace.command(
+    cls=WorkspaceCommand, epilog="Example: kiwi workspace index, or kiwi workspace index . --file docs/a.md"
+)
 @ROOT
-@click.option("--file", "files", multiple=True, type=click.Path(path_type=Path), help="Only this file. Repeatable.")
-@click.option("--rebuild", is_flag=True, help="Empty the index first.")
-@click.option("--prune", is_flag=True, help="In a shared index, also remove documents whose files do not exist here.")
+@option("--file", "files", multiple=True, type=click.Path(path_type=Path), help="Only this file. Repeatable.")
+@option("--rebuild", is_flag=True, help="Empty the index first.")
+@option("--prune", is_flag=True, help="In a shared index, also remove documents whose files do not exist here.")
 @STORE
 @NAME
-@with_workspace
 async def index(
     session: Session, app: Services, opened: Workspace, files: tuple[Path, ...], rebuild: bool, prune: bool
 ) -> int:
@@ -117,17 +99,12 @@ async def index(
     return _report(session, app, opened, report)
 
 
-@workspace.command(epilog="Example: kiwi workspace watch, in a separate terminal or as an editor's task")
+@workspace.command(
+    cls=WorkspaceCommand, epilog="Example: kiwi workspace watch, in a separate terminal or as an editor's task"
+)
 @ROOT
-@click.pass_obj
-def watch(session: Session, root: Path | None) -> None:
+async def watch(session: Session, app: Services, opened: Workspace) -> None:
     """Update the index of ROOT on every change of a file, until stopped. A saved file is found within two seconds."""
-    session.exit_on_sigterm()
-    _watch(root=root)
-
-
-@with_workspace
-async def _watch(session: Session, app: Services, opened: Workspace) -> None:
     stop = stop_event()
     writer = await use_case.open_for_writing(opened, ask_passphrase)
     await use_case.load_model(app)  # now, not at the first change
@@ -207,19 +184,19 @@ def _hint(hint: str) -> str:
     return f" ({hint})" if hint else ""
 
 
-@workspace.command(epilog='Example: kiwi workspace search "POST /check-ins" --file-type openapi')
+@workspace.command(cls=WorkspaceCommand, epilog='Example: kiwi workspace search "POST /check-ins" --file-type openapi')
 @click.argument("query", nargs=-1, required=True)
-@click.option("--root", type=EXISTING_FOLDER, help="Root folder of the workspace. Default: this project.")
-@with_filters
-@click.option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
-@click.option(
-    "--per-file", type=click.IntRange(min=0), default=2, show_default=True, help="Most hits of one file. 0: no limit."
-)
-@click.option("--alpha", type=float, default=None, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
-@click.option("--explain", is_flag=True, help="Show how each score was computed.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@option("--root", type=EXISTING_FOLDER, help="Root folder of the workspace. Default: this project.")
+@FILE_TYPE
+@SERVICE
+@DOMAIN
+@PATH
+@option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
+@option("--per-file", type=click.IntRange(min=0), default=2, help="Most hits of one file. 0: no limit.")
+@option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
+@option("--explain", is_flag=True, help="Show how each score was computed.")
+@option("--format", "form", type=click.Choice(["text", "json", "jsonl", "paths"]), default="text")
 @STORE
-@with_workspace
 async def search(
     session: Session, app: Services, opened: Workspace, query: tuple[str, ...], alpha: float | None, per_file: int,
     explain: bool, form: str, **given: str | None,
@@ -228,26 +205,22 @@ async def search(
     filters, limit = _filters(opened, given), app.settings.limit
     asked = SearchQuery(" ".join(query), filters=filters, limit=limit, alpha=alpha, per_file=per_file)
     reply = await use_case.search(opened, asked)
+    texts = {"paths": documents.documents_paths(reply), "text": documents.documents_text(reply, session.style, explain)}
     whole, notices = documents.documents_json(reply), documents.document_notices(reply)
-    show_reply(session, reply, whole, form, lambda: _text(session, reply, form, explain), notices)
-    return exit_code_of(reply)
-
-
-def _text(session: Session, reply: SearchReply, form: str, explain: bool) -> str:
-    if form == "paths":
-        return documents.documents_paths(reply)
-    return documents.documents_text(reply, session.style, explain)
+    return show_reply(session, reply, whole, form, texts, notices)
 
 
 def _filters(opened: Workspace, given: Mapping[str, str | None]) -> Filters:
     return filters_of({**given, "path": opened.config.resolve_search_path(given["path"] or "")})
 
 
-@workspace.command("list", epilog="Example: kiwi workspace list --file-type adr")
+@workspace.command("list", cls=WorkspaceCommand, epilog="Example: kiwi workspace list --file-type adr")
 @ROOT
-@with_filters
+@FILE_TYPE
+@SERVICE
+@DOMAIN
+@PATH
 @STORE
-@with_workspace
 async def list_documents(session: Session, _app: Services, opened: Workspace, **given: str | None) -> int:
     """List the indexed documents with type, passages, service, domain and title."""
     rows, refused = await use_case.documents(opened.indexed_tier, _filters(opened, given))
@@ -262,10 +235,11 @@ def _line(row: Mapping[str, Any]) -> str:
     return render.safe(f"{row['path']}  {row['file_type']}  {row['passages']}  {about}".rstrip())
 
 
-@workspace.command(epilog="Example: kiwi workspace stats, or for programs: kiwi --json workspace stats")
+@workspace.command(
+    cls=WorkspaceCommand, epilog="Example: kiwi workspace stats, or for programs: kiwi --json workspace stats"
+)
 @ROOT
 @STORE
-@with_workspace
 async def stats(session: Session, _app: Services, opened: Workspace) -> None:
     """Show what is indexed, and whether the last indexing was completed."""
     report = await use_case.collect_workspace_status(opened)
@@ -280,9 +254,8 @@ Example: kiwi workspace hooks            write .githooks and set core.hooksPath,
 
 @workspace.command(epilog=_EXAMPLES)
 @ROOT
-@click.option("--local", is_flag=True, help="Write the hooks to git's own folder, which is not committed.")
-@click.option("--remove", is_flag=True, help="Remove Kiwi's lines again.")
-@click.pass_obj
+@option("--local", is_flag=True, help="Write the hooks to git's own folder, which is not committed.")
+@option("--remove", is_flag=True, help="Remove Kiwi's lines again.")
 def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> None:
     """Install git hooks that update the index in the background after merges, branch checkouts and rebases."""
     workspace = (root or session.find_project() or Path.cwd()).absolute()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, get_args
 
-from kiwi_rag import render
+from kiwi_rag import render, usecases
 from kiwi_rag.collection import SOURCES
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import UsageError
@@ -35,7 +35,6 @@ from kiwi_rag.mcp.toolsets import (
 from kiwi_rag.model import Filters, SearchQuery, TierName
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType, check_item_id
 from kiwi_rag.render import agents, hits
-from kiwi_rag.usecases import search
 from kiwi_rag.usecases.status import collect_status
 from kiwi_rag.wordpieces import estimate_tokens
 
@@ -143,7 +142,7 @@ async def _search(context: ServerContext, arguments: Mapping[str, Any], report: 
     begin, limit = parse_continuation(arguments["continuation"], request), arguments["limit"]
     query = SearchQuery(arguments["query"], filters=_filters(arguments))
     source = arguments.get("source", "")
-    reply = await search.search(context.app, query, source=source, limit=limit, begin=begin)
+    reply = await usecases.search(context.app, query, source=source, limit=limit, begin=begin)
     page = agents.hits_page(reply, begin, limit, arguments["max_tokens"], estimate_tokens)
     # As many hits as were asked for: the tiers may have more, which the next page searches for.
     may_have_more = begin < limit == len(reply.hits)
@@ -157,7 +156,7 @@ async def _search(context: ServerContext, arguments: Mapping[str, Any], report: 
 def _filters(arguments: Mapping[str, Any]) -> Filters:
     since: str = arguments.get("since", "")
     try:
-        return search.filters_of({**arguments, "since": _moment(since) if since else None})
+        return usecases.filters_of({**arguments, "since": _moment(since) if since else None})
     except (ValueError, OverflowError) as error:
         raise UsageError(f"since is not a date: {since[:40]!r}", hint="2026-01-31, or 2026-01-31T12:00:00Z") from error
 

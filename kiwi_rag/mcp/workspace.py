@@ -28,7 +28,7 @@ from kiwi_rag.mcp.toolsets import (
 )
 from kiwi_rag.model import SearchQuery
 from kiwi_rag.render import agents, documents
-from kiwi_rag.usecases.search import filters_of
+from kiwi_rag.usecases import filters_of
 from kiwi_rag.wordpieces import estimate_tokens
 
 _SEARCH_INPUTS: dict[str, SchemaDict] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kiwi_rag import ingest
 from kiwi_rag.errors import KiwiError, NotFound, Rejected, UsageError
@@ -13,20 +12,17 @@ from kiwi_rag.formats import SourceFile
 from kiwi_rag.ingest.pipeline import Progress
 from kiwi_rag.ingest.publication import PublishRun
 from kiwi_rag.ingest.sync import Callbacks
-from kiwi_rag.model import Admission, Envelope, Finding
+from kiwi_rag.model import Admission, Envelope, Finding, Visibility
 from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.retry import attempts
 from kiwi_rag.search.verify import parse_address
+from kiwi_rag.services import Services
 from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.usecases import sign
 from kiwi_rag.usecases.sign import Draft
 from kiwi_rag.validation.manager import ValidationResult, read_candidate
 from kiwi_rag.validation.policy import policy_of
 from kiwi_rag.validation.signature import ItemCandidate
-
-if TYPE_CHECKING:
-    from kiwi_rag.model import Visibility
-    from kiwi_rag.services import Services
 
 AskPassphrase = Callable[[], str]
 

@@ -17,15 +17,15 @@ from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.search import verify as verification
 from kiwi_rag.search.state import find_version_conflicts, read_state, read_states
 from kiwi_rag.search.verify import Address, VerifiedItem, parse_address, require_files, verify_stored
+from kiwi_rag.services import Services
+from kiwi_rag.signing.statement import ItemStatement
+from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.usecases import sign
 from kiwi_rag.validation.manager import candidate_of
 
 if TYPE_CHECKING:
     from kiwi_rag.monitor.monitor import ConsistencyCheck
-    from kiwi_rag.services import Services
-    from kiwi_rag.signing.statement import ItemStatement
-    from kiwi_rag.signing.trust import Signer, TrustPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kiwi_rag.errors import (
     AuditBroken,
@@ -27,15 +27,12 @@ from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.monitor.monitor import verify_rows
 from kiwi_rag.monitor.pinned_state_file import PinnedState, pinned_states
 from kiwi_rag.registry import server, tuning
+from kiwi_rag.registry.records import Progress
+from kiwi_rag.registry.tuning import Tuning
 from kiwi_rag.search.verify import parse_address
+from kiwi_rag.services import Services
 from kiwi_rag.signing.trust import Signer, SignerStatus
 from kiwi_rag.validation.audit import AuditHead
-
-if TYPE_CHECKING:
-    from kiwi_rag.registry.records import Progress
-    from kiwi_rag.registry.tuning import Tuning
-    from kiwi_rag.services import Services
-    from kiwi_rag.validation.audit import AuditHead
 
 Report = Callable[[str], None]
 _BATCH = 2000

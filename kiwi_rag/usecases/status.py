@@ -6,22 +6,20 @@ import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kiwi_rag import render
+from kiwi_rag.collection import Collection
 from kiwi_rag.errors import EmbeddingError, KiwiError, RegistryError, StoreCorrupt
 from kiwi_rag.model import Filters
 from kiwi_rag.search.state import find_version_conflicts
+from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import TIER, Workspace
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.sources.source import BEGUN, RUN
+from kiwi_rag.stores.base import StoreStatus, VectorStore
 from kiwi_rag.telemetry import logs
 from kiwi_rag.usecases.trust import WAIT_SECONDS
-
-if TYPE_CHECKING:
-    from kiwi_rag.collection import Collection
-    from kiwi_rag.services import Services
-    from kiwi_rag.stores.base import StoreStatus, VectorStore
 
 PROBE_SECONDS = 2.0
 """How long to wait for a server's answer."""

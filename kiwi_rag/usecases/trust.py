@@ -8,16 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kiwi_rag.errors import NotFound, RegistryContradicted, RegistryError, SignatureRefused, UsageError
 from kiwi_rag.monitor.pinned_state_file import pinned_states
+from kiwi_rag.services import Services
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.ed25519 import is_on_curve
 from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus
-
-if TYPE_CHECKING:
-    from kiwi_rag.services import Services
 
 WAIT_SECONDS = 5.0
 """How long a command on local tiers waits for the registry."""

@@ -9,8 +9,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kiwi_rag.collection import Collection
 from kiwi_rag.config import PROJECT_FOLDER
 from kiwi_rag.errors import MalformedEnvelope, NotFound, Refused
 from kiwi_rag.formats.documents import FILE_TYPES
@@ -18,16 +19,13 @@ from kiwi_rag.ingest import IngestContext, sync
 from kiwi_rag.ingest.sync import NO_CALLBACKS, Callbacks
 from kiwi_rag.model import Filters, SearchQuery, SearchReply, StoredItem, sha256_hex
 from kiwi_rag.search.verify import verify_stored
+from kiwi_rag.services import Services
+from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.signing.statement import parse_index
 from kiwi_rag.sources.source import COMPLETE, RUN, SyncReport
 from kiwi_rag.sources.workspace import watch as watching
 from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.stores.base import StoreStatus, VectorStore
-
-if TYPE_CHECKING:
-    from kiwi_rag.collection import Collection
-    from kiwi_rag.services import Services
-    from kiwi_rag.services.workspace import Workspace
 
 
 async def open_for_writing(

@@ -8,19 +8,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import kiwi_rag.usecases
+from kiwi_rag import usecases
 from kiwi_rag.config import Settings
 from kiwi_rag.model import SearchQuery, SearchReply, VersionConflict
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.usecases import search
 from kiwi_rag.usecases.items import Verdict, _with_conflict
 
 REF = ItemRef(ItemType.KNOWLEDGE, "acme/note", "1.0.0")
 
 
 def test_use_cases_neither_print_nor_prompt_nor_exit() -> None:
-    modules = list(Path(kiwi_rag.usecases.__file__).parent.glob("*.py"))
-    assert len(modules) >= 9
+    modules = list(Path(usecases.__file__).parent.glob("*.py"))
+    assert len(modules) >= 8
     for module in modules:
         for node in ast.walk(ast.parse(module.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -47,12 +46,12 @@ class Searcher:
 async def test_the_pages_of_a_search_repeat_no_hit_and_miss_none() -> None:
     searcher = Searcher()
     app: Any = SimpleNamespace(settings=Settings(source="local", limit=3), searcher=lambda _source: searcher)
-    first = await search.search(app, SearchQuery("night"), begin=0)
+    first = await usecases.search(app, SearchQuery("night"), begin=0)
     assert [hit.ref.item_id for hit in first.hits] == ["acme/0", "acme/2", "acme/4"]
-    later = await search.search(app, SearchQuery("night"), begin=3)
+    later = await usecases.search(app, SearchQuery("night"), begin=3)
     assert [hit.ref.item_id for hit in later.hits[:3]] == ["acme/0", "acme/2", "acme/4"]
     assert sorted(hit.ref.item_id for hit in later.hits) == [f"acme/{n}" for n in range(10)]
-    assert [query.limit for query in searcher.queries] == [3, 3, search.MAX_HITS]
+    assert [query.limit for query in searcher.queries] == [3, 3, usecases.MAX_HITS]
 
 
 async def test_source_and_limit_of_a_call_replace_those_of_the_settings() -> None:
@@ -61,8 +60,8 @@ async def test_source_and_limit_of_a_call_replace_those_of_the_settings() -> Non
     app: Any = SimpleNamespace(
         settings=Settings(source="local", limit=3), searcher=lambda source: asked.append(source) or searcher
     )
-    await search.search(app, SearchQuery("night"), source="registry", limit=5)
-    await search.search(app, SearchQuery("night"))
+    await usecases.search(app, SearchQuery("night"), source="registry", limit=5)
+    await usecases.search(app, SearchQuery("night"))
     assert asked == ["registry", "local"]
     assert [query.limit for query in searcher.queries] == [5, 3]
 
