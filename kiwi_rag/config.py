@@ -9,8 +9,9 @@ from __future__ import annotations
 import difflib
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ def _setting(default: Any, what: str, *, project: bool = False, secret: bool = F
     return field(default=default, metadata={"what": what, "project": project, "secret": secret, "also": also})
 
 
+_secret = partial(_setting, "", secret=True)
+_project_setting = partial(_setting, project=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Every setting of Kiwi. The environment variable of ``name`` is ``KIWI_NAME``; two have another one (``also``)."""
@@ -34,27 +39,23 @@ class Settings:
     cache_dir: str = _setting("~/.cache/kiwi", "model files and embedding cache; safe to delete")
     principal: str = _setting("", "who you are, in signatures you make; default: user@host")
     key: str = _setting("", "name of the private key to sign with; default: the only one there is")
-    signing_key: str = _setting("", "private key as PEM text, for CI", secret=True)
-    key_passphrase: str = _setting("", "unlocks the private key", secret=True)
-    registry_url: str = _setting("", "postgresql://… of a registry server; default: the embedded one", secret=True)
+    signing_key: str = _secret("private key as PEM text, for CI")
+    key_passphrase: str = _secret("unlocks the private key")
+    registry_url: str = _secret("postgresql://… of a registry server; default: the embedded one")
     supabase_url: str = _setting("", "https://… of a Supabase project that is the registry", also="SUPABASE_URL")
-    supabase_key: str = _setting(
-        "", "publishable key of the Supabase project, or a user's token", secret=True, also="SUPABASE_KEY"
-    )
-    supabase_token: str = _setting("", "token of a signed-in user, in addition to the publishable key", secret=True)
-    registry_name: str = _setting("kiwi", "name of the registry that signatures are made for", project=True)
+    supabase_key: str = _secret("publishable key of the Supabase project, or a user's token", also="SUPABASE_KEY")
+    supabase_token: str = _secret("token of a signed-in user, in addition to the publishable key")
+    registry_name: str = _project_setting("kiwi", "name of the registry that signatures are made for")
     embedding_provider: str = _setting("onnx", "onnx, sentence-transformers, openai or ollama")
     embedding_model: str = _setting("", "model name; default: the provider's default model")
     embedding_model_dir: str = _setting("", "folder with the model's weights and tokenizer")
     embedding_base_url: str = _setting("", "base URL of a remote provider")
-    embedding_api_key: str = _setting("", "key of a remote provider", secret=True)
+    embedding_api_key: str = _secret("key of a remote provider")
     embedding_dimension: int = _setting(384, "dimension of a remote provider's vectors")
     embedding_fallbacks: str = _setting(
         "", "servers of the same model, used when the first fails: [PROVIDER] URL [MODEL], separated by commas"
     )
-    embedding_fallback_keys: str = _setting(
-        "", "keys of the fallback servers, in the same order, separated by commas", secret=True
-    )
+    embedding_fallback_keys: str = _secret("keys of the fallback servers, in the same order, separated by commas")
     embedding_identity: str = _setting(
         "", "name of the model in fingerprints; set it to keep vectors when the server's URL changes"
     )
@@ -66,23 +67,17 @@ class Settings:
         "", "US dollars per million tokens, in place of list prices: MODEL=PRICE, separated by commas"
     )
     threads: int = _setting(0, "threads of the embedding model; 0: one per core")
-    source: str = _setting(
-        "local", "tiers to search: project, user, registry, local (project and user) or all", project=True
+    source: str = _project_setting("local", "tiers to search: project, user, registry, local (project and user) or all")
+    limit: int = _project_setting(10, "number of hits that a search shows")
+    alpha: float = _project_setting(-1.0, "weight of the vector leg, 0 to 1; -1: the tuned weight")
+    half_life_days: float = _project_setting(0.0, "number of days in which a hit's score halves with its age; 0: off")
+    per_signer: int = _project_setting(
+        -1, "most hits of one signer; 0: no limit; -1: half of the hits when three or more signers are found"
     )
-    limit: int = _setting(10, "number of hits that a search shows", project=True)
-    alpha: float = _setting(-1.0, "weight of the vector leg, 0 to 1; -1: the tuned weight", project=True)
-    half_life_days: float = _setting(
-        0.0, "number of days in which a hit's score halves with its age; 0: off", project=True
-    )
-    per_signer: int = _setting(
-        -1,
-        "most hits of one signer; 0: no limit; -1: half of the hits when three or more signers are found",
-        project=True,
-    )
-    deadline: float = _setting(10.0, "seconds that a tier may take to answer a search", project=True)
+    deadline: float = _project_setting(10.0, "seconds that a tier may take to answer a search")
     workspace_store: str = _setting("local", "store of a workspace's documents: local, qdrant or registry")
     qdrant_url: str = _setting("", "https://… of a Qdrant server, or a folder on this machine")
-    qdrant_api_key: str = _setting("", "API key of the Qdrant server", secret=True)
+    qdrant_api_key: str = _secret("API key of the Qdrant server")
     workspace_name: str = _setting(
         "", "name of the workspace in statements; default: from .ai/workspace.yaml, else the folder's name"
     )
@@ -132,19 +127,13 @@ _FOREIGN_KEYS: Mapping[str, str] = {
     "embedding_dimensions": "embedding_dimension",
     "context_results": "limit",
 }
-_FOREIGN_KEYS_WITHOUT_EFFECT = frozenset({
-    "enabled", "backend", "path", "collection_name", "search_context_window", "similarity_threshold",
-    "dynamic_threshold", "retrieval_strategy", "chunking_strategy", "chunk_size", "chunk_overlap", "max_chunk_size",
-    "preserve_sentence_boundaries",
-})  # fmt: skip
 
 # Settings that have an effect with some embedding providers only.
 _LOCAL, _REMOTE = ("onnx", "sentence-transformers"), ("openai", "ollama")
 _OF_LOCAL = frozenset({"embedding_model_dir", "threads"})
-_OF_REMOTE = frozenset({
-    "embedding_base_url", "embedding_api_key", "embedding_dimension", "embedding_fallbacks", "embedding_fallback_keys",
-    "embedding_identity", "embedding_batch_texts", "embedding_batch_tokens", "embedding_prices",
-})  # fmt: skip
+_OF_REMOTE = {name for name in _FIELDS if name.startswith("embedding_")} - {
+    "embedding_provider", "embedding_model", "embedding_model_dir"
+}  # fmt: skip
 
 
 def resolve(
@@ -168,7 +157,7 @@ def resolve(
         file may not set.
     """
     variables = {name: environ[variable] for name in _FIELDS if (variable := _variable(name, environ))}
-    home = Path(variables.get("home", Settings().home)).expanduser()
+    home = home_of(environ)
     layers: list[tuple[str, Mapping[str, Any]]] = [(str(home / "config.yaml"), _from_file(home / "config.yaml"))]
     if project is not None and project.resolve() != home.resolve():
         layers.append((str(project / "config.yaml"), _from_project(project / "config.yaml")))
@@ -239,11 +228,15 @@ def _merge(layers: list[tuple[str, Mapping[str, Any]]], environ: Mapping[str, st
 def _convert(name: str, value: Any, source: str) -> Any:
     """Return `value` as the setting's type, checked against its range."""
     setting_type: type = type(_FIELDS[name].default)
+    is_within, allowed = _RANGES.get(name, (lambda _: True, ""))
     try:
         if isinstance(value, (bool, list, dict)) or value is None:
             raise ValueError(f"it must be a {setting_type.__name__}")
         converted = setting_type(value)
-        _check_range(name, converted, source)
+        without_flag = name == "alpha" and source == "flag" and converted < 0  # -1 is for files; omit the flag instead
+        if without_flag or not is_within(converted):
+            shown = f"{converted:g}" if isinstance(converted, float) else converted
+            raise ValueError(f"{name} {shown} is not {allowed}")
         return converted
     except (ValueError, OverflowError) as error:
         shown = "(hidden)" if _FIELDS[name].metadata["secret"] else repr(value)
@@ -260,14 +253,6 @@ _RANGES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "workspace_store": (lambda store: store in WORKSPACE_STORES, ", ".join(WORKSPACE_STORES)),
     "log_level": (lambda level: level in ("debug", "info", "warning", "error"), "debug, info, warning or error"),
 }
-
-
-def _check_range(name: str, value: Any, source: str) -> None:
-    is_within, allowed = _RANGES.get(name, (lambda _: True, ""))
-    negative_flag = name == "alpha" and source == "flag" and value < 0  # -1 is for files; on a command line, omit it
-    if negative_flag or not is_within(value):
-        shown = f"{value:g}" if isinstance(value, float) else value
-        raise ValueError(f"{name} {shown} is not {allowed}")
 
 
 def _from_project(path: Path) -> dict[str, Any]:
@@ -337,14 +322,12 @@ def _read_keys(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: 'vector_store' does not hold keys and values")
     for name in values:
         if name not in _FIELDS:
-            raise _unknown(path, name, name, _FIELDS)
-    for name in foreign:
-        if name not in _FOREIGN_KEYS and name not in _FOREIGN_KEYS_WITHOUT_EFFECT:
-            raise _unknown(path, f"vector_store.{name}", name, _FOREIGN_KEYS)
-    idle = [f"vector_store.{name}" for name in foreign if name in _FOREIGN_KEYS_WITHOUT_EFFECT]
-    if idle:
-        hint = f"remove {'it' if len(idle) == 1 else 'them'}; Kiwi reads of vector_store: {', '.join(_FOREIGN_KEYS)}"
-        raise _without_effect(path, idle, "in Kiwi", hint)
+            similar = difflib.get_close_matches(str(name), _FIELDS, n=1)
+            suggestion = f"did you mean {similar[0]!r}? " if similar else ""
+            hint = f"{suggestion}kiwi config --resolved lists the keys"
+            raise ConfigError(f"{path}: unknown key {name!r}", hint=hint)
+    idle = [f"vector_store.{name}" for name in foreign if name not in _FOREIGN_KEYS]
+    _refuse_idle(path, idle, "in Kiwi", f"Kiwi reads of vector_store: {', '.join(_FOREIGN_KEYS)}")
     renamed = {new: foreign[key] for key, new in _FOREIGN_KEYS.items() if key in foreign}
     _check_provider({**renamed, **values}, path)
     return {**renamed, **values}
@@ -356,20 +339,14 @@ def _check_provider(values: Mapping[str, Any], path: Path) -> None:
     if provider not in (*_LOCAL, *_REMOTE):
         return
     others, of_others = (_REMOTE, _OF_REMOTE) if provider in _LOCAL else (_LOCAL, _OF_LOCAL)
-    if idle := [name for name in values if name in of_others]:
-        hint = f"remove {'it' if len(idle) == 1 else 'them'}; {idle[0]} has an effect with {' and '.join(others)}"
-        raise _without_effect(path, idle, f"with embedding_provider {provider}", hint)
+    idle = [name for name in values if name in of_others]
+    _refuse_idle(path, idle, f"with embedding_provider {provider}", f"they have an effect with {' and '.join(others)}")
 
 
-def _without_effect(path: Path, names: list[str], where: str, hint: str) -> ConfigError:
-    have = "has" if len(names) == 1 else "have"
-    return ConfigError(f"{path}: {', '.join(names)} {have} no effect {where}", hint=hint)
-
-
-def _unknown(path: Path, shown: str, name: object, names: Iterable[str]) -> ConfigError:
-    similar = difflib.get_close_matches(str(name), names, n=1)
-    suggestion = f"did you mean {similar[0]!r}? " if similar else ""
-    return ConfigError(f"{path}: unknown key {shown!r}", hint=f"{suggestion}kiwi config --resolved lists the keys")
+def _refuse_idle(path: Path, names: list[str], where: str, advice: str) -> None:
+    if names:
+        have, them = ("has", "it") if len(names) == 1 else ("have", "them")
+        raise ConfigError(f"{path}: {', '.join(names)} {have} no effect {where}", hint=f"remove {them}; {advice}")
 
 
 def process_environment() -> Mapping[str, str]:

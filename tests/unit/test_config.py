@@ -68,7 +68,7 @@ def test_every_setting_has_an_origin_and_says_what_it_is(home: Path) -> None:
     assert resolved.settings == Settings(home=str(home))
 
 
-@pytest.mark.parametrize("text", ["limits: 5\n", "vector_store:\n  colour: red\n", "1: 2\n"])
+@pytest.mark.parametrize("text", ["limits: 5\n", "1: 2\n"])
 def test_an_unknown_key_is_an_error(home: Path, text: str) -> None:
     write(home, text)
     with pytest.raises(ConfigError, match="unknown key"):
@@ -201,7 +201,7 @@ def test_the_vector_store_section_is_understood(home: Path) -> None:
 IDLE = [
     "enabled", "backend", "path", "collection_name", "search_context_window", "similarity_threshold",
     "dynamic_threshold", "retrieval_strategy", "chunking_strategy", "chunk_size", "chunk_overlap", "max_chunk_size",
-    "preserve_sentence_boundaries",
+    "preserve_sentence_boundaries", "colour",
 ]  # fmt: skip
 
 
