@@ -175,7 +175,7 @@ async def judged(place: Place) -> Mapping[str, Any]:
 
 async def _rank(workspace: Workspace, query: Mapping[str, Any]) -> int:
     """Return the rank of the first file that answers a question, from 1; 0 where none of the first ten does."""
-    reply = await workspace.searcher.search(SearchQuery(query["query"], limit=10))
+    reply = await workspace.search(SearchQuery(query["query"], limit=10))
     paths = list(dict.fromkeys(hit.path for hit in reply.hits))
     return next((rank for rank, path in enumerate(paths, start=1) if path in query["relevant"]), 0)
 

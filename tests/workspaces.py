@@ -24,7 +24,7 @@ from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.sources.workspace.source import WorkspaceSource
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.planner import EXACT_LIMIT
-from kiwi_rag.usecases.workspace import documents
+from kiwi_rag.usecases.items import list_documents
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.policy import policy_of
 from tests.search_tiers import WordsProvider
@@ -109,6 +109,6 @@ class Yard:
 
     async def held(self) -> dict[str, tuple[str, str]]:
         """Path → digests of the file and of its passages, of everything that is indexed."""
-        rows, refused = await documents(self.tier, Filters())
+        rows, refused = await list_documents(self.tier, Filters())
         assert refused == 0
         return {row["path"]: (row["sha256"], row["passages_sha256"]) for row in rows}

@@ -82,7 +82,7 @@ def _shown(value: Any) -> str:
 async def enrol(session: Session, app: Services, principal: str) -> None:
     """Let a signer of your trust file publish, with the same key, patterns and types. Needs the role kiwi_admin."""
     for signer in use_case.active_signers(app, principal):
-        await app.enrol(signer)
+        await app.registry_client.enrol_signer(signer)
         session.print(signer.key_id)
 
 
@@ -90,7 +90,7 @@ async def enrol(session: Session, app: Services, principal: str) -> None:
 async def signers(session: Session, app: Services) -> None:
     """List the signers that may publish to the registry."""
     shown = ("principal", "status", "items", "types", "key_id")
-    found = [signer_row(enrolled.signer) for enrolled in await app.enrolled()]
+    found = [signer_row(enrolled.signer) for enrolled in await app.registry_client.list_signers()]
     rows = [{name: row[name] for name in shown} for row in found]
     session.print_data(rows, (render.safe("  ".join(row.values())) for row in rows))
 

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ from kiwi_rag.render import documents
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.source import SyncReport, describe_error
+from kiwi_rag.sources.workspace import watch as watching
 from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced
-from kiwi_rag.usecases import filters_of
-from kiwi_rag.usecases import workspace as use_case
+from kiwi_rag.usecases import filters_of, items
+from kiwi_rag.usecases.status import collect_workspace_status
 
 EXISTING_FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 ROOT = click.argument("root", type=EXISTING_FOLDER, required=False, default=None)
@@ -87,15 +89,15 @@ async def index(
         raise UsageError(
             "--rebuild and --file exclude each other: --rebuild empties the whole index", hint="give one of them"
         )
-    writer = await use_case.open_for_writing(opened, ask_passphrase, rebuild=rebuild)
+    writer = await opened.writer(ask_passphrase, rebuild=rebuild)
     paths = [opened.config.relative_path(file) for file in files] or None
-    if outer := use_case.outer_workspace(opened):
+    if outer := opened.outer:
         root = opened.config.root.resolve()
         session.notify(f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index")
     report_old_index(session, opened.old_catalog)
     with session.progress_bar("index workspace", "files") as planned:
         callbacks = Callbacks(planned if session.shows_progress else _progress_lines(session))
-        report = await use_case.update(opened, writer, paths, callbacks, prune=prune)
+        report = await opened.update(writer, paths, callbacks, prune=prune)
     return _report(session, app, opened, report)
 
 
@@ -106,10 +108,10 @@ async def index(
 async def watch(session: Session, app: Services, opened: Workspace) -> None:
     """Update the index of ROOT on every change of a file, until stopped. A saved file is found within two seconds."""
     stop = stop_event()
-    writer = await use_case.open_for_writing(opened, ask_passphrase)
-    await use_case.load_model(app)  # now, not at the first change
+    writer = await opened.writer(ask_passphrase)
+    await getattr(app.embed, "inner", app.embed).query("ready")  # load the model now; the cache would not load it
     session.notify(f"watching {opened.config.root}; stop with Ctrl-C")
-    async with aclosing(use_case.watch(opened, writer, stop)) as outcomes:
+    async with aclosing(watching.watch(opened.config, partial(opened.update, writer), stop)) as outcomes:
         async for outcome in outcomes:
             _report_outcome(session, outcome)
     session.notify("stopped")
@@ -204,7 +206,7 @@ async def search(
     """Find passages of documents by meaning and by words. Each is verified before it is shown."""
     filters, limit = _filters(opened, given), app.settings.limit
     asked = SearchQuery(" ".join(query), filters=filters, limit=limit, alpha=alpha, per_file=per_file)
-    reply = await use_case.search(opened, asked)
+    reply = await opened.search(asked)
     texts = {"paths": documents.documents_paths(reply), "text": documents.documents_text(reply, session.style, explain)}
     whole, notices = documents.documents_json(reply), documents.document_notices(reply)
     return show_reply(session, reply, whole, form, texts, notices)
@@ -223,7 +225,7 @@ def _filters(opened: Workspace, given: Mapping[str, str | None]) -> Filters:
 @STORE
 async def list_documents(session: Session, _app: Services, opened: Workspace, **given: str | None) -> int:
     """List the indexed documents with type, passages, service, domain and title."""
-    rows, refused = await use_case.documents(opened.indexed_tier, _filters(opened, given))
+    rows, refused = await items.list_documents(opened.indexed_tier(), _filters(opened, given))
     session.print_data(rows, map(_line, rows))
     if refused:
         session.notify(f"{refused} documents are not listed, because they do not verify")
@@ -242,7 +244,7 @@ def _line(row: Mapping[str, Any]) -> str:
 @STORE
 async def stats(session: Session, _app: Services, opened: Workspace) -> None:
     """Show what is indexed, and whether the last indexing was completed."""
-    report = await use_case.collect_workspace_status(opened)
+    report = await collect_workspace_status(opened)
     session.print_data(report, [documents.workspace_text(report)])
 
 

@@ -31,7 +31,7 @@ _USED_BY_CALLS = (
     "kiwi_rag.formats.script",
     "kiwi_rag.stores.local",
     "kiwi_rag.usecases.items",
-    "kiwi_rag.usecases.workspace",
+    "kiwi_rag.usecases.status",
     "kiwi_rag.monitor.pinned_state_file",
     "rfc8785",
 )

@@ -77,17 +77,15 @@ _INDEX_HINT = "reindex_documents (toolset documents), or kiwi workspace index"
 
 async def _search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
     """Search a workspace's documents with the arguments of ``workspace_search``."""
-    from kiwi_rag.usecases import workspace
-
     await context.wait_until_ready(report)
     query = SearchQuery(arguments["query"], filters=filters_of(arguments), limit=arguments["limit"])
-    reply = await workspace.search(context.workspace, query, _INDEX_HINT)
+    reply = await context.workspace.search(query, _INDEX_HINT)
     text, data = documents.documents_page(reply, arguments["max_tokens"], estimate_tokens, _INDEX_HINT)
     return ToolResult(text, data)
 
 
 async def _stats(context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
-    from kiwi_rag.usecases.workspace import collect_workspace_status
+    from kiwi_rag.usecases.status import collect_workspace_status
 
     status = dict(await collect_workspace_status(context.workspace))
     return ToolResult(agents.delimited(documents.workspace_text(status)), status)
@@ -197,12 +195,11 @@ def _work(context: ServerContext, paths: Sequence[str] | None, *, rebuild: bool)
 
     async def work(job: Job) -> Mapping[str, Any]:
         from kiwi_rag.ingest.sync import Callbacks
-        from kiwi_rag.usecases import workspace
 
         async with context.lock_for_writing():
             opened = context.workspace
-            writer = await workspace.open_for_writing(opened, rebuild=rebuild)
-            result = await workspace.update(opened, writer, files, Callbacks(job.set_total))
+            writer = await opened.writer(rebuild=rebuild)
+            result = await opened.update(writer, files, Callbacks(job.set_total))
             return result.as_dict()
 
     return work

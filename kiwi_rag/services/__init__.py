@@ -9,8 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from kiwi_rag import config
 from kiwi_rag.collection import RANKS, Collection, tier_names
@@ -18,7 +17,7 @@ from kiwi_rag.errors import NotFound, StoreError
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.services.registry import RegistryConnection
 from kiwi_rag.signing import keys, trust_file
-from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus, TrustPolicy, apply_revocations
+from kiwi_rag.signing.trust import RevocationNotice, SignerStatus, TrustPolicy, apply_revocations
 from kiwi_rag.sources.file_states import FileStates
 from kiwi_rag.validation.policy import policy_of
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from kiwi_rag.ingest import IngestContext
     from kiwi_rag.monitor.monitor import RegistryMonitor
     from kiwi_rag.registry.client import RegistryClient
-    from kiwi_rag.registry.records import EnrolledSigner
     from kiwi_rag.search import Searcher
     from kiwi_rag.stores.base import PublishingStore, VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
@@ -72,12 +70,10 @@ class Services:
         folder = (project / config.PROJECT_FOLDER).absolute() if project else config.find_project(cwd.absolute(), home)
         return cls(config.resolve(environ, folder, flags), folder, cwd)
 
-    async def __aenter__(self) -> Services:
+    async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -128,11 +124,7 @@ class Services:
 
     @property
     def trust(self) -> TrustPolicy:
-        """Who may sign what now, for this user in this project."""
-        return self.read_trust()
-
-    def read_trust(self) -> TrustPolicy:
-        """Read who may sign what here for this user, without the keys that registries revoked or retired."""
+        """Who may sign what now, for this user in this project; without the keys that registries revoked or retired."""
         return apply_revocations(trust_file.policy(self.user_trust, self.project_trust), self.notices())
 
     def notices(self) -> Sequence[RevocationNotice]:
@@ -211,11 +203,11 @@ class Services:
 
         return IngestContext(self.gate, self.embed)
 
-    def is_indexed(self, tier: str) -> bool:
-        """Whether a local tier has an index; checking creates none."""
+    def has_index(self, root: Path, *below: str) -> bool:
+        """Whether there is an index below the ``.ai`` folder `root`; checking creates none."""
         from kiwi_rag.stores.local.ownership import CATALOG_NAME
 
-        return (self.index_folder(self.root(tier)) / CATALOG_NAME).exists()
+        return (self.index_folder(root, *below) / CATALOG_NAME).exists()
 
     def old_catalog(self, root: Path, *below: str) -> Path | None:
         """Return the catalog of a pre-release Kiwi below the ``.ai`` folder `root`, as long as there is no other."""
@@ -272,32 +264,15 @@ class Services:
         """Return the items of the project or of the user."""
         root = self.root(name)
         store = self._local_store(name, root)
-        return Collection(
-            name,
-            RANKS[name],
-            store,
-            policy_of(name),
-            self.read_trust,
-            self.settings.registry_name,
-            store.audit,
-            root,
-            self.file_states(store.folder),
-            yanked=self.yanked,
-        )
+        return self._collection(name, store, store.audit, root=root, states=self.file_states(store.folder))
 
     def registry(self) -> Collection[PublishingStore]:
         """Return the items of the registry; no connection is made before its first use."""
-        return Collection(
-            "registry",
-            RANKS["registry"],
-            self._registry_store,
-            policy_of("registry"),
-            self.read_trust,
-            self.settings.registry_name,
-            self.audit,
-            monitor=self.monitor,
-            yanked=self.yanked,
-        )
+        return self._collection("registry", self._registry_store, self.audit, monitor=self.monitor)
+
+    def _collection(self, name: str, store: VectorStore, audit: AuditLog, **parts: Any) -> Collection[Any]:
+        about = policy_of(name), lambda: self.trust, self.settings.registry_name, audit
+        return Collection(name, RANKS[name], store, *about, yanked=self.yanked, **parts)
 
     def tier(self, name: str) -> Collection[VectorStore]:
         """Return any tier by name."""
@@ -328,18 +303,10 @@ class Services:
         if not self.registry_connection.is_embedded:
             return
         await self.registry_connection.migrate()
-        enrolled_keys = {enrolled.signer.key_id for enrolled in await self.enrolled()}
+        enrolled = {row.signer.key_id for row in await self.registry_client.list_signers()}
         for signer in self.trust.by_key.values():
-            if signer.key_id not in enrolled_keys and signer.status is SignerStatus.ACTIVE:
-                await self.enrol(signer)
-
-    async def enrol(self, signer: Signer) -> str:
-        """Allow a signer to publish to the registry; return its key id."""
-        return await self.registry_client.enrol_signer(signer)
-
-    async def enrolled(self) -> Sequence[EnrolledSigner]:
-        """Return the signers that may publish to the registry."""
-        return await self.registry_client.list_signers()
+            if signer.key_id not in enrolled and signer.status is SignerStatus.ACTIVE:
+                await self.registry_client.enrol_signer(signer)
 
     def _local_store(self, name: str, root: Path) -> LocalVectorStore:
         if name not in self._local:

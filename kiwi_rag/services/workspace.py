@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.config import PROJECT_FOLDER
@@ -24,7 +23,9 @@ from kiwi_rag.validation.policy import policy_of
 
 if TYPE_CHECKING:
     from kiwi_rag.ingest import IngestContext
-    from kiwi_rag.search import Searcher
+    from kiwi_rag.ingest.sync import Callbacks
+    from kiwi_rag.model import SearchQuery, SearchReply
+    from kiwi_rag.sources.source import SyncReport
     from kiwi_rag.stores.base import VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
 
@@ -49,12 +50,10 @@ class Workspace:
         self._folder = app.project_dir or (git_root(cwd) or cwd) / PROJECT_FOLDER
         self._opened = AsyncExitStack()
 
-    async def __aenter__(self) -> Workspace:
+    async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -107,18 +106,23 @@ class Workspace:
             return self._app.trust
         return TrustPolicy((Signer("this user", self.index_key.public_key, types=(ItemType.DOCUMENT,)),))
 
-    def writer(self, ask_passphrase: Callable[[], str] = str) -> IngestContext:
-        """Return the gate, the model and the key for an index run; `ask_passphrase` returns that of a stored key.
+    async def writer(self, ask_passphrase: Callable[[], str] = str, *, rebuild: bool = False) -> IngestContext:
+        """Create the index if there is none, empty it if `rebuild` is set, and return what writes to it.
+
+        `ask_passphrase` returns the passphrase of a stored key.
 
         Raises
         ------
         ConfigError
             When the index is shared and this user has not named the workspace. A cloned repository could otherwise
             choose another workspace's name, and its files would replace that one's under this user's key.
+        UsageError, NotFound, StoreError
+            When the root holds the user tier, does not exist, or cannot hold an index.
         """
         from kiwi_rag.ingest import IngestContext
         from kiwi_rag.validation.manager import ValidationManager
 
+        await self._prepare()
         if self.is_shared and not self._app.settings.workspace_name:
             hint = f"use --workspace {self.config.name}, or set KIWI_WORKSPACE_NAME"
             raise ConfigError(
@@ -126,61 +130,67 @@ class Workspace:
             )
         audience = self._app.settings.registry_name
         key = self._app.signing_key(ask_passphrase=ask_passphrase) if self.is_shared else self.index_key
-        gate = ValidationManager(self.read_trust(), audience)
+        if rebuild:  # not before there is a key to sign with
+            await self.tier.clear()
         indexer = Indexer(key, audience, self.config.name)
-        return IngestContext(gate, self._app.embed, indexer, self.config.domains)
+        return IngestContext(
+            ValidationManager(self.read_trust(), audience), self._app.embed, indexer, self.config.domains
+        )
 
-    @property
-    def _is_users(self) -> bool:
-        return self._folder.resolve() == self._app.user_dir.resolve()
+    async def update(
+        self,
+        writer: IngestContext,
+        paths: Sequence[str] | None = None,
+        callbacks: Callbacks | None = None,
+        *,
+        prune: bool = False,
+    ) -> SyncReport:
+        """Update the index from all files, or those at `paths`; a shared one is pruned only if `prune` is set."""
+        from kiwi_rag.ingest.sync import NO_CALLBACKS, sync
+
+        prune = prune or not self.is_shared
+        return await sync(self.source, self.tier, writer, callbacks or NO_CALLBACKS, paths=paths, prune=prune)
 
     @property
     def is_indexed(self) -> bool:
         """Whether there is an index; checking creates none. A shared one always exists, though it may be empty."""
         if self.is_shared:
             return True
-        from kiwi_rag.stores.local.ownership import CATALOG_NAME
-
-        return (self._app.index_folder(self._folder, "documents") / CATALOG_NAME).exists()
+        return self._app.has_index(self._folder, "documents")
 
     @property
     def old_catalog(self) -> Path | None:
         """The index that a pre-release Kiwi made of these files, as long as there is no other."""
         return self._app.old_catalog(self._folder, "documents")
 
-    @property
-    def indexed_tier(self) -> Collection[VectorStore]:
-        """The collection of the documents that are indexed.
+    def indexed_tier(self, hint: str = "kiwi workspace index") -> Collection[VectorStore]:
+        """Return the collection of the documents that are indexed.
 
         Raises
         ------
         NotFound
-            When nothing was indexed yet, which must not look like an empty index.
+            When nothing was indexed yet, which must not look like an empty index; `hint` says how to do it.
         """
         if not self.is_indexed:
-            raise NotFound(f"{self.config.root} is not indexed yet", hint="kiwi workspace index")
+            raise NotFound(f"{self.config.root} is not indexed yet", hint=hint)
         return self.tier
 
-    @property
-    def searcher(self) -> Searcher:
-        """A searcher of the documents; raises as `indexed_tier`."""
+    async def search(self, query: SearchQuery, hint: str = "kiwi workspace index") -> SearchReply:
+        """Search the documents; raises as `indexed_tier`."""
         from kiwi_rag.search import Searcher
 
-        return Searcher([self.indexed_tier], self._app.embed, self._app.settings.deadline)
+        searcher = Searcher([self.indexed_tier(hint)], self._app.embed, self._app.settings.deadline)
+        return await searcher.search(query)
 
-    async def prepare(self) -> None:
-        """Create the folder of the index, ignored by git, and the embedded registry if the index is in it.
+    @property
+    def outer(self) -> Path | None:
+        """The folder of the indexed workspace around this one, if there is one."""
+        root = self.config.root.resolve()
+        return next((folder for folder in root.parents if (folder / PROJECT_FOLDER / "vectors").is_dir()), None)
 
-        Raises
-        ------
-        UsageError
-            When the root holds the user tier.
-        NotFound
-            When the root does not exist.
-        StoreError
-            When the folder cannot be created, or is a symbolic link.
-        """
-        if self._is_users:
+    async def _prepare(self) -> None:
+        """Create the folder of the index, ignored by git, and the embedded registry if the index is in it."""
+        if self._folder.resolve() == self._app.user_dir.resolve():
             hint = "index one repository at a time: kiwi workspace index ROOT"
             raise UsageError(f"{self._folder.parent} holds the user tier and cannot be a workspace", hint=hint)
         if not self.config.root.is_dir():

@@ -12,7 +12,7 @@ from kiwi_rag import ingest, render
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, UsageError, Yanked
 from kiwi_rag.formats import SourceFile, path_of
-from kiwi_rag.model import Admission, Filters, Finding, ItemState, StoredItem, VersionConflict
+from kiwi_rag.model import Admission, Filters, Finding, ItemState, StoredItem, VersionConflict, sha256_hex
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.search import verify as verification
 from kiwi_rag.search.state import find_version_conflicts, read_state, read_states
@@ -174,6 +174,28 @@ def _verified(
         except KiwiError:
             continue
         yield tier.name, stored.ref
+
+
+async def list_documents(workspace: Collection[VectorStore], filters: Filters) -> tuple[list[dict[str, Any]], int]:
+    """Return a row for each document that verifies, JSON-ready, and how many documents do not.
+
+    ``sha256`` is the digest of the file after redaction, ``passages_sha256`` that of its passages' digests in order:
+    two indexes with the same rows have the same content.
+    """
+    about = workspace.trust(), workspace.audience, workspace.policy, workspace.workspace
+    rows: list[dict[str, Any]] = []
+    refused = 0
+    for stored in await workspace.store.list(filters):
+        try:
+            signed = verify_stored(stored, stored.ref, *about).verified.statement
+        except Refused:
+            refused += 1
+            continue
+        passages = sha256_hex("".join(signed.passages).encode())
+        facts = {name: signed.metadata.get(name, "") for name in ("file_type", "title", "service", "domain")}
+        counted = {"passages": len(signed.passages), "passages_sha256": passages}
+        rows.append({"path": signed.path, **facts, "sha256": signed.digests[signed.path], **counted})
+    return rows, refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,7 +296,7 @@ async def find_enrolled(app: Services, who: str, status: SignerStatus) -> Signer
     UsageError
         When `who` names several keys that do not have the status yet.
     """
-    enrolled = [row.signer for row in await app.enrolled()]
+    enrolled = [row.signer for row in await app.registry_client.list_signers()]
     named = [signer for signer in enrolled if who in (signer.principal, signer.public_key.hex())]
     found = named or [signer for signer in enrolled if len(who) >= 8 and signer.key_id.startswith(who)]
     if not found:

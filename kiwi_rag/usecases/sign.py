@@ -117,7 +117,7 @@ class VersionHistories:
 
 def version_histories(app: Services) -> VersionHistories:
     """Return the versions that the local tiers with an index, and the registry if there is one, ever had."""
-    local = [app.local(name) for name in app.source_names("local") if app.is_indexed(name)]
+    local = [app.local(name) for name in app.source_names("local") if app.has_index(app.root(name))]
     registry = app.registry if app.registry_connection.exists else None
     return VersionHistories(local, registry, min(HISTORY_SECONDS, app.settings.deadline))
 

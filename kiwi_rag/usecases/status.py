@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kiwi_rag import render
 from kiwi_rag.collection import Collection
-from kiwi_rag.errors import EmbeddingError, KiwiError, RegistryError, StoreCorrupt
-from kiwi_rag.model import Filters
+from kiwi_rag.errors import EmbeddingError, KiwiError, MalformedEnvelope, RegistryError
+from kiwi_rag.formats.documents import FILE_TYPES
+from kiwi_rag.model import Filters, StoredItem
 from kiwi_rag.search.state import find_version_conflicts
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import TIER, Workspace
 from kiwi_rag.signing import keys, trust_file
-from kiwi_rag.sources.source import BEGUN, RUN
+from kiwi_rag.signing.statement import parse_index
+from kiwi_rag.sources.source import BEGUN, COMPLETE, RUN
 from kiwi_rag.stores.base import StoreStatus, VectorStore
 from kiwi_rag.telemetry import logs
 from kiwi_rag.usecases.trust import WAIT_SECONDS
@@ -60,12 +64,8 @@ def model_state(app: Services) -> dict[str, Any]:
 def cache_state(app: Services) -> dict[str, Any]:
     """Return the path and size of the cache, JSON-ready; only Kiwi's own files in that folder are counted."""
     folder = app.settings.cache_path
-    size = 0
-    for pattern in ("models/**/*", "embeddings.sqlite*", "usage.jsonl*", "probes/*"):
-        for path in folder.glob(pattern):
-            with contextlib.suppress(OSError):  # removed meanwhile, or not readable
-                size += path.lstat().st_size if path.is_file() else 0
-    return {"path": str(folder), "bytes": size}
+    patterns = ("models/**/*", "embeddings.sqlite*", "usage.jsonl*", "probes/*")
+    return {"path": str(folder), "bytes": _size(path for pattern in patterns for path in folder.glob(pattern))}
 
 
 def _error_row(record: dict[str, Any]) -> dict[str, Any]:
@@ -97,8 +97,7 @@ async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
             if not workspace.is_indexed:
                 return []
             async with asyncio.timeout(PROBE_SECONDS):
-                tier = workspace.tier
-                state, run = await tier.store.status(), tier.states.note(RUN) if tier.states else ""
+                state, run = await workspace.tier.store.status(), _last_run(workspace.tier)
         except TimeoutError:
             return [_index_row(TIER, "documents", None, f"the index did not answer within {PROBE_SECONDS:g} s")]
         except KiwiError as error:
@@ -168,7 +167,7 @@ async def _check_tier(tier: Collection[VectorStore], repair: bool) -> tuple[list
     problems = [f"{name}: {line}" for line in found]
     try:
         tier.audit.verify_chain()
-    except (StoreCorrupt, KiwiError) as error:
+    except KiwiError as error:
         problems.append(f"{name}: {error.message}")
     return problems, done
 
@@ -178,7 +177,7 @@ async def _check_versions(app: Services) -> tuple[list[str], list[str]]:
     indexed = []
     for name in app.source_names("local"):
         with contextlib.suppress(KiwiError):  # the check of the tier itself reports it
-            if app.is_indexed(name):
+            if app.has_index(app.root(name)):
                 indexed.append((app.local(name), await app.local(name).store.list(Filters())))
     notices = []
     try:
@@ -214,3 +213,52 @@ def _check_model(app: Services) -> list[str]:
     except KiwiError as error:
         return [f"model: {error.message} ({error.hint})"]
     return [f"model: {line}" for line in app.embed.verify()]
+
+
+async def collect_workspace_status(workspace: Workspace) -> Mapping[str, Any]:
+    """Return counts, the state of the last run, and the path and size in bytes of the index, JSON-ready.
+
+    Without an index, counts are 0 and texts empty.
+    """
+    state, types, run, kind = StoreStatus(0, 0, ""), Counter[str](), "", "local"
+    if workspace.is_indexed:
+        tier = workspace.tier
+        state, kind = await tier.store.status(), tier.store.capabilities.kind
+        types, run = Counter(map(_type_of, await tier.store.list(Filters()))), _last_run(tier)
+    folder = Path(str(state.details["path"])).parent if "path" in state.details else None
+    return {
+        "workspace": workspace.config.name,
+        "root": str(workspace.config.root),
+        "documents": state.items,
+        "passages": state.passages,
+        "file_types": dict(sorted(types.items())),
+        "run": run,
+        "complete": run == COMPLETE if kind == "local" else not state.problems,  # several users run a shared one
+        "model": state.fingerprint,
+        "store": kind,
+        "path": str(folder or ""),
+        "bytes": _size(folder.rglob("*")) if folder else 0,
+        "problems": list(state.problems),
+    }
+
+
+def _last_run(tier: Collection[VectorStore]) -> str:
+    return tier.states.note(RUN) if tier.states else ""
+
+
+def _type_of(stored: StoredItem) -> str:
+    """Return a document's type for counting: a name in `FILE_TYPES`, as the statement is not verified here."""
+    try:
+        file_type = parse_index(stored.envelope.payload).metadata.get("file_type", "")
+    except MalformedEnvelope:
+        return "unreadable"
+    return file_type if file_type in FILE_TYPES else "unreadable"
+
+
+def _size(paths: Iterable[Path]) -> int:
+    """Return the size of the files among some paths in bytes."""
+    size = 0
+    for path in paths:
+        with contextlib.suppress(OSError):  # removed meanwhile, or not readable
+            size += path.lstat().st_size if path.is_file() else 0
+    return size
