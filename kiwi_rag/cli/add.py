@@ -17,7 +17,6 @@ from kiwi_rag.ingest.publication import NotPublished, Published, PublishRun
 from kiwi_rag.model import Admission, Visibility
 from kiwi_rag.services import Services
 from kiwi_rag.usecases import add as use_case
-from kiwi_rag.usecases.add import Drafts
 from kiwi_rag.usecases.sign import Draft
 from kiwi_rag.usecases.trust import fetch_revocations
 
@@ -42,14 +41,10 @@ BUMP = option(
 @TIER
 def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
     """Check items by steps 0-6 of the gate, without signing, storing or recording anything."""
-    rows = []
-    for source, findings in use_case.check_files(session.app(), paths, tier):
-        rows.append((source, findings))
-        if findings and not session.as_json:
-            session.print(render.findings_text(findings, session.style))
-    refused = sum(any(f.is_error for f in findings) for _, findings in rows)
-    if session.as_json:
-        session.print_json([{"path": str(s.path), "findings": [f.as_dict() for f in found]} for s, found in rows])
+    rows = list(use_case.check_files(session.app(), paths, tier))
+    data = [{"path": str(source.path), "findings": [f.as_dict() for f in found]} for source, found in rows]
+    session.print_data(data, (render.findings_text(found, session.style) for _, found in rows if found))
+    refused = sum(any(f.is_error for f in found) for _, found in rows)
     session.notify(f"{len(rows) - refused} of {len(rows)} items would be admitted, once signed by a trusted key")
     return REFUSED if refused else DONE
 
@@ -64,19 +59,19 @@ async def sign(
     session: Session, app: Services, paths: tuple[Path, ...], tier: str, key: str, bump: str | None, force: bool
 ) -> int:
     """Sign items that pass the gate's content checks: write FILE.sig beside each file."""
-    checked = await use_case.make_drafts(app, paths, tier, key, ask_passphrase, bump=bump, force=force)
-    _report_problem(session, checked)
-    for draft in checked.drafts:
+    drafts, refused = await use_case.make_drafts(
+        app, paths, tier, key, ask_passphrase, report=session.notify, bump=bump, force=force
+    )
+    for draft in drafts:
         draft.write()
         _report_edit(session, draft)
-    refused = [r.as_dict() for r in checked.rejected]
     session.print_data(
-        {"signed": [_row(draft) for draft in checked.drafts], "refused": refused},
-        (f"{'signed' if draft.fresh else 'already signed'}  {draft.ref}" for draft in checked.drafts),
+        {"signed": [_row(draft) for draft in drafts], "refused": [r.as_dict() for r in refused]},
+        (f"{'signed' if draft.fresh else 'already signed'}  {draft.ref}" for draft in drafts),
     )
-    fresh = sum(draft.fresh for draft in checked.drafts)
-    session.notify(f"{fresh} signed, {len(checked.drafts) - fresh} were signed already")
-    return session.report_refusals(checked.rejected)
+    fresh = sum(draft.fresh for draft in drafts)
+    session.notify(f"{fresh} signed, {len(drafts) - fresh} were signed already")
+    return session.report_refusals(refused)
 
 
 @command(epilog="Example: kiwi add .ai/directives/acme/deploy/staging.md")
@@ -86,10 +81,11 @@ async def sign(
 @BUMP
 async def add(session: Session, app: Services, paths: tuple[Path, ...], tier: str, key: str, bump: str | None) -> int:
     """Check, sign and index items in one step. Nothing is written for a refused item."""
-    checked = await use_case.make_drafts(app, paths, tier, key, ask_passphrase, bump=bump)
-    _report_problem(session, checked)
-    refused, added = [*checked.rejected], []
-    async with aclosing(use_case.store(app, checked.drafts, tier)) as outcomes:
+    drafts, rejected = await use_case.make_drafts(
+        app, paths, tier, key, ask_passphrase, report=session.notify, bump=bump
+    )
+    refused, added = [*rejected], []
+    async with aclosing(use_case.store(app, drafts, tier)) as outcomes:
         async for outcome in outcomes:
             if isinstance(outcome, Rejected):
                 refused.append(outcome)
@@ -102,11 +98,6 @@ async def add(session: Session, app: Services, paths: tuple[Path, ...], tier: st
         rows = [{"ref": str(a.ref), "digest": a.digest, "signer": a.principal} for a in added]
         session.print_json({"added": rows, "refused": [r.as_dict() for r in refused]})
     return session.report_refusals(refused)
-
-
-def _report_problem(session: Session, checked: Drafts) -> None:
-    if problem := checked.registry_problem:
-        session.notify(f"{problem}; its versions were not compared with these files, kiwi publish does it")
 
 
 def _report_edit(session: Session, draft: Draft) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kiwi_rag import ingest
@@ -24,8 +23,6 @@ from kiwi_rag.validation.manager import ValidationResult, read_candidate
 from kiwi_rag.validation.policy import policy_of
 from kiwi_rag.validation.signature import ItemCandidate
 
-AskPassphrase = Callable[[], str]
-
 
 def check_files(app: Services, paths: Sequence[Path], tier: str) -> Iterator[tuple[SourceFile, Sequence[Finding]]]:
     """Yield each item file that `paths` name, with the findings of steps 0-6 of the gate; nothing is recorded."""
@@ -40,31 +37,24 @@ def check(app: Services, candidate: ItemCandidate, tier: str) -> ValidationResul
     return app.gate.inspect(candidate, policy_of(tier))
 
 
-@dataclass(frozen=True, slots=True)
-class Drafts:
-    """Files that are checked and signed in memory, the rejections of the others, and why no registry was compared."""
-
-    drafts: Sequence[Draft]
-    rejected: Sequence[Rejected]
-    registry_problem: str
-
-
 async def make_drafts(  # noqa: PLR0913  # the options of a signature
     app: Services,
     paths: Sequence[Path],
     tier: str,
     key: str,
-    ask_passphrase: AskPassphrase,
+    ask_passphrase: Callable[[], str],
     *,
+    report: Callable[[str], None],
     bump: str | None = None,
     force: bool = False,
-) -> Drafts:
+) -> tuple[Sequence[Draft], Sequence[Rejected]]:
     """Check and sign in memory the items that `paths` name; nothing is written. See `sign.Author.drafts`."""
-    sources = sign.sources_of(paths, app.root(tier))
-    histories = sign.version_histories(app)
+    sources, histories = sign.sources_of(paths, app.root(tier)), sign.VersionHistories(app)
     author = sign.Author(app.local(tier), app.gate, app.signing_key(key, ask_passphrase), histories, app.principal)
-    drafts, rejected = await author.drafts(sources, bump=bump, force=force)
-    return Drafts(drafts, rejected, histories.registry_problem)
+    made = await author.drafts(sources, bump=bump, force=force)
+    if problem := histories.registry_problem:
+        report(f"{problem}; its versions were not compared with these files, kiwi publish does it")
+    return made
 
 
 async def store(app: Services, drafts: Sequence[Draft], tier: str) -> AsyncGenerator[Draft | Admission | Rejected]:
@@ -114,7 +104,7 @@ async def copy_to_tier(
     `copied` is called with each item as soon as it is durable. Returns the number of items, and the refusals.
     """
     to, root = app.local(target), app.root("project")
-    histories = sign.version_histories(app)
+    histories = sign.VersionHistories(app)
     copies: list[tuple[Envelope, Mapping[str, bytes]]] = []
     refused: list[KiwiError] = []
     async with to.writing():

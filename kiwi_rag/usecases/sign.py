@@ -8,6 +8,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.statement import ItemStatement
-from kiwi_rag.signing.trust import TrustPolicy, verify
+from kiwi_rag.sources.items import read
 from kiwi_rag.storage.atomic import remove_folder, replace_folder, write_user_file
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation import signature as versions
@@ -70,26 +71,12 @@ class VersionHistories:
     """The versions of an item that each of several tiers ever had.
 
     A registry that fails or does not answer in time is not queried again: ``registry_problem`` says what happened.
-
-    Parameters
-    ----------
-    local
-        The local tiers that have an index.
-    registry
-        Returns the registry tier; None without a registry.
-    seconds
-        How long all queries to the registry may take together.
     """
 
-    def __init__(
-        self,
-        local: Sequence[Collection[VectorStore]],
-        registry: Callable[[], Collection[VectorStore]] | None,
-        seconds: float,
-    ) -> None:
-        self._local = local
-        self._registry = registry
-        self._seconds = seconds
+    def __init__(self, app: Services) -> None:
+        self._local = [app.local(name) for name in app.source_names("local") if app.has_index(app.root(name))]
+        self._registry = app.registry if app.registry_connection.exists else None
+        self._seconds = min(HISTORY_SECONDS, app.settings.deadline)  # for all queries to the registry together
         self.registry_problem = ""
 
     async def of(self, ref: ItemRef, *, fully: bool) -> dict[str, Mapping[str, str]]:
@@ -113,13 +100,6 @@ class VersionHistories:
         finally:
             self._seconds = max(self._seconds - (time.monotonic() - started), 0.1)
         return {}
-
-
-def version_histories(app: Services) -> VersionHistories:
-    """Return the versions that the local tiers with an index, and the registry if there is one, ever had."""
-    local = [app.local(name) for name in app.source_names("local") if app.has_index(app.root(name))]
-    registry = app.registry if app.registry_connection.exists else None
-    return VersionHistories(local, registry, min(HISTORY_SECONDS, app.settings.deadline))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,15 +172,16 @@ class Author:
         raised = await self._raised(candidate, bump) if bump else candidate
         item = self.gate.inspect_or_raise(raised, self.tier.policy, self.tier.audit)
         wrote = "" if raised is candidate else _declaration(item, candidate.path)
-        if not (wrote or force) and _is_signed(candidate, item, self.gate):
-            self._check_other_tiers(candidate, item, await self.histories.of(item.ref, fully=False))
-            return Draft(source, candidate, item, fresh=False)
-        self._check_key(candidate)
-        contents = await self.histories.of(item.ref, fully=True)
-        signed = replace(raised, signature=statement.signature_file(self.key.sign(item, self.gate.audience)))
-        self.gate.check(signed, self.tier.policy, contents.get(self.tier.name, {}), self.tier.audit)
-        self._check_other_tiers(candidate, item, contents)
-        return Draft(source, signed, item, fresh=True, wrote=wrote)
+        fresh = bool(wrote) or force or not self._is_signed(candidate, item)
+        if fresh:
+            self._check_key(candidate)
+        contents = await self.histories.of(item.ref, fully=fresh)
+        if fresh:
+            raised = replace(raised, signature=statement.signature_file(self.key.sign(item, self.gate.audience)))
+            self.gate.check(raised, self.tier.policy, contents.get(self.tier.name, {}), self.tier.audit)
+        if found := versions.check_other_tiers(item, contents, candidate.path, self.tier.name):
+            raise self.gate.reject(candidate.name, found, self.tier.policy, self.tier.audit)
+        return Draft(source, raised, item, fresh, wrote)
 
     async def _raised(self, candidate: ItemCandidate, part: str) -> ItemCandidate:
         """Return the candidate with a higher version if it changed, else unchanged; errors are left to the gate."""
@@ -210,7 +191,7 @@ class Author:
             return candidate
         contents = await self.histories.of(item.ref, fully=True)
         taken = any(versions.conflicts(item, history) for history in contents.values())
-        if _is_signed(candidate, item, self.gate) and not taken:
+        if self._is_signed(candidate, item) and not taken:
             return candidate
         missing = any(finding.code == "metadata.version-missing" for finding in content.findings)
         if not missing and not semver.Version.is_valid(item.ref.version or ""):
@@ -224,12 +205,9 @@ class Author:
             raise UsageError(f"{candidate.path}: {error.message}; nothing was changed", hint=error.hint) from error
         return replace(candidate, files={**candidate.files, candidate.main: data})
 
-    def _check_other_tiers(
-        self, candidate: ItemCandidate, item: Item, contents: Mapping[str, Mapping[str, str]]
-    ) -> None:
-        found = versions.check_other_tiers(item, contents, candidate.path, self.tier.name)
-        if found:
-            raise self.gate.reject(candidate.name, found, self.tier.policy, self.tier.audit)
+    def _is_signed(self, candidate: ItemCandidate, item: Item) -> bool:
+        check = versions.SignatureCheck(self.gate.trust, self.gate.audience, self.tier.policy, datetime.now(UTC))
+        return check.check_item(candidate, item)[0] is not None
 
     def _check_key(self, candidate: ItemCandidate) -> None:
         signer = self.gate.trust.by_key.get(self.key.key_id)
@@ -258,11 +236,6 @@ def _declaration(item: Item, path: str) -> str:
     return f"{path}:{number}: {text}"
 
 
-def write_signature(path: Path, envelope: Envelope) -> None:
-    """Write ``<file>.sig`` atomically."""
-    write_user_file(signature_path(path), statement.signature_file(envelope))
-
-
 def place_item(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *, overwrite: bool = False) -> SourceFile:
     """Write the files of a verified item and its signature below `ai_dir`, and return the main file.
 
@@ -276,7 +249,7 @@ def place_item(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *, 
     placed = check_place(ai_dir, envelope, files, overwrite=overwrite)
     if not placed.item_type.is_folder:
         write_user_file(placed.path, files[placed.path.name])
-        write_signature(placed.path, envelope)
+        write_user_file(signature_path(placed.path), statement.signature_file(envelope))
         return placed
     executables = statement.parse_item(envelope.payload).executables
     written = {name: (data, 0o755 if name in executables else 0o644) for name, data in files.items()}
@@ -376,30 +349,6 @@ async def check_copy(
     if found := versions.check_other_tiers(item, contents, candidate.path, of.name):
         raise gate.reject(candidate.name, found, to.policy, to.audit)
     return envelope_of(candidate), candidate.files
-
-
-def read(source: SourceFile, of: Collection[VectorStore], gate: ValidationManager) -> ItemCandidate:
-    """Read an item of a local tier and its signature.
-
-    Raises
-    ------
-    Rejected
-        When it has no legal id or cannot be read; one audit record is written.
-    """
-    if of.root is None:
-        raise SourceUnreadable(f"the {of.name} tier has no files")
-    return gate.read(source, of.root, of.policy, of.audit, of.name)
-
-
-def _is_signed(candidate: ItemCandidate, item: Item, gate: ValidationManager) -> bool:
-    trust: TrustPolicy = gate.trust
-    try:
-        signed = verify(envelope_of(candidate), trust).statement
-    except SignatureRefused:
-        return False
-    same = signed.ref == item.ref and signed.registry == gate.audience and signed.main == item.main
-    same = same and signed.digests == item.digests and signed.executables == item.executables
-    return same and statement.canonical(signed.metadata) == statement.canonical(item.metadata)
 
 
 def _below(path: Path, ai_dir: Path, sources: Sequence[SourceFile]) -> Iterator[SourceFile]:

@@ -15,15 +15,15 @@ import pytest
 from kiwi_rag import ingest
 from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import EmbeddingError, StoreFull
-from kiwi_rag.formats import parse_item
+from kiwi_rag.formats import parse_item, signature_path
 from kiwi_rag.ingest import Callbacks, IngestContext, ItemSource
 from kiwi_rag.ingest.batches import GROUP, JOBS, AdmittedFile, encode_files
 from kiwi_rag.model import Filters, Passage
 from kiwi_rag.model.refs import ItemType
+from kiwi_rag.signing.statement import signature_file
 from kiwi_rag.sources.file_states import FileStates
 from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.stores.local import LocalVectorStore
-from kiwi_rag.usecases import sign as authoring
 from kiwi_rag.validation.policy import policy_of
 from kiwi_rag.wordpieces import embedded_text
 from tests.conformance.items import admission
@@ -75,7 +75,7 @@ class Project:
         path.write_text(text := note(name.lower(), body, version))
         item = parse_item(ItemType.KNOWLEDGE, f"acme/{name}", text).item
         assert item is not None
-        authoring.write_signature(path, ADA.sign(item, AUDIENCE))
+        signature_path(path).write_bytes(signature_file(ADA.sign(item, AUDIENCE)))
 
     async def index(self, model: Hashing, jobs: int = JOBS, **callbacks: Any) -> SyncReport:
         writer, heard = IngestContext(GATE, model), Callbacks(**callbacks)
