@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from kiwi_rag import render, usecases
-from kiwi_rag.cli.session import DONE, FAILED, PARTLY, Group, Session, command, option
+from kiwi_rag.cli.session import DONE, FAILED, PARTLY, TIME, Group, Session, command, option
 from kiwi_rag.collection import SOURCES
 from kiwi_rag.errors import UsageError
 from kiwi_rag.model import FusionMethod, FusionWeights, SearchQuery, SearchReply
@@ -62,9 +61,7 @@ WEIGHTS = option(
 @option("--tag", "tags", multiple=True, help="Only items with this tag. Repeatable: an item must have all of them.")
 @NAMESPACE
 @option("--signer", default="", help="Only items signed by this principal or key id.")
-@option(
-    "--since", type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"]), help="Only items signed since this time, UTC."
-)
+@option("--since", type=TIME, help="Only items signed since this time, UTC.")
 @option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
 @option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
 @WEIGHTS
@@ -78,11 +75,11 @@ WEIGHTS = option(
 @option("--explain", is_flag=True, help="Show how each score was computed.")
 @option("--format", "form", type=click.Choice(["text", "json", "jsonl", "md", "paths"]), default="text")
 def search(
-    session: Session, /, query: tuple[str, ...], since: datetime | None, weights: FusionWeights | None,
-    fusion: FusionMethod, explain: bool, form: str, **given: Any,
+    session: Session, /, query: tuple[str, ...], weights: FusionWeights | None, fusion: FusionMethod, explain: bool,
+    form: str, **given: Any,
 ) -> int:  # fmt: skip
     """Find items by meaning and by words. Every hit is verified before it is shown."""
-    filters = usecases.filters_of({**given, "since": since.replace(tzinfo=UTC) if since else None})
+    filters = usecases.filters_of(given)
     search_query = SearchQuery(" ".join(query), filters=filters, weights=weights, fusion=fusion)
     flags = {name: given[name] for name in ("source", "limit", "alpha", "per_signer")}
     reply = session.run(lambda app: usecases.search(app, search_query), **flags)

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -238,6 +239,17 @@ def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..
 def option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     """Return an option whose help shows the default, unless that is empty."""
     return click.option(*names, **{"show_default": bool(attributes.get("default")), **attributes})
+
+
+class _UtcTime(click.DateTime):
+    """A day, or a second, in UTC."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        return super().convert(value, param, ctx).replace(tzinfo=UTC)
+
+
+TIME = _UtcTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
+YES = option("--yes", is_flag=True, help="Do not ask.")
 
 
 def confirm(question: str, command: str, *, yes: bool, undone: str = "nothing was changed") -> None:

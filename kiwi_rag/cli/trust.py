@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.session import Group, Session, ask_passphrase, confirm, option
+from kiwi_rag.cli.session import TIME, YES, Group, Session, ask_passphrase, confirm, option
 from kiwi_rag.errors import SourceUnreadable, UsageError
-from kiwi_rag.model.refs import ITEM_TYPES, ItemType
+from kiwi_rag.model.refs import ItemType
 from kiwi_rag.services import Services
 from kiwi_rag.signing import keys as key_files
 from kiwi_rag.signing.statement import format_time
 from kiwi_rag.signing.trust import Signer, SignerStatus, check_pattern, check_principal
 from kiwi_rag.usecases import trust as use_case
+
+PRINCIPAL = option("--principal", default="", help="Name of the key's owner in signatures. Default: user@host.")
+ITEMS = option("--items", "patterns", multiple=True, help="Items that the key may sign. Default: all. Repeatable.")
 
 
 @click.group(cls=Group)
@@ -26,17 +29,15 @@ def keys() -> None:
 
 @keys.command(epilog="Example: kiwi keys new --principal ada@acme.example --items 'acme/*'")
 @click.argument("name", default="default")
-@option("--principal", default="", help="Your name in signatures. Default: user@host.")
-@option("--items", "patterns", multiple=True, help="Items that the key may sign. Default: all. Repeatable.")
+@PRINCIPAL
+@ITEMS
 def new(session: Session, name: str, principal: str, patterns: tuple[str, ...]) -> None:
     """Create a key, store it encrypted in ~/.ai/keys, and trust it for this user."""
     app = session.app()
-    for pattern in patterns:
-        check_pattern(pattern)
-    who = _principal(app, principal)
+    who, may_sign = check_principal(principal or app.principal), tuple(map(check_pattern, patterns))
     key = key_files.generate(name)
     path = key_files.save(key, app.keys_dir, _passphrase(app, confirm=True))
-    signer = use_case.trust_own_key(app, key.public_key, who, patterns)
+    signer = use_case.trust_own_key(app, key.public_key, who, may_sign)
     _show_key(session, app, name)
     session.notify(f"created key {name!r} of {signer.principal} in {path}; it may sign {', '.join(signer.patterns)}")
 
@@ -77,21 +78,22 @@ def export(session: Session, name: str, private: bool) -> None:
 @keys.command("import", epilog="Example: kiwi keys import work.pem --name work")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @option("--name", default="", help="Name of the key. Default: the file's name.")
-@option("--principal", default="", help="Name of the key's owner. Default: user@host.")
-@option("--items", "patterns", multiple=True, help="Items that the key may sign. Default: all. Repeatable.")
+@PRINCIPAL
+@ITEMS
 def import_key(session: Session, file: Path, name: str, principal: str, patterns: tuple[str, ...]) -> None:
     """Import a private key from a PEM file (Ed25519, PKCS8), and trust it for this user."""
     app = session.app()
+    who, may_sign = check_principal(principal or app.principal), tuple(map(check_pattern, patterns))
     try:
         pem = file.read_bytes()
     except OSError as error:
         hint = "name a PEM file that you may read"
         raise SourceUnreadable(f"cannot read {file}: {error.strerror}", hint=hint) from error
-    who, passphrase = _principal(app, principal), _passphrase(app, confirm=False)
+    passphrase = _passphrase(app, confirm=False)
     encrypted = b"ENCRYPTED" in pem.split(b"\n", 1)[0]
     key = key_files.from_pem(name or file.stem, pem, passphrase if encrypted else None)
     key_files.save(key, app.keys_dir, passphrase)
-    use_case.trust_own_key(app, key.public_key, who, tuple(map(check_pattern, patterns)))
+    use_case.trust_own_key(app, key.public_key, who, may_sign)
     _show_key(session, app, key.name)
 
 
@@ -107,10 +109,6 @@ def retire(session: Session, name: str, compromised: bool) -> None:
     signer = use_case.retire_own_key(session.app(), name, compromised=compromised)
     since = format_time(signer.valid_before) if signer.valid_before else ""
     session.notify(f"key {name!r} is {signer.status} from {since} on")
-
-
-def _principal(app: Services, principal: str) -> str:
-    return check_principal(principal or app.principal)
 
 
 def _show_key(session: Session, app: Services, name: str) -> None:
@@ -149,9 +147,6 @@ def _passphrase(app: Services, *, confirm: bool) -> str:
     return passphrase
 
 
-_TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
-
-
 @click.group(cls=Group)
 def trust() -> None:
     """Choose whose signatures are accepted."""
@@ -179,45 +174,30 @@ def list_signers(session: Session) -> None:
     type=click.Choice([t.value for t in ItemType]),
     help="Types that the key may sign. Default: all item types, not documents. Repeatable.",
 )
-@option("--valid-after", type=_TIME, help="Accept signatures from this time on, UTC.")
-@option("--valid-before", type=_TIME, help="Accept signatures until this time, UTC.")
+@option("--valid-after", type=TIME, help="Accept signatures from this time on, UTC.")
+@option("--valid-before", type=TIME, help="Accept signatures until this time, UTC.")
 @option("--status", type=click.Choice([s.value for s in SignerStatus]), help="Status of the key. Default: active.")
 @option("--replace", "replaces", is_flag=True, help="Replace the entry of a key that is trusted already.")
 @option("--yes", is_flag=True, help="Do not ask before permissions are removed.")
-def add(
-    session: Session,
-    public_key: str,
-    principal: str,
-    patterns: tuple[str, ...],
-    types: tuple[str, ...],
-    valid_after: datetime | None,
-    valid_before: datetime | None,
-    status: str | None,
-    replaces: bool,
-    yes: bool,
-) -> None:
+def add(session: Session, public_key: str, principal: str, replaces: bool, yes: bool, **given: Any) -> None:
     """Trust a public key (64 hex digits) for this user, or let a trusted key sign more.
 
     With --replace the entry of a trusted key is replaced; the permissions that it loses are listed, and you are asked.
     """
     app = session.app()
-    signer = Signer(
-        check_principal(principal),
-        use_case.parse_public_key(app, public_key),
-        tuple(map(check_pattern, patterns)) or ("*",),
-        tuple(map(ItemType, types)) or ITEM_TYPES,
-        _utc(valid_after),
-        _utc(valid_before),
-        SignerStatus(status or "active"),
-    )
-    given = use_case.Given(bool(patterns), bool(types), bool(status))
-    entry = use_case.plan_entry(app, signer, given, replaces=replaces)
-    for loss in entry.losses:
-        session.notify(f"  {entry.trusted} loses: {loss}")
-    if entry.losses:
+    who, key = check_principal(principal), use_case.parse_public_key(app, public_key)
+    given["patterns"] = tuple(map(check_pattern, given["patterns"]))
+    given["types"] = tuple(map(ItemType, given["types"]))
+    given["status"] = given["status"] and SignerStatus(given["status"])
+    fields = {name: value for name, value in given.items() if value}
+    signer = Signer(who, key, **fields)
+    entry, losses = use_case.plan_entry(app, signer, fields, replaces=replaces)
+    for loss in losses:
+        session.notify(f"  {loss}")
+    if losses:
         confirm("Remove these permissions?", f"{use_case.command(signer)} --replace", yes=yes)
-    use_case.save_signer(app, entry.signer)
-    _show_entry(session, entry.signer)
+    use_case.save_signer(app, entry)
+    _show_entry(session, entry)
     for notice in app.notices():
         if notice.key_id == signer.key_id and not notice.overruled:
             session.notify(
@@ -241,24 +221,24 @@ def remove(session: Session, who: str) -> None:
 
 
 @trust.command(epilog="Example: kiwi trust project --yes")
-@option("--yes", is_flag=True, help="Do not ask.")
+@YES
 def project(session: Session, yes: bool) -> None:
     """Pin this project's .ai/trust.toml: accept its signers in this project, as long as the file is unchanged."""
     app = session.app()
-    found = use_case.read_project_trust(app)
-    for signer in found.signers:
+    path, digest, signers = use_case.read_project_trust(app)
+    for signer in signers:
         session.notify(
             f"  {signer.principal}  {signer.status}  {', '.join(signer.patterns)}  key id {signer.key_id[:16]}…"
         )
     confirm("Trust these signers in this project?", "kiwi trust project", yes=yes)
-    use_case.pin_project(app, found)
-    session.notify(f"pinned {found.path}; after each change of the file run kiwi trust project again")
+    use_case.pin_project(app, path, digest)
+    session.notify(f"pinned {path}; after each change of the file run kiwi trust project again")
 
 
 @trust.command(epilog="Example: kiwi trust overrule ada@acme.example")
 @click.argument("who")
 @option("--undo", is_flag=True, help="Follow the registry's revocation again.")
-@option("--yes", is_flag=True, help="Do not ask.")
+@YES
 def overrule(session: Session, who: str, undo: bool, yes: bool) -> None:
     """Trust a key although a registry revoked or retired it. Name it by principal or the start of its key id.
 
@@ -291,7 +271,3 @@ def signer_row(signer: Signer) -> dict[str, str]:
         "key_id": signer.key_id,
         "origin": signer.origin,
     }
-
-
-def _utc(moment: datetime | None) -> datetime | None:
-    return moment.replace(tzinfo=UTC) if moment else None

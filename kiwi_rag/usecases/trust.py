@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from kiwi_rag.errors import NotFound, RegistryContradicted, RegistryError, SignatureRefused, UsageError
 from kiwi_rag.monitor.pinned_state_file import pinned_states
@@ -65,28 +66,10 @@ def _key_ids_seen(app: Services) -> Iterator[str]:
         yield from (seen.key_id for versions in memory.items().values() for seen in versions)
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """Which fields of a signer the user gave; the others have defaults."""
+def plan_entry(app: Services, signer: Signer, given: Container[str], *, replaces: bool) -> tuple[Signer, Sequence[str]]:
+    """Return the entry that trusts a signer, and what the present entry of its key loses. Nothing is written.
 
-    patterns: bool = False
-    types: bool = False
-    status: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedEntry:
-    """A signer as it is to be trusted, and what the present entry of its key, of the principal `trusted`, loses."""
-
-    signer: Signer
-    losses: Sequence[str] = ()
-    trusted: str = ""
-
-
-def plan_entry(app: Services, signer: Signer, given: Given, *, replaces: bool) -> PlannedEntry:
-    """Return the entry that trusts a signer: to the entry of a trusted key only what was given is added.
-
-    With `replaces` the entry of a trusted key is replaced. Nothing is written.
+    To the entry of a trusted key only the fields in `given` are added; with `replaces` it is replaced.
 
     Raises
     ------
@@ -95,19 +78,18 @@ def plan_entry(app: Services, signer: Signer, given: Given, *, replaces: bool) -
     """
     trusted = trust_file.load(app.user_trust).signer(signer.public_key)
     if trusted is None:
-        return PlannedEntry(signer)
+        return signer, ()
     if replaces:
-        return PlannedEntry(signer, _losses(trusted, signer), trusted.principal)
-    extended = replace(
-        trusted.extended(signer.patterns if given.patterns else (), signer.types if given.types else ()),
-        valid_after=signer.valid_after or trusted.valid_after,
-        valid_before=signer.valid_before or trusted.valid_before,
-        status=signer.status if given.status else trusted.status,
+        return signer, [f"{trusted.principal} loses: {loss}" for loss in _losses(trusted, signer)]
+    extended = trusted.extended(
+        signer.patterns if "patterns" in given else (), signer.types if "types" in given else ()
     )
-    if losses := _losses(trusted, replace(extended, principal=signer.principal)):
+    changed: dict[str, Any] = {n: getattr(signer, n) for n in ("valid_after", "valid_before", "status") if n in given}
+    entry = replace(extended, **changed)
+    if losses := _losses(trusted, replace(entry, principal=signer.principal)):
         message = f"this key of {trusted.principal} is trusted already and would lose: {'; '.join(losses)}"
         raise UsageError(f"{message}; nothing was changed", hint=f"to replace its entry: {command(signer)} --replace")
-    return PlannedEntry(extended)
+    return entry, ()
 
 
 def command(signer: Signer) -> str:
@@ -171,17 +153,8 @@ def remove_signer(app: Services, who: str) -> Signer:
     return found[0]
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectTrust:
-    """A project's trust file: its path, its digest, and the signers in it."""
-
-    path: Path
-    digest: str
-    signers: Sequence[Signer]
-
-
-def read_project_trust(app: Services) -> ProjectTrust:
-    """Return the project's trust file.
+def read_project_trust(app: Services) -> tuple[Path, str, Sequence[Signer]]:
+    """Return the path of the project's trust file, its digest, and the signers in it.
 
     Raises
     ------
@@ -192,13 +165,12 @@ def read_project_trust(app: Services) -> ProjectTrust:
     if not path.is_file():
         raise NotFound(f"there is no trust file {path}", hint="kiwi trust add, then copy ~/.ai/trust.toml there")
     digest = trust_file.file_digest(path)  # before the signers are read, so that a change after that is not pinned
-    return ProjectTrust(path, digest, trust_file.load(path).signers)
+    return path, digest, trust_file.load(path).signers
 
 
-def pin_project(app: Services, project: ProjectTrust) -> None:
+def pin_project(app: Services, path: Path, digest: str) -> None:
     """Accept the signers of a project's trust file in this project, as long as the file is unchanged."""
-    pinned = trust_file.load(app.user_trust).with_pin(project.path.resolve(), project.digest)
-    trust_file.save(app.user_trust, pinned)
+    trust_file.save(app.user_trust, trust_file.load(app.user_trust).with_pin(path.resolve(), digest))
 
 
 def notices_of(app: Services, who: str) -> Sequence[RevocationNotice]:
@@ -229,21 +201,14 @@ async def fetch_revocations(app: Services) -> str:
     """
     if not app.registry_connection.exists:
         return ""
-    problem = ""
     try:
         async with asyncio.timeout(min(WAIT_SECONDS, app.settings.deadline)):
             await app.monitor.check(fully=True)
+        return ""
     except TimeoutError:
-        problem = f"the registry did not answer in time; {_revocations_age(app)}"
+        problem = "the registry did not answer in time"
     except (RegistryError, RegistryContradicted) as error:
-        problem = f"{error.message}; {_revocations_age(app)}"
-    return problem
-
-
-def _revocations_age(app: Services) -> str:
-    read_at = app.monitor.pinned.checked_at()
-    if read_at is None:
-        return "its revocations were never read"
-    minutes = int((datetime.now(UTC) - read_at).total_seconds() // 60)
-    ago = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h" if minutes < 2880 else f"{minutes // 1440} days"
-    return f"the revocations used are of {read_at:%Y-%m-%d %H:%M} UTC ({ago} ago)"
+        problem = error.message
+    if read_at := app.monitor.pinned.checked_at():
+        return f"{problem}; the revocations used are of {read_at:%Y-%m-%d %H:%M} UTC"
+    return f"{problem}; its revocations were never read"
