@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kiwi_rag.registry.client import RegistryClient
     from kiwi_rag.registry.records import EnrolledSigner
     from kiwi_rag.search import Searcher
-    from kiwi_rag.stores.base import PublishingStore, VectorStore
+    from kiwi_rag.stores.base import VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
     from kiwi_rag.stores.postgres import RegistryVectorStore
     from kiwi_rag.validation.audit import AuditLog
@@ -285,7 +285,7 @@ class Services:
             yanked=self.yanked,
         )
 
-    def registry(self) -> Collection[PublishingStore]:
+    def registry(self) -> Collection[RegistryVectorStore]:
         """Return the items of the registry; no connection is made before its first use."""
         return Collection(
             "registry",

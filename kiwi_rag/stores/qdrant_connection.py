@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from kiwi_rag.errors import ConfigError, MissingExtra, StoreBusy, StoreError, StoreFull, StoreRefused, StoreUnreachable
-from kiwi_rag.retry import READING, WRITING, retry
+from kiwi_rag.retry import READING, WRITING, attempts
 from kiwi_rag.storage.sqlite import is_disk_full
 
 
@@ -97,7 +97,12 @@ class QdrantConnection:
         StoreError
             As `translate_errors` raises it.
         """
-        return await retry(lambda: self._once(call), pauses)
+        for attempt in attempts(pauses):
+            async with attempt:
+                client = await self._opened()
+                with translate_errors(self._key):
+                    return await call(client)
+        raise StoreError("no attempt was made")
 
     async def close(self) -> None:
         """Close the client; the next use opens another."""
@@ -105,11 +110,6 @@ class QdrantConnection:
         if client is not None:
             with translate_errors(self._key):
                 await client.close()
-
-    async def _once(self, call: _Call[_T]) -> _T:
-        client = await self._opened()
-        with translate_errors(self._key):
-            return await call(client)
 
     async def _opened(self) -> AsyncQdrantClient:
         async with self._opening:
