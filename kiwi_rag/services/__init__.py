@@ -376,7 +376,7 @@ class Services:
         # One folder a user: the store sets aside an index whose owner token is another's.
         return root.joinpath("vectors", sha256_hex(self.owner_token.encode())[:12], *below)
 
-    def new_local_store(self, root: Path, *below: str, index_from: int = 0) -> LocalVectorStore:
+    def new_local_store(self, root: Path, *below: str) -> LocalVectorStore:
         """Return a new store of this user below the ``.ai`` folder `root`; the caller closes it.
 
         Raises
@@ -386,7 +386,7 @@ class Services:
         """
         from kiwi_rag.stores.local import LocalVectorStore
 
-        return LocalVectorStore(self.index_folder(root, *below), self.owner_token, index_from=index_from)
+        return LocalVectorStore(self.index_folder(root, *below), self.owner_token)
 
     @cached_property
     def _registry_store(self) -> RegistryVectorStore:
