@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.data import DIMENSION, raw_chroma
 from benchmarks.data import clustered as around
 from benchmarks.timing import percentiles, timed
-from kiwi_rag.stores.local.snapshot import best, products
+from kiwi_rag.stores.local.search import best, products
 
 SIZES = (10_000, 25_000, 50_000, 100_000)
 QUERIES = 100

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import TypeVar
 
 from kiwi_rag.errors import StoreError
-
-_T = TypeVar("_T")
 
 WRITING = (0.1, 0.4, 1.0, 2.0)
 """Seconds before each further attempt to write: long enough for a server to restart, or a connection to get free."""
@@ -55,14 +52,6 @@ def attempts(pauses: Sequence[float] = WRITING) -> Iterator[Attempt]:
             return
 
 
-async def retry(work: Callable[[], Awaitable[_T]], pauses: Sequence[float] = WRITING) -> _T:
-    """Return what `work` returns, having tried it as `attempts` does."""
-    for attempt in attempts(pauses):
-        async with attempt:
-            return await work()
-    raise StoreError("no attempt was made")
-
-
 def polls(seconds: float, pause: float = 0.005) -> Iterator[None]:
     """Yield at once, and then every `pause` seconds until `seconds` have passed, for a wait without a callback::
 
@@ -73,8 +62,3 @@ def polls(seconds: float, pause: float = 0.005) -> Iterator[None]:
     while time.monotonic() <= deadline:
         time.sleep(pause)
         yield
-
-
-def wait_until(condition: Callable[[], object], seconds: float, pause: float = 0.005) -> bool:
-    """Check `condition` every `pause` seconds; return True once it holds, False when it did not within `seconds`."""
-    return any(condition() for _ in polls(seconds, pause))

@@ -26,7 +26,7 @@ from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.ownership import CATALOG_NAME
-from kiwi_rag.stores.local.planner import EXACT_LIMIT
+from kiwi_rag.stores.local.search import EXACT_LIMIT
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.policy import policy_of
 from kiwi_rag.validation.signature import ItemCandidate
@@ -111,7 +111,7 @@ class Shelf:
         if name not in self.tiers:
             # Below the limit no search asks Chroma, so its index need not be built when the store is closed.
             limit = self.exact_limit
-            store = LocalVectorStore(self.folder / name, "owner", exact_limit=limit, index_from=limit)
+            store = LocalVectorStore(self.folder / name, "owner", exact_limit=limit)
             self.tiers[name] = Collection(
                 name, RANKS[name], store, policy_of(name), lambda: self.trust, AUDIENCE, store.audit
             )

@@ -23,7 +23,6 @@ from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.sources.workspace.source import WorkspaceSource
 from kiwi_rag.stores.local import LocalVectorStore
-from kiwi_rag.stores.local.planner import EXACT_LIMIT
 from kiwi_rag.usecases.items import list_documents
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.policy import policy_of
@@ -64,7 +63,7 @@ class Yard:
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
-        self.store = LocalVectorStore(self.root / ".ai/vectors/documents", "owner", index_from=EXACT_LIMIT)
+        self.store = LocalVectorStore(self.root / ".ai/vectors/documents", "owner")
         self.states = FileStates(self.store.folder, "owner")
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kiwi_rag.chunking import split
 from kiwi_rag.collection import Collection
@@ -14,8 +15,10 @@ from kiwi_rag.lexical import term_frequencies
 from kiwi_rag.model import EmbeddingRecord
 from kiwi_rag.registry.records import IndexedItem, StoredPassage
 from kiwi_rag.signing import statement
-from kiwi_rag.stores.base import PublishingStore
 from kiwi_rag.validation.manager import ValidationManager, candidate_of, ref_of
+
+if TYPE_CHECKING:
+    from kiwi_rag.stores.postgres import RegistryVectorStore
 
 LEAST_COSINE = 0.999
 """The lowest cosine between the stored vector of a passage and the one computed here.
@@ -42,7 +45,7 @@ class Mismatch:
 
 
 async def audit_index(
-    to: Collection[PublishingStore], writer: IngestContext, sample: int | None
+    to: Collection[RegistryVectorStore], writer: IngestContext, sample: int | None
 ) -> AsyncIterator[tuple[str, Sequence[Mismatch]]]:
     """Check items drawn at random, all of them when `sample` is None; yield each with what does not match.
 
@@ -55,25 +58,25 @@ async def audit_index(
         writer = IngestContext(writer.gate, writer.embed.inner)
     fingerprint = str(writer.embed.fingerprint)
     async for indexed in _sample(to.store, fingerprint, sample):
-        stored = await to.store.stored_passages(indexed.digest, fingerprint)
+        stored = await to.store.client.read_passages(indexed.digest, fingerprint)
         yield await _compare(indexed, stored, to, writer)
 
 
-async def _sample(store: PublishingStore, fingerprint: str, sample: int | None) -> AsyncIterator[IndexedItem]:
+async def _sample(store: RegistryVectorStore, fingerprint: str, sample: int | None) -> AsyncIterator[IndexedItem]:
     """Yield a sample, or all items page by page, because those of a whole registry may not fit into memory."""
     if sample is not None:
-        for one in await store.indexed_items(fingerprint, sample):
+        for one in await store.client.indexed_items(fingerprint, sample):
             yield one
         return
     after = ""
-    while page := await store.indexed_items(fingerprint, PAGE, after):
+    while page := await store.client.indexed_items(fingerprint, PAGE, after):
         for one in page:
             yield one
         after = page[-1].digest
 
 
 async def _compare(
-    indexed: IndexedItem, stored: Sequence[StoredPassage], to: Collection[PublishingStore], writer: IngestContext
+    indexed: IndexedItem, stored: Sequence[StoredPassage], to: Collection[RegistryVectorStore], writer: IngestContext
 ) -> tuple[str, Sequence[Mismatch]]:
     ref = indexed.digest
     if statement.digest_of(indexed.envelope) != indexed.digest:

@@ -19,7 +19,7 @@ from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Visibi
 from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.sources.file_states import FileStates
 from kiwi_rag.sources.items import content_of, read
-from kiwi_rag.stores.base import PublishingStore, Receipt, VectorStore
+from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.document_gate import DocumentFile, clean_labels
 from kiwi_rag.validation.manager import ValidationManager, ref_of
@@ -28,6 +28,7 @@ from kiwi_rag.validation.signature import ItemCandidate
 from kiwi_rag.wordpieces import embedded_text
 
 if TYPE_CHECKING:
+    from kiwi_rag.stores.postgres import Receipt, RegistryVectorStore
     from kiwi_rag.validation.audit import AuditSink
 
 GATE_VERSION = 6
@@ -139,7 +140,7 @@ def states_of(to: Collection[VectorStore]) -> FileStates:
 
 async def publish(
     candidate: ItemCandidate,
-    to: Collection[PublishingStore],
+    to: Collection[RegistryVectorStore],
     gate: ValidationManager,
     visibility: Visibility | None = None,
 ) -> tuple[Admission, Receipt]:

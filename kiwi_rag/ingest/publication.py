@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, RegistryUnreachable, UsageError
@@ -15,7 +16,10 @@ from kiwi_rag.ingest.registry_indexer import concerns_one_item, index_admitted
 from kiwi_rag.model import Admission, Visibility
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.sources.items import read
-from kiwi_rag.stores.base import PublishingStore, Receipt, VectorStore
+from kiwi_rag.stores.base import VectorStore
+
+if TYPE_CHECKING:
+    from kiwi_rag.stores.postgres import Receipt, RegistryVectorStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ class PublishRun:
     def __init__(
         self,
         local: Collection[VectorStore],
-        to: Collection[PublishingStore],
+        to: Collection[RegistryVectorStore],
         writer: IngestContext,
         visibility: Visibility | None = None,
     ) -> None:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.chunking import split
 from kiwi_rag.collection import Collection
@@ -33,9 +33,11 @@ from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit, with_retries
 from kiwi_rag.retry import attempts
 from kiwi_rag.signing import statement
-from kiwi_rag.stores.base import Claim, PublishingStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.manager import ValidationManager, candidate_of, ref_of
+
+if TYPE_CHECKING:
+    from kiwi_rag.stores.postgres import RegistryClaim, RegistryVectorStore
 
 EMBEDDING_SECONDS = 540.0
 """How long the model may take for one item: less than the ten minutes after which the server releases an idle claim."""
@@ -64,7 +66,7 @@ Outcome = ItemRef | Failed
 
 
 async def index_pending(
-    to: Collection[PublishingStore], writer: IngestContext, *, patient: bool = False, concurrency: int = CONCURRENCY
+    to: Collection[RegistryVectorStore], writer: IngestContext, *, patient: bool = False, concurrency: int = CONCURRENCY
 ) -> AsyncGenerator[Outcome]:
     """Make a registry's waiting items searchable, oldest first; yield each outcome as soon as it is durable.
 
@@ -85,7 +87,7 @@ async def index_pending(
         When it cannot be reached; the next run continues where this one stopped.
     """
     run, after = _Run(to, writer, patient), 0
-    while batch := await to.store.pending(str(writer.embed.fingerprint), after=after):
+    while batch := await to.store.client.pending_items(str(writer.embed.fingerprint), after=after):
         after = batch[-1][0]
         async with aclosing(run.index([envelope for _, envelope in batch], concurrency)) as outcomes:
             async for outcome in outcomes:
@@ -99,7 +101,11 @@ async def index_pending(
 
 
 async def watch(
-    to: Collection[PublishingStore], writer: Callable[[], IngestContext], stop: asyncio.Event, *, every: float = 30.0
+    to: Collection[RegistryVectorStore],
+    writer: Callable[[], IngestContext],
+    stop: asyncio.Event,
+    *,
+    every: float = 30.0,
 ) -> AsyncGenerator[Outcome | Unreachable]:
     """Index waiting items, then every published item, until `stop` is set.
 
@@ -125,7 +131,7 @@ async def watch(
             pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-async def index_admitted(admission: Admission, to: Collection[PublishingStore], writer: IngestContext) -> bool:
+async def index_admitted(admission: Admission, to: Collection[RegistryVectorStore], writer: IngestContext) -> bool:
     """Make an item searchable that this process just admitted and published, unless it has vectors or needs none.
 
     Returns False if another indexer has claimed it.
@@ -139,7 +145,7 @@ async def index_admitted(admission: Admission, to: Collection[PublishingStore], 
     return indexed
 
 
-def gate_at_arrival(gate: ValidationManager, claim: Claim) -> ValidationManager:
+def gate_at_arrival(gate: ValidationManager, claim: RegistryClaim) -> ValidationManager:
     """Return the gate with its clock at the item's arrival: a signature must not expire while the item waits."""
     received_at = claim.received_at
     return ValidationManager(gate.trust, gate.audience, lambda: received_at) if received_at else gate
@@ -149,7 +155,7 @@ def gate_at_arrival(gate: ValidationManager, claim: Claim) -> ValidationManager:
 class _Run:
     """One pass over the waiting items; ``busy`` collects those that another indexer had claimed."""
 
-    to: Collection[PublishingStore]
+    to: Collection[RegistryVectorStore]
     writer: IngestContext
     patient: bool
     busy: list[Envelope] = field(default_factory=list)
@@ -179,7 +185,7 @@ class _Run:
                 self.busy.append(envelope)
             return await self._index_claimed(envelope, claim) if claim.state == "claimed" else None
 
-    async def _index_claimed(self, envelope: Envelope, claim: Claim) -> Outcome:
+    async def _index_claimed(self, envelope: Envelope, claim: RegistryClaim) -> Outcome:
         try:
             candidate = candidate_of(envelope, claim.files)
             history = await claim.history(ref_of(candidate))
@@ -227,7 +233,7 @@ def _problem(error: KiwiError) -> str:
     return f"{error.code}: {error.message}"
 
 
-async def _embed(admission: Admission, claim: Claim, writer: IngestContext) -> None:
+async def _embed(admission: Admission, claim: RegistryClaim, writer: IngestContext) -> None:
     try:
         async with asyncio.timeout(EMBEDDING_SECONDS):
             records = await embed(admission, split(admission.item), writer)

@@ -191,7 +191,7 @@ class RegistryClient:
 
     # The indexer, whose role must be `kiwi_indexer`
 
-    async def pending_items(self, fingerprint: str, limit: int, after: int) -> Sequence[tuple[int, Envelope]]:
+    async def pending_items(self, fingerprint: str, limit: int = 100, after: int = 0) -> Sequence[tuple[int, Envelope]]:
         """Return what waits for the indexer, as ``(sequence, envelope)``, oldest first.
 
         An envelope that cannot be decoded comes without a payload, so that it does not hold up the others.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kiwi_rag.model import Vector
 
 ClaimState = Literal["claimed", "busy", "later", "done"]
-"""The states of `kiwi_rag.stores.base.Claim`."""
+"""The states of `kiwi_rag.stores.postgres.RegistryClaim`."""
 
 
 @dataclass(frozen=True, slots=True)

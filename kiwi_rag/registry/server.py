@@ -31,7 +31,7 @@ from urllib.parse import quote
 
 from kiwi_rag.errors import RegistryUnreachable
 from kiwi_rag.registry.postgres_binaries import binaries, give_to_system_user, identity, is_root, run, system_user
-from kiwi_rag.retry import wait_until
+from kiwi_rag.retry import polls
 from kiwi_rag.storage.atomic import atomic_write, create_file
 from kiwi_rag.storage.locks import try_lock
 
@@ -151,7 +151,7 @@ def _locked(root: Path) -> Iterator[None]:
     """Hold the folder's lock, so that one process at a time starts or stops the server."""
     descriptor = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if not wait_until(lambda: try_lock(descriptor), 2 * _START_SECONDS, pause=0.01):
+        if not any(try_lock(descriptor) for _ in polls(2 * _START_SECONDS, pause=0.01)):
             raise RegistryUnreachable(
                 f"another process has been starting the registry in {root} for a minute",
                 hint="kiwi registry status, and end that process if it hangs",
@@ -217,7 +217,9 @@ def _is_started(root: Path) -> bool:
     pid = _pid(root)
     if pid is None:
         return False
-    wait_until(lambda: _state(root) == "ready" or not _is_alive(pid, root), _START_SECONDS)
+    for _ in polls(_START_SECONDS):
+        if _state(root) == "ready" or not _is_alive(pid, root):
+            break
     return _is_alive(pid, root)
 
 
@@ -250,7 +252,7 @@ def _await_ready(root: Path, process: subprocess.Popen[bytes], logged: int) -> N
         lines = _status_lines(root)
         return lines[:1] == [str(process.pid)] and lines[7:8] == ["ready"]
 
-    if wait_until(lambda: is_ready() or process.poll() is not None, _START_SECONDS) and process.poll() is None:
+    if any(is_ready() or process.poll() is not None for _ in polls(_START_SECONDS)) and process.poll() is None:
         return
     lines = (root / "log").read_bytes()[logged:].decode(errors="replace").splitlines()
     fatal = [line for line in lines[-40:] if "FATAL" in line or "PANIC" in line]
@@ -314,14 +316,13 @@ def _listening(root: Path) -> tuple[int, bool]:
 def _pid(root: Path) -> int | None:
     """Return the running server's process id, None without one; a server that is stopping is waited for."""
     lines: list[str] = []
-
-    def is_not_stopping() -> bool:
-        lines[:] = _status_lines(root)
-        return not lines or lines[7:8] != ["stopping"] or not _is_alive(int(lines[0]), root)
-
-    if not wait_until(is_not_stopping, _START_SECONDS):
-        raise _does_not_stop(int(lines[0]), root)
-    return int(lines[0]) if lines and _is_alive(int(lines[0]), root) else None
+    for _ in polls(_START_SECONDS):
+        lines = _status_lines(root)
+        if not lines or not _is_alive(int(lines[0]), root):
+            return None
+        if lines[7:8] != ["stopping"]:
+            return int(lines[0])
+    raise _does_not_stop(int(lines[0]), root)
 
 
 def _is_alive(pid: int, root: Path) -> bool:
@@ -343,7 +344,7 @@ def _shut_down(root: Path, *, wait: bool = True) -> bool:
         return False
     os.kill(pid, signal.SIGINT)  # Postgres' "fast shutdown": roll back open transactions, write a checkpoint, exit
     # Until the server says that it is stopping, the next process would take it for one that runs.
-    if not wait_until(lambda: not _is_alive(pid, root) or (not wait and _state(root) != "ready"), _START_SECONDS):
+    if all(_is_alive(pid, root) and (wait or _state(root) == "ready") for _ in polls(_START_SECONDS)):
         raise _does_not_stop(pid, root)
     if _socket_folder(root) != root / "data":
         with suppress(OSError):  # not empty while the server is still stopping: the next start uses it again

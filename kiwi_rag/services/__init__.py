@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kiwi_rag.monitor.monitor import RegistryMonitor
     from kiwi_rag.registry.client import RegistryClient
     from kiwi_rag.search import Searcher
-    from kiwi_rag.stores.base import PublishingStore, VectorStore
+    from kiwi_rag.stores.base import VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
     from kiwi_rag.stores.postgres import RegistryVectorStore
     from kiwi_rag.validation.audit import AuditLog
@@ -266,7 +266,7 @@ class Services:
         store = self._local_store(name, root)
         return self._collection(name, store, store.audit, root=root, states=self.file_states(store.folder))
 
-    def registry(self) -> Collection[PublishingStore]:
+    def registry(self) -> Collection[RegistryVectorStore]:
         """Return the items of the registry; no connection is made before its first use."""
         return self._collection("registry", self._registry_store, self.audit, monitor=self.monitor)
 
@@ -343,7 +343,7 @@ class Services:
         # One folder a user: the store sets aside an index whose owner token is another's.
         return root.joinpath("vectors", sha256_hex(self.owner_token.encode())[:12], *below)
 
-    def new_local_store(self, root: Path, *below: str, index_from: int = 0) -> LocalVectorStore:
+    def new_local_store(self, root: Path, *below: str) -> LocalVectorStore:
         """Return a new store of this user below the ``.ai`` folder `root`; the caller closes it.
 
         Raises
@@ -353,7 +353,7 @@ class Services:
         """
         from kiwi_rag.stores.local import LocalVectorStore
 
-        return LocalVectorStore(self.index_folder(root, *below), self.owner_token, index_from=index_from)
+        return LocalVectorStore(self.index_folder(root, *below), self.owner_token)
 
     @cached_property
     def _registry_store(self) -> RegistryVectorStore:

@@ -211,10 +211,7 @@ class Workspace:
             await self._app.prepare_registry()
 
     def _local_store(self) -> LocalVectorStore:
-        from kiwi_rag.stores.local.planner import EXACT_LIMIT
-
-        # Up to the planner's limit every search is exact: Chroma would be written and never read.
-        store = self._app.new_local_store(self._folder, "documents", index_from=EXACT_LIMIT)
+        store = self._app.new_local_store(self._folder, "documents")
         self._opened.push_async_callback(store.close)
         return store
 

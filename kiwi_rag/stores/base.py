@@ -6,7 +6,7 @@ Stores write admitted records only. The parameter's type requires an `Admission`
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC
@@ -18,19 +18,15 @@ from kiwi_rag.model import (
     Candidates,
     CollectionStatistics,
     EmbeddingRecord,
-    Envelope,
     Filters,
     StoredItem,
     StoreQuery,
-    Visibility,
 )
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.validation.seal import require_passages, require_sealed
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from kiwi_rag.registry.records import ClaimState, IndexedItem, Progress, StoredPassage
 
 _UNIT_TOLERANCE = 1e-3
 NOT_FOUND_BY_VECTOR = -1.0
@@ -82,35 +78,6 @@ class SourceStamp:
     item_type: ItemType
     item_id: str
     digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """A registry's answer to a publication.
-
-    Attributes
-    ----------
-    sequence
-        The item's number in the order of publication.
-    audit_head
-        The head of the audit log after it.
-    already_published
-        The registry had this very statement before.
-    private
-        Only its owner can see it.
-    made_public
-        It was private until now.
-    yanked
-        This version was yanked, so it is not found.
-    """
-
-    sequence: int
-    digest: str
-    audit_head: str
-    already_published: bool
-    private: bool = False
-    made_public: bool = False
-    yanked: bool = False
 
 
 @runtime_checkable
@@ -221,100 +188,6 @@ async def stored_digests(store: VectorStore) -> Mapping[ItemRef, str]:
     if isinstance(store, LocalIndex):
         return await store.digests()
     return {replace(stored.ref, version=None): stored.digest for stored in await store.list(Filters())}
-
-
-class Claim(Protocol):
-    """An indexer's hold on a published item until the block ends, or the reason why it has none.
-
-    Attributes
-    ----------
-    state
-        ``claimed``; ``busy``: another indexer holds it; ``later``: it failed and the pause before the next attempt has
-        not passed; ``done``: it has its vectors, or the model needs none of it.
-    received_at
-        When the item arrived in the registry; None unless claimed.
-    files
-        The item's files by name, which its statement lists; empty unless claimed.
-    """
-
-    state: ClaimState
-    received_at: datetime | None
-    files: Mapping[str, bytes]
-
-    async def history(self, ref: ItemRef) -> Mapping[str, str]:
-        """As `VectorStore.history`, over the claim's connection: waiting for a second one could be a deadlock."""
-        ...
-
-    async def store(self, records: Sequence[EmbeddingRecord]) -> int:
-        """Store the item's passages, which become durable when the block ends; return how many.
-
-        Raises
-        ------
-        NotAdmitted
-            When the gate did not admit them, or they belong to another item.
-        RegistryRefused
-            When the registry rejects them (``state`` KW017).
-        """
-        ...
-
-    async def requeue(self, problem: str) -> None:
-        """Record why the item could not be indexed; patient indexers retry it later, after ever longer pauses."""
-        ...
-
-
-class PublishingStore(VectorStore, Protocol):
-    """A registry, where publishing and indexing are two steps, which two roles may run."""
-
-    async def publish(self, admission: Admission, visibility: Visibility | None = None) -> Receipt:
-        """Publish an admitted item; idempotent.
-
-        Without a `visibility` a new item is public, and that of an existing one stays.
-
-        Raises
-        ------
-        RegistryRefused
-            When the registry's own checks refuse the item.
-        """
-        ...
-
-    async def pending(self, fingerprint: str, limit: int = 100, after: int = 0) -> Sequence[tuple[int, Envelope]]:
-        """Return up to `limit` published items without vectors of this model, as ``(sequence, envelope)``."""
-        ...
-
-    def claim(self, digest: str, fingerprint: str, *, patient: bool = False) -> AbstractAsyncContextManager[Claim]:
-        """Claim a published item for the block, to make it searchable; `patient` waits before it retries a failure."""
-        ...
-
-    def listen(self) -> AbstractAsyncContextManager[Callable[[float], Awaitable[bool]]]:
-        """Return a function that waits up to so many seconds, and returns whether anything was published."""
-        ...
-
-    async def begin_model(self, fingerprint: str) -> str:
-        """Create a model's collection beside the active one if it has none; return its state."""
-        ...
-
-    async def finish_model(self, fingerprint: str, *, insist: bool = False) -> Progress:
-        """Switch searches to a model if no item waits for its vectors; return the model's progress."""
-        ...
-
-    async def drop_model(self, fingerprint: str) -> int:
-        """Remove the vectors of a model that is not the active one; return the number of passages."""
-        ...
-
-    async def index_status(self) -> Mapping[str, Any]:
-        """Return each model's progress and the queue, of public items; for indexers and admins."""
-        ...
-
-    async def indexed_items(self, fingerprint: str, limit: int, after: str | None = None) -> Sequence[IndexedItem]:
-        """Return up to `limit` items that have vectors of this model, in the order of their digests.
-
-        They are a random sample; with `after`, the first ones after that digest (empty: from the beginning).
-        """
-        ...
-
-    async def stored_passages(self, digest: str, fingerprint: str) -> Sequence[StoredPassage]:
-        """Return an item's passages of one model as the registry has them, in order."""
-        ...
 
 
 def one_admission(records: Sequence[EmbeddingRecord]) -> Admission:

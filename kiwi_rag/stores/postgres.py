@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass
 
 from kiwi_rag.errors import NotAdmitted, UsageError
 from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
@@ -14,7 +13,6 @@ from kiwi_rag.model import (
     Candidates,
     CollectionStatistics,
     EmbeddingRecord,
-    Envelope,
     Filters,
     StoredItem,
     StoreQuery,
@@ -23,13 +21,42 @@ from kiwi_rag.model import (
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry.calls import NotificationSource, Transport
 from kiwi_rag.registry.client import INDEXER, RegistryClient, parse_document_receipt, parse_receipt
-from kiwi_rag.registry.records import Claimed, ClaimState, IndexedItem, Progress, StoredPassage
+from kiwi_rag.registry.records import Claimed
 from kiwi_rag.signing.statement import ITEMS, check_collection, parse_index
-from kiwi_rag.stores.base import Capabilities, Claim, Receipt, StoreStatus, one_admission
+from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
 from kiwi_rag.validation.seal import require_sealed
 
 _BATCH = 10_000  # passages; publishing and revoking wait while one batch is removed
 _CLEAR_BATCH = 500  # documents, with all their passages and postings
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A registry's answer to a publication.
+
+    Attributes
+    ----------
+    sequence
+        The item's number in the order of publication.
+    audit_head
+        The head of the audit log after it.
+    already_published
+        The registry had this very statement before.
+    private
+        Only its owner can see it.
+    made_public
+        It was private until now.
+    yanked
+        This version was yanked, so it is not found.
+    """
+
+    sequence: int
+    digest: str
+    audit_head: str
+    already_published: bool
+    private: bool = False
+    made_public: bool = False
+    yanked: bool = False
 
 
 class RegistryVectorStore:
@@ -189,12 +216,8 @@ class RegistryVectorStore:
             yanked=receipt.get("yanked_at") is not None,
         )
 
-    async def pending(self, fingerprint: str, limit: int = 100, after: int = 0) -> Sequence[tuple[int, Envelope]]:
-        """Return up to `limit` published items without vectors of this model, as ``(sequence, envelope)``."""
-        return await self.client.pending_items(fingerprint, limit, after)
-
     @asynccontextmanager
-    async def claim(self, digest: str, fingerprint: str, *, patient: bool = False) -> AsyncIterator[Claim]:
+    async def claim(self, digest: str, fingerprint: str, *, patient: bool = False) -> AsyncIterator[RegistryClaim]:
         """Claim a published item for the block; what is stored in it becomes durable at its end.
 
         Raises
@@ -220,14 +243,6 @@ class RegistryVectorStore:
             raise UsageError("only a direct connection can watch a registry", hint="set KIWI_REGISTRY_URL")
         return self.transport.listen("kiwi_published")
 
-    async def begin_model(self, fingerprint: str) -> str:
-        """Create a model's collection beside the active one if it has none; return its state."""
-        return await self.client.begin_collection(fingerprint)
-
-    async def finish_model(self, fingerprint: str, *, insist: bool = False) -> Progress:
-        """Switch searches to a model if no item waits for its vectors; return the model's progress."""
-        return await self.client.finish_collection(fingerprint, insist=insist)
-
     async def drop_model(self, fingerprint: str) -> int:
         """Remove the vectors of a model that is not the active one; return the number of passages."""
         removed, batch = 0, _BATCH
@@ -236,41 +251,46 @@ class RegistryVectorStore:
             removed += batch
         return removed
 
-    async def index_status(self) -> Mapping[str, Any]:
-        """Return each model's progress and the queue, of public items; for indexers and admins."""
-        return await self.client.index_status()
-
-    async def indexed_items(self, fingerprint: str, limit: int, after: str | None = None) -> Sequence[IndexedItem]:
-        """Return up to `limit` items that have vectors of this model: a random sample, or the first after a digest."""
-        return await self.client.indexed_items(fingerprint, limit, after)
-
-    async def stored_passages(self, digest: str, fingerprint: str) -> Sequence[StoredPassage]:
-        """Return an item's passages of one model as the registry has them, in order."""
-        return await self.client.read_passages(digest, fingerprint)
-
 
 class RegistryClaim:
-    """A `Claim` that lasts until its session ends: the database releases it with the transaction."""
+    """An indexer's hold on a published item until its session ends, or the reason why it has none.
+
+    Attributes
+    ----------
+    state
+        ``claimed``; ``busy``: another indexer holds it; ``later``: it failed and the pause before the next attempt has
+        not passed; ``done``: it has its vectors, or the model needs none of it.
+    received_at
+        When the item arrived in the registry; None unless claimed.
+    files
+        The item's files by name, which its statement lists; empty unless claimed.
+    """
 
     def __init__(self, session: RegistryClient, digest: str, claimed: Claimed) -> None:
         self._session = session
         self._digest = digest
-        self.state: ClaimState = claimed.state
-        self.received_at: datetime | None = claimed.received_at
-        self.files: Mapping[str, bytes] = claimed.files
+        self.state, self.received_at, self.files = claimed.state, claimed.received_at, claimed.files
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
-        """Return every version of an item ever published."""
+        """As `VectorStore.history`, over the claim's connection: waiting for a second one could be a deadlock."""
         return await _history(self._session, ref)
 
     async def store(self, records: Sequence[EmbeddingRecord]) -> int:
-        """Store the item's passages; return how many."""
+        """Store the item's passages, which become durable when the session ends; return how many.
+
+        Raises
+        ------
+        NotAdmitted
+            When the gate did not admit them, or they belong to another item.
+        RegistryRefused
+            When the registry rejects them (``state`` KW017).
+        """
         if one_admission(records).digest != self._digest:
             raise NotAdmitted(f"the claim is on {self._digest[:16]}…, and these are the passages of another item")
         return await self._session.store_passages(records)
 
     async def requeue(self, problem: str) -> None:
-        """Record why the item could not be indexed."""
+        """Record why the item could not be indexed; patient indexers retry it later, after ever longer pauses."""
         await self._session.requeue_item(self._digest, problem)
 
 

@@ -21,34 +21,38 @@ is verified against its signed statement by whoever shows it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
+from kiwi_rag.errors import ConfigError, StoreBusy, StoreCorrupt, StoreError
 from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
 from kiwi_rag.model import (
+    Candidate,
     Candidates,
     CollectionStatistics,
     EmbeddingRecord,
     Filters,
+    ItemScores,
+    RefusedHit,
     StoredItem,
     StoreQuery,
 )
 from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.retry import WRITING
 from kiwi_rag.stores import qdrant_payload as payload
 from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
-from kiwi_rag.stores.qdrant_connection import QdrantCollection, QdrantConnection, models
-from kiwi_rag.stores.qdrant_payload import INDEXES, CollectionModel, ItemHead
-from kiwi_rag.stores.qdrant_query import (
-    candidates_of,
+from kiwi_rag.stores.qdrant_connection import QdrantConnection, models
+from kiwi_rag.stores.qdrant_payload import (
+    INDEXES,
+    CollectionModel,
+    FoundPassage,
+    ItemHead,
     equals,
-    leg_requests,
     matches_path,
     one_of,
-    path_pattern,
     points_of,
-    read_legs,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +63,10 @@ STAGED_SECONDS = 120.0
 _MAX_VOCABULARY = 20_000
 _TRIES = 12
 _ROUNDS = 3
-_PASSAGES = ("passage", "staged")
+_MAX_FACETS = 100_000
+_MAX_NAME = 200
+_PAGE = 500
+_EXPLORE = 128
 _PASSAGES_AT_ONCE = 100  # some MB as JSON; a server takes 32 MB at once unless configured otherwise
 _LATER = "let one machine index a file"
 __all__ = ["QdrantConnection", "QdrantVectorStore"]
@@ -88,8 +95,10 @@ class QdrantVectorStore:
     def __init__(
         self, connection: QdrantConnection, collection: str, *, staged_seconds: float = STAGED_SECONDS
     ) -> None:
-        self._collection = QdrantCollection(connection, collection)
+        self._connection = connection
+        self._name = _checked_name(collection)
         self._staged = timedelta(seconds=staged_seconds)
+        self._exists = False
 
     @property
     def capabilities(self) -> Capabilities:
@@ -134,7 +143,7 @@ class QdrantVectorStore:
             When its points are malformed.
         """
         item = payload.item_key(ref)
-        heads = await self._collection.retrieve([payload.head_id(item)]) if await self._model() else []
+        heads = await self._retrieve([item], with_payload=True) if await self._model() else []
         if not heads or not payload.read_head(heads[0].payload, item).generation:
             return None
         stored = payload.read_item(heads[0].payload, files)
@@ -142,7 +151,7 @@ class QdrantVectorStore:
 
     async def list(self, filters: Filters) -> Sequence[StoredItem]:
         """Return the items that match, ordered by type and id; a malformed one has a ``problem``."""
-        heads = await self._heads(filters, payload.ITEM_FIELDS)
+        heads = await self._heads(filters, payload.HEAD_FIELDS)
         items = [payload.read_item_or_problem(head.payload) for head in heads]
         matching = [item for item in items if item.problem or matches_path(filters, item.ref.item_id)]
         return sorted(matching, key=lambda item: (item.ref.item_type.value, item.ref.item_id))
@@ -158,8 +167,8 @@ class QdrantVectorStore:
         distinct = list(dict.fromkeys(term for term in terms if term))
         (passages, length), items, counts = await asyncio.gather(
             self._sum("length", "passage"),
-            self._collection.count(points_of("head")),
-            asyncio.gather(*(self._collection.count(points_of("passage", terms=term)) for term in distinct)),
+            self._count(points_of("head")),
+            asyncio.gather(*(self._count(points_of("passage", terms=term)) for term in distinct)),
         )
         occurring = {term: count for term, count in zip(distinct, counts, strict=True) if count}
         return CollectionStatistics(passages, length, occurring, items)
@@ -167,10 +176,10 @@ class QdrantVectorStore:
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return what each of up to `kiwi_rag.lexical.MAX_TERMS` terms may be a slip for, the most frequent first."""
         slips = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
-        if await self._model() is None:
+        if not slips or await self._model() is None:
             return {}
-        hits = await self._collection.facet("terms", points_of("passage"), _MAX_VOCABULARY) if slips else ()
-        vocabulary = [str(hit.value) for hit in hits]
+        facet = await self._call("facet", "terms", points_of("passage"), _MAX_VOCABULARY, exact=True)
+        vocabulary = [str(hit.value) for hit in facet.hits]
         return {term: tuple(find_similar(term, vocabulary)) for term in slips}
 
     async def search(self, query: StoreQuery) -> Candidates:
@@ -188,107 +197,147 @@ class QdrantVectorStore:
             return Candidates((), "exact")
         model.require(query.fingerprint, len(query.vector))
         condition = await self._passages_of(query.filters)
-        requests = leg_requests(query, condition, local=self._collection.connection.local)
+        requests = self._leg_requests(query, condition)
         for _ in range(_ROUNDS):
-            found = read_legs(await self._collection.query(requests))
-            heads = await self._collection.retrieve([payload.head_id(item) for item in found.items])
-            candidates, is_complete = candidates_of(found, heads)
+            refused: list[RefusedHit] = []
+            legs = await self._call("query_batch_points", requests)
+            if len(legs) != len(requests):
+                raise StoreError(f"Qdrant answered {len(legs)} of {len(requests)} queries")
+            found = _read_legs(legs, refused)
+            heads = await self._retrieve(sorted({one.item for one in found}), payload.HEAD_FIELDS)
+            candidates, is_complete = _candidates(found, heads, refused)
             if is_complete:
                 break
-        return Candidates(tuple(candidates), "hnsw" if model.indexed else "exact", tuple(dict.fromkeys(found.refused)))
+        return Candidates(tuple(candidates), "hnsw" if model.indexed else "exact", tuple(dict.fromkeys(refused)))
 
     async def status(self) -> StoreStatus:
         """Return counts and health."""
         if (model := await self._model()) is not None:
             return await self._status(model)
-        return StoreStatus(0, 0, "", (f"there is no collection {self._collection.name!r} yet: index into it",))
+        return StoreStatus(0, 0, "", (f"there is no collection {self._name!r} yet: index into it",))
 
     async def close(self) -> None:
         """Close the connection."""
-        await self._collection.connection.close()
+        await self._connection.close()
 
     async def _put(self, admission: Admission, records: Sequence[EmbeddingRecord]) -> None:
         model = await self._created(records[0].fingerprint, len(records[0].vector))
         model.require(records[0].fingerprint, len(records[0].vector))
         item, state = payload.item_key(admission.ref), payload.state_of(admission, records)
-        fields = payload.head_payload(admission, state, len(records))
+        fields = payload.head_payload(admission)
         for _ in range(_TRIES):
             before = await self._head(item)
-            if before.state == state and await self._is_complete(before):
+            if before.generation.partition("-")[2] == state and await self._is_complete(before):
                 return
-            turn = before.turn + 1
-            generation = f"{turn}-{state[:32]}"
-            versions = _with_version(before.versions, admission)
-            head = ItemHead(item, turn, generation, state, len(records), versions=versions)
+            turn, version = before.turn + 1, admission.ref.version or ""
+            # A document has no version. The first content of a version stays on record, whatever comes later.
+            versions = {**({version: admission.item.content_sha256} if version else {}), **before.versions}
+            generation = f"{turn}-{state}"
+            head = ItemHead(item, turn, generation, len(records), version, versions)
             if await self._replace(head, payload.passage_points(records, turn, generation), fields):
                 return
         raise StoreBusy(f"others keep writing {admission.ref} at the same time", hint=_LATER)
 
+    async def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        return await self._connection.call(method, self._name, *arguments, **options)
+
     async def _model(self) -> CollectionModel | None:
-        info, name = await self._collection.info(), self._collection.name
-        return payload.read_model(info, name, local=self._collection.connection.local) if info else None
+        """Return what the collection's configuration says; None when there is no collection of this name."""
+        self._exists = self._exists or await self._call("collection_exists")
+        if not self._exists:
+            return None
+        try:
+            info = await self._call("get_collection")
+        except StoreError:
+            self._exists = False  # it may have been dropped: the next use checks again
+            raise
+        return payload.read_model(info, self._name, local=self._connection.local)
 
     async def _created(self, fingerprint: str, dimension: int) -> CollectionModel:
         """Return the collection's model, having created the collection and its indexes where they are missing."""
+        if await self._model() is None:
+            try:
+                await self._call("create_collection", **payload.collection_config(fingerprint, dimension))
+            except StoreError:
+                # Another writer may have created it between the check and the call.
+                if not await self._call("collection_exists"):
+                    raise
         model = await self._model()
         if model is None:
-            await self._collection.create(**payload.collection_config(fingerprint, dimension))
-            model = await self._model()
-        if model is None:
-            raise StoreError(f"Qdrant has no collection {self._collection.name!r}, though it was created just now")
+            raise StoreError(f"Qdrant has no collection {self._name!r}, though it was created just now")
         for key in model.missing_indexes:
-            await self._collection.create_index(key, INDEXES[key])
+            await self._call("create_payload_index", key, models.PayloadSchemaType(INDEXES[key]), wait=True)
         return model
 
+    async def _retrieve(self, items: Sequence[str], with_payload: bool | Sequence[str]) -> Sequence[models.Record]:
+        """Return the heads of some items that exist."""
+        ids = [payload.head_id(item) for item in items]
+        return await self._call("retrieve", ids, with_payload=with_payload) if ids else []
+
     async def _head(self, item: str) -> ItemHead:
-        points = await self._collection.retrieve([payload.head_id(item)])
+        points = await self._retrieve([item], payload.HEAD_FIELDS)
         return payload.read_head(points[0].payload, item) if points else ItemHead(item)
 
     async def _heads(self, filters: Filters, fields: Sequence[str]) -> Sequence[models.Record]:
-        return await self._collection.scroll(points_of("head", filters), fields) if await self._model() else []
+        """Return all heads that pass the filters, page by page, with some fields of their payloads."""
+        found: list[models.Record] = []
+        offset, condition = None, points_of("head", filters)
+        while await self._model() is not None:
+            page, following = await self._call("scroll", condition, _PAGE, offset=offset, with_payload=list(fields))
+            found += page
+            if following is None or following == offset or not page:
+                break
+            offset = following
+        return found
+
+    async def _count(self, condition: models.Filter) -> int:
+        return int((await self._call("count", condition, exact=True)).count)
+
+    async def _update(self, *operations: models.UpdateOperation) -> None:
+        """Apply operations in their order; every one of them may be applied twice, should an answer be lost."""
+        strong = models.WriteOrdering.STRONG
+        await self._call("batch_update_points", list(operations), wait=True, ordering=strong, pauses=WRITING)
 
     async def _is_complete(self, head: ItemHead) -> bool:
-        count = await self._collection.count(points_of("passage", generation=head.generation, item=head.item))
-        return count == head.of
+        return await self._count(points_of("passage", generation=head.generation, item=head.item)) == head.of
 
     async def _replace(self, new: ItemHead, points: Sequence[models.PointStruct], fields: Mapping[str, Any]) -> bool:
         """Take steps 2 to 4; return whether the new head is the one that counts, and is complete."""
         batches = [points[start : start + _PASSAGES_AT_ONCE] for start in range(0, len(points), _PASSAGES_AT_ONCE)]
         for batch in batches[:-1]:
-            await self._collection.update([_stage(batch)])
-        abandoned = _delete(_staged_before(datetime.now(UTC) - self._staged))
-        last = [*map(_stage, batches[-1:]), _put_head(new, fields), _publish(new), _delete(_earlier(new)), abandoned]
-        await self._collection.update(last)
+            await self._update(_stage(batch))
+        earlier = models.FieldCondition(key="turn", range=models.Range(lt=new.turn))
+        remove = _delete(_passages(new.item, earlier)), _delete(self._abandoned())
+        await self._update(*map(_stage, batches[-1:]), _put_head(new, fields), _publish(new), *remove)
         now = await self._head(new.item)
         if (now.turn, now.generation) == (new.turn, new.generation):
             return await self._is_complete(new)
         if now.turn >= new.turn:  # else a replica lags behind, and the same is written again
-            await self._collection.update([_delete(_of_generation(new))])
+            await self._update(_delete(_passages(new.item, equals("generation", new.generation))))
         return False
 
     async def _passages_of(self, filters: Filters) -> models.Filter:
         """Return the condition for the passages that pass the filters; Qdrant has none for a path with wildcards."""
-        if path_pattern(filters):
-            heads = await self._heads(filters, ("item_id",))
-            paths = [str((head.payload or {}).get("item_id")) for head in heads]
-            matching = [path for path in paths if matches_path(filters, path)]
-            return points_of("passage", filters, one_of("item_id", matching))
-        return points_of("passage", filters)
+        if not payload.path_pattern(filters):
+            return points_of("passage", filters)
+        heads = await self._heads(filters, ("item_id",))
+        paths = [str((head.payload or {}).get("item_id")) for head in heads]
+        return points_of("passage", filters, one_of("item_id", [path for path in paths if matches_path(filters, path)]))
 
     async def _sum(self, key: str, kind: str) -> tuple[int, int]:
         """Return how many points have a value of a number, and the sum of the values."""
-        hits = await self._collection.facet(key, points_of(kind))
-        counts = {hit.value: hit.count for hit in hits if isinstance(hit.value, int)}
+        facet = await self._call("facet", key, points_of(kind), _MAX_FACETS, exact=True)
+        counts = {hit.value: hit.count for hit in facet.hits if isinstance(hit.value, int)}
         if any(value < 0 or count < 0 for value, count in counts.items()):
             raise StoreCorrupt("Qdrant returned a negative count", hint="did another program write to this collection?")
         return sum(counts.values()), sum(value * count for value, count in counts.items())
 
     async def _status(self, model: CollectionModel) -> StoreStatus:
         items, (passages, _), (_, expected), staged = await asyncio.gather(
-            self._collection.count(points_of("head")),
+            self._count(points_of("head")),
             self._sum("length", "passage"),
             self._sum("of", "head"),
-            self._collection.count(_staged_before(datetime.now(UTC) - self._staged)),
+            self._count(self._abandoned()),
         )
         problems = [
             *([f"{expected - passages} passages are missing: index it again"] if passages < expected else []),
@@ -297,14 +346,76 @@ class QdrantVectorStore:
             *([f"payload indexes are missing: {', '.join(model.missing_indexes)}"] if model.missing_indexes else []),
             *([f"Qdrant reports the collection as {model.state}"] if model.state in {"red", "grey"} else []),
         ]
-        details = {"collection": self._collection.name, "server": self._collection.connection.version}
+        details = {"collection": self._name, "server": self._connection.version}
         return StoreStatus(items, passages, model.fingerprint, tuple(problems), details | {"indexed": model.indexed})
 
+    def _abandoned(self) -> models.Filter:
+        """Return the condition for passages that were staged so long ago that their writer broke off."""
+        before = models.DatetimeRange(lt=datetime.now(UTC) - self._staged)
+        return points_of("staged", None, models.FieldCondition(key="at", range=before))
 
-def _with_version(versions: Mapping[str, str], admission: Admission) -> Mapping[str, str]:
-    # A document has no version. The first content of a version stays on record, whatever comes later under its name.
-    version = admission.ref.version
-    return {version: admission.item.content_sha256, **versions} if version else versions
+    def _leg_requests(self, query: StoreQuery, condition: models.Filter) -> Sequence[models.QueryRequest]:
+        """Return the requests of the vector leg and, where the query has terms, of the words leg."""
+        limit = max(1, query.depth)
+        shared: dict[str, Any] = {"filter": condition, "limit": limit, "with_payload": list(payload.PASSAGE_FIELDS)}
+        # Local mode is always exact, and warns when it gets parameters of an index.
+        params = None if self._connection.local else models.SearchParams(hnsw_ef=max(_EXPLORE, 2 * limit))
+        requests = [models.QueryRequest(query=query.vector.tolist(), using=payload.DENSE, params=params, **shared)]
+        if indices := list(dict.fromkeys(payload.sparse_index(term) for term in query.terms)):
+            words = models.SparseVector(indices=indices, values=[1.0] * len(indices))
+            requests.append(models.QueryRequest(query=words, using=payload.WORDS, **shared))
+        return requests
+
+
+def _read_legs(legs: Sequence[models.QueryResponse], refused: list[RefusedHit]) -> Collection[FoundPassage]:
+    """Return what the vector leg and the words leg found; a malformed point is refused."""
+    found: dict[str, FoundPassage] = {}
+    for number, leg in enumerate(legs):
+        for point in leg.points:
+            try:
+                one, score = payload.read_passage(point)
+            except StoreCorrupt as error:
+                refused.append(payload.refused(point.payload, error))
+                continue
+            one = found.setdefault(str(point.id), one)
+            if number == 0:
+                one.cosine = min(1.0, max(-1.0, score))
+            else:
+                one.words = max(0.0, score)
+    return found.values()
+
+
+def _candidates(
+    found: Collection[FoundPassage], heads: Sequence[models.Record], refused: list[RefusedHit]
+) -> tuple[list[Candidate], bool]:
+    """Return the passages of the generations that count, and whether there were no others."""
+    of_items: dict[str, list[FoundPassage]] = {}
+    for one in found:
+        of_items.setdefault(one.item, []).append(one)
+    items = {payload.head_id(item): item for item in of_items}
+    candidates: list[Candidate] = []
+    judged = 0
+    for point in heads:
+        own = of_items.get(item := items.get(str(point.id), ""), [])
+        try:
+            generation = payload.read_head(point.payload, item).generation
+            own = [one for one in own if one.generation == generation]
+            # The best scores among the passages that were found are the item's: those of its others are not known.
+            cosine, words = max((one.cosine for one in own), default=0.0), max((one.words for one in own), default=0.0)
+            scores = ItemScores(cosine, cosine, cosine, words, words)
+            candidates += [payload.read_candidate(point.payload, o.passage, o.cosine, o.words, scores) for o in own]
+        except StoreCorrupt as error:
+            refused.append(payload.refused(point.payload, error))
+        judged += len(own)
+    return candidates, judged == len(found)
+
+
+def _checked_name(name: str) -> str:
+    is_legal = len(name) <= _MAX_NAME and all(c.isascii() and (c.isalnum() or c in "-_.") for c in name)
+    if not is_legal or not name.strip("."):
+        hint = f"ASCII letters, digits, '-', '_' and '.', not dots alone, {_MAX_NAME} at most"
+        raise ConfigError(f"{name[:_MAX_NAME]!r} cannot name a Qdrant collection", hint=hint)
+    return name
 
 
 def _stage(points: Sequence[models.PointStruct]) -> models.UpdateOperation:
@@ -314,8 +425,7 @@ def _stage(points: Sequence[models.PointStruct]) -> models.UpdateOperation:
 
 def _put_head(new: ItemHead, fields: Mapping[str, Any]) -> models.UpdateOperation:
     """Replace an item's head if its turn is the one before; where there is none, create it."""
-    own = {"item": new.item, "turn": new.turn, "generation": new.generation, "versions": dict(new.versions)}
-    point = models.PointStruct(id=payload.head_id(new.item), vector={}, payload={**fields, **own})
+    point = models.PointStruct(id=payload.head_id(new.item), vector={}, payload={**fields, **asdict(new)})
     unchanged = models.Filter(must=[equals("turn", new.turn - 1)])
     return models.UpsertOperation(upsert=models.PointsList(points=[point], update_filter=unchanged))
 
@@ -329,16 +439,6 @@ def _delete(condition: models.Filter) -> models.UpdateOperation:
     return models.DeleteOperation(delete=models.FilterSelector(filter=condition))
 
 
-def _earlier(new: ItemHead) -> models.Filter:
-    """Return the condition for an item's passages of earlier turns; no head can name those any more."""
-    earlier = models.FieldCondition(key="turn", range=models.Range(lt=new.turn))
-    return models.Filter(must=[equals("item", new.item), one_of("kind", _PASSAGES), earlier])
-
-
-def _of_generation(new: ItemHead) -> models.Filter:
-    same = equals("generation", new.generation)
-    return models.Filter(must=[equals("item", new.item), one_of("kind", _PASSAGES), same])
-
-
-def _staged_before(before: datetime) -> models.Filter:
-    return points_of("staged", None, models.FieldCondition(key="at", range=models.DatetimeRange(lt=before)))
+def _passages(item: str, *others: Any) -> models.Filter:
+    """Return the condition for an item's passages, searched or staged."""
+    return models.Filter(must=[equals("item", item), one_of("kind", ("passage", "staged")), *others])

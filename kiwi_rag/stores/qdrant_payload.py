@@ -1,4 +1,4 @@
-"""Points of a Qdrant collection: how an item is written into payloads, and how payloads are read back.
+"""Points of a Qdrant collection: an item written into payloads and read back, and filters as conditions on them.
 
 A collection holds four kinds of points, by their payload's ``kind``:
 
@@ -26,8 +26,9 @@ import math
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid5
 
@@ -35,16 +36,17 @@ from kiwi_rag.errors import FingerprintMismatch, InvalidItemId, KiwiError, Signa
 from kiwi_rag.lexical import K1, B, term_frequencies
 from kiwi_rag.model import Candidate, Envelope, ItemScores, Passage, RefusedHit, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
-from kiwi_rag.registry.rows import Columns
+from kiwi_rag.registry.rows import PASSAGE, Columns, parse_passage
 from kiwi_rag.signing import dsse, statement
-from kiwi_rag.stores.base import timestamp
+from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR, timestamp
 from kiwi_rag.stores.qdrant_connection import models
 
 if TYPE_CHECKING:
-    from kiwi_rag.model import Admission, EmbeddingRecord
+    from kiwi_rag.model import Admission, EmbeddingRecord, Filters
 
 SCHEMA = 100
 DENSE = "dense"
+_WILDCARDS = "*?"
 WORDS = "words"
 _KEYWORDS = (
     "kind", "item", "generation", "item_type", "item_id", "folders", "namespace", "category", "author", "tags",
@@ -56,31 +58,26 @@ INDEXES: Mapping[str, str] = {
     **dict.fromkeys(("signed_at", "at"), "datetime"),
 }
 """Payload key → type of its index; every key that is filtered, counted or ordered by has one."""
-PASSAGE_FIELDS = (
-    "item", "generation", "ordinal", "text", "context", "heading", "start_line", "end_line", "section", "file"
+PASSAGE_FIELDS = ("item", "generation", "passage")
+HEAD_FIELDS = (
+    "kind", "item", "turn", "generation", "of", "item_type", "item_id", "version", "versions", "digest",
+    "content_sha256", "envelope", "policy", "admitted_at", "signed_at", "key_id", "metadata",
 )  # fmt: skip
-ITEM_FIELDS = (
-    "item", "item_type", "item_id", "version", "digest", "content_sha256", "envelope", "policy", "admitted_at", "of"
-)  # fmt: skip
+"""What a head holds besides files and what filters alone need."""
 MAX_VERSION = 256
 MAX_PASSAGES = 1_000_000
 _AVERAGE_LENGTH = 100.0
 """The average passage length, in terms, that the ``words`` vectors are computed for: the true one changes with every
 write, and Qdrant cannot apply it."""
 _NAMESPACE = UUID("5f0cbd0f-5c0a-5d0e-9d4e-3f6a1c1b7c11")
-_NO_PASSAGE = Passage(0, "", "", (), 0, 0)
-_NO_SCORES = ItemScores(0.0, 0.0, 0.0, 0.0, 0.0)
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _OTHER_NAME = "index it under another workspace's name, which is another collection: KIWI_WORKSPACE_NAME"
 _FOREIGN = "did a program other than Kiwi write to this collection?"
-_TURN = Columns({str: "kind item generation", int: "turn"})
-_HEAD = Columns({str: "state version", int: "of"})
-_DETAILS = Columns({str: "digest content_sha256 key_id metadata"})
-_ITEM = Columns({str: "digest content_sha256 policy", int: "of"})
+_HEAD = Columns({str: "kind item generation version", int: "turn of", dict[str, str]: "versions"})
+_ITEM = Columns({str: "digest content_sha256 policy key_id metadata signed_at admitted_at", int: "of"})
 _NAME = Columns({str: "item item_type item_id version"})
-_PASSAGE = Columns(
-    {str: "item generation text context section file", int: "ordinal start_line end_line", list[str]: "heading"}
-)
+_POINT = Columns({str: "item generation"})
+_PASSAGE = Columns(PASSAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +113,6 @@ class ItemHead:
     item: str
     turn: int = 0
     generation: str = ""
-    state: str = ""
     of: int = 0
     version: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -185,14 +181,11 @@ def state_of(admission: Admission, records: Sequence[EmbeddingRecord]) -> str:
     return digest.hexdigest()
 
 
-def head_payload(admission: Admission, state: str, count: int) -> dict[str, Any]:
-    """Return what an item's head says, but for its turn and its versions; `count` is that of its passages."""
+def head_payload(admission: Admission) -> dict[str, Any]:
+    """Return what an item's head says besides the fields of `ItemHead`."""
     item, is_document = admission.item, admission.ref.item_type is ItemType.DOCUMENT
     return _filtered(admission) | {
         "kind": "head",
-        "state": state,
-        "of": count,
-        "version": item.ref.version or "",
         "digest": admission.digest,
         "content_sha256": item.content_sha256,
         "envelope": dsse.encode(admission.envelope),
@@ -224,14 +217,7 @@ def _passage_point(record: EmbeddingRecord, shared: Mapping[str, Any]) -> models
     own = {
         "length": frequencies.total(),
         "terms": list(frequencies),
-        "ordinal": passage.ordinal,
-        "text": passage.text,
-        "context": passage.context,
-        "heading": list(passage.heading),
-        "start_line": passage.start_line,
-        "end_line": passage.end_line,
-        "section": passage.kind,
-        "file": passage.file,
+        "passage": asdict(passage) | {"heading": list(passage.heading)},
     }
     id_ = passage_id(shared["item"], shared["generation"], passage.ordinal)
     return models.PointStruct(id=id_, vector=vector, payload={**shared, **own})
@@ -277,46 +263,39 @@ def _reading(what: str) -> Iterator[None]:
 @_reading("head of an item")
 def read_head(payload: object, item: str) -> ItemHead:
     """Return the head of `item` from its payload."""
-    row = _mapping(payload)
-    _TURN(row)
-    if row["item"] != item or row["turn"] < 1 or row["kind"] not in {"head", "gone"}:
+    row = _HEAD(payload)
+    kind, head = row.pop("kind"), ItemHead(**row)
+    if head.item != item or head.turn < 1:
         raise ValueError("the head of another item")
-    versions = row.get("versions", {})
-    if not all(isinstance(digest, str) for digest in _mapping(versions).values()):
-        raise TypeError("a version without a digest")
-    if row["kind"] == "gone":
-        return ItemHead(item, row["turn"], versions=versions)
-    _HEAD(row)
-    if not row["generation"] or not 0 < row["of"] <= MAX_PASSAGES:
+    if (kind, head.generation) != ("gone", "") and not (
+        kind == "head" and head.generation and 0 < head.of <= MAX_PASSAGES
+    ):
         raise ValueError("a head without passages")
-    return ItemHead(item, row["turn"], row["generation"], row["state"], row["of"], row["version"], versions)
+    return head
 
 
 @_reading("item")
-def read_candidate(payload: object) -> Candidate:
-    """Return what a head says of its item as a candidate, whose passage and scores are still to be set."""
-    row = _mapping(payload)
-    _DETAILS(row)
+def read_candidate(payload: object, passage: Passage, cosine: float, words: float, scores: ItemScores) -> Candidate:
+    """Return a passage with its scores and what a head says of its item."""
+    row = _ITEM(payload)
     signed = _mapping(json.loads(row["metadata"])), row["key_id"], _moment(row["signed_at"])
-    return Candidate(_ref(row), row["digest"], row["content_sha256"], _NO_PASSAGE, 0.0, 0.0, *signed, _NO_SCORES)
+    return Candidate(_ref(payload), row["digest"], row["content_sha256"], passage, cosine, words, *signed, scores)
 
 
 @_reading("item")
 def read_item(payload: object, files: Sequence[str] | None = ()) -> StoredItem:
     """Return a head as a stored item with the files of these names, or all; its envelope is decoded strictly."""
-    row = _mapping(payload)
-    _ITEM(row)
-    encoded = _mapping(row.get("files", {}))
-    contents = {name: b64decode(encoded[name]) for name in (encoded if files is None else files) if name in encoded}
+    row, encoded = _ITEM(payload), _mapping(_mapping(payload).get("files", {}))
+    names = encoded if files is None else [name for name in files if name in encoded]
     return StoredItem(
-        _ref(row),
-        dsse.decode(row["envelope"]),
+        _ref(payload),
+        dsse.decode(_mapping(payload)["envelope"]),
         row["digest"],
         row["content_sha256"],
         _moment(row["admitted_at"]),
         row["policy"],
         passages=row["of"],
-        files=contents,
+        files={name: b64decode(encoded[name]) for name in names},
     )
 
 
@@ -329,24 +308,26 @@ def read_item_or_problem(payload: object) -> StoredItem:
         return StoredItem(ref_of(payload), Envelope("", b"", ()), digest, "", _NEVER, "", problem=error.message)
 
 
+@dataclass(slots=True)
+class FoundPassage:
+    """A passage of one generation of an item, with the scores of the legs that found it."""
+
+    item: str
+    generation: str
+    passage: Passage
+    cosine: float = NOT_FOUND_BY_VECTOR
+    words: float = 0.0
+
+
 @_reading("passage")
-def read_passage(point: models.ScoredPoint) -> tuple[str, str, Passage]:
-    """Return the item, the generation and the passage of a point whose id is theirs."""
-    row = _PASSAGE(point.payload)
-    item, generation, ordinal = row["item"], row["generation"], row["ordinal"]
-    if str(point.id) != passage_id(item, generation, ordinal):
+def read_passage(point: models.ScoredPoint) -> tuple[FoundPassage, float]:
+    """Return the passage of a point whose id is that of its item, generation and ordinal, and the point's score."""
+    row, passage = _POINT(point.payload), parse_passage(_PASSAGE(_mapping(point.payload)["passage"]))
+    if str(point.id) != passage_id(row["item"], row["generation"], passage.ordinal):
         raise ValueError("a point of another id")
-    lines = row["start_line"], row["end_line"]
-    heading = tuple(row["heading"])
-    return item, generation, Passage(ordinal, row["text"], row["context"], heading, *lines, row["section"], row["file"])
-
-
-def read_score(point: models.ScoredPoint) -> float:
-    """Return the score that a point was found with."""
-    with _reading("score"):
-        if isinstance(point.score, bool) or not math.isfinite(point.score):
-            raise ValueError("no finite number")
-        return float(point.score)
+    if isinstance(point.score, bool) or not math.isfinite(point.score):
+        raise ValueError("no finite number")
+    return FoundPassage(row["item"], row["generation"], passage), float(point.score)
 
 
 def refused(payload: object, error: KiwiError) -> RefusedHit:
@@ -364,7 +345,8 @@ def ref_of(payload: object) -> ItemRef:
         return ItemRef(ItemType.KNOWLEDGE, "unreadable")
 
 
-def _ref(row: Mapping[str, Any]) -> ItemRef:
+def _ref(payload: object) -> ItemRef:
+    row = _mapping(payload)
     ref = _named(row)
     if item_key(ref) != row["item"]:
         raise ValueError("the head of another item")
@@ -380,9 +362,9 @@ def _named(row: Mapping[str, Any]) -> ItemRef:
     return ItemRef(kind, check(row["item_id"]), row["version"] or None)
 
 
-def _moment(value: object) -> datetime:
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else None
-    if moment is None or moment.tzinfo is None:
+def _moment(value: str) -> datetime:
+    moment = datetime.fromisoformat(value)
+    if moment.tzinfo is None:
         raise ValueError("no time with a zone")
     return moment
 
@@ -391,3 +373,56 @@ def _mapping(value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise TypeError("no object")
     return value
+
+
+def equals(key: str, value: str | int) -> models.FieldCondition:
+    """Return the condition that a field has a value, or that a list of values contains it."""
+    return models.FieldCondition(key=key, match=models.MatchValue(value=value))
+
+
+def one_of(key: str, values: Sequence[str]) -> models.FieldCondition:
+    """Return the condition that a field has one of some values; without values, one that nothing meets."""
+    return models.FieldCondition(key=key, match=models.MatchAny(any=list(values) or [""]))
+
+
+def conditions(filters: Filters) -> list[Any]:
+    """Return the conditions that heads and passages are filtered by alike; of a path's pattern only its folder."""
+    texts = {
+        "item_type": filters.item_type.value if filters.item_type else "",
+        "folders": _folder(path_pattern(filters)),
+        **{name: getattr(filters, name) for name in ("category", "author", "namespace", "service", "domain")},
+    }
+    must: list[Any] = [equals(key, value) for key, value in texts.items() if value]
+    must += [one_of("file_type", filters.file_types)] if filters.file_types else []
+    must += [equals("tags", tag) for tag in sorted(set(filters.tags))]
+    if (path := filters.path.rstrip("/")) and not path_pattern(filters):
+        must.append(models.Filter(should=[equals("item_id", path), equals("folders", path)]))
+    if filters.signer:
+        must.append(models.Filter(should=[equals(key, filters.signer) for key in ("principal", "key_id")]))
+    if filters.since:
+        since = filters.since if filters.since.tzinfo else filters.since.replace(tzinfo=UTC)
+        must.append(models.FieldCondition(key="signed_at", range=models.DatetimeRange(gte=since)))
+    return must
+
+
+def path_pattern(filters: Filters) -> str:
+    """Return the filters' path if it holds wildcards; Qdrant has no condition for those."""
+    return filters.path.rstrip("/") if any(sign in filters.path for sign in _WILDCARDS) else ""
+
+
+def matches_path(filters: Filters, item_id: str) -> bool:
+    """Whether a path passes the filters: itself, or one of the folders above it."""
+    pattern = filters.path.rstrip("/").replace("[", "[[]")  # literal in a filter
+    return not pattern or any(fnmatchcase(item_id, one) for one in (pattern, f"{pattern}/*"))
+
+
+def _folder(pattern: str) -> str:
+    """Return the folder that a pattern names before its first wildcard."""
+    literal = pattern[: min((pattern.index(sign) for sign in _WILDCARDS if sign in pattern), default=0)]
+    return literal.rpartition("/")[0]
+
+
+def points_of(kind: str, filters: Filters | None = None, *others: Any, **values: str) -> models.Filter:
+    """Return the condition for points of a kind that pass the filters and other conditions, and have some values."""
+    must: list[Any] = [equals("kind", kind), *(conditions(filters) if filters else ()), *others]
+    return models.Filter(must=[*must, *(equals(key, value) for key, value in values.items())])

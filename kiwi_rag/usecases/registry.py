@@ -72,7 +72,7 @@ async def collect_state(app: Services) -> dict[str, Any]:
             content = await store.status()
             row |= {"items": content.items, "passages": content.passages, **content.details}
             with suppress(RegistryRefused):  # only indexers and admins may read the queue
-                row |= await store.index_status()
+                row |= await store.client.index_status()
             problem, row["running"] = "; ".join(content.problems), True
         except RegistryError as error:
             problem, row["running"] = f"{error.message} ({error.hint})", not isinstance(error, RegistryUnreachable)
@@ -222,7 +222,7 @@ async def index_pending(
     `indexed` is called with each item as soon as it is searchable. Returns the failures, and the model's progress.
     """
     registry, model = app.registry(), str(app.embed.fingerprint)
-    if await registry.store.begin_model(model) == "building":
+    if await registry.store.client.begin_collection(model) == "building":
         report(f"building vectors of {model}; searches use the active model until they are complete")
     failed: list[Failed] = []
     async for outcome in registry_indexer.index_pending(registry, app.writer):
@@ -231,7 +231,7 @@ async def index_pending(
         else:
             indexed(outcome)
     await tune_if_due(app, model, report)  # before searches use it
-    return failed, await registry.store.finish_model(model, insist=switch)
+    return failed, await registry.store.client.finish_collection(model, insist=switch)
 
 
 async def watch_pending(
@@ -247,7 +247,7 @@ async def watch_pending(
 async def drop_models(app: Services, model: str) -> AsyncIterator[tuple[str, int]]:
     """Remove the vectors of a model, or of all superseded ones; yield each model and the number of its passages."""
     store = app.registry().store
-    models: list[dict[str, Any]] = list((await store.index_status())["models"])
+    models: list[dict[str, Any]] = list((await store.client.index_status())["models"])
     for name in [model] if model else [row["fingerprint"] for row in models if row["state"] == "superseded"]:
         yield name, await store.drop_model(name)
 

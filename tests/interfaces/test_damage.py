@@ -7,6 +7,7 @@ import sqlite3
 
 import pytest
 
+from kiwi_rag.stores.local import LocalVectorStore
 from tests.interfaces.conftest import Kiwi, note
 
 
@@ -38,8 +39,10 @@ def test_a_corrupted_catalog_is_moved_aside_and_made_anew(ready: Kiwi):
     assert_whole(kiwi)
 
 
-def test_a_corrupted_chroma_folder_is_rebuilt_from_the_catalog(ready: Kiwi):
+def test_a_corrupted_chroma_folder_is_rebuilt_from_the_catalog(ready: Kiwi, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(LocalVectorStore.__init__.__kwdefaults__, "exact_limit", 0)  # as if there were 50,000 passages
     kiwi = prepared(ready)
+    assert (kiwi.vectors / "chroma-100" / "chroma.sqlite3").exists()
     for path in (kiwi.vectors / "chroma-100").rglob("*"):
         if path.is_file():
             path.write_bytes(b"garbage")

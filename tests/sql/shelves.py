@@ -20,7 +20,6 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer, TrustPolicy
-from kiwi_rag.stores.base import PublishingStore
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from kiwi_rag.validation.manager import ValidationManager
@@ -51,7 +50,7 @@ def writer(*signers: Signer, model: EmbeddingProvider | None = None) -> IngestCo
 
 
 @asynccontextmanager
-async def tier(url: str, folder: Path, limit: int = 8) -> AsyncIterator[Collection[PublishingStore]]:
+async def tier(url: str, folder: Path, limit: int = 8) -> AsyncIterator[Collection[RegistryVectorStore]]:
     """The registry at `url` as a process of its own would have it, with its audit log in `folder`."""
     store = RegistryVectorStore(Connections(url, limit=limit))
     local = LocalVectorStore(folder, "owner")
@@ -71,13 +70,13 @@ def candidate(item_id: str, body: str = "", *, version: str = "1.0.0", key: keys
 
 
 async def publish(
-    to: Collection[PublishingStore], *candidates: ItemCandidate, by: IngestContext | None = None
+    to: Collection[RegistryVectorStore], *candidates: ItemCandidate, by: IngestContext | None = None
 ) -> list[Admission]:
     """Publish, without indexing."""
     return [(await ingest.publish(one, to, (by or writer()).gate))[0] for one in candidates]
 
 
-async def index(to: Collection[PublishingStore], by: IngestContext | None = None, **options: bool) -> list[Outcome]:
+async def index(to: Collection[RegistryVectorStore], by: IngestContext | None = None, **options: bool) -> list[Outcome]:
     """Index what waits; return the outcomes."""
     return [outcome async for outcome in index_pending(to, by or writer(), **options)]
 

@@ -17,8 +17,7 @@ from kiwi_rag.errors import RegistryUnreachable
 from kiwi_rag.model import Admission, Filters
 from kiwi_rag.registry.calls import with_retries
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.stores.base import Receipt
-from kiwi_rag.stores.postgres import RegistryVectorStore
+from kiwi_rag.stores.postgres import Receipt, RegistryVectorStore
 from tests.conformance.items import admission
 from tests.examples import KILLS
 from tests.sql.proxy import Proxy, proxied

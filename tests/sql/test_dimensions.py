@@ -37,10 +37,10 @@ async def test_two_models_of_items_are_searched_side_by_side(
     items = [admission(f"acme/item-{n}", f"text number {n}") for n in range(12)]
     for n, item in enumerate(items):
         await store.put([records(item, seed=100 + n)])
-    assert await store.begin_model(WIDE) == "building"
+    assert await store.client.begin_collection(WIDE) == "building"
     for n, item in enumerate(items):
         await store_passages(store, wide(records(item), 500 + n))
-    assert (await store.finish_model(WIDE)).state == "active"
+    assert (await store.client.finish_collection(WIDE)).state == "active"
     statistics = CollectionStatistics(1, 1, {})
     for n, item in enumerate(items):
         narrow = await store.search(query("", statistics, seed=100 + n, depth=3))

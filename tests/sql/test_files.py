@@ -210,7 +210,7 @@ async def test_passages_know_their_file(store: RegistryVectorStore, connection: 
         for record, name in zip(records(one, ["ship it", "page three"]), ["", "references/3.md"], strict=True)
     ]
     await store.put([found])
-    stored = await store.stored_passages(one.digest, found[0].fingerprint)
+    stored = await store.client.read_passages(one.digest, found[0].fingerprint)
     assert [(p.passage.file, p.passage.kind) for p in stored] == [("", "section"), ("references/3.md", "section")]
     digests = connection.execute("select digest from kiwi.passages order by ordinal").fetchall()
     assert [row[0] for row in digests] == [statement.passage_digest(record.passage) for record in found]

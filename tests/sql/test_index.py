@@ -104,12 +104,12 @@ async def test_what_waits_is_given_once_until_it_is_indexed(store: RegistryVecto
     waiting = [admission(f"acme/item-{n}") for n in range(5)]
     for one in waiting:
         await store.publish(one)
-    first = await store.pending(FINGERPRINT, limit=3)
-    rest = await store.pending(FINGERPRINT, limit=3, after=first[-1][0])
+    first = await store.client.pending_items(FINGERPRINT, limit=3)
+    rest = await store.client.pending_items(FINGERPRINT, limit=3, after=first[-1][0])
     assert [e for _, e in [*first, *rest]] == [one.envelope for one in waiting]
     await store_passages(store, records(waiting[0]))
-    assert [e for _, e in await store.pending(FINGERPRINT)] == [one.envelope for one in waiting[1:]]
-    assert len(await store.pending("other/1/384/mean/256")) == 5
+    assert [e for _, e in await store.client.pending_items(FINGERPRINT)] == [one.envelope for one in waiting[1:]]
+    assert len(await store.client.pending_items("other/1/384/mean/256")) == 5
 
 
 async def test_only_published_and_admitted_items_are_indexed(store: RegistryVectorStore) -> None:

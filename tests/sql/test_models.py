@@ -26,7 +26,7 @@ OLD_NAME, NEW_NAME = str(OLD.fingerprint), str(NEW.fingerprint)
 
 
 async def states(registry) -> dict[str, tuple]:
-    models = (await registry.store.index_status())["models"]
+    models = (await registry.store.client.index_status())["models"]
     return {row["fingerprint"].split("/")[0]: (row["state"], row["items"], row["waiting"]) for row in models}
 
 
@@ -55,7 +55,7 @@ ALL = {"acme/n0", "acme/n1", "acme/n2", "acme/n3"}
 
 async def test_searches_go_on_while_the_second_is_built_and_then_switch(registry) -> None:
     old, new = writer(model=OLD), writer(model=NEW)
-    assert await registry.store.begin_model(NEW_NAME) == "building"
+    assert await registry.store.client.begin_collection(NEW_NAME) == "building"
     async with aclosing(
         index_pending(registry, new, concurrency=1)
     ) as outcomes:  # an indexer that is stopped after two
@@ -67,9 +67,9 @@ async def test_searches_go_on_while_the_second_is_built_and_then_switch(registry
     (told,) = (await search(registry, new)).tiers
     assert (told.state, told.rows) == ("stale", 0)
     assert f"being made: {done} of 4 items" in told.error["message"]
-    assert (await registry.store.finish_model(NEW_NAME)).state == "building"
+    assert (await registry.store.client.finish_collection(NEW_NAME)).state == "building"
     assert len(refs(await index(registry, new))) == 4 - done  # goes on where it stopped
-    assert (await registry.store.finish_model(NEW_NAME)).state == "active"
+    assert (await registry.store.client.finish_collection(NEW_NAME)).state == "active"
     assert await states(registry) == {"old": ("superseded", 4, 0), "new": ("active", 4, 0)}
     assert await search_found(registry, new) == ALL
     assert await search_found(registry, old) == ALL  # complete still, so honest still
@@ -77,9 +77,9 @@ async def test_searches_go_on_while_the_second_is_built_and_then_switch(registry
 
 async def test_the_old_model_says_so_once_it_misses_something(registry) -> None:
     old, new = writer(model=OLD), writer(model=NEW)
-    await registry.store.begin_model(NEW_NAME)
+    await registry.store.client.begin_collection(NEW_NAME)
     await index(registry, new)
-    await registry.store.finish_model(NEW_NAME)
+    await registry.store.client.finish_collection(NEW_NAME)
     await publish(registry, candidate("acme/later"))
     await index(registry, new)
     assert await search_found(registry, new) == {*ALL, "acme/later"}
@@ -88,8 +88,10 @@ async def test_the_old_model_says_so_once_it_misses_something(registry) -> None:
     assert "moved on to new/" in told.error["message"]
     assert refs(await index(registry, old)) == ["acme/later"]  # whoever keeps the old one complete keeps it searchable
     assert await search_found(registry, old) == {*ALL, "acme/later"}
-    assert (await registry.store.finish_model(OLD_NAME)).state == "superseded"  # that alone does not switch back
-    assert (await registry.store.finish_model(OLD_NAME, insist=True)).state == "active"
+    assert (
+        await registry.store.client.finish_collection(OLD_NAME)
+    ).state == "superseded"  # that alone does not switch back
+    assert (await registry.store.client.finish_collection(OLD_NAME, insist=True)).state == "active"
 
 
 async def test_a_search_without_a_model_uses_the_active_one(registry, connection: psycopg.Connection) -> None:
@@ -101,11 +103,11 @@ async def test_a_search_without_a_model_uses_the_active_one(registry, connection
 
     switched = False
     before = await nearest()
-    await registry.store.begin_model(NEW_NAME)
+    await registry.store.client.begin_collection(NEW_NAME)
     await index(registry, writer(model=NEW))
     assert await nearest() == before
     assert connection.execute("select count(*) from public.search_lexical('pump', 50)").fetchone()[0] == 4
-    assert (await registry.store.finish_model(NEW_NAME)).state == "active"
+    assert (await registry.store.client.finish_collection(NEW_NAME)).state == "active"
     assert connection.execute("select public.registry_status() ->> 'active_model'").fetchone() == (NEW_NAME,)
     switched = True
     assert (await nearest())[0] == "acme/n1"
@@ -129,10 +131,10 @@ async def test_only_an_indexer_that_says_so_starts_a_second_one(registry, connec
 
 
 async def test_another_dimension_begins_beside_and_what_names_none_is_refused(registry) -> None:
-    assert await registry.store.begin_model("openai/0123456789abcdef/1536/api/8191") == "building"
+    assert await registry.store.client.begin_collection("openai/0123456789abcdef/1536/api/8191") == "building"
     for fingerprint in ("openai/0123456789abcdef/many/api/8191", "openai/0123456789abcdef/0/api/8191", "openai"):
         with pytest.raises(FingerprintMismatch, match="names no model"):
-            await registry.store.begin_model(fingerprint)
+            await registry.store.client.begin_collection(fingerprint)
 
 
 async def test_a_refused_item_keeps_the_switch_waiting_until_somebody_insists(url: str, tmp_path: Path) -> None:
@@ -142,23 +144,23 @@ async def test_a_refused_item_keeps_the_switch_waiting_until_somebody_insists(ur
         await enrol(registry.store, both[0])
         await publish(registry, candidate("acme/x"), candidate("acme/y", key=eve), by=writer(*both))
         await index(registry, writer(*both, model=OLD))
-        await registry.store.begin_model(NEW_NAME)
+        await registry.store.client.begin_collection(NEW_NAME)
         apply_revocations = writer(model=NEW)  # trusts ada alone
         assert refs(await index(registry, apply_revocations)) == ["acme/x"]
-        progress = await registry.store.finish_model(NEW_NAME)
+        progress = await registry.store.client.finish_collection(NEW_NAME)
         assert (progress.state, progress.items, progress.waiting, progress.refused) == ("building", 1, 1, 1)
-        assert (await registry.store.finish_model(NEW_NAME, insist=True)).state == "active"
+        assert (await registry.store.client.finish_collection(NEW_NAME, insist=True)).state == "active"
         assert await search_found(registry, apply_revocations) == {"acme/x"}
 
 
 async def test_a_superseded_collection_is_dropped_the_active_one_never(
     registry, connection: psycopg.Connection
 ) -> None:
-    await registry.store.begin_model(NEW_NAME)
+    await registry.store.client.begin_collection(NEW_NAME)
     await index(registry, writer(model=NEW))
     with pytest.raises(RegistryRefused, match="can be dropped"):
         await registry.store.drop_model(OLD_NAME)  # still the active one
-    await registry.store.finish_model(NEW_NAME)
+    await registry.store.client.finish_collection(NEW_NAME)
     assert await registry.store.drop_model(OLD_NAME) == 8
     assert list(await states(registry)) == ["new"]
     for table in ("passages", "postings", "term_statistics"):
@@ -172,23 +174,23 @@ async def test_a_superseded_collection_is_dropped_the_active_one_never(
 
 
 async def test_a_yank_while_the_second_is_built_counts_in_both(registry) -> None:
-    await registry.store.begin_model(NEW_NAME)
+    await registry.store.client.begin_collection(NEW_NAME)
     await index(registry, writer(model=NEW))
     await registry.store.delete(ItemRef(ItemType.KNOWLEDGE, "acme/n2"))
-    assert (await registry.store.finish_model(NEW_NAME)).state == "active"
+    assert (await registry.store.client.finish_collection(NEW_NAME)).state == "active"
     assert await search_found(registry, writer(model=NEW)) == ALL - {"acme/n2"}
     assert await search_found(registry, writer(model=OLD)) == ALL - {"acme/n2"}
 
 
 async def test_a_model_that_nobody_began_cannot_be_finished(registry) -> None:
     with pytest.raises(NotFound, match="no vectors of new/"):
-        await registry.store.finish_model(NEW_NAME)
+        await registry.store.client.finish_collection(NEW_NAME)
 
 
 async def test_what_waits_for_every_model_does_not_make_the_old_one_stale(registry) -> None:
-    await registry.store.begin_model(NEW_NAME)
+    await registry.store.client.begin_collection(NEW_NAME)
     await index(registry, writer(model=NEW))
-    await registry.store.finish_model(NEW_NAME)
+    await registry.store.client.finish_collection(NEW_NAME)
     await publish(registry, candidate("acme/later"))
     assert await search_found(registry, writer(model=OLD)) == ALL  # the active one does not find it either
 

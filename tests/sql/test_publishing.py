@@ -13,7 +13,7 @@ from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import EmbeddingError
 from kiwi_rag.ingest import IngestContext
 from kiwi_rag.ingest.publication import NotPublished, Outcome, Published, PublishRun
-from kiwi_rag.stores.base import PublishingStore
+from kiwi_rag.stores.postgres import RegistryVectorStore
 from kiwi_rag.usecases import sign
 from kiwi_rag.validation.signature import ItemCandidate
 from tests.sql.shelves import SmallModel, candidate, index, refs, tier, writer
@@ -32,7 +32,7 @@ class Choking(SmallModel):
 
 
 async def published(
-    to: Collection[PublishingStore], root: Path, *candidates: ItemCandidate, by: IngestContext | None = None
+    to: Collection[RegistryVectorStore], root: Path, *candidates: ItemCandidate, by: IngestContext | None = None
 ) -> list[Outcome]:
     """Write signed items as files, publish them, and return the outcomes."""
     sources = [sign.place_item(root, one.envelope, one.files) for one in candidates]

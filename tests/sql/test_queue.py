@@ -41,7 +41,7 @@ async def test_several_indexers_share_the_work_and_none_does_it_twice(url: str, 
         assert sum(bool(refs(one)) for one in done) > 1
         encoded = [text for model in models for text in model.texts]
         assert len(encoded) == len(set(encoded)) == (await a.store.status()).passages
-        assert await a.store.pending(MODEL) == []
+        assert await a.store.client.pending_items(MODEL) == []
 
 
 async def test_the_oldest_is_indexed_first(url: str, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ async def test_a_refused_item_is_set_back_ever_longer_and_seen_in_the_status(
         assert refs(first) == ["acme/y"]
         assert [type(outcome) for outcome in first] == [Failed, ItemRef]
         assert await index(registry, patient=True) == []  # not tried again in a hurry
-        queue = (await registry.store.index_status())["queue"]
+        queue = (await registry.store.client.index_status())["queue"]
         assert (queue["waiting"], queue["refused"]) == (1, 1)
         assert queue["problems"][0]["ref"] == "knowledge:acme/x@1.0.0"
         assert "is not trusted here" in queue["problems"][0]["problem"]
@@ -120,7 +120,7 @@ async def test_a_refused_item_is_set_back_ever_longer_and_seen_in_the_status(
         assert connection.execute(wait).fetchall() == [(2, True)]
         connection.execute("update kiwi_private.index_queue set not_before = now() where attempts > 0")
         assert refs(await index(registry, trusted, patient=True)) == ["acme/x"]  # mended, and its time has come
-        assert (await registry.store.index_status())["queue"]["waiting"] == 0
+        assert (await registry.store.client.index_status())["queue"]["waiting"] == 0
         assert connection.execute("select count(*) from kiwi_private.index_queue where attempts > 0").fetchone() == (0,)
 
 
@@ -170,12 +170,12 @@ async def test_private_items_are_indexed_too_and_not_counted_before_others(
         (shown, hidden) = (candidate("acme/shown"), candidate("acme/hidden"))
         await publish(registry, shown)
         connection.execute(CALL, [Jsonb(dsse.encode(hidden.envelope)), Jsonb(encoded(hidden.files)), "private"])
-        status = await registry.store.index_status()
+        status = await registry.store.client.index_status()
         assert status["queue"]["waiting"] == 1
         assert refs(await index(registry)) == ["acme/shown", "acme/hidden"]
-        (model,) = (await registry.store.index_status())["models"]
+        (model,) = (await registry.store.client.index_status())["models"]
         assert (model["items"], model["waiting"]) == (1, 0)
-        assert (await registry.store.finish_model(MODEL)).items == 2  # the indexer counts all
+        assert (await registry.store.client.finish_collection(MODEL)).items == 2  # the indexer counts all
 
 
 async def test_many_announcements_are_one_call(url: str, tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from kiwi_rag.ingest import audit_index as reverify_module
 from kiwi_rag.ingest.audit_index import audit_index
 from kiwi_rag.registry import calls, rows
 from kiwi_rag.signing import keys
-from kiwi_rag.stores.base import PublishingStore
+from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import unit_vector
 from tests.sql.shelves import candidate, index, publish, tier, writer
 
 
 @pytest.fixture
-async def registry(url: str, tmp_path: Path) -> AsyncIterator[Collection[PublishingStore]]:
+async def registry(url: str, tmp_path: Path) -> AsyncIterator[Collection[RegistryVectorStore]]:
     """A registry with three indexed items."""
     async with tier(url, tmp_path) as opened:
         await publish(opened, *(candidate(f"acme/n{n}") for n in range(3)))
@@ -28,7 +28,7 @@ async def registry(url: str, tmp_path: Path) -> AsyncIterator[Collection[Publish
         yield opened
 
 
-async def found(registry: Collection[PublishingStore], sample: int | None = None) -> list[str]:
+async def found(registry: Collection[RegistryVectorStore], sample: int | None = None) -> list[str]:
     """What does not match, as ``item passage what``."""
     checked = [(ref, told) async for ref, told in audit_index(registry, writer(), sample)]
     assert len(checked) == (sample or 3)
@@ -46,13 +46,13 @@ ALTERED = {
 }
 
 
-async def test_what_is_as_it_should_be_is_left_in_peace(registry: Collection[PublishingStore]) -> None:
+async def test_what_is_as_it_should_be_is_left_in_peace(registry: Collection[RegistryVectorStore]) -> None:
     assert await found(registry) == []
     assert await found(registry, sample=2) == []
 
 
 async def test_all_are_checked_page_by_page(
-    registry: Collection[PublishingStore], monkeypatch: pytest.MonkeyPatch
+    registry: Collection[RegistryVectorStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reverify_module, "PAGE", 2)
     monkeypatch.setattr(calls, "MAX_ROWS", 2)  # what one answer may hold, and the registry is larger
@@ -62,7 +62,7 @@ async def test_all_are_checked_page_by_page(
 
 @pytest.mark.parametrize("change", ALTERED)
 async def test_an_altered_passage_is_found(
-    registry: Collection[PublishingStore], connection: psycopg.Connection, change: str
+    registry: Collection[RegistryVectorStore], connection: psycopg.Connection, change: str
 ) -> None:
     values = [rows.vector_text(unit_vector(7))] if "%s" in change else []
     connection.execute(f"update kiwi.passages set {change} where ordinal = 1 and statement_id = {ITEM}", values)
@@ -71,7 +71,7 @@ async def test_an_altered_passage_is_found(
 
 
 async def test_a_vector_turned_by_three_degrees_is_found_and_rounding_is_not(
-    registry: Collection[PublishingStore], connection: psycopg.Connection
+    registry: Collection[RegistryVectorStore], connection: psycopg.Connection
 ) -> None:
     query = f"select embedding::text from kiwi.passages where ordinal = 0 and statement_id = {ITEM}"
     own = np.array(connection.execute(query).fetchone()[0].strip("[]").split(","), dtype=np.float32)
@@ -88,7 +88,7 @@ async def test_a_vector_turned_by_three_degrees_is_found_and_rounding_is_not(
 
 
 async def test_a_missing_and_an_added_passage_are_found(
-    registry: Collection[PublishingStore], connection: psycopg.Connection
+    registry: Collection[RegistryVectorStore], connection: psycopg.Connection
 ) -> None:
     connection.execute("delete from kiwi.postings")
     connection.execute(f"delete from kiwi.passages where ordinal = 0 and statement_id = {ITEM}")
@@ -100,7 +100,7 @@ async def test_a_missing_and_an_added_passage_are_found(
     ]
 
 
-async def test_an_item_that_the_gate_would_refuse_is_found(registry: Collection[PublishingStore]) -> None:
+async def test_an_item_that_the_gate_would_refuse_is_found(registry: Collection[RegistryVectorStore]) -> None:
     other = writer(writer().gate.trust.signers[0].__class__("eve", keys.generate("eve").public_key))
     told = [one.what async for _, mismatches in audit_index(registry, other, None) for one in mismatches]
     assert len(told) == 3
@@ -108,7 +108,7 @@ async def test_an_item_that_the_gate_would_refuse_is_found(registry: Collection[
 
 
 async def test_a_publisher_reads_no_vectors(
-    registry: Collection[PublishingStore], connection: psycopg.Connection
+    registry: Collection[RegistryVectorStore], connection: psycopg.Connection
 ) -> None:
     for role in ("anon", "authenticated", "kiwi_publisher"):
         connection.execute(f"set session authorization {role}")

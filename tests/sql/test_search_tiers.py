@@ -10,7 +10,7 @@ import pytest
 
 from kiwi_rag.model import Filters, SearchReply
 from kiwi_rag.model.refs import ItemType
-from kiwi_rag.stores.local.planner import EXACT_LIMIT
+from kiwi_rag.stores.local.search import EXACT_LIMIT
 from tests.registry_shelf import registry, registry_tier
 from tests.search_tiers import ADA, BOB, EVE, NOW, THREE, Shelf, note
 

@@ -136,7 +136,7 @@ async def test_a_token_as_the_key_serves_where_there_is_no_gateway(url: str) -> 
 
 async def test_what_only_a_connection_can_do_says_so(hosted: PostgRest) -> None:
     async with store_at(hosted.url, key=SECRET_KEY) as store:
-        for attempt in (store.begin_model(FINGERPRINT), store.pending(FINGERPRINT)):
+        for attempt in (store.client.begin_collection(FINGERPRINT), store.client.pending_items(FINGERPRINT)):
             with pytest.raises(RegistryRefused, match="direct connection") as refused:
                 await attempt
             assert "KIWI_REGISTRY_URL" in refused.value.hint

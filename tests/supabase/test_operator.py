@@ -76,7 +76,7 @@ async def test_each_role_does_its_part(operated: Project) -> None:
         with pytest.raises(RegistryRefused):
             await store_passages(ci, records(by_ci))
     async with connected(operated.url("indexer")) as indexer:
-        assert [sequence for sequence, _ in await indexer.pending(FINGERPRINT)] == [1, 2]
+        assert [sequence for sequence, _ in await indexer.client.pending_items(FINGERPRINT)] == [1, 2]
         await store_passages(indexer, records(by_user))
         await store_passages(indexer, records(by_ci, seed=9))
     for opened in (over_api(operated.api), connected(operated.url("ci")), connected(operated.url("indexer"))):

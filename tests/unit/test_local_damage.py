@@ -135,7 +135,7 @@ async def test_a_damaged_chroma_folder_is_rebuilt(tmp_path: Path, damage) -> Non
 
 
 async def test_repair_rebuilds_chroma_alone(tmp_path: Path) -> None:
-    store = await filled(tmp_path)
+    store = await filled(tmp_path, exact_limit=0)
     shutil.rmtree(store.folder / CHROMA_NAME)
     assert await store.repair() == ["rebuilt the Chroma index from the catalog's vectors"]
     assert await store.check() == ()
@@ -178,7 +178,7 @@ from pathlib import Path
 from kiwi_rag.stores.local import LocalVectorStore
 from tests.conformance.items import admission, records
 async def run(folder, start):
-    store = LocalVectorStore(Path(folder), "owner")
+    store = LocalVectorStore(Path(folder), "owner", exact_limit=0)
     print("ready", flush=True)
     for number in range(start, start + 100_000):
         for version in ("1.0.0", "1.1.0"):
@@ -202,7 +202,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> Non
         lines = _write_and_kill(folder, 1000 * round_number, chance.randrange(14), chance.uniform(0.0, 0.03))
         written += len(lines)
         state |= dict(lines)
-        store = LocalVectorStore(folder, "owner")
+        store = LocalVectorStore(folder, "owner", exact_limit=0)
         held = {i.ref.item_id: i for i in await store.list(EVERYTHING)}
         assert all(item.passages == 2 for item in held.values())
         # The one write that was under way when the process died may be there or not.
@@ -213,7 +213,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> Non
         assert all([await store.history(ItemRef(ItemType.DIRECTIVE, i)) for i in held])
         await store.close()
     assert written > 5 * KILLS
-    store = LocalVectorStore(folder, "owner")
+    store = LocalVectorStore(folder, "owner", exact_limit=0)
     await store.repair()
     assert await store.check() == ()
     await store.close()

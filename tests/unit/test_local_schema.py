@@ -9,7 +9,7 @@ import pytest
 
 from kiwi_rag.errors import StoreError
 from kiwi_rag.storage.sqlite import connect
-from kiwi_rag.stores.local.schema import SCHEMA_VERSION, STEPS, migrate, schema_version
+from kiwi_rag.stores.local.session import SCHEMA_VERSION, STEPS, migrate, schema_version
 
 
 def tables(connection: sqlite3.Connection) -> set[str]:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_rag.lexical import terms
-from kiwi_rag.stores.local.schema import CREATE_POSTINGS
-from kiwi_rag.stores.local.snapshot import read_posting
+from kiwi_rag.stores.local.search import read_posting
+from kiwi_rag.stores.local.session import CREATE_POSTINGS
 
 NASTY = [
     "deploy_staging getUserById svc-check-in __init__ HTTPServer2Go v1.2.3",

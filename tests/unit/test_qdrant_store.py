@@ -34,7 +34,6 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.stores import qdrant, qdrant_payload
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR
 from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
-from kiwi_rag.stores.qdrant_connection import QdrantCollection
 from tests.conformance.documents import document, records_of
 from tests.conformance.items import admission, query, records, unit_vector
 from tests.qdrant_server import API_KEY, Failure, QdrantServer, Seen
@@ -71,23 +70,38 @@ async def seen_by_a_reader(store: QdrantVectorStore) -> tuple[int, int, list[str
     return counted.items, counted.passages, sorted(c.passage.text for c in found.items)
 
 
+Call = Callable[[], Awaitable[Any]]
+
+
 class Broken(Exception):
     """The writer's process ended here."""
 
 
+def around(monkeypatch: pytest.MonkeyPatch, method: str, wrapper: Callable[[Call], Awaitable[Any]]) -> None:
+    """Run `wrapper` in place of every call of one of the client's methods; it is given the call to make."""
+    call = QdrantConnection.call
+
+    async def wrapped(self: QdrantConnection, name: str, *arguments: Any, **options: Any) -> Any:
+        if name != method:
+            return await call(self, name, *arguments, **options)
+        return await wrapper(lambda: call(self, name, *arguments, **options))
+
+    monkeypatch.setattr(QdrantConnection, "call", wrapped)
+
+
 def breaking(monkeypatch: pytest.MonkeyPatch, at: int, *, after: bool) -> None:
     """End the writer at one of its requests that write, before or after the server has done what it asks."""
-    update, number = QdrantCollection.update, 0
+    number = 0
 
-    async def broken(self: QdrantCollection, operations: Any) -> None:
+    async def broken(update: Call) -> None:
         nonlocal number
         number += 1
         if number < at or after:
-            await update(self, operations)
+            await update()
         if number == at:
             raise Broken
 
-    monkeypatch.setattr(QdrantCollection, "update", broken)
+    around(monkeypatch, "batch_update_points", broken)
 
 
 class Yielding(QdrantConnection):
@@ -97,10 +111,10 @@ class Yielding(QdrantConnection):
         super().__init__(":memory:")
         self._random = random.Random(seed)
 
-    async def call(self, call: Callable[..., Awaitable[Any]], pauses: Sequence[float] = ()) -> Any:
+    async def call(self, method: str, *arguments: Any, **options: Any) -> Any:
         for _ in range(self._random.randrange(5)):
             await asyncio.sleep(0)
-        return await super().call(call, pauses)
+        return await super().call(method, *arguments, **options)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -131,7 +145,7 @@ async def test_a_writer_that_breaks_off_leaves_the_old_or_the_new_and_the_next_o
 
 
 async def every_point(connection: QdrantConnection) -> list[Any]:
-    return (await connection.call(lambda client: client.scroll("shared", limit=1000)))[0]
+    return (await connection.call("scroll", "shared", limit=1000))[0]
 
 
 async def test_what_a_broken_writer_of_a_new_item_left_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,17 +206,17 @@ async def test_a_slow_writer_whose_leavings_were_swept_writes_again(monkeypatch:
     connection = QdrantConnection(":memory:")
     slow, other = (QdrantVectorStore(connection, "shared", staged_seconds=s) for s in (1000, 0))
     await other.put([batch(NEW)])
-    update, held, number = QdrantCollection.update, asyncio.Event(), 0
+    held, number = asyncio.Event(), 0
 
-    async def slowly(self: QdrantCollection, operations: Any) -> None:
+    async def slowly(update: Call) -> None:
         nonlocal number
         number += 1
         if number == 3:  # its last passage and the head
             await held.wait()
-        await update(self, operations)
+        await update()
 
     with monkeypatch.context() as patched:
-        patched.setattr(QdrantCollection, "update", slowly)
+        around(patched, "batch_update_points", slowly)
         writer = asyncio.create_task(slow.put([batch(OLD, "1.1.0")]))
         while number < 3:
             await asyncio.sleep(0)
@@ -219,17 +233,17 @@ async def test_a_search_that_a_writer_overtakes_is_asked_anew(monkeypatch: pytes
     connection = QdrantConnection(":memory:")
     store = QdrantVectorStore(connection, "shared")
     await store.put([batch(OLD)])
-    query_, overtaken = QdrantCollection.query, False
+    overtaken = False
 
-    async def overtake(self: QdrantCollection, requests: Any) -> Any:
+    async def overtake(query_: Call) -> Any:
         nonlocal overtaken
-        found = await query_(self, requests)
+        found = await query_()
         if not overtaken:
             overtaken = True
             await store.put([batch(NEW, "1.1.0")])
         return found
 
-    monkeypatch.setattr(QdrantCollection, "query", overtake)
+    around(monkeypatch, "query_batch_points", overtake)
     assert (await seen_by_a_reader(store))[2] == sorted(NEW)
     await store.close()
 
@@ -357,7 +371,7 @@ async def test_a_server_that_does_not_answer_in_time_is_unreachable() -> None:
         assert await store.list(Filters()) == []
         server.before = lambda seen: time.sleep(1.5)
         with pytest.raises(StoreUnreachable, match="too long"):
-            await connection.call(lambda client: client.collection_exists("shared"), ())
+            await connection.call("collection_exists", "shared", pauses=())
         server.before = lambda seen: None
         await store.close()
 
@@ -428,12 +442,12 @@ async def test_a_folder_has_one_process_and_keeps_what_was_written(tmp_path: Pat
 async def test_a_collection_that_kiwi_did_not_make_is_left_alone() -> None:
     connection = QdrantConnection(":memory:")
     plain = {"dense": models.VectorParams(size=384, distance=models.Distance.COSINE)}
-    await connection.call(lambda client: client.create_collection("theirs", plain))
+    await connection.call("create_collection", "theirs", plain)
     store = QdrantVectorStore(connection, "theirs")
     for call in (store.put([batch(OLD)]), store.search(query("x", CollectionStatistics())), store.delete(REF)):
         with pytest.raises(StoreCorrupt, match="did not make"):
             await call
-    assert (await connection.call(lambda client: client.count("theirs"))).count == 0
+    assert (await connection.call("count", "theirs")).count == 0
     await connection.close()
 
 
@@ -443,7 +457,7 @@ async def test_nothing_is_made_by_reading() -> None:
     assert await store.list(Filters()) == []
     assert not await store.delete(REF)
     assert "no collection 'shared' yet" in (await store.status()).problems[0]
-    assert not (await connection.call(lambda client: client.get_collections())).collections
+    assert not (await connection.call("get_collections")).collections
     await connection.close()
 
 
@@ -465,7 +479,7 @@ DAMAGE: dict[str, tuple[str, dict[str, Any]]] = {
     "other-place": ("passage", {"ordinal": 7}),
     "other-item": ("passage", {"item": "directive:beta/sound"}),
     "generation": ("passage", {"generation": 7}),
-    "section": ("passage", {"section": ["x"]}),
+    "section": ("passage", {"kind": ["x"]}),
     "item": ("passage", {"item": ["x"]}),
 }
 
@@ -492,8 +506,9 @@ async def damage(connection: QdrantConnection, kind: str, changed: dict[str, Any
     """Change one point of the first item, as somebody with a key could."""
     item = models.FieldCondition(key="item", match=models.MatchValue(value="directive:acme/deploy"))
     one = models.FieldCondition(key="kind", match=models.MatchValue(value=kind))
-    (point, *_), _ = await connection.call(lambda client: client.scroll("shared", models.Filter(must=[item, one])))
-    await connection.call(lambda client: client.set_payload("shared", changed, [point.id]))
+    (point, *_), _ = await connection.call("scroll", "shared", models.Filter(must=[item, one]))
+    inner = "passage" if changed.keys() <= point.payload.get("passage", {}).keys() else None
+    await connection.call("set_payload", "shared", changed, [point.id], key=inner)
 
 
 async def test_an_item_that_cannot_be_read_is_listed_with_its_problem() -> None:
@@ -514,9 +529,9 @@ async def test_missing_passages_are_reported_and_written_again() -> None:
     store = QdrantVectorStore(connection, "shared")
     await store.put([batch(OLD)])
     item = qdrant_payload.item_key(REF)
-    (head,) = await QdrantCollection(connection, "shared").retrieve([qdrant_payload.head_id(item)])
+    (head,) = await connection.call("retrieve", "shared", [qdrant_payload.head_id(item)])
     first = qdrant_payload.passage_id(item, head.payload["generation"], 0)
-    await connection.call(lambda client: client.delete("shared", [first]))
+    await connection.call("delete", "shared", [first])
     assert sorted(await texts_of(store, "zebra")) == sorted(OLD[1:])
     assert (await store.status()).problems == ("1 passages are missing: index it again",)
     await store.put([batch(OLD)])
@@ -531,11 +546,11 @@ async def test_points_of_somebody_else_are_no_hits() -> None:
     vector = {"dense": unit_vector(0).tolist()}
     (head, *_) = [point for point in await every_point(connection) if point.payload["kind"] == "head"]
     (passage, *_) = [point for point in await every_point(connection) if point.payload["kind"] == "passage"]
-    copied = {**passage.payload, "text": "zebra zebra"}
+    copied = passage.payload | {"passage": {**passage.payload["passage"], "text": "zebra zebra"}}
     foreign = {"kind": "passage", "item": "directive:acme/deploy", "generation": head.payload["generation"]}
     for number, payload in enumerate([{}, {"kind": "passage"}, foreign, copied]):
         point = models.PointStruct(id=number, vector=vector, payload=payload)
-        await connection.call(lambda client, point=point: client.upsert("shared", [point]))
+        await connection.call("upsert", "shared", [point])
     found = await store.search(query("zebra", await store.statistics(query_terms("zebra"))))
     assert sorted(c.passage.text for c in found.items) == sorted(OLD)
     assert {str(hit.ref) for hit in found.refused} == {"directive:acme/deploy", "knowledge:unreadable"}
@@ -550,12 +565,11 @@ async def test_a_head_that_was_not_requested_is_refused(monkeypatch: pytest.Monk
     await store.put([batch(["other"], item_id="acme/other")])
     heads = [point for point in await every_point(connection) if point.payload["kind"] == "head"]
     foreign = heads[0].model_copy(update={"id": "00000000-0000-0000-0000-000000000000"})
-    retrieve = QdrantCollection.retrieve
 
-    async def more(self: QdrantCollection, ids: Sequence[str]) -> list[Any]:
-        return [foreign, *await retrieve(self, ids)]
+    async def more(retrieve: Call) -> list[Any]:
+        return [foreign, *await retrieve()]
 
-    monkeypatch.setattr(QdrantCollection, "retrieve", more)
+    around(monkeypatch, "retrieve", more)
     found = await store.search(query("zebra", await store.statistics(query_terms("zebra"))))
     assert sorted(c.passage.text for c in found.items) == sorted([*OLD, "other"])
     assert [hit.code for hit in found.refused] == ["corrupt"]
@@ -571,7 +585,7 @@ async def test_passages_under_no_head_are_no_hits() -> None:
         (point, *_) = qdrant_payload.passage_points(batch(["zebra forged"]), 9, "9-forged")
         point.payload |= {"kind": "passage", "item": item}
         point.id = qdrant_payload.passage_id(item, "9-forged", 0)
-        await connection.call(lambda client, point=point: client.upsert("shared", [point]))
+        await connection.call("upsert", "shared", [point])
     found = await store.search(query("zebra", await store.statistics(query_terms("zebra"))))
     assert sorted(c.passage.text for c in found.items) == sorted(OLD)
     assert (await store.status()).problems == ("2 passages belong to no item: index it again",)

@@ -1,4 +1,4 @@
-"""Trying again: how often, after which errors; and waiting until something holds."""
+"""Trying again: how often, after which errors; and polling for so many seconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from kiwi_rag.errors import StoreError, StoreUnreachable
-from kiwi_rag.retry import attempts, polls, retry, wait_until
+from kiwi_rag.retry import attempts, polls
 
 
 class Work:
@@ -21,24 +21,6 @@ class Work:
         if self.failures:
             raise self.failures.pop(0)
         return self.calls
-
-
-async def test_what_may_pass_is_tried_again_until_the_pauses_are_used_up() -> None:
-    passing = [StoreUnreachable("away", transient=True) for _ in range(3)]
-    assert await retry(Work(passing[:2]), (0.0, 0.0)) == 3
-    assert await retry(Work([])) == 1
-    work = Work(passing[:])
-    with pytest.raises(StoreUnreachable):
-        await retry(work, (0.0, 0.0))
-    assert work.calls == 3
-
-
-@pytest.mark.parametrize("error", [StoreError("no"), StoreUnreachable("no"), ValueError("no")])
-async def test_what_lasts_is_not_tried_again(error: Exception) -> None:
-    work = Work([error])
-    with pytest.raises(type(error)):
-        await retry(work, (0.0, 0.0))
-    assert work.calls == 1
 
 
 async def attempted(work: Work, *pauses: float) -> int:
@@ -72,14 +54,6 @@ async def test_a_block_that_ends_without_a_return_is_not_run_again() -> None:
         async with attempt:
             runs += 1
     assert runs == 1
-
-
-def test_a_condition_is_waited_for_and_not_for_ever() -> None:
-    answers = [False, False, True]
-    assert wait_until(lambda: answers.pop(0), 60, pause=0.0)
-    assert answers == []
-    assert wait_until(lambda: True, 0)
-    assert not wait_until(lambda: False, 0, pause=0.0)
 
 
 def test_polls_end_with_the_loop_or_with_the_time() -> None:

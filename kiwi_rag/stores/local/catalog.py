@@ -1,18 +1,22 @@
-"""Reads and writes of the catalog. Blocking; the callers hold the locks and open the transactions."""
+"""Reads and writes of the catalog, and the conversion between its rows and Kiwi's records.
+
+Blocking; the callers hold the locks and open the transactions.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from kiwi_rag.errors import FingerprintMismatch
+from kiwi_rag.errors import FingerprintMismatch, StoreCorrupt
 from kiwi_rag.lexical import terms
-from kiwi_rag.model import Admission, EmbeddingRecord, Filters, Item, StoredItem
+from kiwi_rag.model import Admission, EmbeddingRecord, Envelope, Filters, Item, Passage, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.stores.base import timestamp
-from kiwi_rag.stores.local.records import item_row, item_tags, passage_row, stored_item
 
 # One statement for all combinations of filters: each is a parameter, and an empty one matches every item. A tag filter
 # matches items that have all of its tags, so their number is compared.
@@ -35,18 +39,6 @@ _GET = """
 SELECT i.*, (SELECT count(*) FROM passages p WHERE p.item_key = i.item_key) AS passages
 FROM items i WHERE i.item_type = ? AND i.folded_id = ?
 """
-_INSERT_ITEM = """
-INSERT INTO items (item_type, item_id, folded_id, namespace, version, digest, content_sha256, payload_type, payload,
-    signatures, key_id, principal, policy, admitted_at, signed_at, metadata, category, author,
-    file_type, service, domain)
-VALUES (:item_type, :item_id, :folded_id, :namespace, :version, :digest, :content_sha256, :payload_type, :payload,
-    :signatures, :key_id, :principal, :policy, :admitted_at, :signed_at, :metadata, :category, :author,
-    :file_type, :service, :domain)
-"""
-_INSERT_PASSAGE = """
-INSERT INTO passages (item_key, ordinal, text, context, heading, start_line, end_line, kind, file, length)
-VALUES (:item_key, :ordinal, :text, :context, :heading, :start_line, :end_line, :kind, :file, :length)
-"""
 _FILES = """
 SELECT f.path, CAST(b.content AS BLOB) FROM item_files f JOIN blobs b USING (sha256)
 WHERE f.item_key = :key AND (:names IS NULL OR f.path IN (SELECT value FROM json_each(:names)))
@@ -56,7 +48,6 @@ _PUT_BLOB = """
 INSERT INTO blobs (sha256, content) VALUES (?, ?)
 ON CONFLICT DO UPDATE SET content = excluded.content WHERE content <> excluded.content
 """
-_PASSAGE_COLUMNS = ("ordinal", "text", "context", "heading", "start_line", "end_line", "kind", "file")
 
 
 def meta(connection: sqlite3.Connection, name: str) -> Any:
@@ -83,36 +74,40 @@ def increment_generation(connection: sqlite3.Connection) -> None:
 def put_item(connection: sqlite3.Connection, admission: Admission, records: Sequence[EmbeddingRecord]) -> None:
     """Write an item with its passages, unless this very item is stored, inside the caller's transaction."""
     _check_fingerprint(connection, records[0])
-    row = item_row(admission)
+    row = _item_row(admission)
     if _is_stored(connection, row, records):
         return
     remove_item(connection, ItemRef(admission.ref.item_type, admission.ref.item_id))
     _record_version(connection, row)
-    _insert(connection, row, admission, records)
+    key = _insert(connection, "items", row)
+    tags = dict.fromkeys(str(tag) for tag in admission.item.metadata.get("tags") or ())
+    connection.executemany("INSERT INTO tags (item_key, tag) VALUES (?, ?)", [(key, tag) for tag in tags])
+    if admission.ref.item_type is not ItemType.DOCUMENT:
+        _insert_files(connection, key, admission.item)
+    _insert_passages(connection, key, records)
     increment_generation(connection)
 
 
-def _insert(
-    connection: sqlite3.Connection, row: Mapping[str, Any], admission: Admission, records: Sequence[EmbeddingRecord]
-) -> None:
-    item_key = connection.execute(_INSERT_ITEM, row).lastrowid
-    tags = [(item_key, tag) for tag in item_tags(admission)]
-    connection.executemany("INSERT INTO tags (item_key, tag) VALUES (?, ?)", tags)
-    if admission.ref.item_type is not ItemType.DOCUMENT:
-        _insert_files(connection, item_key, admission.item)
-    term_lists = [terms(record.passage.indexed_text) for record in records]
+def _insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int:
+    """Insert a row and return its key."""
+    columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
+    insert = f"INSERT INTO {table} ({columns}) VALUES ({values})"  # noqa: S608  # names of this module alone
+    return connection.execute(insert, row).lastrowid or 0
+
+
+def _insert_passages(connection: sqlite3.Connection, item_key: int, records: Sequence[EmbeddingRecord]) -> None:
+    keys, postings = [], []
     # One by one, because `executemany` does not return the keys, which postings and vectors need.
-    keys = [
-        connection.execute(_INSERT_PASSAGE, passage_row(int(item_key or 0), record.passage, len(term_list))).lastrowid
-        for record, term_list in zip(records, term_lists, strict=True)
-    ]
-    postings = [(key, " ".join(term_list)) for key, term_list in zip(keys, term_lists, strict=True)]
+    for record in records:
+        found = terms(record.passage.indexed_text)
+        keys.append(_insert(connection, "passages", _passage_row(item_key, record.passage, len(found))))
+        postings.append((keys[-1], " ".join(found)))
     connection.executemany("INSERT INTO postings (rowid, terms) VALUES (?, ?)", postings)
     vectors = [(key, _vector_bytes(record)) for key, record in zip(keys, records, strict=True)]
     connection.executemany("INSERT INTO vectors (passage_key, vector) VALUES (?, ?)", vectors)
 
 
-def _insert_files(connection: sqlite3.Connection, item_key: int | None, item: Item) -> None:
+def _insert_files(connection: sqlite3.Connection, item_key: int, item: Item) -> None:
     digests = item.digests
     contents = [(digest, item.files[path]) for path, digest in digests.items()]
     connection.executemany(_PUT_BLOB, contents)
@@ -143,13 +138,11 @@ def _is_stored(connection: sqlite3.Connection, row: Mapping[str, Any], records: 
     if old is None or any(old[name] != value for name, value in row.items() if name != "admitted_at"):
         return False
     stored = connection.execute(
-        "SELECT ordinal, text, context, heading, start_line, end_line, kind, file, vector "
-        "FROM passages JOIN vectors USING (passage_key) WHERE item_key = ? ORDER BY ordinal",
+        "SELECT * FROM passages JOIN vectors USING (passage_key) WHERE item_key = ? ORDER BY ordinal",
         (old["item_key"],),
     )
-    wanted = sorted((r.passage.ordinal, r) for r in records)
-    rows = [(*(passage_row(0, r.passage, 0)[n] for n in _PASSAGE_COLUMNS), _vector_bytes(r)) for _, r in wanted]
-    return [tuple(s) for s in stored] == rows
+    wanted = sorted(records, key=lambda record: record.passage.ordinal)
+    return [(read_passage(one), one["vector"]) for one in stored] == [(r.passage, _vector_bytes(r)) for r in wanted]
 
 
 def _record_version(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
@@ -196,21 +189,19 @@ def get_item(connection: sqlite3.Connection, ref: ItemRef, files: Sequence[str] 
     if row is None or ref.version not in (None, row["version"]):
         return None
     names = None if files is None else json.dumps(list(files))
-    found = connection.execute(_FILES, {"key": row["item_key"], "names": names})
-    return stored_item(row, dict(found.fetchall()))
+    return _stored_item(row, connection.execute(_FILES, {"key": row["item_key"], "names": names}))
 
 
 def digests(connection: sqlite3.Connection) -> dict[ItemRef, str]:
     """Return the statement's digest of every item, by its reference without a version."""
     rows = connection.execute("SELECT item_type, item_id, digest FROM items")
-    types = {one.value: one for one in ItemType}
-    return {ItemRef(types[item_type], item_id): digest for item_type, item_id, digest in rows}
+    return {ItemRef(ItemType(item_type), item_id): digest for item_type, item_id, digest in rows}
 
 
 def list_items(connection: sqlite3.Connection, filters: Filters) -> list[StoredItem]:
     """Return the items that match, ordered by type and id."""
     keys = json.dumps(matching_items(connection, filters))
-    return [stored_item(row) for row in connection.execute(_LIST, (keys,))]
+    return [_stored_item(row) for row in connection.execute(_LIST, (keys,))]
 
 
 def matching_items(connection: sqlite3.Connection, filters: Filters) -> list[int]:
@@ -231,16 +222,11 @@ def _filter_parameters(filters: Filters) -> dict[str, str | int]:
     tags = sorted(set(filters.tags))
     # ``*`` and ``?`` mean the same in GLOB. ``[`` is literal in a filter, and written ``[[]`` in GLOB.
     path = filters.path.rstrip("/").replace("[", "[[]")
-    return {
-        "item_type": filters.item_type.value if filters.item_type else "",
-        "category": filters.category,
-        "author": filters.author,
-        "namespace": filters.namespace,
-        "signer": filters.signer,
+    texts = ("category", "author", "namespace", "signer", "service", "domain")
+    return {name: getattr(filters, name) for name in texts} | {
+        "item_type": filters.item_type or "",
         "since": timestamp(filters.since) if filters.since else "",
         "file_types": json.dumps(filters.file_types),
-        "service": filters.service,
-        "domain": filters.domain,
         "path": path,
         "below": f"{path}/*",
         "tags": json.dumps(tags),
@@ -251,3 +237,77 @@ def _filter_parameters(filters: Filters) -> dict[str, str | int]:
 def clear(connection: sqlite3.Connection) -> None:
     """Remove all items; versions and audit stay."""
     remove_keys(connection, matching_items(connection, Filters()))
+
+
+def _item_row(admission: Admission) -> dict[str, Any]:
+    """Return the columns of ``items`` for an admission."""
+    item, envelope = admission.item, admission.envelope
+    signatures = [[key, base64.b64encode(raw).decode()] for key, raw in envelope.signatures]
+    texts = ("category", "author", "file_type", "service", "domain")
+    return {name: str(item.metadata.get(name) or "") for name in texts} | {
+        "item_type": item.ref.item_type.value,
+        "item_id": item.ref.item_id,
+        "folded_id": item.ref.key[1],
+        "namespace": item.ref.namespace,
+        "version": item.ref.version or "",
+        "digest": admission.digest,
+        "content_sha256": item.content_sha256,
+        "payload_type": envelope.payload_type,
+        "payload": envelope.payload,
+        "signatures": json.dumps(signatures),
+        "key_id": admission.key_id,
+        "principal": admission.principal,
+        "policy": admission.policy,
+        "admitted_at": timestamp(admission.admitted_at),
+        "signed_at": timestamp(admission.signed_at),
+        "metadata": json.dumps(item.metadata, ensure_ascii=False, sort_keys=True, default=dict),
+    }
+
+
+def _stored_item(row: sqlite3.Row, files: Iterable[tuple[str, bytes]] = ()) -> StoredItem:
+    """Return an item from a row of ``items`` with the number of its ``passages``, and some of its files.
+
+    Raises
+    ------
+    StoreCorrupt
+        When the row has a value that Kiwi never writes.
+    """
+    try:
+        return StoredItem(
+            ref=item_ref(row),
+            envelope=Envelope(
+                row["payload_type"],
+                row["payload"],
+                tuple((key, base64.b64decode(raw)) for key, raw in json.loads(row["signatures"])),
+            ),
+            digest=row["digest"],
+            content_sha256=row["content_sha256"],
+            admitted_at=datetime.fromisoformat(row["admitted_at"]),
+            policy=row["policy"],
+            passages=row["passages"],
+            files=dict(files),
+        )
+    except (ValueError, TypeError) as error:
+        raise StoreCorrupt(f"a row of the catalog cannot be parsed: {error}", hint="kiwi index --rebuild") from error
+
+
+def item_ref(row: sqlite3.Row) -> ItemRef:
+    """Return the reference of a row of ``items``."""
+    return ItemRef(ItemType(row["item_type"]), row["item_id"], row["version"] or None)
+
+
+def read_passage(row: sqlite3.Row) -> Passage:
+    """Return a passage from a row of ``passages``."""
+    heading = tuple(json.loads(row["heading"]))
+    lines = row["start_line"], row["end_line"]
+    return Passage(row["ordinal"], row["text"], row["context"], heading, *lines, row["kind"], row["file"])
+
+
+def _passage_row(item_key: int, passage: Passage, length: int) -> dict[str, Any]:
+    """Return the columns of ``passages``; `length` in terms."""
+    plain = ("ordinal", "text", "context", "start_line", "end_line", "kind", "file")
+    return {name: getattr(passage, name) for name in plain} | {
+        "item_key": item_key,
+        "heading": json.dumps(passage.heading, ensure_ascii=False),
+        "length": length,
+    }

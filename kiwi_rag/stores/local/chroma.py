@@ -23,8 +23,6 @@ from kiwi_rag.stores.local.catalog import meta, set_meta, state
 from kiwi_rag.stores.local.ownership import Ownership
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from kiwi_rag.model import Vector
 
 COLLECTION = "items"
@@ -49,23 +47,11 @@ class ChromaIndex:
     """The Chroma folder of one store, opened only at need and only when this user made it."""
 
     def __init__(self, ownership: Ownership) -> None:
-        self._ownership = ownership
+        self._ownership, self._folder = ownership, ownership.chroma_folder
         self._client: Any = None
         self._opened_at = ""  # the catalog's state that the open client was compared with
         self._failed_at = ""  # the catalog's state in which Chroma failed: it is not tried again until that changes
-        self._is_imported_ahead = False
         self._mutex = threading.RLock()
-
-    @property
-    def folder(self) -> Path:
-        """Where Chroma keeps its files."""
-        return self._ownership.chroma_folder
-
-    def import_ahead(self) -> None:
-        """Import Chroma in another thread, because that takes a second, while this one embeds."""
-        if not self._is_imported_ahead:
-            self._is_imported_ahead = True
-            threading.Thread(target=_import_quietly, name="import chromadb", daemon=True).start()
 
     def close(self) -> None:
         """Close the client if one is open; the errors of a broken one are ignored."""
@@ -80,7 +66,15 @@ class ChromaIndex:
         if self._failed_at == now or is_behind(connection) or not self._mutex.acquire(blocking=False):
             return None
         try:
-            return self._query(self._open_for_reading(connection, now), vector, depth)
+            if self._client is None or self._opened_at != now:
+                # Another process may have written, and this client would go on with what it has in memory.
+                self.close()
+                if problem := self.problem(connection):
+                    raise ChromaFailed(problem)
+                self._opened_at = now
+            with _translate_errors():
+                answer = self._collection().query(query_embeddings=[vector.tolist()], n_results=depth, include=[])
+                return [int(key) for key in answer["ids"][0]]
         except ChromaFailed:
             self._failed_at = now
             self.close()
@@ -88,42 +82,20 @@ class ChromaIndex:
         finally:
             self._mutex.release()
 
-    def _open_for_reading(self, connection: sqlite3.Connection, now: str) -> Any:
-        if self._client is None or self._opened_at != now:
-            # Another process may have written, and this client would go on with what it has in memory.
-            self.close()
-            if not self._ownership.owns_chroma(catalog_id(connection)):
-                raise ChromaFailed("this user did not make the Chroma folder")
-            problem = self.problem(connection)
-            if problem:
-                raise ChromaFailed(problem)
-            self._opened_at = now
-        return self._collection(create=False)
-
-    def _query(self, collection: Any, vector: Vector, depth: int) -> list[int]:
-        with _translate_errors():
-            answer = collection.query(query_embeddings=[vector.tolist()], n_results=depth, include=["distances"])
-            return [int(key) for key in answer["ids"][0]]
-
-    def synchronise(self, connection: sqlite3.Connection) -> bool:
-        """Update Chroma to the catalog's generation; return whether it had to be rebuilt. Requires the writer's lock.
+    def synchronise(self, connection: sqlite3.Connection) -> None:
+        """Update Chroma to the catalog's generation. Requires the writer's lock.
 
         Raises
         ------
         ChromaFailed
-            When the rebuild failed too; the catalog's journal is kept for the next attempt.
+            When a rebuild failed too; the catalog's journal is kept for the next attempt.
         """
-        if not is_behind(connection):
-            return False
-        with self._mutex:
-            try:
-                if self._can_update(connection):
-                    self._apply_journal(connection)
-                    return False
-            except ChromaFailed:
-                pass
-            self.rebuild(connection)
-            return True
+        if is_behind(connection):
+            with self._mutex:
+                with suppress(ChromaFailed):
+                    if self._can_update(connection):
+                        return self._apply_journal(connection)
+                self.rebuild(connection)
 
     def _can_update(self, connection: sqlite3.Connection) -> bool:
         limit = max(STALE_LEAST, int(meta(connection, "passages")) // STALE_SHARE)
@@ -134,44 +106,34 @@ class ChromaIndex:
         self.close()  # a client that was open before may not see what another process wrote since
         generation = int(meta(connection, "generation"))
         journal = connection.execute("SELECT passage_key, present FROM chroma_journal").fetchall()
-        added = [key for key, present in journal if present]
         removed = [key for key, present in journal if not present]
         collection = self._collection(create=True)
         for batch in _batches(removed):
             with _translate_errors():
                 collection.delete(ids=[str(key) for key in batch])
-        for batch in _batches(added):
-            self._put(collection, connection.execute(_VECTORS_OF, (json.dumps(batch),)).fetchall())
-        problem = self._difference(collection, connection)
-        if problem:
+        self._put(connection, [key for key, present in journal if present])
+        if problem := self._difference(connection):
             raise ChromaFailed(problem)
         self._mark_current(connection, generation, int(meta(connection, "chroma_deletes")) + len(removed))
 
     def rebuild(self, connection: sqlite3.Connection) -> None:
         """Rebuild Chroma from the catalog's vectors; nothing is embedded again. Requires the writer's lock."""
         with self._mutex:
-            self._rebuild(connection)
+            self.close()
+            generation = int(meta(connection, "generation"))
+            with _translate_errors():
+                if self._folder.is_symlink() or self._folder.is_file():
+                    self._folder.unlink()
+                elif self._folder.exists():
+                    shutil.rmtree(self._folder)
+                self._ownership.claim_chroma(catalog_id(connection))
+            self._put(connection, [row[0] for row in connection.execute("SELECT passage_key FROM vectors")])
+            self._mark_current(connection, generation, 0)
 
-    def _rebuild(self, connection: sqlite3.Connection) -> None:
-        self.close()
-        generation = int(meta(connection, "generation"))
-        self._start_empty(connection)
+    def _put(self, connection: sqlite3.Connection, keys: Sequence[int]) -> None:
         collection = self._collection(create=True)
-        keys = [row[0] for row in connection.execute("SELECT passage_key FROM vectors ORDER BY passage_key")]
-        for batch in _batches(keys):
-            self._put(collection, connection.execute(_VECTORS_OF, (json.dumps(batch),)).fetchall())
-        self._mark_current(connection, generation, 0)
-
-    def _start_empty(self, connection: sqlite3.Connection) -> None:
-        with _translate_errors():
-            if self.folder.is_symlink() or self.folder.is_file():
-                self.folder.unlink()
-            elif self.folder.exists():
-                shutil.rmtree(self.folder)
-            self._ownership.claim_chroma(catalog_id(connection))
-
-    def _put(self, collection: Any, rows: Sequence[tuple[int, bytes]]) -> None:
-        if rows:
+        for batch in _batches(sorted(keys)):
+            rows = connection.execute(_VECTORS_OF, (json.dumps(batch),)).fetchall()
             vectors = np.stack([np.frombuffer(vector, dtype="<f4") for _, vector in rows])
             with _translate_errors():
                 collection.upsert(ids=[str(key) for key, _ in rows], embeddings=vectors)
@@ -184,19 +146,18 @@ class ChromaIndex:
             set_meta(connection, "chroma_deletes", deletes)
         self._opened_at, self._failed_at = f"{catalog_id(connection)}/{generation}", ""
 
-    def _collection(self, *, create: bool) -> Any:
+    def _collection(self, *, create: bool = False) -> Any:
         with _translate_errors():
             if self._client is None:
-                self._client = _open_client(self.folder)
+                self._client = _open_client(self._folder)
             if not create:
                 return self._client.get_collection(COLLECTION, embedding_function=None)
-            return self._client.get_or_create_collection(
-                COLLECTION, embedding_function=None, metadata={"hnsw:space": "cosine"}
-            )
+            settings = {"embedding_function": None, "metadata": {"hnsw:space": "cosine"}}
+            return self._client.get_or_create_collection(COLLECTION, **settings)
 
     def problem(self, connection: sqlite3.Connection) -> str:
         """Return how Chroma differs from the catalog; empty when it does not."""
-        if not meta(connection, "passages") and not self.folder.exists():
+        if not meta(connection, "passages") and not self._folder.exists():
             return ""
         if is_behind(connection):
             return "chroma: the index is behind the catalog"
@@ -204,27 +165,24 @@ class ChromaIndex:
             return "chroma: the folder is missing, or this user did not make it"
         try:
             with self._mutex:
-                return self._difference(self._collection(create=False), connection)
+                return self._difference(connection)
         except ChromaFailed as error:
             return f"chroma: {error}"
 
-    def _difference(self, collection: Any, connection: sqlite3.Connection) -> str:
+    def _difference(self, connection: sqlite3.Connection) -> str:
         keys = {str(row[0]) for row in connection.execute("SELECT passage_key FROM vectors")}
+        collection = self._collection()
         with _translate_errors():
             ids = set(collection.get(include=[])["ids"])
-        if ids != keys:
-            return f"chroma: {len(keys - ids)} passages are missing and {len(ids - keys)} are superfluous"
-        for key, blob in connection.execute(_SAMPLE_ROWS, (SAMPLE,)).fetchall():
-            if not self._finds_itself(collection, key, np.frombuffer(blob, dtype="<f4")):
-                return f"chroma: the vector of passage {key} does not find that passage"
+            if ids != keys:
+                return f"chroma: {len(keys - ids)} passages are missing and {len(ids - keys)} are superfluous"
+            for key, blob in connection.execute(_SAMPLE_ROWS, (SAMPLE,)).fetchall():
+                vector = np.frombuffer(blob, dtype="<f4")
+                answer = collection.query(query_embeddings=[vector.tolist()], n_results=1, include=["distances"])
+                # Passages with equal texts have equal vectors, so the hit may be another passage at distance zero.
+                if answer["ids"][0] != [str(key)] and not abs(answer["distances"][0][0]) < 1e-4:
+                    return f"chroma: the vector of passage {key} does not find that passage"
         return ""
-
-    def _finds_itself(self, collection: Any, key: int, vector: NDArray[np.float32]) -> bool:
-        with _translate_errors():
-            answer = collection.query(query_embeddings=[vector.tolist()], n_results=1, include=["distances"])
-        ids, distances = answer["ids"][0], answer["distances"][0]
-        # Passages with equal texts have equal vectors, so the hit may be another passage at distance zero.
-        return bool(ids) and (ids[0] == str(key) or abs(distances[0]) < 1e-4)
 
 
 def is_behind(connection: sqlite3.Connection) -> bool:
@@ -238,11 +196,6 @@ def is_behind(connection: sqlite3.Connection) -> bool:
 def catalog_id(connection: sqlite3.Connection) -> str:
     """Return the random id that this catalog was given when it was made."""
     return str(meta(connection, "catalog_id"))
-
-
-def _import_quietly() -> None:
-    with suppress(Exception):  # reported when Chroma is opened
-        import chromadb  # noqa: F401
 
 
 def _open_client(folder: Path) -> Any:

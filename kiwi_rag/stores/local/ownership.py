@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import SourceUnreadable, StoreBusy, StoreError
-from kiwi_rag.storage.atomic import atomic_write, create_file
+from kiwi_rag.storage.atomic import atomic_write, create_file, make_derived_folder
 from kiwi_rag.storage.locks import acquire_lock
 from kiwi_rag.storage.safe_open import read_optional
 
@@ -159,6 +159,7 @@ class WriterLock:
         self.release()
 
     def _acquire_file(self) -> None:
+        make_derived_folder(self._path.parent)
         self._file_lock.enter_context(acquire_lock(self._path, self._wait_seconds, self._busy))
         self._holder_file.write_text(json.dumps(_this_process()), encoding="utf-8")
 

@@ -1,25 +1,132 @@
-"""The connections to a catalog, each for one thread at a time; how a catalog is made, and when one is not opened."""
+"""The connections to a catalog, each for one thread at a time; its schema; and when a catalog is not opened.
+
+The schema is made by numbered steps, and ``PRAGMA user_version`` is the number of the last one that was applied.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, UsageError
-from kiwi_rag.storage.atomic import make_derived_folder
-from kiwi_rag.storage.sqlite import connect, move_database_aside, result_code, translate_sqlite_errors
+from kiwi_rag.storage.atomic import make_derived_folder, new_file
+from kiwi_rag.storage.sqlite import (
+    closed_on_error,
+    connect,
+    move_database_aside,
+    result_code,
+    translate_sqlite_errors,
+)
 from kiwi_rag.stores.local.catalog import meta, set_meta
 from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, WriterLock
-from kiwi_rag.stores.local.schema import SCHEMA_VERSION, migrate, schema_version
 
 REPAIR_HINT = "kiwi doctor --repair"
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 Lane = Literal["read", "write", "audit"]
 _FileIdentity = tuple[int, int] | None
+
+# Triggers keep the totals and the Chroma journal in step with `passages`, so that no writer can forget them. Postings
+# have no trigger: with ``trusted_schema = OFF`` one may not touch a virtual table.
+# Keys are AUTOINCREMENT, so a key that Chroma may still have is never used again.
+#
+# The terms are made by kiwi_rag.lexical. The 'ascii' tokenizer treats every character above U+007F as part of a
+# token, folds only A-Z (which a term never has) and, with '_' added, splits at the joining spaces and nowhere else.
+CREATE_POSTINGS = (
+    """CREATE VIRTUAL TABLE postings USING fts5(terms, tokenize = "ascii tokenchars '_'")""",
+    "CREATE VIRTUAL TABLE posting_terms USING fts5vocab('postings', 'row')",
+    "CREATE VIRTUAL TABLE posting_instances USING fts5vocab('postings', 'instance')",
+)
+
+# One set of tables for items and documents. Columns that only one of them has are empty for the other. Of an item every
+# file is kept, by its digest; of a document only its passages.
+_TABLES = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+INSERT INTO meta (name, value) VALUES
+    ('generation', 0), ('fingerprint', ''), ('dimension', 0), ('passages', 0), ('total_length', 0),
+    ('chroma_generation', 0), ('chroma_deletes', 0);
+
+CREATE TABLE items (
+    item_key INTEGER PRIMARY KEY AUTOINCREMENT,
+    item_type TEXT NOT NULL, item_id TEXT NOT NULL, folded_id TEXT NOT NULL, namespace TEXT NOT NULL,
+    version TEXT NOT NULL, digest TEXT NOT NULL, content_sha256 TEXT NOT NULL,
+    payload_type TEXT NOT NULL, payload BLOB NOT NULL, signatures TEXT NOT NULL,
+    key_id TEXT NOT NULL, principal TEXT NOT NULL, policy TEXT NOT NULL,
+    admitted_at TEXT NOT NULL, signed_at TEXT NOT NULL,
+    metadata TEXT NOT NULL, category TEXT NOT NULL, author TEXT NOT NULL,
+    file_type TEXT NOT NULL, service TEXT NOT NULL, domain TEXT NOT NULL,
+    UNIQUE (item_type, folded_id)
+);
+
+CREATE TABLE blobs (sha256 TEXT PRIMARY KEY, content BLOB NOT NULL);
+
+CREATE TABLE item_files (
+    item_key INTEGER NOT NULL REFERENCES items ON DELETE CASCADE,
+    path TEXT NOT NULL, sha256 TEXT NOT NULL REFERENCES blobs,
+    PRIMARY KEY (item_key, path)
+) WITHOUT ROWID;
+CREATE INDEX item_files_by_content ON item_files (sha256);
+
+CREATE TRIGGER file_removed AFTER DELETE ON item_files BEGIN
+    DELETE FROM blobs WHERE sha256 = old.sha256 AND NOT EXISTS (SELECT 1 FROM item_files WHERE sha256 = old.sha256);
+END;
+
+CREATE TABLE versions (
+    item_type TEXT NOT NULL, folded_id TEXT NOT NULL, version TEXT NOT NULL,
+    content_sha256 TEXT NOT NULL, digest TEXT NOT NULL, seen_at TEXT NOT NULL,
+    PRIMARY KEY (item_type, folded_id, version)
+) WITHOUT ROWID;
+
+CREATE TABLE tags (
+    item_key INTEGER NOT NULL REFERENCES items ON DELETE CASCADE, tag TEXT NOT NULL,
+    PRIMARY KEY (item_key, tag)
+) WITHOUT ROWID;
+
+CREATE TABLE passages (
+    passage_key INTEGER PRIMARY KEY AUTOINCREMENT,
+    item_key INTEGER NOT NULL REFERENCES items ON DELETE CASCADE,
+    ordinal INTEGER NOT NULL, text TEXT NOT NULL, context TEXT NOT NULL, heading TEXT NOT NULL,
+    start_line INTEGER NOT NULL, end_line INTEGER NOT NULL, kind TEXT NOT NULL, file TEXT NOT NULL,
+    length INTEGER NOT NULL
+);
+CREATE INDEX passages_by_item ON passages (item_key, ordinal, length);
+
+CREATE TABLE vectors (
+    passage_key INTEGER PRIMARY KEY REFERENCES passages ON DELETE CASCADE, vector BLOB NOT NULL
+);
+
+CREATE TABLE chroma_journal (passage_key INTEGER PRIMARY KEY, present INTEGER NOT NULL);
+
+CREATE TRIGGER passage_added AFTER INSERT ON passages BEGIN
+    UPDATE meta SET value = value + 1 WHERE name = 'passages';
+    UPDATE meta SET value = value + new.length WHERE name = 'total_length';
+    INSERT OR REPLACE INTO chroma_journal (passage_key, present) VALUES (new.passage_key, 1);
+END;
+CREATE TRIGGER passage_removed AFTER DELETE ON passages BEGIN
+    UPDATE meta SET value = value - 1 WHERE name = 'passages';
+    UPDATE meta SET value = value - old.length WHERE name = 'total_length';
+    INSERT OR REPLACE INTO chroma_journal (passage_key, present) VALUES (old.passage_key, 0);
+END;
+
+CREATE TABLE audit (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, event TEXT NOT NULL, ref TEXT NOT NULL,
+    digest TEXT NOT NULL, key_id TEXT NOT NULL, details TEXT NOT NULL,
+    previous TEXT NOT NULL, hash TEXT NOT NULL
+);
+CREATE TRIGGER audit_no_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+CREATE TRIGGER audit_no_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+"""
+
+BASELINE = 100
+"""The number of the first step. Pre-release Kiwis had the lower ones, in another file."""
+
+STEPS: tuple[str, ...] = (";\n".join([*CREATE_POSTINGS, _TABLES]),)
+"""Step *i* (from 0) makes schema version `BASELINE` + *i*. Steps are added at the end and never edited."""
+
+SCHEMA_VERSION = BASELINE + len(STEPS) - 1
 
 
 class CatalogSession:
@@ -31,11 +138,8 @@ class CatalogSession:
 
     def __init__(self, folder: Path, ownership: Ownership, lock: WriterLock) -> None:
         self.path = folder / CATALOG_NAME
-        self._folder = folder
-        self._ownership = ownership
-        self._lock = lock
-        self._connections: dict[Lane, sqlite3.Connection] = {}
-        self._files: dict[Lane, _FileIdentity] = {}
+        self._ownership, self._lock = ownership, lock
+        self._connections: dict[Lane, tuple[sqlite3.Connection, _FileIdentity]] = {}
         self._opening = threading.Lock()
         self._mutexes: dict[Lane, threading.Lock] = {
             "read": threading.Lock(),
@@ -59,9 +163,8 @@ class CatalogSession:
         """Close every connection, once no thread uses it."""
         for lane, mutex in self._mutexes.items():
             with mutex:
-                connection = self._connections.pop(lane, None)
-                if connection is not None:
-                    connection.close()
+                if opened := self._connections.pop(lane, None):
+                    opened[0].close()
 
     def move_aside(self, reason: str) -> Path | None:
         """Move the catalog aside, so that the next use makes an empty one. Requires the writer's lock."""
@@ -70,80 +173,92 @@ class CatalogSession:
 
     def _connection(self, lane: Lane) -> sqlite3.Connection:
         with self._opening:
-            if lane in self._connections and self._files[lane] != _file_identity(self.path):
+            opened = self._connections.get(lane)
+            if opened and opened[1] != _file_identity(self.path):
                 # The file was deleted or replaced. SQLite would go on with the old one without an error.
-                self._connections.pop(lane).close()
-            if lane not in self._connections:
-                self._connections[lane] = self._open(lane)
-                self._files[lane] = _file_identity(self.path)
-            return self._connections[lane]
+                self._connections.pop(lane)[0].close()
+                opened = None
+            if not opened:
+                opened = self._connections[lane] = self._open(lane), _file_identity(self.path)
+            return opened[0]
 
     def _open(self, lane: Lane) -> sqlite3.Connection:
-        make_derived_folder(self._folder)
+        make_derived_folder(self.path.parent)
         if not (self._ownership.catalog_id() and self.path.exists()):
             self._create()
         connection = connect(self.path, readonly=lane == "read")
-        try:
+        with closed_on_error(connection):
+            connection.row_factory = sqlite3.Row
             _check_not_truncated(connection, self.path)
-            return self._verified(connection, lane)
-        except BaseException:
-            connection.close()
-            raise
-
-    def _verified(self, connection: sqlite3.Connection, lane: Lane) -> sqlite3.Connection:
-        connection.row_factory = sqlite3.Row
-        if schema_version(connection) != SCHEMA_VERSION:
-            self._upgrade(connection)
-        if meta(connection, "catalog_id") == self._ownership.catalog_id():
-            return connection
+            if schema_version(connection) != SCHEMA_VERSION:
+                with self._lock:
+                    connection.execute("PRAGMA query_only = OFF")  # the reading one may be the first to open the file
+                    migrate(connection)
+            if meta(connection, "catalog_id") == self._ownership.catalog_id():
+                return connection
         # The file was replaced after this folder was claimed, as ``git pull`` can do.
         connection.close()
-        self._replace_foreign()
+        self._create()
         return self._open(lane)
-
-    def _upgrade(self, connection: sqlite3.Connection) -> None:
-        with self._lock:
-            connection.execute("PRAGMA query_only = OFF")  # the reading connection may be the first to open the file
-            migrate(connection)
 
     def _create(self) -> None:
         """Make an empty catalog unless this user has one; another process may be making it at the same time."""
         try:
             with self._lock:
-                if not (self._ownership.catalog_id() and self.path.exists()):
+                if not self._is_made():
                     move_database_aside(self.path, "foreign")
                     self._make_catalog()
         except StoreBusy:
-            if not (self._ownership.catalog_id() and self.path.exists()):
+            if not self._is_made():
                 raise
 
-    def _replace_foreign(self) -> None:
-        with self._lock:  # another process may have replaced it already
-            if self._stored_id() != self._ownership.catalog_id():
-                move_database_aside(self.path, "foreign")
-                self._make_catalog()
-
-    def _stored_id(self) -> str:
-        connection = connect(self.path, readonly=True)
-        try:
-            return str(meta(connection, "catalog_id"))
-        finally:
-            connection.close()
+    def _is_made(self) -> bool:
+        """Whether the catalog is the one that this user made."""
+        expected = self._ownership.catalog_id()
+        if expected is None or not self.path.exists():
+            return False
+        with closing(connect(self.path, readonly=True)) as connection:
+            return bool(meta(connection, "catalog_id") == expected)
 
     def _make_catalog(self) -> None:
         """Make the catalog under another name and rename it, so that no process opens a half-made one."""
-        catalog_id = self._ownership.claim()
-        draft = self.path.with_name(f"{self.path.name}.new")
-        for leftover in (draft, *(draft.with_name(draft.name + suffix) for suffix in ("-wal", "-shm"))):
-            leftover.unlink(missing_ok=True)
-        connection = connect(draft)
+        with new_file(self.path) as draft:
+            with closing(connect(draft)) as connection:
+                migrate(connection)
+                set_meta(connection, "catalog_id", self._ownership.claim())
+            draft.replace(self.path)
+
+
+def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> None:
+    """Apply the missing steps, each in a transaction.
+
+    Raises
+    ------
+    StoreError
+        When a newer Kiwi made this catalog.
+    StoreCorrupt
+        When no Kiwi made it.
+    """
+    current, newest = schema_version(connection), BASELINE + len(steps) - 1
+    if 0 < current < BASELINE:
+        raise StoreCorrupt(f"the catalog has schema {current}, which no Kiwi made", hint=REPAIR_HINT)
+    if current > newest:
+        message = f"the catalog has schema {current}, this Kiwi has {newest}: a newer Kiwi made it"
+        raise StoreError(message, hint="upgrade kiwi-rag")
+    for number in range(max(current + 1, BASELINE), newest + 1):
         try:
-            migrate(connection)
-            set_meta(connection, "catalog_id", catalog_id)
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        finally:
-            connection.close()
-        draft.replace(self.path)
+            # PRAGMA takes no parameters; the number is our own counter.
+            step = steps[number - BASELINE]
+            connection.executescript(f"BEGIN IMMEDIATE;\n{step}\nPRAGMA user_version = {number:d};\nCOMMIT;")
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Return the schema version; 0 for a catalog without tables."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 @contextmanager

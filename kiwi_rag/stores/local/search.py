@@ -1,0 +1,384 @@
+"""The search of a local store: one generation of the catalog in memory, both legs, and the scores of whole items.
+
+FTS5's own ``bm25()`` uses the statistics of this collection only. A search gives its statistics, so that several tiers
+rank as one. So FTS5 is used for postings and document frequencies alone, and NumPy computes the sums.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from kiwi_rag.errors import FingerprintMismatch
+from kiwi_rag.lexical import (
+    K1,
+    MAX_CANDIDATES,
+    MAX_TERMS,
+    B,
+    bm25_weights,
+    find_similar,
+    max_edits,
+    split_halves,
+    swap_middle,
+)
+from kiwi_rag.model import Candidate, Candidates, CollectionStatistics, Filters, ItemScores, Passage, StoreQuery
+from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.stores.local.catalog import item_ref, matching_items, meta, read_passage, state
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from kiwi_rag.model import Vector
+
+    Rows = NDArray[np.int64]
+    Matrix = NDArray[np.float32]
+    Numbers = NDArray[np.float64]
+    Posting = tuple[Rows, Numbers]
+    WeightedPostings = Mapping[str, tuple[float, Posting]]
+
+EXACT_LIMIT = 50_000
+"""Up to so many passages the matrix product is as fast as Chroma, and its recall is 1."""
+MAX_CACHED_TERMS = 4096
+MAX_CACHED = 20_000  # items, and passages
+BLOCK = 200_000  # floats in one block of the matrix product
+Nearest = Callable[["Vector", int], "list[int] | None"]
+"""Returns the keys of the nearest passages from Chroma; None when it cannot be used now."""
+Shared = tuple[tuple[ItemRef, str, str], tuple[Mapping[str, Any], str, datetime]]
+"""What all candidates of an item have in common: the fields of `Candidate` before and after those of the passage."""
+_Cached = TypeVar("_Cached")
+_SIMILAR = """
+SELECT term FROM posting_terms
+WHERE term >= :first AND term < :after AND length(term) BETWEEN :least AND :most
+    AND (substr(term, 1, length(:begin)) = :begin OR substr(term, -length(:end)) = :end OR term = :swapped)
+ORDER BY doc DESC, term LIMIT :limit
+"""
+_SOME_VECTORS = """
+SELECT vector FROM vectors WHERE passage_key IN (SELECT value FROM json_each(?)) ORDER BY passage_key
+"""
+_PASSAGES = "SELECT * FROM passages WHERE passage_key IN (SELECT value FROM json_each(?))"
+_ITEMS = """
+SELECT item_key, item_type, item_id, version, digest, content_sha256, metadata, key_id, signed_at
+FROM items WHERE item_key IN (SELECT value FROM json_each(?))
+"""
+
+
+def search(
+    connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery, nearest: Nearest, exact_limit: int
+) -> Candidates:
+    """Return the union of both legs' best passages, inside one read transaction.
+
+    Raises
+    ------
+    FingerprintMismatch
+        When the query's vector is of another model than the stored ones.
+    """
+    if not len(snapshot):
+        return Candidates((), "exact")
+    if (snapshot.fingerprint, snapshot.dimension) != (query.fingerprint, len(query.vector)):
+        raise FingerprintMismatch(
+            f"the stored vectors are of {snapshot.fingerprint}, the query's is of {query.fingerprint}",
+            hint="index again with one model: kiwi index --rebuild",
+        )
+    legs = _Legs(connection, snapshot, query)
+    vector_rows, plan = legs.nearest(nearest, exact_limit)
+    rows = distinct(np.sort(np.concatenate([vector_rows, legs.best_words()])))
+    return Candidates(tuple(legs.candidates(rows)) if len(rows) else (), plan)
+
+
+class _Legs:
+    """Both legs of one search in one read transaction: what they find, and the scores of passages and items.
+
+    ``bm25`` is that of every passage of the snapshot, by row; ``weighted`` each query term's inverse document
+    frequency and its postings by row; ``allowed`` which rows pass the filters, None for all.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery) -> None:
+        self._connection, self._snapshot, self._query = connection, snapshot, query
+        self._allowed = snapshot.matching(connection, query.filters)
+        weights = bm25_weights(query.statistics, query.terms)
+        self._weighted = {term: (weight, snapshot.posting(connection, term)) for term, weight in weights.items()}
+        self._bm25 = np.zeros(len(snapshot))
+        add_bm25(self._bm25, snapshot.lengths, self._weighted, query.statistics.average_length)
+        self._computed = np.full(len(snapshot), np.nan, dtype=np.float32)
+
+    def best_words(self) -> Rows:
+        """Return the rows of the best passages of the lexical leg."""
+        matches = self._bm25 > 0 if self._allowed is None else (self._bm25 > 0) & self._allowed
+        rows = np.flatnonzero(matches)
+        return rows[best(self._bm25[rows], self._query.depth)]
+
+    def nearest(self, nearest: Nearest, exact_limit: int) -> tuple[Rows, str]:
+        """Return the rows of the best passages of the vector leg, and how they were found."""
+        snapshot, query = self._snapshot, self._query
+        if self._allowed is None and len(snapshot) > exact_limit:
+            keys = nearest(query.vector, min(query.depth, len(snapshot)))
+            if keys is not None:
+                return _rows_of(snapshot, keys), "chroma"
+        if len(snapshot) <= exact_limit:
+            snapshot.matrix(self._connection)  # read once for this search and later ones
+        if self._allowed is None:
+            self._computed = self._products(snapshot.matrix(self._connection))
+            return best(self._computed, query.depth), "exact"
+        rows = np.flatnonzero(self._allowed)
+        return rows[best(self._cosines(rows), query.depth)], "exact"
+
+    def candidates(self, rows: Rows) -> Iterator[Candidate]:
+        """Yield the passages of some ascending rows with all scores."""
+        snapshot, scores = self._snapshot, self._item_scores(rows)
+        keys, item_keys = snapshot.keys[rows].tolist(), snapshot.item_keys[rows].tolist()
+        passages, items = snapshot.passages(self._connection, keys), snapshot.items(self._connection, scores)
+        legs = self._cosines(rows).tolist(), self._bm25[rows].tolist()
+        for key, item_key, cosine, words in zip(keys, item_keys, *legs, strict=True):
+            (ref, digest, content), signed = items[item_key]
+            yield Candidate(ref, digest, content, passages[key], cosine, words, *signed, scores[item_key])
+
+    def _cosines(self, rows: Rows) -> Matrix:
+        """Return the cosines of some distinct rows with the query's vector, each computed once."""
+        unknown = rows[np.isnan(self._computed[rows])]
+        if len(unknown):
+            self._computed[unknown] = self._products(self._snapshot.vectors(self._connection, unknown))
+        return self._computed[rows]
+
+    def _products(self, matrix: Matrix) -> Matrix:
+        return np.clip(products(matrix, self._query.vector), -1.0, 1.0)
+
+    def _item_scores(self, rows: Rows) -> dict[int, ItemScores]:
+        """Return item key → scores, for the items that the rows belong to."""
+        snapshot = self._snapshot
+        items = distinct(np.sort(snapshot.item_keys[rows]))
+        siblings, starts = snapshot.passages_of(items)
+        similarity = self._cosines(siblings).astype(np.float64)
+        # `reduceat` reduces each item's passages: `siblings` has them item by item, `starts` the first of each.
+        sums, norms = np.add.reduceat(similarity, starts), snapshot.centroid_norms(self._connection, items)
+        columns = (
+            np.maximum.reduceat(similarity, starts),
+            similarity[starts],
+            # The cosine of the mean of an item's unit vectors: Σ cosines / |Σ vectors|.
+            np.clip(np.divide(sums, norms, out=np.zeros_like(sums), where=norms > 0), -1.0, 1.0),
+            np.maximum.reduceat(self._bm25[siblings], starts),
+            self._item_bm25(siblings, starts),
+        )
+        scored = zip(*(column.tolist() for column in columns), strict=True)
+        return {key: ItemScores(*scores) for key, scores in zip(items.tolist(), scored, strict=True)}
+
+    def _item_bm25(self, siblings: Rows, starts: Rows) -> Numbers:
+        """Return the BM25 of each item as one document, with the added frequencies and lengths of its passages."""
+        scores, count = np.zeros(len(starts)), len(starts)
+        if not self._weighted:
+            return scores
+        # The number of each passage's item; `count` for the passages of other items, whose frequencies are dropped.
+        number: NDArray[Any] = np.full(len(self._snapshot), count)
+        number[siblings] = np.repeat(np.arange(count), np.diff(starts, append=len(siblings)))
+        lengths = np.add.reduceat(self._snapshot.lengths[siblings], starts)
+        norm = K1 * (1 - B + B * lengths / self._query.statistics.average_item_length)
+        for weight, (rows, frequencies) in self._weighted.values():
+            tf = np.bincount(number[rows], weights=frequencies, minlength=count + 1)[:count]
+            scores += weight * tf * (K1 + 1) / (tf + norm)
+        return scores
+
+
+def _rows_of(snapshot: Snapshot, keys: list[int]) -> Rows:
+    wanted = np.array(sorted(keys), dtype=np.int64)
+    rows: Rows = np.searchsorted(snapshot.keys, wanted).clip(max=len(snapshot) - 1)
+    found: Rows = rows[snapshot.keys[rows] == wanted]
+    return found
+
+
+def add_bm25(scores: Numbers, lengths: Numbers, weighted: WeightedPostings, average_length: float) -> None:
+    """Add the BM25 of every term to `scores`, in place; `weighted` has their weights, and their postings in rows."""
+    # The formula and the order of terms of `kiwi_rag.lexical.bm25`: in another order the sums would differ by rounding.
+    for weight, (rows, tf) in weighted.values():
+        norm = K1 * (1 - B + B * lengths[rows] / average_length)
+        scores[rows] += weight * tf * (K1 + 1) / (tf + norm)
+
+
+class Snapshot:
+    """One generation of a catalog. A row number *r* is that of the passage with key ``keys[r]``; keys ascend.
+
+    It is valid only inside a read transaction that sees the same generation, which `is_current` tells.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.state = state(connection)
+        self.fingerprint = str(meta(connection, "fingerprint"))
+        self.dimension = int(meta(connection, "dimension"))
+        # The covering index alone answers this query, so that the texts of the passages are not read.
+        rows = _execute(connection, "SELECT passage_key, item_key, length FROM passages INDEXED BY passages_by_item")
+        table = np.array(rows.fetchall(), dtype=np.int64).reshape(-1, 3)
+        # The table is in the index's order, by item and ordinal: an item's passages are next to each other in it.
+        # `order` sorts it by passage key; `_by_item`, its inverse, leads from a place in the table to a row number.
+        order = np.argsort(table[:, 0])
+        self._by_item = np.argsort(order)
+        self._item_order = table[:, 1]
+        self._items = distinct(self._item_order)
+        self._norms = np.full(len(self._items), np.nan)
+        table = table[order]
+        self.keys, self.item_keys = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
+        self.lengths: NDArray[np.float64] = table[:, 2].astype(np.float64)
+        self._read_items: dict[int, Shared] = {}
+        self._read_passages: dict[int, Passage] = {}
+        self._matrix: Matrix | None = None
+        self._postings: dict[str, Posting] = {}
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def is_current(self, connection: sqlite3.Connection) -> bool:
+        """Whether `connection` still sees this generation."""
+        return self.state == state(connection)
+
+    def matrix(self, connection: sqlite3.Connection) -> Matrix:
+        """Return all vectors, of shape ``(rows, dimension)``; they are read once."""
+        if self._matrix is None:
+            blobs = _execute(connection, "SELECT vector FROM vectors ORDER BY passage_key")
+            self._matrix = _stack(blobs, self.dimension)
+        return self._matrix
+
+    def vectors(self, connection: sqlite3.Connection, rows: Rows) -> Matrix:
+        """Return the vectors of some distinct rows, in their order, from the matrix if it was read."""
+        if self._matrix is not None:
+            return self._matrix[rows]
+        stored = _execute(connection, _SOME_VECTORS, json.dumps(self.keys[rows].tolist()))
+        # SQLite gives them by key, that is by row number. The rank of each row is its place there.
+        return _stack(stored, self.dimension)[np.argsort(np.argsort(rows))]
+
+    def passages_of(self, items: Rows) -> tuple[Rows, Rows]:
+        """Return the rows of all passages of some ascending items, item by item, and where each item begins."""
+        begin, end = (np.searchsorted(self._item_order, items, side) for side in ("left", "right"))
+        counts = end - begin
+        starts = np.cumsum(counts) - counts
+        # The concatenated ranges begin[i]:end[i], without a loop: a running number, shifted for each item.
+        return self._by_item[np.arange(counts.sum()) + np.repeat(begin - starts, counts)], starts
+
+    def posting(self, connection: sqlite3.Connection, term: str) -> Posting:
+        """Return the rows that have `term`, and how often each has it."""
+        found = self._postings.get(term)
+        if found is None:
+            keys, counts = read_posting(connection, term)
+            found = np.searchsorted(self.keys, keys), counts
+            if len(self._postings) >= MAX_CACHED_TERMS:
+                self._postings.clear()
+            self._postings[term] = found
+        return found
+
+    def statistics(self, connection: sqlite3.Connection, terms: Sequence[str]) -> CollectionStatistics:
+        """Return the number and total length of passages, and the document frequency of each term that occurs.
+
+        Whole postings are read, because the search that follows needs them, and FTS5 counts no faster.
+        """
+        frequency = {term: len(self.posting(connection, term)[0]) for term in terms}
+        occurring = {term: count for term, count in frequency.items() if count}
+        return CollectionStatistics(len(self), int(self.lengths.sum()), occurring, len(self._items))
+
+    def passages(self, connection: sqlite3.Connection, keys: Iterable[int]) -> Mapping[int, Passage]:
+        """Return a mapping with at least these passages, by their keys."""
+        return _complete(connection, self._read_passages, keys, _PASSAGES, read_passage)
+
+    def items(self, connection: sqlite3.Connection, keys: Iterable[int]) -> Mapping[int, Shared]:
+        """Return a mapping with at least these items: what all candidates of one share, in the order of `Candidate`."""
+        return _complete(connection, self._read_items, keys, _ITEMS, _shared)
+
+    def matching(self, connection: sqlite3.Connection, filters: Filters) -> NDArray[np.bool_] | None:
+        """Return which rows match the filters; None when there are none."""
+        if filters.is_empty:
+            return None
+        return np.isin(self.item_keys, np.array(matching_items(connection, filters), dtype=np.int64))
+
+    def centroid_norms(self, connection: sqlite3.Connection, items: Rows) -> NDArray[np.float64]:
+        """Return the length of the sum of each item's vectors, computed once for each; items ascend."""
+        unknown = items[np.isnan(self._norms[np.searchsorted(self._items, items)])]
+        if len(unknown):
+            rows, starts = self.passages_of(unknown)
+            sums = np.add.reduceat(self.vectors(connection, rows), starts).astype(np.float64)
+            self._norms[np.searchsorted(self._items, unknown)] = np.linalg.norm(sums, axis=1)
+        norms: NDArray[np.float64] = self._norms[np.searchsorted(self._items, items)]
+        return norms
+
+
+def _complete(
+    connection: sqlite3.Connection,
+    cache: dict[int, _Cached],
+    keys: Iterable[int],
+    query: str,
+    read: Callable[[sqlite3.Row], _Cached],
+) -> Mapping[int, _Cached]:
+    """Return `cache`, having read the keys that it lacked."""
+    if len(cache) > MAX_CACHED:
+        cache.clear()
+    if missing := [key for key in keys if key not in cache]:
+        cache.update((row[0], read(row)) for row in connection.execute(query, (json.dumps(missing),)))
+    return cache
+
+
+def _shared(row: sqlite3.Row) -> Shared:
+    signed = json.loads(row["metadata"]), row["key_id"], datetime.fromisoformat(row["signed_at"])
+    return (item_ref(row), row["digest"], row["content_sha256"]), signed
+
+
+def read_posting(connection: sqlite3.Connection, term: str) -> Posting:
+    """Return the passages that have `term`: keys, ascending, and how often each has it."""
+    # One concatenated value instead of one row for each occurrence: a third of the time for a common term.
+    joined = connection.execute("SELECT group_concat(doc) FROM posting_instances WHERE term = ?", (term,)).fetchone()[0]
+    occurrences = np.fromstring(joined or "", dtype=np.int64, sep=",")
+    keys, counts = np.unique(occurrences, return_counts=True)
+    return keys, counts.astype(np.float64)
+
+
+def similar_terms(connection: sqlite3.Connection, terms: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the indexed terms that each term may be a misspelling of, the most frequent first."""
+    checked = [term for term in dict.fromkeys(terms) if max_edits(term)]
+    return {term: _similar(connection, term) for term in checked[:MAX_TERMS]}
+
+
+def _similar(connection: sqlite3.Connection, term: str) -> tuple[str, ...]:
+    begin, end = split_halves(term)
+    # FTS5 keeps its terms in order, so that only those with the same first letter are read.
+    letters = {"first": term[0], "after": chr(ord(term[0]) + 1), "begin": begin, "end": end}
+    limits = {"least": len(term) - 2, "most": len(term) + 2, "limit": MAX_CANDIDATES}
+    parameters = {**letters, **limits, "swapped": swap_middle(term)}
+    found = [row[0] for row in connection.execute(_SIMILAR, parameters)]
+    similar = find_similar(term, found)
+    return tuple(other for other in found if other in similar)
+
+
+def products(matrix: Matrix, vector: Vector) -> NDArray[np.float32]:
+    """Return ``matrix @ vector``."""
+    # In blocks too small for BLAS to spread over threads. The product is bound by memory, so that threads gain nothing,
+    # and waiting for them on busy cores made it twenty times slower (10,000 × 384 on two: 9.9 ms against 0.5 ms).
+    scores = np.empty(len(matrix), dtype=np.float32)
+    step = max(1, BLOCK // max(1, matrix.shape[1]))
+    for start in range(0, len(matrix), step):
+        np.matmul(matrix[start : start + step], vector, out=scores[start : start + step])
+    return scores
+
+
+def best(scores: NDArray[Any], depth: int) -> Rows:
+    """Return the positions of the `depth` highest scores, in no particular order."""
+    if depth >= len(scores):
+        return np.arange(len(scores))
+    return np.argpartition(scores, len(scores) - depth)[len(scores) - depth :]
+
+
+def distinct(ordered: Rows) -> Rows:
+    """Return each number of an ascending array once, as `numpy.unique` does."""
+    # `numpy.unique` imports masked arrays at its first call, which takes 20 ms.
+    if not len(ordered):
+        return ordered
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
+
+
+def _execute(connection: sqlite3.Connection, statement: str, *parameters: str) -> sqlite3.Cursor:
+    # Tuples instead of `sqlite3.Row`, which NumPy takes several times as long to read.
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return cursor.execute(statement, parameters)
+
+
+def _stack(blobs: sqlite3.Cursor, dimension: int) -> Matrix:
+    joined = b"".join(row[0] for row in blobs)
+    return np.frombuffer(joined, dtype="<f4").reshape(-1, dimension) if joined else np.empty((0, dimension), "<f4")
