@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, Progress, batches, well_formed
+from kiwi_rag.embedding import EmbeddingProvider, Fingerprint, Progress, batches, well_formed
 from kiwi_rag.storage.atomic import create_file
 from kiwi_rag.storage.sqlite import closed_on_error, connect, move_database_aside, result_code, transaction
 from kiwi_rag.telemetry import span
@@ -40,6 +40,14 @@ CREATE TABLE IF NOT EXISTS vectors (
     vector BLOB NOT NULL,
     UNIQUE (text_sha256, fingerprint)
 )"""
+
+_USED_BYTES = """
+SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"""
+
+# Freed pages are used again, so the file stops growing.
+_DROP_OLDEST = """
+DELETE FROM vectors WHERE id IN
+    (SELECT id FROM vectors ORDER BY id LIMIT (SELECT (count(*) + 9) / 10 FROM vectors))"""
 
 _SAVED_TOGETHER = 32
 """Texts after which vectors are saved, or the provider's batch size if that is larger."""
@@ -96,10 +104,10 @@ class CachedEmbeddingProvider(EmbeddingProvider):
         """
         texts = [well_formed(text) for text in texts]
         with span("kiwi.embed", texts=len(texts)) as note:
-            vectors = self._look_up(texts)
-            note(encoded=len(missing := self._missing(texts, vectors)))
+            vectors, missing = self._look_up(texts)
+            note(encoded=len(missing))
             for batch in batches(missing, self._saved_together):
-                self._save(vectors, batch, self.inner.encode(batch))
+                vectors |= self._save(batch, self.inner.encode(batch))
         return [vectors[text] for text in texts]
 
     async def documents(self, texts: Sequence[str], progress: Progress | None = None) -> Sequence[Vector]:
@@ -112,13 +120,13 @@ class CachedEmbeddingProvider(EmbeddingProvider):
         """
         texts = [well_formed(text) for text in texts]
         with span("kiwi.embed", texts=len(texts)) as note:
-            vectors = await asyncio.to_thread(self._look_up, texts)
-            note(encoded=len(missing := self._missing(texts, vectors)))
+            vectors, missing = await asyncio.to_thread(self._look_up, texts)
+            note(encoded=len(missing))
             if progress and len(texts) > len(missing):
                 progress(len(texts) - len(missing))
             for batch in batches(missing, self._saved_together):
                 encoded = await self.inner.documents(batch, progress)
-                await asyncio.to_thread(self._save, vectors, batch, encoded)
+                vectors |= await asyncio.to_thread(self._save, batch, encoded)
         return [vectors[text] for text in texts]
 
     def verify(self) -> Sequence[str]:
@@ -130,26 +138,22 @@ class CachedEmbeddingProvider(EmbeddingProvider):
         self._file.close()
         self.inner.close()
 
-    def _look_up(self, texts: Sequence[str]) -> dict[str, Vector]:
-        if not texts:
-            return {}
-        fingerprint = self.fingerprint
+    def _look_up(self, texts: Sequence[str]) -> tuple[dict[str, Vector], list[str]]:
+        """Return the vectors that are cached, and the distinct texts that are not, longest first; count both."""
         digests = {_digest(text): text for text in texts}
-        found = self._file.get(str(fingerprint), list(digests), fingerprint.dimension)
-        return {digests[digest]: vector for digest, vector in found.items()}
+        stored = self._file.get(str(self.fingerprint), list(digests), self.fingerprint.dimension) if texts else {}
+        vectors = {digests[digest]: vector for digest, vector in stored.items()}
+        missing = [text for text in texts if text not in vectors]
+        self.hits += len(texts) - len(missing)
+        self.misses += len(missing)
+        return vectors, sorted(dict.fromkeys(missing), key=len, reverse=True)
 
-    def _missing(self, texts: Sequence[str], vectors: dict[str, Vector]) -> list[str]:
-        """Return the distinct texts that are not in `vectors`, longest first, and count hits and misses."""
-        found = sum(text in vectors for text in texts)
-        self.hits += found
-        self.misses += len(texts) - found
-        return sorted({text: None for text in texts if text not in vectors}, key=len, reverse=True)
-
-    def _save(self, vectors: dict[str, Vector], texts: Sequence[str], encoded: Sequence[Vector]) -> None:
-        added = dict(zip(texts, encoded, strict=True))
-        self.encoded += len(added)
-        vectors.update(added)
-        self._file.put(str(self.fingerprint), {_digest(text): vector for text, vector in added.items()})
+    def _save(self, texts: Sequence[str], encoded: Sequence[Vector]) -> dict[str, Vector]:
+        """Store the vectors of `texts`; return them by text."""
+        self.encoded += len(texts)
+        digests = map(_digest, texts)
+        self._file.put(str(self.fingerprint), dict(zip(digests, encoded, strict=True)))
+        return dict(zip(texts, encoded, strict=True))
 
 
 def _digest(text: str) -> bytes:
@@ -191,25 +195,24 @@ class VectorFile:
             self._drop_connection()
 
     def _attempt(self, action: Callable[[sqlite3.Connection], _T]) -> _T | None:
-        """Run `action`; None if the cache cannot be used."""
+        """Run `action`, on an empty file if this one is damaged; None if the cache cannot be used."""
         with self._lock:
             try:
-                return self._repaired(action)
+                try:
+                    return action(self._open())
+                except sqlite3.Error as error:
+                    if result_code(error) not in _DAMAGED:
+                        raise
+                self._drop_connection()
+                aside = move_database_aside(self._path, "damaged")
+                _log.warning("the embedding cache was damaged; it was moved to %s and replaced by an empty one", aside)
+                return action(self._open())
             except (sqlite3.Error, OSError) as error:
                 self._drop_connection()
-                self._warn(error)
+                # One warning: indexing ten thousand passages on a read-only disk would log three hundred.
+                level, self._warned = (logging.DEBUG if self._warned else logging.WARNING), True
+                _log.log(level, "the embedding cache %s cannot be used now: %s", self._path, error)
                 return None
-
-    def _repaired(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run `action`; if the file is damaged, run it again on an empty one."""
-        try:
-            return action(self._open())
-        except sqlite3.Error as error:
-            if result_code(error) not in _DAMAGED:
-                raise
-        self._drop_connection()
-        self._move_aside()
-        return action(self._open())
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -225,15 +228,6 @@ class VectorFile:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def _move_aside(self) -> None:
-        aside = move_database_aside(self._path, "damaged")
-        _log.warning("the embedding cache was damaged; it was moved to %s and replaced by an empty one", aside)
-
-    def _warn(self, error: Exception) -> None:
-        # One warning: indexing ten thousand passages on a read-only disk would log three hundred.
-        level, self._warned = (logging.DEBUG if self._warned else logging.WARNING), True
-        _log.log(level, "the embedding cache %s cannot be used now: %s", self._path, error)
 
 
 def _restrict_mode(path: Path) -> None:
@@ -257,24 +251,8 @@ def _insert(connection: sqlite3.Connection, rows: Sequence[tuple[str, bytes, byt
     statement = "INSERT OR REPLACE INTO vectors (fingerprint, text_sha256, vector) VALUES (?, ?, ?)"
     with transaction(connection):
         connection.executemany(statement, rows)
-        if _used_bytes(connection) > max_bytes:
-            _prune(connection)
-
-
-def _used_bytes(connection: sqlite3.Connection) -> int:
-    row = connection.execute(
-        "SELECT (page_count - freelist_count) * page_size"
-        " FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
-    ).fetchone()
-    return int(row[0])
-
-
-def _prune(connection: sqlite3.Connection) -> None:
-    """Drop the oldest tenth; freed pages are used again, so the file stops growing."""
-    connection.execute(
-        "DELETE FROM vectors WHERE id IN"
-        " (SELECT id FROM vectors ORDER BY id LIMIT (SELECT (count(*) + 9) / 10 FROM vectors))"
-    )
+        if connection.execute(_USED_BYTES).fetchone()[0] > max_bytes:
+            connection.execute(_DROP_OLDEST)
 
 
 def _vector(blob: object, dimension: int) -> Vector | None:

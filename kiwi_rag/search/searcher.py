@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from kiwi_rag.collection import Collection
-from kiwi_rag.embedding.base import EmbeddingProvider
+from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.model import Explanation, RefusedHit, SearchQuery, SearchReply, StoreQuery
 from kiwi_rag.search.diversify import ItemChoice

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kiwi_rag.embedding.base import Fingerprint
+from kiwi_rag.embedding import Fingerprint
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider, VectorFile
 from kiwi_rag.errors import EmbeddingError
 from tests.examples import KILLS
