@@ -11,14 +11,13 @@ import contextlib
 import hashlib
 import logging
 import sqlite3
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from kiwi_rag.embedding import EmbeddingProvider, Fingerprint, Progress, batches, well_formed
 from kiwi_rag.storage.atomic import create_file
-from kiwi_rag.storage.sqlite import closed_on_error, connect, move_database_aside, result_code, transaction
+from kiwi_rag.storage.sqlite import DerivedDatabase, transaction
 from kiwi_rag.telemetry import span
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 MAX_BYTES = 2 << 30
-_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_ERROR})
 _UNIT_TOLERANCE = 1e-3
 
 _SCHEMA = """
@@ -172,10 +170,8 @@ class VectorFile:
     """
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
-        self._path = path
+        self._database = DerivedDatabase(path, lambda: _restrict_mode(path), lambda made: made.execute(_SCHEMA))
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
         self._warned = False
 
     def get(self, fingerprint: str, digests: Sequence[bytes], dimension: int) -> dict[bytes, Vector]:
@@ -191,51 +187,27 @@ class VectorFile:
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
-        with self._lock:
-            self._drop_connection()
+        self._database.close()
 
     def _attempt(self, action: Callable[[sqlite3.Connection], _T]) -> _T | None:
-        """Run `action`, on an empty file if this one is damaged; None if the cache cannot be used."""
-        with self._lock:
-            try:
-                try:
-                    return action(self._open())
-                except sqlite3.Error as error:
-                    if result_code(error) not in _DAMAGED:
-                        raise
-                self._drop_connection()
-                aside = move_database_aside(self._path, "damaged")
-                _log.warning("the embedding cache was damaged; it was moved to %s and replaced by an empty one", aside)
-                return action(self._open())
-            except (sqlite3.Error, OSError) as error:
-                self._drop_connection()
-                # One warning: indexing ten thousand passages on a read-only disk would log three hundred.
-                level, self._warned = (logging.DEBUG if self._warned else logging.WARNING), True
-                _log.log(level, "the embedding cache %s cannot be used now: %s", self._path, error)
-                return None
-
-    def _open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            _restrict_mode(self._path)
-            connection = connect(self._path, synchronous="NORMAL")
-            with closed_on_error(connection):
-                connection.execute(_SCHEMA)
-            self._connection = connection
-        return self._connection
-
-    def _drop_connection(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Run `action`; None if the cache cannot be used."""
+        try:
+            return self._database.use(action)
+        except (sqlite3.Error, OSError) as error:
+            self._database.close()
+            # One warning: indexing ten thousand passages on a read-only disk would log three hundred.
+            level, self._warned = (logging.DEBUG if self._warned else logging.WARNING), True
+            _log.log(level, "the embedding cache %s cannot be used now: %s", self._database.path, error)
+            return None
 
 
 def _restrict_mode(path: Path) -> None:
-    """Create the file with mode 0600, because vectors and digests reveal something of the texts.
+    """Create the folder, and the file with mode 0600, because vectors and digests reveal something of the texts.
 
     SQLite gives the files beside it (``-wal``, ``-shm``) the same rights. The file is never opened here: closing it
     would drop the locks that SQLite holds on it for another thread (sqlite.org/howtocorrupt.html, section 2.2).
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(OSError):  # SQLite raises the error that matters
         if not create_file(path):
             path.chmod(path.stat().st_mode & 0o600)
