@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.timing import spread, timed
-from kiwi_rag.embedding.base import EmbeddingProvider
+from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.embedding.factory import load_provider
 from kiwi_rag.embedding.weights import ModelSource, onnx_files
 from tests.shared import CORPUS, NEEDS_SHARED, ROOT

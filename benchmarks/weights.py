@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.bootstrap import Difference, Interval, difference, intervals
 from kiwi_rag.collection import Collection
-from kiwi_rag.embedding.base import EmbeddingProvider
+from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.evaluation import judgements
 from kiwi_rag.evaluation.judgements import Dataset, JudgedQuery, item_key, load

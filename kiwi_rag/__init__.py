@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kiwi_rag.chunking import TextChunker
     from kiwi_rag.config import Settings
-    from kiwi_rag.embedding.base import EmbeddingProvider
+    from kiwi_rag.embedding import EmbeddingProvider
     from kiwi_rag.embedding.cache import CachedEmbeddingProvider
     from kiwi_rag.errors import KiwiError
     from kiwi_rag.model import (

@@ -15,7 +15,7 @@ import numpy as np
 from kiwi_rag import ingest
 from kiwi_rag.chunking import split
 from kiwi_rag.collection import RANKS, Collection
-from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint
+from kiwi_rag.embedding import EmbeddingProvider, Fingerprint
 from kiwi_rag.formats import parse_item
 from kiwi_rag.ingest import IngestContext
 from kiwi_rag.lexical import terms

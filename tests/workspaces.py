@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kiwi_rag.collection import Collection
-from kiwi_rag.embedding.base import EmbeddingProvider
+from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.ingest import IngestContext, sync
 from kiwi_rag.model import Filters, SearchQuery, SearchReply
 from kiwi_rag.model.refs import ItemType

@@ -41,7 +41,7 @@ def usage(session: Session, since: str) -> None:
 
     first = first_day(since, datetime.now(UTC).date())
     log = session.app().settings.cache_path / "usage.jsonl"
-    rows = [row.as_dict() for row in usage_rows(log, first)]
+    rows = usage_rows(log, first)
     data = {"since": first.isoformat(), "log": str(log), "rows": rows}
     session.print_data(data, render.usage_lines(rows) if rows else ())
     if not rows:

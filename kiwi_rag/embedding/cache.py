@@ -11,14 +11,13 @@ import contextlib
 import hashlib
 import logging
 import sqlite3
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, Progress, batches, well_formed
+from kiwi_rag.embedding import EmbeddingProvider, Fingerprint, Progress, batches, well_formed
 from kiwi_rag.storage.atomic import create_file
-from kiwi_rag.storage.sqlite import closed_on_error, connect, move_database_aside, result_code, transaction
+from kiwi_rag.storage.sqlite import DerivedDatabase, transaction
 from kiwi_rag.telemetry import span
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 MAX_BYTES = 2 << 30
-_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_ERROR})
 _UNIT_TOLERANCE = 1e-3
 
 _SCHEMA = """
@@ -40,6 +38,14 @@ CREATE TABLE IF NOT EXISTS vectors (
     vector BLOB NOT NULL,
     UNIQUE (text_sha256, fingerprint)
 )"""
+
+_USED_BYTES = """
+SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"""
+
+# Freed pages are used again, so the file stops growing.
+_DROP_OLDEST = """
+DELETE FROM vectors WHERE id IN
+    (SELECT id FROM vectors ORDER BY id LIMIT (SELECT (count(*) + 9) / 10 FROM vectors))"""
 
 _SAVED_TOGETHER = 32
 """Texts after which vectors are saved, or the provider's batch size if that is larger."""
@@ -96,10 +102,10 @@ class CachedEmbeddingProvider(EmbeddingProvider):
         """
         texts = [well_formed(text) for text in texts]
         with span("kiwi.embed", texts=len(texts)) as note:
-            vectors = self._look_up(texts)
-            note(encoded=len(missing := self._missing(texts, vectors)))
+            vectors, missing = self._look_up(texts)
+            note(encoded=len(missing))
             for batch in batches(missing, self._saved_together):
-                self._save(vectors, batch, self.inner.encode(batch))
+                vectors |= self._save(batch, self.inner.encode(batch))
         return [vectors[text] for text in texts]
 
     async def documents(self, texts: Sequence[str], progress: Progress | None = None) -> Sequence[Vector]:
@@ -112,13 +118,13 @@ class CachedEmbeddingProvider(EmbeddingProvider):
         """
         texts = [well_formed(text) for text in texts]
         with span("kiwi.embed", texts=len(texts)) as note:
-            vectors = await asyncio.to_thread(self._look_up, texts)
-            note(encoded=len(missing := self._missing(texts, vectors)))
+            vectors, missing = await asyncio.to_thread(self._look_up, texts)
+            note(encoded=len(missing))
             if progress and len(texts) > len(missing):
                 progress(len(texts) - len(missing))
             for batch in batches(missing, self._saved_together):
                 encoded = await self.inner.documents(batch, progress)
-                await asyncio.to_thread(self._save, vectors, batch, encoded)
+                vectors |= await asyncio.to_thread(self._save, batch, encoded)
         return [vectors[text] for text in texts]
 
     def verify(self) -> Sequence[str]:
@@ -130,26 +136,22 @@ class CachedEmbeddingProvider(EmbeddingProvider):
         self._file.close()
         self.inner.close()
 
-    def _look_up(self, texts: Sequence[str]) -> dict[str, Vector]:
-        if not texts:
-            return {}
-        fingerprint = self.fingerprint
+    def _look_up(self, texts: Sequence[str]) -> tuple[dict[str, Vector], list[str]]:
+        """Return the vectors that are cached, and the distinct texts that are not, longest first; count both."""
         digests = {_digest(text): text for text in texts}
-        found = self._file.get(str(fingerprint), list(digests), fingerprint.dimension)
-        return {digests[digest]: vector for digest, vector in found.items()}
+        stored = self._file.get(str(self.fingerprint), list(digests), self.fingerprint.dimension) if texts else {}
+        vectors = {digests[digest]: vector for digest, vector in stored.items()}
+        missing = [text for text in texts if text not in vectors]
+        self.hits += len(texts) - len(missing)
+        self.misses += len(missing)
+        return vectors, sorted(dict.fromkeys(missing), key=len, reverse=True)
 
-    def _missing(self, texts: Sequence[str], vectors: dict[str, Vector]) -> list[str]:
-        """Return the distinct texts that are not in `vectors`, longest first, and count hits and misses."""
-        found = sum(text in vectors for text in texts)
-        self.hits += found
-        self.misses += len(texts) - found
-        return sorted({text: None for text in texts if text not in vectors}, key=len, reverse=True)
-
-    def _save(self, vectors: dict[str, Vector], texts: Sequence[str], encoded: Sequence[Vector]) -> None:
-        added = dict(zip(texts, encoded, strict=True))
-        self.encoded += len(added)
-        vectors.update(added)
-        self._file.put(str(self.fingerprint), {_digest(text): vector for text, vector in added.items()})
+    def _save(self, texts: Sequence[str], encoded: Sequence[Vector]) -> dict[str, Vector]:
+        """Store the vectors of `texts`; return them by text."""
+        self.encoded += len(texts)
+        digests = map(_digest, texts)
+        self._file.put(str(self.fingerprint), dict(zip(digests, encoded, strict=True)))
+        return dict(zip(texts, encoded, strict=True))
 
 
 def _digest(text: str) -> bytes:
@@ -168,10 +170,8 @@ class VectorFile:
     """
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
-        self._path = path
+        self._database = DerivedDatabase(path, lambda: _restrict_mode(path), lambda made: made.execute(_SCHEMA))
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
         self._warned = False
 
     def get(self, fingerprint: str, digests: Sequence[bytes], dimension: int) -> dict[bytes, Vector]:
@@ -187,61 +187,27 @@ class VectorFile:
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
-        with self._lock:
-            self._drop_connection()
+        self._database.close()
 
     def _attempt(self, action: Callable[[sqlite3.Connection], _T]) -> _T | None:
         """Run `action`; None if the cache cannot be used."""
-        with self._lock:
-            try:
-                return self._repaired(action)
-            except (sqlite3.Error, OSError) as error:
-                self._drop_connection()
-                self._warn(error)
-                return None
-
-    def _repaired(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run `action`; if the file is damaged, run it again on an empty one."""
         try:
-            return action(self._open())
-        except sqlite3.Error as error:
-            if result_code(error) not in _DAMAGED:
-                raise
-        self._drop_connection()
-        self._move_aside()
-        return action(self._open())
-
-    def _open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            _restrict_mode(self._path)
-            connection = connect(self._path, synchronous="NORMAL")
-            with closed_on_error(connection):
-                connection.execute(_SCHEMA)
-            self._connection = connection
-        return self._connection
-
-    def _drop_connection(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _move_aside(self) -> None:
-        aside = move_database_aside(self._path, "damaged")
-        _log.warning("the embedding cache was damaged; it was moved to %s and replaced by an empty one", aside)
-
-    def _warn(self, error: Exception) -> None:
-        # One warning: indexing ten thousand passages on a read-only disk would log three hundred.
-        level, self._warned = (logging.DEBUG if self._warned else logging.WARNING), True
-        _log.log(level, "the embedding cache %s cannot be used now: %s", self._path, error)
+            return self._database.use(action)
+        except (sqlite3.Error, OSError) as error:
+            self._database.close()
+            # One warning: indexing ten thousand passages on a read-only disk would log three hundred.
+            level, self._warned = (logging.DEBUG if self._warned else logging.WARNING), True
+            _log.log(level, "the embedding cache %s cannot be used now: %s", self._database.path, error)
+            return None
 
 
 def _restrict_mode(path: Path) -> None:
-    """Create the file with mode 0600, because vectors and digests reveal something of the texts.
+    """Create the folder, and the file with mode 0600, because vectors and digests reveal something of the texts.
 
     SQLite gives the files beside it (``-wal``, ``-shm``) the same rights. The file is never opened here: closing it
     would drop the locks that SQLite holds on it for another thread (sqlite.org/howtocorrupt.html, section 2.2).
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(OSError):  # SQLite raises the error that matters
         if not create_file(path):
             path.chmod(path.stat().st_mode & 0o600)
@@ -257,24 +223,8 @@ def _insert(connection: sqlite3.Connection, rows: Sequence[tuple[str, bytes, byt
     statement = "INSERT OR REPLACE INTO vectors (fingerprint, text_sha256, vector) VALUES (?, ?, ?)"
     with transaction(connection):
         connection.executemany(statement, rows)
-        if _used_bytes(connection) > max_bytes:
-            _prune(connection)
-
-
-def _used_bytes(connection: sqlite3.Connection) -> int:
-    row = connection.execute(
-        "SELECT (page_count - freelist_count) * page_size"
-        " FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
-    ).fetchone()
-    return int(row[0])
-
-
-def _prune(connection: sqlite3.Connection) -> None:
-    """Drop the oldest tenth; freed pages are used again, so the file stops growing."""
-    connection.execute(
-        "DELETE FROM vectors WHERE id IN"
-        " (SELECT id FROM vectors ORDER BY id LIMIT (SELECT (count(*) + 9) / 10 FROM vectors))"
-    )
+        if connection.execute(_USED_BYTES).fetchone()[0] > max_bytes:
+            connection.execute(_DROP_OLDEST)
 
 
 def _vector(blob: object, dimension: int) -> Vector | None:

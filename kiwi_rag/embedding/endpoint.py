@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
-import errno
 import json
 import os
 import random
-import socket
 import ssl
 import time
 import urllib.parse
@@ -38,10 +36,19 @@ _SHOWN = 300
 _QUOTED_BYTES = 4096
 _DAY = 86_400.0
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-_KINDS: Mapping[int, type[EmbeddingError]] = {
-    400: TextsRefused, 404: ModelUnavailable, 413: TextsRefused, 422: TextsRefused, 429: RateLimited,
-}  # fmt: skip
-_NO_ROUTE = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL})
+_KEY_HINT = "set KIWI_EMBEDDING_API_KEY to a key that this server accepts"
+_REFUSALS: Mapping[int, tuple[type[EmbeddingError], str]] = {
+    400: (TextsRefused, ""),
+    401: (EmbeddingError, _KEY_HINT),
+    403: (EmbeddingError, _KEY_HINT),
+    404: (
+        ModelUnavailable,
+        "check KIWI_EMBEDDING_BASE_URL, the address that the API is below, and KIWI_EMBEDDING_MODEL",
+    ),
+    413: (TextsRefused, ""),
+    422: (TextsRefused, ""),
+    429: (RateLimited, "wait, request a higher limit, or set KIWI_EMBEDDING_FALLBACKS"),
+}
 _NO_CREDIT = "insufficient_quota"  # OpenAI's 429 that no waiting ends
 
 
@@ -62,8 +69,12 @@ class Endpoint:
     patience: float = 90.0
 
     def __post_init__(self) -> None:
-        parts = _parts(self.base_url)
-        if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
+        try:
+            parts = urllib.parse.urlsplit(self.base_url)
+            _ = parts.port  # raises where it is no number
+        except ValueError:
+            parts = urllib.parse.urlsplit("")
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise UsageError("the base URL of an embedding server is neither http://… nor https://…")
         if parts.username is not None or parts.query or parts.fragment:
             raise UsageError(
@@ -123,66 +134,41 @@ class _Transient(Exception):
         self.retry_after = retry_after
 
 
-def _parts(url: str) -> urllib.parse.SplitResult | None:
-    try:
-        parts = urllib.parse.urlsplit(url)
-        _ = parts.port  # raises where it is no number
-    except ValueError:
-        return None
-    return parts
-
-
-@dataclass(slots=True)
-class _Reply:
-    """What was received of a reply: status 0 if nothing was; ``body`` may be incomplete."""
-
-    status: int = 0
-    retry_after: str = ""
-    body: bytearray = field(default_factory=bytearray)
-
-    @property
-    def is_success(self) -> bool:
-        return 200 <= self.status < 300
-
-
 def _post_once(endpoint: Endpoint, url: str, body: Mapping[str, object], max_bytes: int) -> Any:
     with ThreadPoolExecutor(1) as thread:  # the caller's own thread may be running an event loop
-        reply = thread.submit(asyncio.run, _exchange(endpoint, url, body, max_bytes)).result()
-    if not reply.is_success:
-        raise _refusal(endpoint, url, reply)
-    if len(reply.body) > max_bytes:
+        response, received = thread.submit(asyncio.run, _exchange(endpoint, url, body, max_bytes)).result()
+    if not response.is_success:
+        raise _refusal(endpoint, url, response, received)
+    if len(received) > max_bytes:
         raise AnswerMalformed(f"{url} returned more than {max_bytes:,} bytes, the limit for these vectors")
     try:
-        return json.loads(reply.body)
+        return json.loads(received)
     except (ValueError, RecursionError) as error:
         raise AnswerMalformed(f"{url} returned something that is not JSON") from error
 
 
-async def _exchange(endpoint: Endpoint, url: str, body: Mapping[str, object], max_bytes: int) -> _Reply:
-    """Send one request and return its reply; of an error, the part that was received in time."""
+async def _exchange(
+    endpoint: Endpoint, url: str, body: Mapping[str, object], max_bytes: int
+) -> tuple[httpx.Response, bytearray]:
+    """Send one request and return the response with its body; of an error, the part that was received in time."""
     import httpx  # a tenth of a second that only a remote provider should cost
 
-    reply = _Reply()
+    response, received = None, bytearray()
     try:
         async with (
             asyncio.timeout(endpoint.timeout),
             httpx.AsyncClient(verify=trusted_certificates(), timeout=endpoint.timeout) as client,
             client.stream("POST", url, content=json.dumps(body).encode(), headers=_headers(endpoint)) as response,
         ):
-            await _read(response, reply, max_bytes)
+            limit = max_bytes if response.is_success else _QUOTED_BYTES
+            async for piece in response.aiter_raw():
+                received += piece
+                if len(received) > limit:  # a server may send without end
+                    break
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, ImportError) as error:
-        if reply.is_success or not reply.status:
+        if response is None or response.is_success:
             raise _broken(url, error) from error
-    return reply
-
-
-async def _read(response: httpx.Response, reply: _Reply, max_bytes: int) -> None:
-    """Read into `reply` until it has more than the limit, because a server may send without end."""
-    reply.status, reply.retry_after = response.status_code, response.headers.get("Retry-After", "")
-    async for piece in response.aiter_raw():
-        reply.body += piece
-        if len(reply.body) > (max_bytes if reply.is_success else _QUOTED_BYTES):
-            return
+    return response, received
 
 
 def _headers(endpoint: Endpoint) -> dict[str, str]:
@@ -201,30 +187,22 @@ def _certificates(*_named: str | None) -> ssl.SSLContext:
     return ssl.create_default_context()  # takes some 30 ms, and httpx would use other authorities
 
 
-def _refusal(endpoint: Endpoint, url: str, reply: _Reply) -> Exception:
+def _refusal(endpoint: Endpoint, url: str, response: httpx.Response, received: bytearray) -> Exception:
     import httpx
 
-    detail = _clean(reply.body[:_QUOTED_BYTES].decode("utf-8", "replace"))
-    if endpoint.api_key:
-        detail = detail.replace(endpoint.api_key, "…")
-    detail = detail[:_SHOWN]
+    status = response.status_code
+    detail = _clean(received[:_QUOTED_BYTES].decode("utf-8", "replace"))
+    detail = (detail.replace(endpoint.api_key, "…") if endpoint.api_key else detail)[:_SHOWN]
     # The standard's reason phrase, because the server's own could quote the texts.
-    message = f"{url} answered {reply.status} {httpx.codes.get_reason_phrase(reply.status)}".rstrip() + f": {detail}"
-    failure = _KINDS.get(reply.status, EmbeddingError)(message.removesuffix(": "), hint=_hint(reply.status, detail))
-    failure.quoted, failure.status = detail, reply.status
-    is_transient = reply.status in _RETRIED and _NO_CREDIT not in detail
-    return _Transient(failure, _seconds(reply.retry_after)) if is_transient else failure
-
-
-def _hint(status: int, detail: str) -> str:
-    if status in {401, 403}:
-        return "set KIWI_EMBEDDING_API_KEY to a key that this server accepts"
-    if status == 404:
-        return "check KIWI_EMBEDDING_BASE_URL, the address that the API is below, and KIWI_EMBEDDING_MODEL"
-    if status == 429:
-        no_credit = "the account has no credit left; retrying does not help"
-        return no_credit if _NO_CREDIT in detail else "wait, request a higher limit, or set KIWI_EMBEDDING_FALLBACKS"
-    return ""
+    message = f"{url} answered {status} {httpx.codes.get_reason_phrase(status)}".rstrip() + f": {detail}"
+    kind, hint = _REFUSALS.get(status, (EmbeddingError, ""))
+    failure = kind(message.removesuffix(": "), hint=hint)
+    failure.quoted, failure.status = detail, status
+    if status == 429 and _NO_CREDIT in detail:
+        failure.hint = "the account has no credit left; retrying does not help"
+        return failure
+    retry_after = _seconds(response.headers.get("Retry-After", ""))
+    return _Transient(failure, retry_after) if status in _RETRIED else failure
 
 
 def _clean(text: str) -> str:
@@ -243,11 +221,9 @@ def _broken(url: str, error: Exception) -> Exception:
     else:
         reason = _clean(str(cause))[:_SHOWN] or type(cause).__name__
     failure = ModelUnavailable(f"{url} cannot be reached: {reason}", hint="check that the server runs, and the URL")
-    # ValueError: a refused certificate, or an invalid proxy address. ImportError: a SOCKS proxy.
-    permanent = isinstance(
-        cause, ConnectionRefusedError | socket.gaierror | httpx.InvalidURL | ValueError | ImportError
-    )
-    return failure if permanent or getattr(cause, "errno", None) in _NO_ROUTE else _Transient(failure)
+    # A connection that was never made is not tried again: no server listens, the name or a proxy is wrong.
+    broke = httpx.TimeoutException | httpx.ReadError | httpx.WriteError | httpx.ProtocolError
+    return _Transient(failure) if isinstance(error, TimeoutError | broke) else failure
 
 
 def first_cause(error: BaseException) -> BaseException:

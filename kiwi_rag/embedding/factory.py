@@ -1,45 +1,64 @@
-"""Creates the embedding provider that the settings name."""
+"""Creates the embedding provider that the settings name; several servers of one model become one provider.
+
+The first server that answers embeds, and vectors of two models never mix. The fingerprint is the first server's, so
+that an index from before there were fallbacks stays valid, or that of a declared identity, so that servers may change
+and each machine may have its own address of the same model. In both cases a server is used after its vector of a fixed
+text agrees with the first server's. That vector is kept in a file, so that a fallback can be checked while the first
+server is down. The check is repeated each day (UTC), because the weights behind a model's name may change.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kiwi_rag.embedding.base import EmbeddingProvider
-from kiwi_rag.embedding.cache import CachedEmbeddingProvider
+from kiwi_rag.embedding import EmbeddingProvider, Fingerprint
+from kiwi_rag.embedding.cache import CachedEmbeddingProvider, VectorFile
+from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.onnx import OnnxEmbeddingProvider, SentenceTransformersEmbeddingProvider
+from kiwi_rag.embedding.remote import OllamaEmbeddingProvider, OpenAIEmbeddingProvider, RemoteEmbeddingProvider
+from kiwi_rag.embedding.usage import UsageLog, parse_prices
 from kiwi_rag.embedding.weights import HUB, MODEL, DownloadProgress, ModelSource
-from kiwi_rag.errors import UsageError
+from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused, UsageError
+from kiwi_rag.model import sha256_hex
 
 if TYPE_CHECKING:
-    from kiwi_rag.embedding.remote import Limits, RemoteEmbeddingProvider
-    from kiwi_rag.embedding.usage import UsageLog
+    from kiwi_rag.model import Vector
 
-PROVIDERS = ("onnx", "sentence-transformers", "openai", "ollama")
-_BASE_URLS = {"openai": "https://api.openai.com/v1", "ollama": "http://127.0.0.1:11434"}
-
-
-@dataclass(frozen=True, slots=True)
-class ModelServer:
-    """A server that embeds: its provider, address, the model's name there, and its key."""
-
-    provider: str
-    base_url: str
-    model: str
-    api_key: str = field(default="", repr=False)
+_log = logging.getLogger(__name__)
+_LOCAL = {"onnx": OnnxEmbeddingProvider, "sentence-transformers": SentenceTransformersEmbeddingProvider}
+_REMOTE: dict[str, type[RemoteEmbeddingProvider]] = {
+    "openai": OpenAIEmbeddingProvider,
+    "ollama": OllamaEmbeddingProvider,
+}
+PROVIDERS = (*_LOCAL, *_REMOTE)
+PROBE = "The night shift found the backup by its date, restored 42 tables & went home at 03:15; nobody had noticed."
+_PROBE_DIGEST = hashlib.sha256(PROBE.encode()).digest()
+_AGREEMENT = 0.999
+"""Minimum cosine of two vectors of one model; another precision of the same weights stays above it."""
+_FILE_BYTES = 4 << 20  # one vector for each server and day: the oldest are dropped after some years
+_QUICK_RETRIES, _QUICK_PATIENCE = 1, 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Options of servers; all are optional.
+    """Options of the providers that call servers; each is a setting, its name after ``embedding_``.
 
-    ``fallbacks`` and ``fallback_keys`` are as in `parse_fallbacks`; ``identity`` is a declared name of the model that
-    all of them serve; ``batch_texts`` and ``batch_tokens`` are the limits of one request, 0 for the provider's
-    defaults; ``prices`` is as in `kiwi_rag.embedding.usage.parse_prices`.
+    ``base_url`` and ``dimension`` have the provider's and the model's default. ``fallbacks`` lists servers as
+    ``[openai|ollama] URL [MODEL]``, separated by commas; the default of each part is that of the first server.
+    ``fallback_keys`` has one key for each of them, separated by commas; empty if a server needs none. ``identity`` is a
+    declared name of the model that all of them serve; ``batch_texts`` and ``batch_tokens`` are the limits of one
+    request, 0 for the provider's defaults; ``prices`` is as in `kiwi_rag.embedding.usage.parse_prices`.
     """
 
+    base_url: str = ""
+    api_key: str = field(default="", repr=False)
+    dimension: int = 0
     fallbacks: str = ""
     fallback_keys: str = field(default="", repr=False)
     identity: str = ""
@@ -52,16 +71,12 @@ def load_provider(  # noqa: PLR0913 - plain values, because this package reads n
     name: str = "onnx",
     *,
     cache_dir: Path,
+    model: str = "",
     model_dir: Path | None = None,
     threads: int = 0,
-    model: str = "",
-    base_url: str = "",
-    api_key: str = "",
-    dimension: int = 0,
-    timeout: float = 30.0,
-    options: ServerOptions = ServerOptions(),
     hub: str = HUB,
     download_progress: DownloadProgress | None = None,
+    servers: ServerOptions = ServerOptions(),
     cached: bool = True,
 ) -> EmbeddingProvider:
     """Return the provider called `name`, with the persistent cache before it. Loads and contacts nothing.
@@ -72,12 +87,13 @@ def load_provider(  # noqa: PLR0913 - plain values, because this package reads n
         ``onnx``, ``sentence-transformers``, ``openai`` or ``ollama``.
     cache_dir
         Kiwi's cache folder: ``models/``, ``embeddings.sqlite`` and ``usage.jsonl`` are kept there.
+    model
+        The model's name; empty for the provider's default, the only one of a local provider.
     model_dir, threads, hub, download_progress
         Of the local providers: a folder with the weights; threads (0: one a core); the address of the Hugging Face
         hub, empty for no download; a callback for the progress of a download.
-    model, base_url, api_key, dimension, timeout, options
-        Of the remote providers: model and server, each with the provider's default if empty; dimension, 0 for the
-        model's own; seconds for one attempt; fallback servers, limits, prices.
+    servers
+        Options of the remote providers.
     cached
         Whether the persistent cache is used.
 
@@ -88,86 +104,180 @@ def load_provider(  # noqa: PLR0913 - plain values, because this package reads n
     """
     if name not in PROVIDERS:
         raise UsageError(f"there is no embedding provider {name!r}", hint=f"one of: {', '.join(PROVIDERS)}")
-    if name in _BASE_URLS:
-        first = ModelServer(name, base_url or _BASE_URLS[name], model, api_key)
-        provider = _servers(first, cache_dir, dimension, timeout, options)
-    else:
-        provider = _local(name, model, ModelSource(cache_dir / "models", model_dir, hub, download_progress), threads)
-    return CachedEmbeddingProvider(provider, cache_dir / "embeddings.sqlite") if cached else provider
-
-
-def _local(name: str, model: str, source: ModelSource, threads: int) -> EmbeddingProvider:
-    if model.removeprefix("sentence-transformers/") not in {"", MODEL}:
+    if name in _LOCAL and model.removeprefix("sentence-transformers/") not in {"", MODEL}:
         raise UsageError(
             f"the provider {name} runs {MODEL} only, not {model!r}", hint="openai and ollama run other models"
         )
-    if name == "onnx":
-        return OnnxEmbeddingProvider(source, threads)
-    return SentenceTransformersEmbeddingProvider(source, threads)
+    provider: EmbeddingProvider
+    if name in _LOCAL:
+        provider = _LOCAL[name](ModelSource(cache_dir / "models", model_dir, hub, download_progress), threads)
+    else:
+        provider, *fallbacks = chain = remote_providers(name, model, cache_dir, servers)
+        if fallbacks or servers.identity:
+            provider = FailoverEmbeddingProvider(chain, cache_dir / "probes.sqlite", servers.identity)
+    return CachedEmbeddingProvider(provider, cache_dir / "embeddings.sqlite") if cached else provider
 
 
-def _servers(
-    first: ModelServer, cache_dir: Path, dimension: int, timeout: float, options: ServerOptions
-) -> EmbeddingProvider:
-    """Return the first server's provider, or one with failover if there are fallbacks or a declared identity."""
-    from kiwi_rag.embedding.failover import FailoverEmbeddingProvider
-    from kiwi_rag.embedding.remote import Limits
-    from kiwi_rag.embedding.usage import UsageLog, parse_prices
+def remote_providers(name: str, model: str, cache_dir: Path, options: ServerOptions) -> list[RemoteEmbeddingProvider]:
+    """Return the providers of the first server, called `name`, and of its fallbacks, in order.
 
-    usage = UsageLog(cache_dir / "usage.jsonl", parse_prices(options.prices))
-    limits = Limits(options.batch_texts, options.batch_tokens)
-    servers = [first, *parse_fallbacks(options.fallbacks, first, options.fallback_keys)]
-    providers = [_remote(server, dimension, timeout, usage, limits) for server in servers]
-    if len(providers) == 1 and not options.identity:
-        return providers[0]
-    return FailoverEmbeddingProvider(providers, cache_dir / "probes.sqlite", options.identity)
-
-
-def _remote(
-    server: ModelServer, dimension: int, timeout: float, usage: UsageLog, limits: Limits
-) -> RemoteEmbeddingProvider:
-    from kiwi_rag.embedding.endpoint import Endpoint
-    from kiwi_rag.embedding.remote import OllamaEmbeddingProvider, OpenAIEmbeddingProvider
-
-    kind = OpenAIEmbeddingProvider if server.provider == "openai" else OllamaEmbeddingProvider
-    endpoint = Endpoint(server.base_url, server.api_key, timeout)
-    return kind(endpoint, server.model or kind.default_model, dimension, usage, limits)
-
-
-def parse_fallbacks(text: str, first: ModelServer, keys: str = "") -> Sequence[ModelServer]:
-    """Return the servers that `text` lists, in order.
-
-    Parameters
-    ----------
-    text
-        ``[openai|ollama] URL [MODEL]``, separated by commas; the default of each part is that of the first server.
-    first
-        The server before them. Its key is used for the same origin only.
-    keys
-        One key for each server, separated by commas; empty if a server needs none.
+    The first server's key is used for its own scheme, host and port only.
 
     Raises
     ------
     UsageError
-        If the list or the keys are not of that form.
+        If the list of fallbacks or their keys are not as `ServerOptions` says.
     """
-    entries = [entry.split() for entry in text.split(",") if entry.strip()]
-    api_keys = [key.strip() for key in keys.split(",")] if keys.strip() else []
-    if len(api_keys) > len(entries):
+    usage = UsageLog(cache_dir / "usage.jsonl", parse_prices(options.prices))
+
+    def provider(kind: str, url: str, model: str, key: str) -> RemoteEmbeddingProvider:
+        limits = {"batch_texts": options.batch_texts, "batch_tokens": options.batch_tokens}
+        return _REMOTE[kind](Endpoint(url, key), model, options.dimension, usage, **limits)
+
+    first = provider(name, options.base_url or _REMOTE[name].default_url, model, options.api_key)
+    entries = [entry.split() for entry in options.fallbacks.split(",") if entry.strip()]
+    keys = [key.strip() for key in options.fallback_keys.split(",")] if options.fallback_keys.strip() else []
+    if len(keys) > len(entries):
         raise UsageError("embedding_fallback_keys has more keys than embedding_fallbacks has servers")
-    padded = api_keys + [""] * (len(entries) - len(api_keys))
-    return [_fallback(words, first, key) for words, key in zip(entries, padded, strict=True)]
+    chain = [first]
+    for words, key in zip(entries, keys + [""] * (len(entries) - len(keys)), strict=True):
+        kind, arguments = (words[0], words[1:]) if words[0] in _REMOTE else (name, words)
+        if not 1 <= len(arguments) <= 2 or "://" not in arguments[0]:
+            raise UsageError(
+                "embedding_fallbacks lists servers as: [openai|ollama] URL [MODEL], separated by commas",
+                hint="for example: KIWI_EMBEDDING_FALLBACKS='ollama http://127.0.0.1:11434 all-minilm'",
+            )
+        url, named = arguments[0], arguments[1] if len(arguments) == 2 else model
+        is_same = Endpoint(url).origin == first.endpoint.origin
+        chain.append(provider(kind, url, named, key or (options.api_key if is_same else "")))
+    return chain
 
 
-def _fallback(words: Sequence[str], first: ModelServer, key: str) -> ModelServer:
-    from kiwi_rag.embedding.endpoint import Endpoint
+class FailoverEmbeddingProvider(EmbeddingProvider):
+    """Embeds with the first of several servers that answers, and returns to the first when it works again.
 
-    provider, arguments = (words[0], words[1:]) if words[0] in _BASE_URLS else (first.provider, words)
-    if not 1 <= len(arguments) <= 2 or "://" not in arguments[0]:
-        raise UsageError(
-            "embedding_fallbacks lists servers as: [openai|ollama] URL [MODEL], separated by commas",
-            hint="for example: KIWI_EMBEDDING_FALLBACKS='ollama http://127.0.0.1:11434 all-minilm'",
-        )
-    if not key and Endpoint(arguments[0]).origin == Endpoint(first.base_url).origin:
-        key = first.api_key
-    return ModelServer(provider, arguments[0], arguments[1] if len(arguments) == 2 else first.model, key)
+    While the breaker of a failed server is open, the next server is used at once; only the last one has all its
+    retries. If a server refuses the texts, no other server is tried.
+
+    Parameters
+    ----------
+    servers
+        In the order of preference, at least one.
+    path
+        The file of the fixed text's vectors; if it cannot be used, servers are checked again.
+    identity
+        The declared name of the model; empty for the first server's fingerprint.
+    clock
+        Seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[RemoteEmbeddingProvider],
+        path: Path,
+        identity: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.servers = tuple(servers)
+        for server in self.servers[:-1]:
+            server.endpoint = replace(server.endpoint, retries=_QUICK_RETRIES, patience=_QUICK_PATIENCE)
+        self.batch_size = min(server.batch_size for server in servers)
+        self._identity = identity
+        self._source = f"declared {identity}" if identity else servers[0].identity
+        # A model that can shorten its vectors has one vector for each length.
+        self._model = f"{self._source} {servers[0].dimension}"
+        self._file = VectorFile(path, _FILE_BYTES)
+        self._known: dict[str, Vector] = {}  # what is in the file, or would be if it could be written
+        self._clock = clock
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The declared identity's, or the first server's; sends a request only if no dimension is known."""
+        first, weights = self.servers[0], sha256_hex(self._source.encode())
+        if self._identity:
+            return Fingerprint(self._identity, weights, self._dimension(), "declared", 0)
+        return Fingerprint(first.model, weights, self._dimension(), first.provider, first.max_tokens)
+
+    @property
+    def place(self) -> str:
+        """The servers' addresses."""
+        return ", ".join(server.place for server in self.servers)
+
+    def encode(self, texts: Sequence[str]) -> Sequence[Vector]:
+        """Return one vector a text, in order; see the base class.
+
+        Raises
+        ------
+        FingerprintMismatch
+            If a server that would have been used does not serve the model.
+        TextsRefused
+            If a server refuses these texts.
+        EmbeddingError
+            If every server failed: the first one's failure, with the messages of the others.
+        """
+        failures: list[EmbeddingError] = []
+        for server in self.servers:
+            was_open = server.breaker.is_open
+            try:
+                if self._stored(self._today(server)) is None:
+                    self._check(server)
+                return server.encode(texts)
+            except (TextsRefused, FingerprintMismatch):
+                raise
+            except EmbeddingError as error:
+                failures.append(error)
+                if not was_open:
+                    _log.warning("%s does not embed (%s); the next server is used", server.endpoint.server, error.code)
+        first, *others = failures
+        messages = "; ".join(error.loggable_message for error in others)
+        raise first.with_message(f"{first.message}; and the fallbacks: {messages}") if others else first
+
+    def verify(self) -> Sequence[str]:
+        """Check whether every server serves the model; return one line for each problem."""
+        problems = []
+        for server in self.servers:
+            try:
+                self._check(server)
+            except EmbeddingError as error:
+                problems.append(f"{server.place}: {error.message}")
+        return problems
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        self._file.close()
+
+    def _check(self, server: RemoteEmbeddingProvider) -> None:
+        """Return if the server serves the model of the stored vector, and store that it does today."""
+        first, stored = self.servers[0], self._stored(self._model)
+        if stored is None and server is not first:
+            raise ModelUnavailable(
+                f"{server.place} cannot be used yet: {first.place} never answered, so it is unknown whether "
+                "both serve the same model",
+                hint="embed something once while the first server is up",
+            )
+        vector = server.encode([PROBE])[0]
+        cosine = 1.0 if stored is None else float(vector @ stored) if vector.shape == stored.shape else 0.0
+        if cosine < _AGREEMENT:
+            raise FingerprintMismatch(
+                f"{server.place} serves another model as {server.model} than {self._identity or first.place}: "
+                f"vectors of one text differ (cosine {cosine:.3f}, at least {_AGREEMENT})",
+                hint="name the right model in KIWI_EMBEDDING_FALLBACKS; if the model was changed on purpose, "
+                "KIWI_EMBEDDING_IDENTITY=NEW-NAME, and index again",
+            )
+        for name in (self._model, self._today(server)):
+            self._known[name] = vector if stored is None else stored
+            self._file.put(name, {_PROBE_DIGEST: self._known[name]})
+
+    def _stored(self, name: str) -> Vector | None:
+        if name not in self._known:
+            self._known.update((name, vector) for vector in self._file.get(name, [_PROBE_DIGEST], 0).values())
+        return self._known.get(name)
+
+    def _today(self, server: RemoteEmbeddingProvider) -> str:
+        return f"{self._model}, served by {server.identity} on day {self._clock() // 86_400:.0f}"
+
+    def _dimension(self) -> int:
+        dimension = next((server.dimension for server in self.servers if server.dimension), 0)
+        if not dimension and (stored := self._stored(self._model)) is not None:
+            return len(stored)
+        return dimension or len(self.encode(["dimension"])[0])

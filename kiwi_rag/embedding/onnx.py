@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, unit_vectors, well_formed
+from kiwi_rag.embedding import EmbeddingProvider, Fingerprint, unit_vectors, well_formed
 from kiwi_rag.embedding.weights import (
     MODEL,
     WEIGHTS_SHA256,

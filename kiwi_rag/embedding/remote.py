@@ -13,11 +13,11 @@ from __future__ import annotations
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, unit_vectors, well_formed
+from kiwi_rag.embedding import EmbeddingProvider, Fingerprint, unit_vectors, well_formed
 from kiwi_rag.embedding.endpoint import Endpoint, post_json
 from kiwi_rag.embedding.usage import RemoteCall, UsageLog
 from kiwi_rag.errors import AnswerMalformed, EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused
@@ -32,47 +32,22 @@ _BYTES_OF_REPLY = 1 << 20
 _BYTES_PER_TOKEN = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A server's reply to one request: raw vectors in order, and the tokens that it counted, None if it did not say."""
-
-    rows: Sequence[Any]
-    tokens: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of one request: texts, and estimated tokens; 0 for the provider's default."""
-
-    texts: int = 0
-    tokens: int = 0
-
-
+@dataclass(slots=True)
 class Breaker:
     """A circuit breaker: a server that failed gets no request for `cooldown` seconds, then one attempt.
 
-    Parameters
-    ----------
-    cooldown
-        Seconds without a request after each failure.
-    clock
-        A monotonic clock, in seconds.
+    ``clock`` is monotonic, in seconds; ``failure`` is that of the last call, None if it succeeded.
     """
 
-    def __init__(self, cooldown: float = 15.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._cooldown, self._clock = cooldown, clock
-        self._failure: EmbeddingError | None = None
-        self._until = 0.0
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether the last call failed; the next one is not retried."""
-        return self._failure is not None
+    cooldown: float = 15.0
+    clock: Callable[[], float] = time.monotonic
+    failure: EmbeddingError | None = None
+    until: float = 0.0
 
     @property
     def is_open(self) -> bool:
         """Whether the server must not get a request now."""
-        return self.has_failed and self._clock() < self._until
+        return self.failure is not None and self.clock() < self.until
 
     def check(self) -> None:
         """Return if the server may get a request.
@@ -82,17 +57,13 @@ class Breaker:
         EmbeddingError
             The failure that opened the breaker, of the same class.
         """
-        failure, left = self._failure, self._until - self._clock()
-        if failure and left > 0:
-            raise failure.with_message(f"{failure.message}; no further request for {left:.0f} s")
+        left = self.until - self.clock()
+        if self.failure and left > 0:
+            raise self.failure.with_message(f"{self.failure.message}; no further request for {left:.0f} s")
 
     def open(self, failure: EmbeddingError) -> None:
         """Allow no request until the cooldown is over."""
-        self._failure, self._until = failure, self._clock() + self._cooldown
-
-    def close(self) -> None:
-        """Forget the failure, because a call succeeded."""
-        self._failure = None
+        self.failure, self.until = failure, self.clock() + self.cooldown
 
 
 class RemoteEmbeddingProvider(EmbeddingProvider):
@@ -103,13 +74,13 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
     endpoint
         The server.
     model
-        The model's name there.
+        The model's name there; empty for the provider's default.
     dimension
         Length of its vectors; 0 to take it from the first reply, so that ``fingerprint`` sends one request.
     usage
         The log of calls; None for no log.
-    limits
-        The limits of one request.
+    batch_texts, batch_tokens
+        The limits of one request: texts, and estimated tokens; 0 for the provider's default.
 
     Attributes
     ----------
@@ -123,30 +94,35 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
     request_tokens = 0
     """Tokens of all texts in one request; 0 if the server has no such limit."""
     provider = ""
+    default_url = ""
     default_model = ""
     max_tokens = 0
     """Tokens of a text, which is truncated there by estimate; 0 if the server truncates."""
+    native_dimensions: Mapping[str, int] = {}
+    """Lengths that are known before the first reply, by model."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the settings of one server
         self,
         endpoint: Endpoint,
-        model: str,
+        model: str = "",
         dimension: int = 0,
         usage: UsageLog | None = None,
-        limits: Limits = Limits(),
+        *,
+        batch_texts: int = 0,
+        batch_tokens: int = 0,
     ) -> None:
         self.endpoint = endpoint
-        self.model = model
+        self.model = model or self.default_model
         self.breaker = Breaker()
-        self.batch_size = limits.texts or self.batch_size
-        self.request_tokens = limits.tokens or self.request_tokens
-        self.dimension = dimension
+        self.batch_size = batch_texts or self.batch_size
+        self.request_tokens = batch_tokens or self.request_tokens
+        self.dimension = dimension or self.native_dimensions.get(self.model, 0)
         self._usage = usage
         self._lock = threading.Lock()
 
     @abstractmethod
-    def ask(self, texts: Sequence[str], endpoint: Endpoint) -> Reply:
-        """Send one request, with the limits of time of `endpoint`, and return the reply."""
+    def ask(self, texts: Sequence[str]) -> tuple[Sequence[Any], object]:
+        """Send one request; return raw vectors in order, and what the server says of the tokens that it counted."""
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -184,50 +160,61 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
         EmbeddingError
             If it fails otherwise after all retries. For some seconds after any failure it gets no request.
         """
-        return self.encode_with(texts, self.endpoint)
-
-    def encode_with(self, texts: Sequence[str], endpoint: Endpoint) -> Sequence[Vector]:
-        """Do as `encode` does, with the retries and patience of `endpoint`, which is otherwise this provider's own."""
         sent = [truncate(well_formed(text), self.max_tokens) for text in texts]
         runs = requests(sent, self.batch_size, self.request_tokens)
-        return [vector for run in runs for vector in self._encode_run(run, endpoint)]
+        return [vector for run in runs for vector in self._encode_run(run)]
 
-    def _encode_run(self, texts: Sequence[str], endpoint: Endpoint) -> Sequence[Vector]:
+    def _encode_run(self, texts: Sequence[str]) -> Sequence[Vector]:
         self.breaker.check()
         started = time.perf_counter()
-        attempt = replace(endpoint, retries=0) if self.breaker.has_failed else endpoint
         try:
-            reply = self.ask(texts, attempt)
-            vectors = self._checked(reply.rows, len(texts))
+            rows, tokens = self.ask(texts)
+            vectors = self._checked(rows, len(texts))
         except EmbeddingError as error:
             if not isinstance(error, TextsRefused | FingerprintMismatch):
                 self.breaker.open(error)
             self._record(len(texts), None, started, f"{error.code} {error.status or ''}".strip())
             raise
-        self.breaker.close()
-        self._record(len(texts), reply.tokens, started, "ok")
+        self.breaker.failure = None
+        self._record(len(texts), tokens, started, "ok")
         return vectors
 
-    def _record(self, texts: int, tokens: int | None, started: float, outcome: str) -> None:
+    def _post(self, path: str, texts: Sequence[str], **body: object) -> Any:
+        """Return the parsed reply to one request for `texts`; the first one after a failure is not retried."""
+        endpoint = replace(self.endpoint, retries=0) if self.breaker.failure else self.endpoint
+        # Of a blank text a full stop is sent, because OpenAI refuses it and Ollama returns no vector.
+        inputs = [text if text.strip() else "." for text in texts]
+        max_bytes = _BYTES_OF_REPLY + len(texts) * _BYTES_PER_VECTOR
+        return post_json(endpoint, path, {"model": self.model, "input": inputs, **body}, max_bytes)
+
+    def _record(self, texts: int, tokens: object, started: float, outcome: str) -> None:
         if self._usage:
+            # Any other value is taken for none, since the vectors do not need it.
+            counted = tokens if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0 else None
             seconds = round(time.perf_counter() - started, 4)
-            server = self.endpoint.server
-            self._usage.record(RemoteCall(self.provider, self.model, texts, tokens, seconds, outcome, server))
+            self._usage.record(
+                RemoteCall(self.provider, self.model, texts, counted, seconds, outcome, self.endpoint.server)
+            )
 
     def _checked(self, rows: Sequence[Any], wanted: int) -> Sequence[Vector]:
+        import numpy as np
+
         server = self.endpoint.base_url
         if len(rows) != wanted:
             raise AnswerMalformed(f"{server} returned {len(rows)} vectors for {wanted} texts")
-        lengths = {len(row) if isinstance(row, list) else -1 for row in rows}
-        if len(lengths) != 1 or lengths & {-1, 0}:
-            raise AnswerMalformed(f"{server} returned something that is not a vector, or vectors of several lengths")
-        if not _holds_numbers(rows):
+        try:
+            matrix = np.asarray(rows)
+            if matrix.dtype.kind not in "iuf" or not (matrix.ndim == 2 and matrix.size):
+                raise ValueError("no rows of numbers")
+            vectors = unit_vectors(matrix, matrix.shape[1])
+        except (ValueError, EmbeddingError) as error:
             raise AnswerMalformed(
-                f"{server} returned vectors with other values than finite numbers, or with zeros only"
-            )
-        return unit_vectors(rows, self._expected_dimension(lengths.pop()))
+                f"{server} returned something that is not one vector of finite numbers a text, all of one length"
+            ) from error
+        self._check_dimension(matrix.shape[1])
+        return vectors
 
-    def _expected_dimension(self, length: int) -> int:
+    def _check_dimension(self, length: int) -> None:
         with self._lock:
             expected = self.dimension = self.dimension or length
         if length != expected:
@@ -235,33 +222,6 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
                 f"{self.endpoint.base_url} returned vectors of {length} numbers for {self.model}, not of {expected}",
                 hint=f"if that is the model you want: KIWI_EMBEDDING_DIMENSION={length}, and index again",
             )
-        return expected
-
-
-def _holds_numbers(rows: Sequence[Any]) -> bool:
-    """Return whether `rows` are finite numbers, and no row has a norm of 0 or beyond ``float32``."""
-    import numpy as np
-
-    try:
-        matrix = np.asarray(rows)
-    except ValueError:
-        return False
-    if matrix.dtype.kind not in "iuf" or matrix.ndim != 2:
-        return False
-    with np.errstate(over="ignore"):
-        norms = np.linalg.norm(matrix.astype(np.float32), axis=1)
-    return bool((np.isfinite(norms) & (norms > 0)).all())
-
-
-def max_reply_bytes(texts: Sequence[str]) -> int:
-    """Return the limit in bytes of a reply with a vector for each of `texts`."""
-    return _BYTES_OF_REPLY + len(texts) * _BYTES_PER_VECTOR
-
-
-def token_count(tokens: Any) -> int | None:
-    """Return the number of tokens that a server counted; None if that is not a number, since vectors need none."""
-    is_count = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
-    return tokens if is_count else None
 
 
 def estimated_tokens(text: str) -> int:
@@ -291,14 +251,6 @@ def requests(texts: Sequence[str], size: int, tokens: int) -> Iterator[Sequence[
         yield run
 
 
-def _inputs(texts: Sequence[str]) -> list[str]:
-    """Return what is sent: of a blank text a full stop, because OpenAI refuses it and Ollama returns no vector."""
-    return [text if text.strip() else "." for text in texts]
-
-
-_NATIVE_DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
-
-
 class OpenAIEmbeddingProvider(RemoteEmbeddingProvider):
     """Embeds through an OpenAI-compatible server; parameters as in the base class.
 
@@ -306,38 +258,32 @@ class OpenAIEmbeddingProvider(RemoteEmbeddingProvider):
     """
 
     provider = "openai"
+    default_url = "https://api.openai.com/v1"
     default_model = "text-embedding-3-small"
     max_tokens = 8191
     request_tokens = 250_000
     """The API's limit is 300,000, and these are estimated."""
+    native_dimensions: Mapping[str, int] = {
+        "text-embedding-3-small": 1536,
+        "text-embedding-3-large": 3072,
+        "text-embedding-ada-002": 1536,
+    }
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        model: str,
-        dimension: int = 0,
-        usage: UsageLog | None = None,
-        limits: Limits = Limits(),
-    ) -> None:
-        native = _NATIVE_DIMENSIONS.get(model, 0)
-        super().__init__(endpoint, model, dimension or native, usage, limits)
-        shortened = model.startswith("text-embedding-3-") and dimension not in {0, native}
-        self._parameters = {"dimensions": dimension} if shortened else {}
-
-    def ask(self, texts: Sequence[str], endpoint: Endpoint) -> Reply:
+    def ask(self, texts: Sequence[str]) -> tuple[Sequence[Any], object]:
         """Send one request."""
-        body = {"model": self.model, "input": _inputs(texts), "encoding_format": "float", **self._parameters}
-        answer = post_json(endpoint, "/embeddings", body, max_reply_bytes(texts))
+        is_shortened = self.dimension not in {0, self.native_dimensions.get(self.model)}
+        can_shorten = self.model.startswith("text-embedding-3-")
+        parameters = {"dimensions": self.dimension} if can_shorten and is_shortened else {}
+        answer = self._post("/embeddings", texts, encoding_format="float", **parameters)
         try:
             rows = {int(entry["index"]): entry["embedding"] for entry in answer["data"]}
             count = len(answer["data"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise AnswerMalformed(f"{endpoint.base_url} returned no reply in OpenAI's format") from error
+            raise AnswerMalformed(f"{self.place} returned no reply in OpenAI's format") from error
         if sorted(rows) != list(range(count)):
-            raise AnswerMalformed(f"{endpoint.base_url} returned vectors without a unique index for each text")
+            raise AnswerMalformed(f"{self.place} returned vectors without a unique index for each text")
         usage = answer.get("usage")
-        tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-        return Reply([rows[index] for index in range(count)], token_count(tokens))
+        return [rows[index] for index in range(count)], usage.get("prompt_tokens") if isinstance(usage, dict) else None
 
 
 class OllamaEmbeddingProvider(RemoteEmbeddingProvider):
@@ -348,18 +294,18 @@ class OllamaEmbeddingProvider(RemoteEmbeddingProvider):
     """
 
     provider = "ollama"
+    default_url = "http://127.0.0.1:11434"
     default_model = "all-minilm"
     batch_size = 16
 
-    def ask(self, texts: Sequence[str], endpoint: Endpoint) -> Reply:
+    def ask(self, texts: Sequence[str]) -> tuple[Sequence[Any], object]:
         """Send one request."""
-        body = {"model": self.model, "input": _inputs(texts), "truncate": True}
         try:
-            answer = post_json(endpoint, "/api/embed", body, max_reply_bytes(texts))
+            answer = self._post("/api/embed", texts, truncate=True)
         except ModelUnavailable as error:
             error.hint = f"start it with: ollama serve; get the model with: ollama pull {self.model}"
             raise
         try:
-            return Reply(list(answer["embeddings"]), token_count(answer.get("prompt_eval_count")))
+            return list(answer["embeddings"]), answer.get("prompt_eval_count")
         except (KeyError, TypeError, AttributeError) as error:
-            raise AnswerMalformed(f"{endpoint.base_url} returned no reply in Ollama's format") from error
+            raise AnswerMalformed(f"{self.place} returned no reply in Ollama's format") from error

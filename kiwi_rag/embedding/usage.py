@@ -11,9 +11,9 @@ import json
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,11 @@ _PRICES = Path(__file__).with_name("prices.json")
 
 @dataclass(frozen=True, slots=True)
 class RemoteCall:
-    """One call of a remote provider.
+    """One call of a remote provider, as a line of the log has it.
 
     ``tokens`` is what the server counted, None where it did not say; ``seconds`` includes retries; ``outcome`` is
-    ``ok``, or the failure's code with the HTTP status if there was one; ``server`` is host and port.
+    ``ok``, or the failure's code with the HTTP status if there was one; ``server`` is host and port; ``cost_usd`` is
+    None where that is unknown.
     """
 
     provider: str
@@ -44,14 +45,8 @@ class RemoteCall:
     seconds: float
     outcome: str = "ok"
     server: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedCall(RemoteCall):
-    """A call as a line of the log has it: with its time, and its cost in US dollars, None where that is unknown."""
-
-    at: datetime
-    cost_usd: float | None
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    cost_usd: float | None = None
 
 
 class UsageLog:
@@ -68,19 +63,18 @@ class UsageLog:
     """
 
     def __init__(self, path: Path, prices: Mapping[str, float] | None = None, max_bytes: int = MAX_BYTES) -> None:
-        self._lines = usage_lines(path, max_bytes)
+        self._lines = _log_file(path, max_bytes)
         self._prices = prices or {}
 
     def record(self, call: RemoteCall) -> None:
-        """Append `call` with its time and cost; ``cost_usd`` is null where price or tokens are unknown.
+        """Append `call` with its cost, null where price or tokens are unknown.
 
         A log that cannot be written is a warning, not an error, because the vectors were received and paid for.
         """
-        entry = {"at": datetime.now(UTC).isoformat(), **asdict(call), "cost_usd": self.cost(call)}
-        line = (json.dumps(entry) + "\n").encode()
+        entry = asdict(call) | {"at": call.at.isoformat(), "cost_usd": self.cost(call)}
         try:
             self._lines.path.parent.mkdir(parents=True, exist_ok=True)
-            self._lines.append(line)
+            self._lines.append((json.dumps(entry) + "\n").encode())
         except OSError as error:
             _log.warning("the usage log %s cannot be written: %s", self._lines.path, error)
 
@@ -94,8 +88,7 @@ class UsageLog:
         return None if price is None or call.tokens is None else price * call.tokens / 1e6
 
 
-def usage_lines(path: Path, max_bytes: int = MAX_BYTES) -> RotatingLines:
-    """Return the files of the log at `path`."""
+def _log_file(path: Path, max_bytes: int = MAX_BYTES) -> RotatingLines:
     return RotatingLines(path, max_bytes, OLDER_FILES)
 
 
@@ -123,42 +116,18 @@ def _list_prices() -> Mapping[str, float]:
     return prices
 
 
-@dataclass(frozen=True, slots=True)
-class UsageRow:
-    """The calls of one model on one day (UTC).
+def usage_rows(path: Path, since: date | None = None) -> Sequence[dict[str, Any]]:
+    """Return the totals of each day (UTC), provider and model in the log at `path` and those moved aside, JSON-ready.
 
     ``tokens`` and ``cost_usd`` are totals of the known values; ``tokens_unknown`` and ``cost_unknown`` count the calls
-    that are not in them. Seconds are of the calls that succeeded, 0 if none did.
+    that are not in them. Seconds are of the calls that succeeded, 0 if none did. Lines that are no record of a call,
+    such as half a line from a full disk, are skipped.
     """
-
-    day: date
-    provider: str
-    model: str
-    calls: int
-    texts: int
-    tokens: int
-    tokens_unknown: int
-    cost_usd: float
-    cost_unknown: int
-    p50_seconds: float
-    p95_seconds: float
-    failures: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the row, JSON-ready."""
-        return asdict(self) | {"day": self.day.isoformat()}
-
-
-def usage_rows(path: Path, since: date | None = None) -> Sequence[UsageRow]:
-    """Return the rows of the log at `path` and of those moved aside, by day, provider and model.
-
-    Lines that are no record of a call, such as half a line from a full disk, are skipped.
-    """
-    calls: dict[tuple[date, str, str], list[RecordedCall]] = defaultdict(list)
-    for call in _recorded(line for data in usage_lines(path).contents() for line in data.splitlines()):
+    calls: dict[tuple[str, str, str], list[RemoteCall]] = defaultdict(list)
+    for call in _recorded(path):
         if since is None or call.at.date() >= since:
-            calls[call.at.date(), call.provider, call.model].append(call)
-    return [_row(*key, calls[key]) for key in sorted(calls)]
+            calls[call.at.date().isoformat(), call.provider, call.model].append(call)
+    return [dict(zip(("day", "provider", "model"), key, strict=True)) | _totals(calls[key]) for key in sorted(calls)]
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -167,22 +136,26 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
 
 
-def _row(day: date, provider: str, model: str, calls: Sequence[RecordedCall]) -> UsageRow:
+def _totals(calls: Sequence[RemoteCall]) -> dict[str, float]:
     succeeded = [call for call in calls if call.outcome == "ok"]
     seconds = [call.seconds for call in succeeded]
-    tokens = [call.tokens for call in succeeded if call.tokens is not None]
-    costs = [call.cost_usd for call in succeeded if call.cost_usd is not None]
-    return UsageRow(
-        day, provider, model, len(calls), sum(call.texts for call in succeeded),
-        sum(tokens), len(succeeded) - len(tokens), sum(costs), len(succeeded) - len(costs),
-        percentile(seconds, 0.5), percentile(seconds, 0.95), len(calls) - len(succeeded),
-    )  # fmt: skip
+    return {
+        "calls": len(calls),
+        "texts": sum(call.texts for call in succeeded),
+        "tokens": sum(call.tokens or 0 for call in succeeded),
+        "tokens_unknown": sum(call.tokens is None for call in succeeded),
+        "cost_usd": sum(call.cost_usd or 0.0 for call in succeeded),
+        "cost_unknown": sum(call.cost_usd is None for call in succeeded),
+        "p50_seconds": percentile(seconds, 0.5),
+        "p95_seconds": percentile(seconds, 0.95),
+        "failures": len(calls) - len(succeeded),
+    }
 
 
-def _recorded(lines: Iterable[bytes]) -> Iterator[RecordedCall]:
+def _recorded(path: Path) -> Iterator[RemoteCall]:
     from pydantic import TypeAdapter, ValidationError
 
-    read = TypeAdapter(RecordedCall).validate_json
-    for line in lines:
+    read = TypeAdapter(RemoteCall).validate_json
+    for line in (line for data in _log_file(path).contents() for line in data.splitlines()):
         with suppress(ValidationError):
             yield read(line, strict=True)

@@ -15,7 +15,7 @@ from kiwi_rag.model import Admission, EmbeddingRecord, Passage
 from kiwi_rag.wordpieces import embedded_text
 
 if TYPE_CHECKING:
-    from kiwi_rag.embedding.base import EmbeddingProvider
+    from kiwi_rag.embedding import EmbeddingProvider
     from kiwi_rag.model import Vector
     from kiwi_rag.sources.source import FoundFile
     from kiwi_rag.stores.base import SourceStamp

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kiwi_rag.chunking import split, split_document
 from kiwi_rag.collection import Collection
-from kiwi_rag.embedding.base import EmbeddingProvider
+from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.errors import KeyUnavailable, SourceUnreadable
 from kiwi_rag.formats import SourceFile
 from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Visibility

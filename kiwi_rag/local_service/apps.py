@@ -15,7 +15,7 @@ from kiwi_rag.services import Services
 from kiwi_rag.services.registry import RegistryConnection
 
 if TYPE_CHECKING:
-    from kiwi_rag.embedding.base import EmbeddingProvider
+    from kiwi_rag.embedding import EmbeddingProvider
     from kiwi_rag.sources.file_states import FileStates
     from kiwi_rag.stores.local import LocalVectorStore
     from kiwi_rag.stores.postgres import RegistryVectorStore

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import UriTemplate
 
 from kiwi_rag import __version__, render
-from kiwi_rag.embedding.base import well_formed
+from kiwi_rag.embedding import well_formed
 from kiwi_rag.errors import KiwiError, NotFound, UsageError
 from kiwi_rag.mcp.context import ServerContext, import_what_calls_use, trace_call
 from kiwi_rag.mcp.toolsets import NAME, TITLE, instructions

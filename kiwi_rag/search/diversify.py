@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 
 from kiwi_rag.collection import RANKS
 from kiwi_rag.lexical import max_term_score
-from kiwi_rag.model import FusionMethod, FusionWeights, SearchQuery, SearchResult, StoreQuery
-from kiwi_rag.search.hits import MAX_NAMED, Verifier
+from kiwi_rag.model import FusionMethod, FusionWeights, SearchResult, StoreQuery
+from kiwi_rag.search.hits import MAX_NAMED, Choice, Verifier
 from kiwi_rag.search.ranking import Fusion, RankedHit, Recency, apply_shadowing, fuse, sort_key, weights_of
 from kiwi_rag.search.state import read_states
-from kiwi_rag.search.tier_query import FETCHED_AT_ONCE, TierQuery, collect_candidates
+from kiwi_rag.search.tier_query import FETCHED_AT_ONCE, collect_candidates
 
 SIGNERS_FOR_A_CAP = 3
 """From so many signers among the best items on, one gets half of the hits at most, unless the query says otherwise."""
@@ -113,63 +113,32 @@ def resolve_cap(per_signer: int | None, limit: int, signers: int) -> int | None:
     return per_signer or None
 
 
-@dataclass(slots=True)
-class ItemChoice:
-    """The choice among the items of several tiers, ranked together.
+@dataclass
+class ItemChoice(Choice):
+    """The choice among the items of several tiers, ranked together."""
 
-    ``principals`` is key id → principal. ``seconds`` is what ranking took, ``signers`` counts those of the best items.
-    """
-
-    query: SearchQuery
-    tier_queries: Sequence[TierQuery]
-    verifier: Verifier
-    principals: Mapping[str, str]
-    seconds: float = 0.0
-    signers: int = 0
-    kind: str = ""
-    gone: Sequence[str] = ()
     _selection: Selection = field(default_factory=lambda: Selection(None))
 
     @property
-    def hits(self) -> Sequence[SearchResult]:
-        """The hits of the last round, unordered."""
-        return self._selection.hits
-
-    @property
     def weights(self) -> FusionWeights:
-        """The weights of the fusion."""
+        """The query's, or the tuned ones."""
         return weights_of(self.query)
 
     @property
-    def cap(self) -> int | None:
-        """How many hits one signer may have; None for any number."""
-        return self._selection.cap
-
-    @property
-    def suppressed(self) -> int:
-        """How many better hits were left out for the cap."""
-        return self._selection.suppressed
-
-    @property
-    def is_comparable(self) -> bool:
-        """Whether the scores of all tiers can be compared with each other."""
-        return all(tq.tier.store.capabilities.scores for tq in self.tier_queries)
-
-    @property
     def fusion(self) -> FusionMethod:
-        """How to fuse: by ranks as soon as the scores of one tier cannot be compared with those of others."""
+        """By ranks as soon as the scores of one tier cannot be compared with those of others."""
         return self.query.fusion if self.is_comparable else "rrf"
 
     async def choose(self, store_query: StoreQuery) -> None:
         """Choose hits, until no further item fails verification: a failed item must not influence others' ranks."""
-        while True:
+        principals, failures = self.verifier.principals, -1
+        while self.verifier.failures() != failures:
             failures = self.verifier.failures()
             ranked = self._rank(store_query)
-            self.signers = count_near_signers(ranked, self.principals)
-            cap = resolve_cap(self.query.per_signer, self.query.limit, self.signers)
-            self._selection = await diversify(ranked, self.query.limit, cap, self.verifier, self.principals)
-            if self.verifier.failures() == failures:
-                return
+            self.signers = count_near_signers(ranked, principals)
+            self.cap = resolve_cap(self.query.per_signer, self.query.limit, self.signers)
+            self._selection = await diversify(ranked, self.query.limit, self.cap, self.verifier, principals)
+        self.hits, self.suppressed = self._selection.hits, self._selection.suppressed
 
     async def finish(self) -> tuple[SearchResult, ...]:
         """Return the hits as they are shown, best first."""

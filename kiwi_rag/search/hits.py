@@ -5,13 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, Refused, StoreError, TierTimedOut
 from kiwi_rag.formats import path_of
-from kiwi_rag.model import ItemState, Passage, RefusedHit, SearchResult, StoredItem, VersionConflict, content_digest
+from kiwi_rag.model import (
+    ItemState,
+    Passage,
+    RefusedHit,
+    SearchQuery,
+    SearchResult,
+    StoredItem,
+    VersionConflict,
+    content_digest,
+)
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.search.ranking import RankedHit
 from kiwi_rag.search.state import find_conflict
@@ -46,6 +55,11 @@ class Verifier:
         self._ranked: dict[tuple[str, Key], RankedHit] = {}
         self._has_item: dict[tuple[str, Key], bool] = {}
         self.refused: list[RefusedHit] = []
+
+    @property
+    def principals(self) -> Mapping[str, str]:
+        """Key id → principal, of all signers that a tier accepts."""
+        return {key: signer.principal for trust in self._trusts.values() for key, signer in trust.by_key.items()}
 
     async def fetch(self, hits: Sequence[RankedHit]) -> None:
         """Fetch and verify several items at once; `verify` then finds them done."""
@@ -151,15 +165,10 @@ class Verifier:
         key = tier_query.tier.name, ref.key
         if key not in self._has_item:
             stored = await tier_query.in_time(_get(tier_query, ref, ()))
-            self._has_item[key] = stored is not None and self._verifies(stored, tier_query)
+            self._has_item[key] = False
+            with suppress(Refused):
+                self._has_item[key] = stored is not None and bool(self._verify(stored, stored.ref, tier_query.tier))
         return self._has_item[key]
-
-    def _verifies(self, stored: StoredItem, tier_query: TierQuery) -> bool:
-        try:
-            self._verify(stored, stored.ref, tier_query.tier)
-        except Refused:
-            return False
-        return True
 
     def _verify(self, stored: StoredItem, ref: ItemRef, tier: Collection[VectorStore]) -> VerifiedItem:
         return verify_stored(stored, ref, self._trusts[tier.name], tier.audience, tier.policy, tier.workspace)
@@ -168,15 +177,19 @@ class Verifier:
         """Return the tiers with the same content, and those whose other content this hit shadows."""
         same, shadows = [], []
         for other in self._ranked[hit.tier, hit.ref.key].shadowed:
-            with suppress(TierTimedOut):
-                item = await self._shadowed_item(other)
-                if item is None:
-                    shadows.append(f"{other.tier}!unverified")
-                elif item.stored.content_sha256 == hit.content_sha256:
-                    same.append(other.tier)
-                else:
-                    principal = item.verified.signer.principal
-                    shadows.append(other.tier if principal == hit.principal else f"{other.tier}!{principal}")
+            tier_query = self._tier_queries[other.tier]
+            try:
+                item = await self._item(other.candidate.ref, tier_query) if tier_query.answers else None
+            except TierTimedOut:
+                continue
+            except KiwiError:
+                shadows.append(f"{other.tier}!unverified")
+                continue
+            if item and item.stored.content_sha256 == hit.content_sha256:
+                same.append(other.tier)
+            elif item:
+                principal = item.verified.signer.principal
+                shadows.append(other.tier if principal == hit.principal else f"{other.tier}!{principal}")
         return tuple(same), tuple(shadows)
 
     async def _conflict(self, hit: SearchResult) -> VersionConflict | None:
@@ -208,17 +221,6 @@ class Verifier:
         """Whether a local tier ever had other content of the version; if not, which is usual, no item is read."""
         history = await tier_query.in_time(tier_query.tier.store.history(ref))
         return history.get(ref.version or "", hit.content_sha256) != hit.content_sha256
-
-    async def _shadowed_item(self, hit: RankedHit) -> VerifiedItem | None:
-        tier_query = self._tier_queries[hit.tier]
-        if not tier_query.answers:
-            raise TierTimedOut
-        try:
-            return await self._item(hit.candidate.ref, tier_query)
-        except TierTimedOut:
-            raise
-        except KiwiError:
-            return None
 
     def _refuse(self, hit: RankedHit, error: KiwiError, tier_query: TierQuery) -> None:
         candidate = hit.candidate
@@ -276,3 +278,30 @@ async def _get(tier_query: TierQuery, ref: ItemRef, files: Sequence[str]) -> Sto
     except Exception as error:  # a store may be foreign code: its failure costs this hit, not the reply
         name = tier_query.tier.name
         raise StoreError(f"the {name} tier failed: {type(error).__name__}: {error}") from error
+
+
+@dataclass
+class Choice:
+    """The choice of a search among the candidates of its tiers; a subclass ranks and chooses.
+
+    ``hits`` are those of the last round, unordered. ``kind`` is the recognised intent of the query. ``gone`` are paths
+    of documents whose file no longer exists. ``seconds`` is what ranking took. ``signers`` counts those of the best
+    items, ``cap`` is how many hits one may have (None: any number), and ``suppressed`` counts the better hits that were
+    left out for it.
+    """
+
+    query: SearchQuery
+    tier_queries: Sequence[TierQuery]
+    verifier: Verifier
+    hits: Sequence[SearchResult] = ()
+    kind: str = ""
+    gone: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    signers: int = 0
+    cap: int | None = None
+    suppressed: int = 0
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the scores of all tiers are more than an order, and can be compared with each other."""
+        return all(tq.tier.store.capabilities.scores for tq in self.tier_queries)

@@ -2,29 +2,32 @@
 
 Items are ranked as wholes (`kiwi_rag.search.ranking`). Of documents the passage is what is looked for, and a file may
 have several.
+
+The intent of a query is recognised by its form: "POST /check-ins" asks for an operation, "which services call svc-x"
+for those that name it and not for svc-x itself, "why did we choose" for a decision. Vectors and words still rank the
+passages. The form of the query adds a bonus that is small compared with them, so a better match of another kind still
+comes first.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kiwi_rag.lexical import max_term_score, terms
 from kiwi_rag.model import (
     Candidate,
-    CollectionStatistics,
     FusionMethod,
     FusionWeights,
     ItemState,
-    SearchQuery,
     SearchResult,
     StoreQuery,
 )
-from kiwi_rag.search.hits import Verifier
-from kiwi_rag.search.query_intent import parse_intent
+from kiwi_rag.search.hits import Choice
 from kiwi_rag.search.ranking import RankedHit, default_weights, normalise_cosine, reciprocal, saturate_bm25
 from kiwi_rag.search.state import read_document_state
 from kiwi_rag.search.tier_query import TierQuery
@@ -35,74 +38,162 @@ RANK_ALPHA = 0.5
 """The vector leg's share where scores are only an order: alpha was tuned for scores, and ranks count the same (RRF)."""
 
 
-@dataclass(slots=True)
-class PassageChoice:
-    """The choice among the passages of a workspace's documents, with a cap for each file.
+OPERATION = re.compile(r"\b(GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS|TRACE)\s+(/\S*)", re.IGNORECASE)
+_IDENTIFIER = re.compile(r"\b[a-z0-9]+(?:[-_][a-z0-9]+)+\b|\b[A-Za-z]+[a-z0-9][A-Z]\w+\b", re.IGNORECASE)
+_PARAMETER = re.compile(r"\{[^{}/]*\}|:\w+|<[^<>/]*>")
 
-    ``gone`` are the paths of hits whose file no longer exists, ``seconds`` is what ranking took.
-    """
+TYPE_BONUS = 0.04
+"""Bonus of a passage of the file type that is asked for. A cosine higher by about 0.1 has the same effect."""
+OPERATION_BONUS = 0.25
+"""Bonus of exactly the operation that the query names."""
+NAME_BONUS = 0.08
+"""Bonus of a passage that contains the names in the query literally."""
 
-    query: SearchQuery
-    workspace: TierQuery
-    verifier: Verifier
-    hits: list[SearchResult] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    signers: int = 0
-    cap: int | None = None
-    suppressed: int = 0
+
+@dataclass(frozen=True, slots=True)
+class IntentKind:
+    """What a query asks for; passages of the file ``types`` get a bonus, those of the ``sections`` a second one."""
+
+    name: str
+    types: tuple[str, ...] = ()
+    sections: tuple[str, ...] = ()
+
+
+_ENDPOINT = IntentKind("endpoint", ("openapi",), ("endpoint",))
+# The first pattern that matches decides, so that specific forms stand before general ones.
+_KINDS: Mapping[str, IntentKind] = {
+    OPERATION.pattern: _ENDPOINT,
+    r"\b(does|do|is|are)\b.{0,80}\b(calls?|depends?|uses?|needs?|consumes?|invokes?|rel(y|ies|iant))\b"
+    r"|\bdependencies of\b": IntentKind("dependencies"),
+    r"\b(calls?|callers?|calling|depends?|dependencies|dependents?|consumes?|consumers?|uses|invokes?|relies)\b": (
+        IntentKind("callers")
+    ),
+    r"\b(publish\w*|emits?|emitted|subscri\w+|events?|channels?|topics?|asyncapi)\b": (
+        IntentKind("event", ("asyncapi",), ("channel", "message"))
+    ),
+    r"\b(why|decid\w+|decision|rationale|chos\w+|choose|alternatives?|adrs?|trade-?offs?)\b": (
+        IntentKind("decision", ("adr",))
+    ),
+    r"\b(diagrams?|sequence|c4|plantuml|drawn|picture)\b": IntentKind("diagram", ("plantuml",)),
+    r"\b(schemas?|fields?|properties|attributes?|payload|data model)\b": (
+        IntentKind("schema", ("openapi", "asyncapi"), ("schema", "message"))
+    ),
+    r"\b(endpoints?|operations?|routes?|rest|http|api call|openapi|swagger)\b": _ENDPOINT,
+    r"\b(class|method|function|implement\w*|computed?|calculated?|code|javadoc|source)\b|\w+\(\)": (
+        IntentKind("code", ("java", "python"), ("method", "function", "class"))
+    ),
+    r"\b(who owns|owners?|owned|team|responsible|domain|capabilit\w+|tickets?)\b": (
+        IntentKind("ownership", ("yaml", "json"), ("definition",))
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryIntent:
+    """The intent of a query: its kind, the names in it, and the operation that it names, as method and path pattern."""
+
+    kind: IntentKind
+    names: tuple[str, ...] = ()
+    operation: tuple[str, str] | None = None
+
+    def score_bonus(self, candidate: Candidate) -> float:
+        """Return what the form of the query adds to a candidate's score; negative for what it does not ask for."""
+        return self._type_bonus(candidate) + self._operation_bonus(candidate) + self._name_bonus(candidate)
+
+    def _type_bonus(self, candidate: Candidate) -> float:
+        matches = candidate.metadata.get("file_type") in self.kind.types
+        return TYPE_BONUS * (matches + (matches and candidate.passage.kind in self.kind.sections))
+
+    def _operation_bonus(self, candidate: Candidate) -> float:
+        if self.operation is None or candidate.passage.kind != "endpoint":
+            return 0.0
+        return OPERATION_BONUS if any(_operation(h) == self.operation for h in candidate.passage.heading) else 0.0
+
+    def _is_about_names(self, candidate: Candidate) -> bool:
+        """Whether a passage belongs to a named service, or is below a key or heading of that name."""
+        subjects = {str(candidate.metadata.get("service", "")).lower(), *map(_first_words, candidate.passage.heading)}
+        return not subjects.isdisjoint(self.names)
+
+    def _name_bonus(self, candidate: Candidate) -> float:
+        if not self.names:
+            return 0.0
+        # The files of a service contain its name everywhere. They answer what it depends on, and not who calls it.
+        if self._is_about_names(candidate) and self.kind.name in ("callers", "dependencies"):
+            return NAME_BONUS * (1 if self.kind.name == "dependencies" else -1)
+        text = f"{candidate.passage.context}\n{candidate.passage.text}".lower()
+        return NAME_BONUS * sum(name in text for name in self.names) / len(self.names)
+
+
+def _first_words(heading: str) -> str:
+    return heading.partition(":")[0].strip().lower()
+
+
+def parse_intent(text: str) -> QueryIntent:
+    """Return what a query asks for."""
+    kind = next((kind for form, kind in _KINDS.items() if re.search(form, text, re.IGNORECASE)), IntentKind(""))
+    names = tuple(dict.fromkeys(name.lower() for name in _IDENTIFIER.findall(text)))
+    return QueryIntent(kind, names, _operation(text))
+
+
+def _operation(text: str) -> tuple[str, str] | None:
+    """Return the method and path of an operation that a text names, with ``{}`` for each parameter."""
+    found = OPERATION.search(text)
+    if found is None:
+        return None
+    path = _PARAMETER.sub("{}", found[2].partition("?")[0].rstrip(".,;:!'\"`)")).rstrip("/")
+    return found[1].upper(), path.lower()
+
+
+@dataclass
+class PassageChoice(Choice):
+    """The choice among the passages of a workspace's documents, with a cap for each file."""
+
     _states: dict[str, ItemState | None] = field(default_factory=dict)
 
     @property
-    def is_comparable(self) -> bool:
-        """Whether the scores are more than an order."""
-        return self.workspace.tier.store.capabilities.scores
+    def workspace(self) -> TierQuery:
+        """The query of the workspace, the only collection that is searched."""
+        return self.tier_queries[0]
 
     @property
     def fusion(self) -> FusionMethod:
-        """How both legs are fused."""
+        """By ranks where the scores are only an order."""
         return "convex" if self.is_comparable else "rrf"
 
     @property
     def weights(self) -> FusionWeights:
-        """The weights of the legs; a passage counts by itself."""
+        """Those of the legs; a passage counts by itself."""
         alpha = default_weights().alpha if self.is_comparable else RANK_ALPHA
         return FusionWeights(alpha if self.query.alpha is None else self.query.alpha)
-
-    @property
-    def kind(self) -> str:
-        """The recognised intent of the query."""
-        return parse_intent(self.query.text).kind.name
 
     async def choose(self, store_query: StoreQuery) -> None:
         """Verify passages, best first, until there are enough hits."""
         started = time.monotonic()
-        ranked = self._rank(store_query.statistics)
+        intent = parse_intent(self.query.text)
+        self.kind = intent.kind.name
+        # Without passages there is no candidate either: their scores need no bound.
+        rarest = max_term_score(store_query.statistics) if store_query.statistics.passages else 0.0
+        ranked = sorted(
+            self._scored(intent, rarest), key=lambda r: (-r.score, r.candidate.ref.item_id, r.candidate.passage.ordinal)
+        )
         self.seconds += time.monotonic() - started
-        self.hits, per_file, cap = [], Counter[str](), self.query.per_file
+        hits, per_file, cap = list[SearchResult](), Counter[str](), self.query.per_file
         for hit in ranked:
-            if len(self.hits) >= self.query.limit or not self.workspace.answers:
+            if len(hits) >= self.query.limit or not self.workspace.answers:
                 break
             path = hit.candidate.ref.item_id
             if not (cap and per_file[path] >= cap) and (verified := await self._verify(hit, path)):
                 per_file[path] += 1
-                self.hits.append(verified)
+                hits.append(verified)
+        self.hits = hits
 
     async def finish(self) -> tuple[SearchResult, ...]:
         """Return the hits, best first."""
         return tuple(self.hits)
 
-    def _rank(self, statistics: CollectionStatistics) -> Sequence[RankedHit]:
-        """Return the candidates with their scores, best first."""
-        # Without passages there is no candidate either: their scores need no bound.
-        rarest = max_term_score(statistics) if statistics.passages else 0.0
-        return sorted(
-            self._scored(rarest), key=lambda r: (-r.score, r.candidate.ref.item_id, r.candidate.passage.ordinal)
-        )
-
-    def _scored(self, rarest: float) -> Iterator[RankedHit]:
+    def _scored(self, intent: QueryIntent, rarest: float) -> Iterator[RankedHit]:
         tier, found, alpha = self.workspace.tier, self.workspace.candidates, self.weights.alpha
-        intent, query_terms = parse_intent(self.query.text), set(terms(self.query.text))
+        query_terms = set(terms(self.query.text))
         legs = _legs(found.items, rarest, self.is_comparable)
         for candidate, (vectors, words) in zip(found.items, legs, strict=True):
             # Both are added and not mixed in: a better match whose kind or path differs still comes first.

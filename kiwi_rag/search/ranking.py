@@ -85,24 +85,6 @@ class Fusion:
     comparable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Legs:
-    """An item's score in each leg, in [0, 1], and its rank there."""
-
-    vectors: float
-    words: float
-    vector_rank: int | None
-    lexical_rank: int | None
-
-    def convex(self, alpha: float) -> float:
-        return alpha * self.vectors + (1 - alpha) * self.words
-
-    def reciprocal(self) -> float:
-        """Return Σ 1 / (k + rank) over both legs (Cormack et al. 2009), scaled so that rank 1 in both gives 1."""
-        ranks = [rank for rank in (self.vector_rank, self.lexical_rank) if rank is not None]
-        return sum(map(reciprocal, ranks)) / 2
-
-
 def reciprocal(rank: int) -> float:
     """Return what a rank, from 1, adds to an RRF score: 1 for the first."""
     return (RRF_K + 1) / (RRF_K + rank)
@@ -114,17 +96,15 @@ def fuse(candidates: Sequence[RankedHit], depth: int, fusion: Fusion) -> list[Ra
     Only items with a passage among the best `depth` of a leg over *all* tiers count, as in one index of everything.
     Without comparable scores the depth applies to each tier.
     """
-    ranked_together = [candidates] if fusion.comparable else _by_tier(candidates)
+    ranked_together = [candidates] if fusion.comparable else _grouped(candidates, lambda f: f.rank)
     hits = [hit for found in ranked_together for hit in _fuse_together(found, depth, fusion)]
     return sorted(hits, key=lambda hit: (-hit.score, *_identity(hit)))
 
 
 def apply_shadowing(hits: Sequence[RankedHit]) -> list[RankedHit]:
     """Return one hit per item id, that of the nearest tier, with those of farther tiers as its ``shadowed``."""
-    by_item: dict[object, list[RankedHit]] = {}
-    for hit in hits:
-        by_item.setdefault(hit.candidate.ref.key, []).append(hit)
-    ordered = (sorted(tiers, key=lambda hit: hit.rank) for tiers in by_item.values())
+    by_item = _grouped(hits, lambda hit: hit.candidate.ref.key)
+    ordered = (sorted(tiers, key=lambda hit: hit.rank) for tiers in by_item)
     return [replace(nearest, shadowed=tuple(others)) if others else nearest for nearest, *others in ordered]
 
 
@@ -158,13 +138,22 @@ def mix_bm25(best: _Numbers, whole: _Numbers, weights: FusionWeights) -> _Number
     return (1 - weights.whole) * best + weights.whole * whole
 
 
-def _by_tier(candidates: Sequence[RankedHit]) -> list[list[RankedHit]]:
-    return [[f for f in candidates if f.rank == rank] for rank in sorted({f.rank for f in candidates})]
+def _grouped(hits: Iterable[RankedHit], key: Callable[[RankedHit], object]) -> list[list[RankedHit]]:
+    """Return the hits in groups of the same key, each group where its first hit was."""
+    groups: dict[object, list[RankedHit]] = {}
+    for hit in hits:
+        groups.setdefault(key(hit), []).append(hit)
+    return list(groups.values())
 
 
 def _fuse_together(candidates: Sequence[RankedHit], depth: int, fusion: Fusion) -> list[RankedHit]:
-    best = [_best_passage(passages, fusion) for passages in _group_by_item(_shortlist(candidates, depth))]
-    return [_rank(found, legs, fusion) for found, legs in zip(best, _legs(best, fusion), strict=True)]
+    by_item = _grouped(_shortlist(candidates, depth), lambda f: (f.rank, f.candidate.ref.key))
+    best, weights = [_best_passage(passages, fusion) for passages in by_item], fusion.weights
+    items = [f.candidate.item for f in best]
+    vectors = [normalise_cosine(mix_cosine(i.best, i.first, i.centroid, weights)) for i in items]
+    words = [saturate_bm25(mix_bm25(i.best_words, i.words, weights), fusion.rarest) for i in items]
+    legs = zip(vectors, words, _ranks(best, vectors), _ranks(best, words), strict=True)
+    return [_rank(f, fusion, *of_item) for f, of_item in zip(best, legs, strict=True)]
 
 
 def _shortlist(candidates: Sequence[RankedHit], depth: int) -> list[RankedHit]:
@@ -172,14 +161,6 @@ def _shortlist(candidates: Sequence[RankedHit], depth: int) -> list[RankedHit]:
     by_words = _sort([f for f in candidates if f.candidate.bm25 > 0], lambda c: c.bm25)[:depth]
     # Both lists hold the same objects, so their identity is enough to drop a candidate that both legs found.
     return list({id(f): f for f in [*by_cosine, *by_words]}.values())
-
-
-def _group_by_item(shortlist: Iterable[RankedHit]) -> list[list[RankedHit]]:
-    """Group passages by item and tier."""
-    groups: dict[object, list[RankedHit]] = {}
-    for f in shortlist:
-        groups.setdefault((f.rank, f.candidate.ref.key), []).append(f)
-    return list(groups.values())
 
 
 def _best_passage(passages: Sequence[RankedHit], fusion: Fusion) -> RankedHit:
@@ -193,22 +174,14 @@ def _best_passage(passages: Sequence[RankedHit], fusion: Fusion) -> RankedHit:
     return min(passages, key=key)
 
 
-def _legs(found: Sequence[RankedHit], fusion: Fusion) -> list[_Legs]:
-    items, weights = [f.candidate.item for f in found], fusion.weights
-    vectors = [normalise_cosine(mix_cosine(i.best, i.first, i.centroid, weights)) for i in items]
-    words = [saturate_bm25(mix_bm25(i.best_words, i.words, weights), fusion.rarest) for i in items]
-    vector_ranks, lexical_ranks = _ranks(found, vectors), _ranks(found, words)
-    return [
-        # An item that a leg did not find has no rank there: in RRF it must gain nothing from that leg.
-        _Legs(v, w, vector_ranks[n] if v > 0 else None, lexical_ranks[n] if w > 0 else None)
-        for n, (v, w) in enumerate(zip(vectors, words, strict=True))
-    ]
-
-
-def _rank(f: RankedHit, legs: _Legs, fusion: Fusion) -> RankedHit:
+def _rank(f: RankedHit, fusion: Fusion, vectors: float, words: float, *ranks: int | None) -> RankedHit:
+    """Return an item's hit with its score, from its scores in both legs, in [0, 1], and its ranks there."""
     prior = fusion.recency.factor(f.candidate.signed_at) if fusion.recency else 1.0
-    score = legs.reciprocal() if fusion.method == "rrf" else legs.convex(fusion.weights.alpha)
-    item = f.candidate.item
+    alpha, item = fusion.weights.alpha, f.candidate.item
+    if fusion.method == "rrf":  # Σ 1 / (k + rank) (Cormack et al. 2009), scaled so that rank 1 in both legs gives 1
+        score = sum(reciprocal(rank) for rank in ranks if rank is not None) / 2
+    else:
+        score = alpha * vectors + (1 - alpha) * words
     parts = {
         "cosine": f.candidate.cosine,
         "bm25": f.candidate.bm25,
@@ -217,11 +190,11 @@ def _rank(f: RankedHit, legs: _Legs, fusion: Fusion) -> RankedHit:
         "centroid_cosine": item.centroid,
         "best_bm25": item.best_words,
         "item_bm25": item.words,
-        "vectors": legs.vectors,
-        "words": legs.words,
-        "vector_rank": legs.vector_rank,
-        "lexical_rank": legs.lexical_rank,
-        "alpha": fusion.weights.alpha,
+        "vectors": vectors,
+        "words": words,
+        "vector_rank": ranks[0],
+        "lexical_rank": ranks[1],
+        "alpha": alpha,
         "fusion": fusion.method,
         "prior": prior,
         "plan": f.plan,
@@ -233,10 +206,11 @@ def _sort(candidates: Sequence[RankedHit], leg: Callable[[Candidate], float]) ->
     return sorted(candidates, key=lambda f: (-leg(f.candidate), *_identity(f)))
 
 
-def _ranks(found: Sequence[RankedHit], scores: Sequence[float]) -> dict[int, int]:
-    """Return position → rank, from 1."""
+def _ranks(found: Sequence[RankedHit], scores: Sequence[float]) -> list[int | None]:
+    """Return the rank, from 1, of each; None for one that the leg did not find: in RRF it must gain nothing there."""
     ordered = sorted(range(len(found)), key=lambda n: (-scores[n], *_identity(found[n])))
-    return {n: rank for rank, n in enumerate(ordered, start=1)}
+    ranks = {n: rank for rank, n in enumerate(ordered, start=1) if scores[n] > 0}
+    return [ranks.get(n) for n in range(len(found))]
 
 
 def _identity(found: RankedHit) -> tuple[Any, ...]:
@@ -330,8 +304,6 @@ def _weights(named: Mapping[str, object], base: FusionWeights) -> FusionWeights:
 
 
 def _share(name: str, share: object) -> float:
-    if not isinstance(share, str | int | float):
-        raise UsageError(f"{name} is a {type(share).__name__}, not a number", hint=_HINT)
     try:
         return float(str(share))
     except ValueError as error:

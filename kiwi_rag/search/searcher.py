@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from kiwi_rag.collection import Collection
-from kiwi_rag.embedding.base import EmbeddingProvider
+from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.model import Explanation, RefusedHit, SearchQuery, SearchReply, StoreQuery
 from kiwi_rag.search.diversify import ItemChoice
@@ -72,11 +72,7 @@ class Searcher:
         trusts = await asyncio.to_thread(_read_trusts, tier_queries)
         verifier = Verifier(tier_queries, trusts, store_query.fingerprint)
         workspace = next((tq for tq in tier_queries if tq.tier.workspace), None)
-        choice: ItemChoice | PassageChoice
-        if workspace:
-            choice = PassageChoice(query, workspace, verifier)
-        else:
-            choice = ItemChoice(query, tier_queries, verifier, _principals(trusts))
+        choice = (PassageChoice if workspace else ItemChoice)(query, tier_queries, verifier)
         store_query, rounds = await _choose(choice, store_query, tier_queries, query.limit)
         hits = await choice.finish()
         refused = [*verifier.refused, *(hit for tq in tier_queries for hit in _record_unreadable(tq))]
@@ -128,11 +124,6 @@ def _read_trusts(tier_queries: Sequence[TierQuery]) -> Mapping[str, TrustPolicy]
     for consistency in [tq.consistency for tq in tier_queries if tq.consistency]:
         read = {trust: consistency.apply_revocations(policy) for trust, policy in read.items()}
     return {tq.tier.name: read[tq.tier.trust] for tq in tier_queries}
-
-
-def _principals(trusts: Mapping[str, TrustPolicy]) -> dict[str, str]:
-    """Return key id → principal."""
-    return {key_id: signer.principal for trust in trusts.values() for key_id, signer in trust.by_key.items()}
 
 
 def _explanation(

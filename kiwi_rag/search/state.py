@@ -44,8 +44,7 @@ def _difference(item: VerifiedItem, tier: Collection[VectorStore]) -> str:
     digests = {name: sha256_hex(data) for name, data in found.files.items()}
     if digests == dict(signed.digests) and found.executables == signed.executables:
         return ""
-    where = " --tier user" if tier.name == "user" else ""
-    return f"{path} was edited since it was indexed: kiwi add {shlex.quote(str(path))}{where} --bump patch"
+    return f"{path} was edited since it was indexed: {_bump_command(signed.ref, tier)}"
 
 
 DOCUMENT_CHANGED = "the file has changed since it was indexed"
@@ -106,10 +105,10 @@ def find_conflict(ref: ItemRef, contents: Sequence[tuple[Collection[VectorStore]
     if len(set(digests.values())) < 2:
         return None
     nearest = min((tier for tier, _ in contents), key=lambda tier: tier.rank)
-    return VersionConflict(ref, digests, _resolving_command(ref, nearest))
+    return VersionConflict(ref, digests, _bump_command(ref, nearest))
 
 
-def _resolving_command(ref: ItemRef, tier: Collection[VectorStore]) -> str:
-    """Return the command that gives the item of the nearest tier another version."""
+def _bump_command(ref: ItemRef, tier: Collection[VectorStore]) -> str:
+    """Return the command that gives an item of a tier another version."""
     path = shlex.quote(str(path_of(tier.root, ref))) if tier.root else "PATH"
     return f"kiwi add {path}{' --tier user' if tier.name == 'user' else ''} --bump patch"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kiwi_rag.collection import Collection
-from kiwi_rag.embedding.base import EmbeddingProvider
+from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.errors import (
     FingerprintMismatch,
     KiwiError,
@@ -298,10 +298,7 @@ async def _fetch_statistics(tier_query: TierQuery, terms: Sequence[str]) -> None
 
 
 async def _fetch_similar(tier_query: TierQuery, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    async def fetch() -> Mapping[str, Sequence[str]]:
-        return await tier_query.tier.store.similar_terms(terms)
-
-    return await tier_query.guard("statistics", fetch()) or {}
+    return await tier_query.guard("statistics", tier_query.tier.store.similar_terms(terms)) or {}
 
 
 async def _fetch_candidates(tier_query: TierQuery, store_query: StoreQuery) -> None:

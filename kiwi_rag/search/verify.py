@@ -22,7 +22,7 @@ from kiwi_rag.formats import parse_item, skill
 from kiwi_rag.lexical import K1, bm25_weights
 from kiwi_rag.model import Candidate, Candidates, CollectionStatistics, Passage, StoredItem, StoreQuery, sha256_hex
 from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id
-from kiwi_rag.signing.statement import IndexStatement, digest_of, passage_digest
+from kiwi_rag.signing.statement import digest_of, passage_digest
 from kiwi_rag.signing.trust import TrustPolicy, VerifiedPayload, verify, verify_index
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.telemetry import span
@@ -93,14 +93,9 @@ def verify_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
     HitChanged
         When the passage belongs to another version, or its text was not signed.
     """
-    if candidate.ref.item_type is ItemType.DOCUMENT:
-        return _verify_document_passage(item.verified.statement, candidate)
-    return _verify_item_passage(item, candidate)
-
-
-def _verify_document_passage(signed: IndexStatement, candidate: Candidate) -> Passage:
-    """Return a passage whose digest is the one that the statement has at its place."""
-    passage = candidate.passage
+    if candidate.ref.item_type is not ItemType.DOCUMENT:
+        return _verify_item_passage(item, candidate)
+    signed, passage = item.verified.statement, candidate.passage
     if not 0 <= passage.ordinal < len(signed.passages) or signed.passages[passage.ordinal] != passage_digest(passage):
         raise HitChanged(f"the index has text of {signed.path} that was not signed")
     return passage

@@ -6,7 +6,7 @@ import getpass
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -22,7 +22,7 @@ from kiwi_rag.sources.file_states import FileStates
 from kiwi_rag.validation.policy import policy_of
 
 if TYPE_CHECKING:
-    from kiwi_rag.embedding.base import EmbeddingProvider
+    from kiwi_rag.embedding import EmbeddingProvider
     from kiwi_rag.ingest import IngestContext
     from kiwi_rag.monitor.monitor import RegistryMonitor
     from kiwi_rag.registry.client import RegistryClient
@@ -178,20 +178,13 @@ class Services:
         from kiwi_rag.embedding.factory import ServerOptions, load_provider
 
         s = self.settings
-        options = ServerOptions(
-            s.embedding_fallbacks, s.embedding_fallback_keys, s.embedding_identity,
-            s.embedding_batch_texts, s.embedding_batch_tokens, s.embedding_prices,
-        )  # fmt: skip
         provider = load_provider(
             s.embedding_provider,
+            cache_dir=s.cache_path,
             model=s.embedding_model,
             model_dir=Path(s.embedding_model_dir).expanduser() if s.embedding_model_dir else None,
-            cache_dir=s.cache_path,
             threads=s.threads,
-            base_url=s.embedding_base_url,
-            api_key=s.embedding_api_key,
-            dimension=s.embedding_dimension,
-            options=options,
+            servers=ServerOptions(**{f.name: getattr(s, f"embedding_{f.name}") for f in fields(ServerOptions)}),
         )
         self._opened.callback(provider.close)
         return provider

@@ -11,23 +11,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import sqlite3
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple
 from pathlib import Path
 from typing import TypeVar
 
-from kiwi_rag.errors import StoreCorrupt, StoreError, UsageError
+from kiwi_rag.errors import StoreError, UsageError
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.storage.atomic import make_derived_folder
-from kiwi_rag.storage.sqlite import (
-    closed_on_error,
-    connect,
-    move_database_aside,
-    result_code,
-    transaction,
-    translate_sqlite_errors,
-)
+from kiwi_rag.storage.sqlite import DerivedDatabase, transaction, translate_sqlite_errors
 from kiwi_rag.stores.base import SourceStamp
 
 _FORMAT = 1  # of the tables, and of what a stamp means; a file of another format is emptied
@@ -42,7 +34,6 @@ _TABLES = (
     "CREATE TABLE notes (name TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT, WITHOUT ROWID",
     f"PRAGMA user_version = {_FORMAT}",
 )
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _PUT = "INSERT OR REPLACE INTO stamps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 Result = TypeVar("Result")
@@ -71,8 +62,7 @@ class FileStates:
         place = f"kiwi:file-states:{folder.absolute()}".encode()
         mark = hmac.new(owner_token.encode(), place, hashlib.sha256).hexdigest()
         self.path = folder / f"file-states-{mark[:32]}.sqlite3"
-        self._connection: sqlite3.Connection | None = None
-        self._mutex = threading.Lock()
+        self._database = DerivedDatabase(self.path, lambda: make_derived_folder(folder), _create_tables)
 
     def all(self) -> Mapping[str, SourceStamp]:
         """Return the stamps of all files by path."""
@@ -105,8 +95,7 @@ class FileStates:
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
-        with self._mutex:
-            self._close()
+        self._database.close()
 
     def _read(self, function: Callable[[sqlite3.Connection], Result], nothing: Result) -> Result:
         """Return what `function` returns, or `nothing` while there is no file: reading makes none."""
@@ -120,41 +109,13 @@ class FileStates:
         return self._use(write)
 
     def _use(self, function: Callable[[sqlite3.Connection], Result]) -> Result:
-        with self._mutex:
-            try:
-                return self._once(function)
-            except StoreCorrupt:
-                self._close()
-                move_database_aside(self.path, "corrupt")
-                return self._once(function)
-
-    def _once(self, function: Callable[[sqlite3.Connection], Result]) -> Result:
         try:
             with translate_sqlite_errors(self.path, self._failed, "the record of read files"):
-                return function(self._opened())
-        except (LookupError, UnicodeDecodeError) as error:  # a value that Kiwi never writes
-            raise StoreCorrupt(f"{self.path} is damaged: {error}") from error
+                return self._database.use(function)
         except UnicodeEncodeError as error:
             raise UsageError("a path is not valid Unicode: it contains half of a surrogate pair") from error
 
-    def _opened(self) -> sqlite3.Connection:
-        if self._connection is None:
-            make_derived_folder(self.path.parent)
-            # NORMAL: a power cut may cost the newest stamps, which only means that files are read once more.
-            connection = connect(self.path, synchronous="NORMAL")
-            with closed_on_error(connection):
-                _create_tables(connection)
-            self._connection = connection
-        return self._connection
-
-    def _close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
     def _failed(self, error: sqlite3.Error) -> StoreError:
-        if result_code(error) in _DAMAGED:
-            return StoreCorrupt(f"{self.path} is damaged: {error}")
         return StoreError(f"{self.path} failed: {error}")
 
 

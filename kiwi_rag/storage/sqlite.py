@@ -7,14 +7,18 @@ process holds on it (sqlite.org/howtocorrupt.html, section 2.2).
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from kiwi_rag.errors import StoreBusy, StoreError, StoreFull
+
+_log = logging.getLogger(__name__)
 
 BUSY_SECONDS = 5.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -136,6 +140,73 @@ def move_database_aside(path: Path, reason: str) -> Path | None:
     if log.exists():
         log.rename(target.with_name(f"{target.name}-wal"))
     return target
+
+
+_T = TypeVar("_T")
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_ERROR})
+
+
+class DerivedDatabase:
+    """A database of what can be computed or read again: where it is damaged, an empty one takes its place.
+
+    It is opened at first use, and any thread and any process may use it.
+
+    Parameters
+    ----------
+    path
+        The file.
+    prepare
+        Makes its folder, or the file; called before it is opened.
+    create
+        Creates the tables that are missing.
+    """
+
+    def __init__(
+        self, path: Path, prepare: Callable[[], object], create: Callable[[sqlite3.Connection], object]
+    ) -> None:
+        self.path = path
+        self._prepare, self._create = prepare, create
+        self._connection: sqlite3.Connection | None = None
+        self._mutex = threading.Lock()
+
+    def use(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Return what `action` returns; if the file is damaged, it is called again on an empty one.
+
+        Raises
+        ------
+        sqlite3.Error, OSError
+            When the file cannot be used.
+        """
+        with self._mutex:
+            try:
+                return action(self._opened())
+            except (sqlite3.Error, LookupError, UnicodeDecodeError) as error:  # the last two: values never written
+                if isinstance(error, sqlite3.Error) and result_code(error) not in _DAMAGED:
+                    raise
+            self._close()
+            aside = move_database_aside(self.path, "damaged")
+            _log.warning("%s was damaged; it was moved to %s and replaced by an empty one", self.path, aside)
+            return action(self._opened())
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        with self._mutex:
+            self._close()
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._prepare()
+            # NORMAL: a power cut may cost the newest rows, which can be had again.
+            connection = connect(self.path, synchronous="NORMAL")
+            with closed_on_error(connection):
+                self._create(connection)
+            self._connection = connection
+        return self._connection
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
 
 def _translated(

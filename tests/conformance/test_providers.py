@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kiwi_rag.embedding.base import EmbeddingProvider
-from kiwi_rag.embedding.factory import load_provider
+from kiwi_rag.embedding import EmbeddingProvider
+from kiwi_rag.embedding.factory import ServerOptions, load_provider
 from tests.embedding_server import EmbeddingServer
 from tests.shared import CORPUS, QUERIES, ROOT, needs_shared
 
@@ -49,11 +49,13 @@ def provider(
     folder: Path = tmp_path_factory.mktemp("cache")
     match request.param:
         case "openai":
-            return load_provider("openai", cache_dir=folder, base_url=f"{server.url}/v1", model="minilm", cached=False)
+            return load_provider(
+                "openai", cache_dir=folder, servers=ServerOptions(f"{server.url}/v1"), model="minilm", cached=False
+            )
         case "ollama":
-            return load_provider("ollama", cache_dir=folder, base_url=server.url, cached=False)
+            return load_provider("ollama", cache_dir=folder, servers=ServerOptions(server.url), cached=False)
         case "cached":
-            return load_provider("ollama", cache_dir=folder, base_url=server.url)
+            return load_provider("ollama", cache_dir=folder, servers=ServerOptions(server.url))
         case name:
             return local(name)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from kiwi_rag import ingest
 from kiwi_rag.collection import RANKS, Collection
-from kiwi_rag.embedding.base import EmbeddingProvider, unit_vectors
+from kiwi_rag.embedding import EmbeddingProvider, unit_vectors
 from kiwi_rag.formats import parse_item
 from kiwi_rag.ingest import IngestContext
 from kiwi_rag.ingest.registry_indexer import Outcome, index_pending

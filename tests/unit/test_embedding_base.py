@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kiwi_rag.embedding.base import EmbeddingProvider, Fingerprint, batches, unit_vectors, well_formed
+from kiwi_rag.embedding import EmbeddingProvider, Fingerprint, batches, unit_vectors, well_formed
 from kiwi_rag.embedding.onnx import BATCH_TOKENS, batches_by_length
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kiwi_rag.embedding.base import Fingerprint
+from kiwi_rag.embedding import Fingerprint
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider, VectorFile
 from kiwi_rag.errors import EmbeddingError
 from tests.examples import KILLS
@@ -188,10 +188,9 @@ async def test_a_place_that_cannot_be_written_means_no_caching(
 async def test_a_full_disk_means_no_caching_and_what_is_there_is_still_read(path: Path) -> None:
     cached = CachedEmbeddingProvider(Hashing(), path)
     await cached.documents(["a"])
-    pages = cached._file._open().execute("PRAGMA page_count").fetchone()[0]
-    cached._file._open().execute(
-        f"PRAGMA max_page_count = {pages}"
-    )  # SQLite then says SQLITE_FULL, as a full disk does
+    connection = cached._file._database._opened()
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages}")  # SQLite then says SQLITE_FULL, as a full disk does
     assert len(await cached.documents([f"text {n}" for n in range(300)])) == 300
     await cached.documents(["a"])
     assert cached.hits == 1

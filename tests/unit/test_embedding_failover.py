@@ -13,8 +13,13 @@ import pytest
 
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider
 from kiwi_rag.embedding.endpoint import Endpoint
-from kiwi_rag.embedding.factory import ModelServer, ServerOptions, load_provider, parse_fallbacks
-from kiwi_rag.embedding.failover import PROBE, FailoverEmbeddingProvider
+from kiwi_rag.embedding.factory import (
+    PROBE,
+    FailoverEmbeddingProvider,
+    ServerOptions,
+    load_provider,
+    remote_providers,
+)
 from kiwi_rag.embedding.remote import Breaker, OllamaEmbeddingProvider, OpenAIEmbeddingProvider, RemoteEmbeddingProvider
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused, UsageError
 from tests.embedding_server import EmbeddingServer, Failure
@@ -245,46 +250,46 @@ def test_an_unknown_length_is_learned_from_whoever_answers(second: EmbeddingServ
     assert listed(tmp_path, gone, identity="x").fingerprint.dimension == 8, "and is remembered"
 
 
+def chain(folder: Path, **options: str) -> list[tuple[str, str, str, str]]:
+    """Return provider, address, model and key of each server that the options name."""
+    servers = remote_providers("openai", "m", folder, ServerOptions("http://first/v1", "sk-first", **options))
+    return [(one.provider, one.endpoint.base_url, one.model, one.endpoint.api_key) for one in servers]
+
+
 LISTS = [
     ("", []),
-    ("http://a/v1", [ModelServer("openai", "http://a/v1", "m", "")]),
-    (
-        "http://a/v1 n,  ollama http://b ,",
-        [ModelServer("openai", "http://a/v1", "n"), ModelServer("ollama", "http://b", "m")],
-    ),
+    ("http://a/v1", [("openai", "http://a/v1", "m", "")]),
+    ("http://a/v1 n,  ollama http://b ,", [("openai", "http://a/v1", "n", ""), ("ollama", "http://b", "m", "")]),
 ]
 
 
-FIRST = ModelServer("openai", "http://first/v1", "m", "sk-first")
-
-
 @pytest.mark.parametrize(("text", "expected"), LISTS)
-def test_a_list_of_servers_is_read(text: str, expected: list[ModelServer]) -> None:
-    assert parse_fallbacks(text, FIRST) == expected
+def test_a_list_of_servers_is_read(tmp_path: Path, text: str, expected: list[tuple[str, str, str, str]]) -> None:
+    assert chain(tmp_path, fallbacks=text) == [("openai", "http://first/v1", "m", "sk-first"), *expected]
 
 
 @pytest.mark.parametrize("text", ["ollama", "ollama http://a m n", "onnx http://a", "m http://a"])
-def test_a_list_of_another_form_is_a_usage_error(text: str) -> None:
+def test_a_list_of_another_form_is_a_usage_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError, match="embedding_fallbacks"):
-        parse_fallbacks(text, FIRST)
+        chain(tmp_path, fallbacks=text)
 
 
-def test_keys_are_of_their_own_servers_and_hidden() -> None:
-    one, two = parse_fallbacks("http://a, http://b", FIRST, ",sk-b")
-    assert (one.api_key, two.api_key) == ("", "sk-b")
-    assert "sk-b" not in repr(two) + repr(ServerOptions(fallback_keys="sk-b"))
+def test_keys_are_of_their_own_servers_and_hidden(tmp_path: Path) -> None:
+    _, one, two = chain(tmp_path, fallbacks="http://a, http://b", fallback_keys=",sk-b")
+    assert (one[-1], two[-1]) == ("", "sk-b")
+    options = ServerOptions(api_key="sk-a", fallbacks="http://b", fallback_keys="sk-b")
+    shown = repr(options) + "".join(repr(one.endpoint) for one in remote_providers("openai", "m", tmp_path, options))
+    assert "sk-a" not in shown
+    assert "sk-b" not in shown
     with pytest.raises(UsageError, match="more keys"):
-        parse_fallbacks("http://a", FIRST, "x,y")
+        chain(tmp_path, fallbacks="http://a", fallback_keys="x,y")
 
 
 def test_the_first_servers_key_goes_to_no_other_server(
     first: EmbeddingServer, second: EmbeddingServer, tmp_path: Path
 ) -> None:
-    options = ServerOptions(fallbacks=f"{second.url}/v1, ollama {first.url} m:latest")
-    provider = load_provider(
-        "openai", cache_dir=tmp_path, model="m", base_url=f"{first.url}/v1", api_key="sk-1", dimension=8,
-        options=options,
-    )  # fmt: skip
+    options = ServerOptions(f"{first.url}/v1", "sk-1", 8, fallbacks=f"{second.url}/v1, ollama {first.url} m:latest")
+    provider = load_provider("openai", cache_dir=tmp_path, model="m", servers=options)
     assert isinstance(provider, CachedEmbeddingProvider)
     assert isinstance(provider.inner, FailoverEmbeddingProvider)
     provider.inner.verify()

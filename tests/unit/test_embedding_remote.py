@@ -25,7 +25,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.remote import (
     Breaker,
-    Limits,
     OllamaEmbeddingProvider,
     OpenAIEmbeddingProvider,
     estimated_tokens,
@@ -63,9 +62,9 @@ def server() -> Iterator[EmbeddingServer]:
 def openai(server: EmbeddingServer, dimension: int = 8, **changes: object) -> OpenAIEmbeddingProvider:
     usage = changes.pop("usage", None)
     model = changes.pop("model", "some-model")
-    limits = changes.pop("limits", Limits())
+    limits = changes.pop("limits", {})
     endpoint = Endpoint(f"{server.url}/v1", **{"api_key": KEY, "backoff": 0.01, "timeout": 5.0, **changes})
-    return OpenAIEmbeddingProvider(endpoint, model, dimension, usage, limits)
+    return OpenAIEmbeddingProvider(endpoint, model, dimension, usage, **limits)
 
 
 def test_answers_are_put_in_order_by_their_index(server: EmbeddingServer) -> None:
@@ -517,10 +516,12 @@ def test_a_key_at_the_end_of_what_is_shown_is_not_shown_in_part(server: Embeddin
     assert KEY[:6] not in caught.value.message
 
 
-def test_odd_counts_of_tokens_do_not_cost_the_vectors(server: EmbeddingServer) -> None:
+def test_odd_counts_of_tokens_do_not_cost_the_vectors(server: EmbeddingServer, tmp_path: Path) -> None:
+    provider = openai(server, usage=UsageLog(tmp_path / "usage.jsonl"))
     for told in (b"null", b"[]", b'{"prompt_tokens": "many"}', b'{"prompt_tokens": -1}', b'{"prompt_tokens": true}'):
         server.failures.append(Failure(200, embeddings(ONE)[:-1] + b', "usage": ' + told + b"}"))
-        assert openai(server).ask(["x"], openai(server).endpoint).tokens is None
+        assert len(provider.encode(["x"])) == 1
+    assert (tmp_path / "usage.jsonl").read_text().count('"tokens": null') == 5
     assert len(server.seen) == 5
 
 
@@ -568,7 +569,7 @@ def test_refused_texts_do_not_make_a_server_rest(server: EmbeddingServer) -> Non
 
 def test_a_request_holds_no_more_than_its_limits(server: EmbeddingServer) -> None:
     texts = ["four" * n for n in (1, 30, 30, 1, 1, 1, 90, 1)]
-    vectors = openai(server, limits=Limits(3, 100)).encode(texts)
+    vectors = openai(server, limits={"batch_texts": 3, "batch_tokens": 100}).encode(texts)
     sent = [seen.body["input"] for seen in server.seen]
     assert [text for run in sent for text in run] == texts
     assert all(len(run) <= 3 and (len(run) == 1 or sum(map(estimated_tokens, run)) <= 100) for run in sent)

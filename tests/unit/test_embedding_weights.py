@@ -17,7 +17,7 @@ import pytest
 
 from kiwi_rag.embedding import weights
 from kiwi_rag.embedding.onnx import FINGERPRINT, OnnxEmbeddingProvider
-from kiwi_rag.embedding.weights import ONNX_SHA256, SOURCE_SHA256, ModelSource, Stamps, onnx_files, source_folder
+from kiwi_rag.embedding.weights import ONNX_SHA256, SOURCE_SHA256, ModelSource, onnx_files, source_folder
 from kiwi_rag.errors import ModelUnavailable
 from kiwi_rag.model import sha256_hex
 
@@ -128,22 +128,22 @@ def test_a_stamp_saves_hashing_and_a_change_of_time_voids_it(tmp_path: Path, mon
     monkeypatch.setattr(
         hashlib, "file_digest", lambda stream, name: (hashed.append(stream.name), real(stream, name))[1]
     )
-    path, stamps = tmp_path / "file", Stamps(tmp_path / "stamps")
+    path, source = tmp_path / "file", ModelSource(tmp_path / "cache")
     path.write_bytes(b"data")
-    stamps.require(path, sha256_hex(b"data"))
-    stamps.require(path, sha256_hex(b"data"))
+    source.require(path, sha256_hex(b"data"))
+    source.require(path, sha256_hex(b"data"))
     assert len(hashed) == 1
     os.utime(path, (1, 1))
-    stamps.require(path, sha256_hex(b"data"))
+    source.require(path, sha256_hex(b"data"))
     assert len(hashed) == 2
 
 
 def test_a_stamp_for_one_digest_does_not_serve_another(tmp_path: Path) -> None:
-    path, stamps = tmp_path / "file", Stamps(tmp_path / "stamps")
+    path, source = tmp_path / "file", ModelSource(tmp_path / "cache")
     path.write_bytes(b"data")
-    stamps.require(path, sha256_hex(b"data"))
+    source.require(path, sha256_hex(b"data"))
     with pytest.raises(ModelUnavailable):
-        stamps.require(path, sha256_hex(b"other"))
+        source.require(path, sha256_hex(b"other"))
 
 
 def test_a_cache_that_cannot_be_made_is_a_typed_error(tmp_path: Path) -> None:

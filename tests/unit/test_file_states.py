@@ -102,7 +102,7 @@ def test_a_damaged_file_is_moved_aside_and_an_empty_one_takes_its_place(states: 
     assert states.all() == {}
     states.put([stamp()])
     assert list(states.all()) == [stamp().path]
-    assert states.path.with_name(f"{states.path.name}.corrupt-1").exists()
+    assert states.path.with_name(f"{states.path.name}.damaged-1").exists()
 
 
 def test_a_file_of_another_format_is_emptied(states: FileStates):

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from kiwi_rag.embedding.factory import load_provider
+from kiwi_rag.embedding.factory import ServerOptions, load_provider
 from kiwi_rag.errors import ModelUnavailable
 from tests.embedding_server import EmbeddingServer
 from tests.shared import ROOT
@@ -200,7 +200,7 @@ def test_what_the_guide_says_reaches_a_server_that_embeds(
     gateway: Gateway, tmp_path: Any, provider: str, base: str, model: str
 ) -> None:
     asked = load_provider(
-        provider, cache_dir=tmp_path, base_url=gateway.url + base, model=model, dimension=8, cached=False
+        provider, cache_dir=tmp_path, model=model, servers=ServerOptions(gateway.url + base, dimension=8), cached=False
     )
     assert len(asked.encode(["one", "two"])) == 2
     [seen] = gateway.seen
@@ -215,9 +215,9 @@ def test_there_are_three_ways_and_a_wrong_one_is_no_route(gateway: Gateway, tmp_
     assert [way[:2] for way in WAYS] == [("openai", "/ai"), ("openai", "/ai/local"), ("ollama", "/ai/ollama")]
     for wrong in ("", "/ai/chat", "/v1", "/ai/embeddings"):
         with pytest.raises(ModelUnavailable, match="404"):
-            load_provider("openai", cache_dir=tmp_path, base_url=gateway.url + wrong, dimension=8, cached=False).encode(
-                ["x"]
-            )
+            load_provider(
+                "openai", cache_dir=tmp_path, servers=ServerOptions(gateway.url + wrong, dimension=8), cached=False
+            ).encode(["x"])
 
 
 def documented_paths() -> Sequence[str]:

@@ -143,7 +143,7 @@ def test_processes_that_write_and_rotate_together_lose_no_line(tmp_path: Path) -
     assert [writer.wait(timeout=60) for writer in writers] == [0] * 4
     assert sum(1 for name in files(path) if name.exists()) > 2, "it was rotated meanwhile"
     rows = usage_rows(path)
-    assert [(row.model, row.calls, row.texts) for row in rows] == [(f"m{n}", 100, 4950) for n in range(4)]
+    assert [(row["model"], row["calls"], row["texts"]) for row in rows] == [(f"m{n}", 100, 4950) for n in range(4)]
 
 
 def test_a_log_that_cannot_be_written_does_not_cost_the_vectors(server: EmbeddingServer, tmp_path: Path) -> None:
@@ -164,11 +164,11 @@ def test_calls_are_added_up_by_day_and_model(tmp_path: Path) -> None:
         {"at": "2026-05-02T00:00:01+00:00", "texts": 1},
     )
     one, other, later = usage_rows(path)
-    assert (one.day, one.model, one.calls, one.failures) == (date(2026, 5, 1), "m", 101, 1)
-    assert (one.texts, one.tokens, one.tokens_unknown) == (1000, 10_000, 0)
-    assert one.cost_usd == pytest.approx(0.1)
-    assert (one.p50_seconds, one.p95_seconds) == (0.5, 0.95)
-    assert (other.tokens, other.tokens_unknown, other.cost_unknown) == (0, 1, 1)
+    assert (one["day"], one["model"], one["calls"], one["failures"]) == ("2026-05-01", "m", 101, 1)
+    assert (one["texts"], one["tokens"], one["tokens_unknown"]) == (1000, 10_000, 0)
+    assert one["cost_usd"] == pytest.approx(0.1)
+    assert (one["p50_seconds"], one["p95_seconds"]) == (0.5, 0.95)
+    assert (other["tokens"], other["tokens_unknown"], other["cost_unknown"]) == (0, 1, 1)
     assert usage_rows(path, date(2026, 5, 2)) == [later]
     assert usage_rows(tmp_path / "none") == []
 
@@ -178,7 +178,7 @@ def test_lines_that_are_no_record_are_left_out(tmp_path: Path) -> None:
     write(path, {}, {"at": "yesterday"}, {"seconds": "1"}, {"tokens": "5"}, {"texts": None}, {"model": 3})
     with path.open("ab") as file:
         file.write(b'{"at": "2026-05-01T1\n\xff\xfe\n[]\n3\n\n' + b"[" * 100_000 + b"\n")
-    assert [row.calls for row in usage_rows(path)] == [1]
+    assert [row["calls"] for row in usage_rows(path)] == [1]
 
 
 def test_percentiles_are_nearest_ranks() -> None:
@@ -187,17 +187,13 @@ def test_percentiles_are_nearest_ranks() -> None:
     assert (percentile([4, 1, 3, 2], 0.5), percentile([4, 1, 3, 2], 0.95)) == (2, 4)
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [row.as_dict() for row in usage_rows(path)]
-
-
 def test_the_table_says_what_is_not_known(tmp_path: Path) -> None:
     path = tmp_path / "usage.jsonl"
     write(
         path, {}, {"tokens": None, "cost_usd": None}, {"model": "n", "tokens": None, "cost_usd": None},
         {"model": "bad\x1b[31m", "outcome": "model"},
     )  # fmt: skip
-    heading, bad, known, unknown, total = render.usage_lines(rows_of(path))
+    heading, bad, known, unknown, total = render.usage_lines(usage_rows(path))
     assert heading.split() == ["day", "model", "calls", "texts", "tokens", "cost", "p50", "p95", "failures"]
     assert known.split() == [
         "2026-05-01",
