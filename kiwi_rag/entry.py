@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kiwi_rag.local_service import client
-from kiwi_rag.local_service.protocol import Declined
+from kiwi_rag.local_service import Declined, client
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import importlib
 import io
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,9 +17,8 @@ import click
 from kiwi_rag.cli.session import DONE, ProcessContext, Session, command, option
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError, UsageError
-from kiwi_rag.local_service import client, protocol, server, systemd
+from kiwi_rag.local_service import LOCK_NAME, OTHER_NETWORK, SERVED, STOP, Declined, client, run_folder, server, systemd
 from kiwi_rag.local_service.apps import Apps
-from kiwi_rag.local_service.protocol import OTHER_NETWORK, SERVED, STOP, Declined
 from kiwi_rag.local_service.server import Message, Request, Service, Wire
 from kiwi_rag.mcp.toolsets import DEFAULT, load, parse_names
 from kiwi_rag.retry import polls
@@ -52,29 +51,24 @@ Example: kiwi mcp                            serve one client over stdio
 )
 def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, token: str | None, **endpoint: Any) -> None:
     """Run an MCP (Model Context Protocol) server: agents search, read and check items, and search this repository."""
-    from kiwi_rag.mcp.stdio import AsyncLines, StdioStreams, run_until_signal, serve_lines
+    from kiwi_rag.mcp.stdio import Lines, StdioStreams, run_until_signal, serve_lines
 
     chosen = parse_names(toolsets)
-    streams = None if http else StdioStreams()
-    if streams:
-        streams.start_initialize(chosen)
+    streams = None if http else StdioStreams(chosen)
     offered = load(toolsets, allow_write=allow_write)
 
     async def attend(app: Services) -> None:
         from kiwi_rag.mcp.context import ServerContext
 
         session.start_logging(app)
-        context = ServerContext(app, allow_write=allow_write)
-        try:
+        async with contextlib.aclosing(ServerContext(app, allow_write=allow_write)) as context:
             if streams:
-                await run_until_signal(serve_lines(context, offered, AsyncLines(streams)))
+                await run_until_signal(serve_lines(context, offered, Lines(streams, streams.write)))
             else:
                 from kiwi_rag.mcp.http import ListenAddress, serve_http
 
                 session.exit_on_sigterm()
                 await serve_http(context, offered, ListenAddress(token=token or "", **endpoint), session.notify)
-        finally:
-            await context.close()
 
     session.run(attend)
 
@@ -164,12 +158,12 @@ def _uninstall(session: Session) -> None:
 
 
 def _folder(session: Session) -> Path:
-    return Path(protocol.run_folder(session.context.environment())).absolute()
+    return Path(run_folder(session.context.environment())).absolute()
 
 
 def _kill_hint(folder: Path) -> str:
     try:
-        return f"kill {(folder / protocol.LOCK_NAME).read_text(encoding='ascii').strip()}"
+        return f"kill {(folder / LOCK_NAME).read_text(encoding='ascii').strip()}"
     except (OSError, ValueError):
         return "kill its process"
 
@@ -298,38 +292,15 @@ def _run(caller: _CallerContext) -> Message:
 
 async def _serve_session(app: Services, toolsets: str, accept: Callable[[], Awaitable[Wire]]) -> None:
     from kiwi_rag.mcp.context import ServerContext
-    from kiwi_rag.mcp.stdio import serve_lines
+    from kiwi_rag.mcp.stdio import Lines, serve_lines
 
     offered = load(toolsets or DEFAULT)
-    context = ServerContext(app)
-    try:
-        await serve_lines(context, offered, _Lines(await accept()))
-    finally:
-        await context.close()
+    async with contextlib.aclosing(ServerContext(app)) as context:
+        reader, writer = await accept()
 
+        async def write(line: str) -> None:
+            with contextlib.suppress(ConnectionError):  # reading then finds that the client has gone
+                writer.write(line.encode())
+                await writer.drain()
 
-class _Lines:
-    """A connection as `stdio.Lines`."""
-
-    def __init__(self, wire: Wire) -> None:
-        self._reader, self._writer = wire
-
-    async def __aiter__(self) -> AsyncIterator[str]:
-        from kiwi_rag.mcp.stdio import error_response
-
-        with contextlib.suppress(
-            ConnectionError, ValueError
-        ):  # the connection broke, or a line is too long: the session ends
-            while line := await self._reader.readline():
-                if refused := error_response(line):
-                    await self.write(refused)
-                else:
-                    yield line.decode()
-
-    async def write(self, text: str) -> None:
-        with contextlib.suppress(ConnectionError):  # reading then finds that the client has gone
-            self._writer.write(text.encode())
-            await self._writer.drain()
-
-    async def flush(self) -> None:
-        pass
+        await serve_lines(context, offered, Lines(reader, write))

@@ -12,7 +12,7 @@ import click
 from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, PARTLY, Session, command, option
 from kiwi_rag.errors import UsageError
-from kiwi_rag.local_service import client, protocol
+from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.services import Services
 from kiwi_rag.usecases.status import collect_status, diagnose
 
@@ -22,7 +22,7 @@ _DAYS = re.compile(r"(\d{1,5})d?", re.ASCII)
 @command(epilog="Example: kiwi status")
 async def status(session: Session, app: Services) -> int:
     """Show the tiers, the model, the cache, the latest errors and the local service, without starting anything."""
-    service = await asyncio.to_thread(client.state, protocol.run_folder(session.context.environment()))
+    service = await asyncio.to_thread(client.state, run_folder(session.context.environment()))
     data = await collect_status(app, service)
     session.print_data(data, render.status_lines(data))
     if not session.as_json:

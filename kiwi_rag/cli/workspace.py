@@ -22,7 +22,7 @@ from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.integrations.git_hooks import FOLDER, HookPlan, plan_install, plan_removal, remove_run_files
 from kiwi_rag.model import Filters, SearchQuery
-from kiwi_rag.render import documents
+from kiwi_rag.render import hits
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.source import SyncReport, describe_error
@@ -207,9 +207,8 @@ async def search(
     filters, limit = _filters(opened, given), app.settings.limit
     asked = SearchQuery(" ".join(query), filters=filters, limit=limit, alpha=alpha, per_file=per_file)
     reply = await opened.search(asked)
-    texts = {"paths": documents.documents_paths(reply), "text": documents.documents_text(reply, session.style, explain)}
-    whole, notices = documents.documents_json(reply), documents.document_notices(reply)
-    return show_reply(session, reply, whole, form, texts, notices)
+    texts = {"paths": hits.hits_paths(reply), "text": hits.hits_text(reply, session.style, explain)}
+    return show_reply(session, reply, hits.documents_json(reply), form, texts, hits.notices(reply))
 
 
 def _filters(opened: Workspace, given: Mapping[str, str | None]) -> Filters:
@@ -245,7 +244,7 @@ def _line(row: Mapping[str, Any]) -> str:
 async def stats(session: Session, _app: Services, opened: Workspace) -> None:
     """Show what is indexed, and whether the last indexing was completed."""
     report = await collect_workspace_status(opened)
-    session.print_data(report, [documents.workspace_text(report)])
+    session.print_data(report, [render.workspace_text(report)])
 
 
 _EXAMPLES = """\b

@@ -1,9 +1,147 @@
 """The local service: one process per user that keeps the model, the tiers and the connections open.
 
 A client sends its command line, working directory and environment. The service runs the command as the client's
-process would, and returns the output and the exit code. If it cannot, the client runs the command itself. The client
-side (``client``, ``protocol``) imports very little, because starting Python is most of the time of such a
-search. The service side is ``server`` and ``apps``; ``systemd`` installs a user unit.
+process would, and returns the output and the exit code. If it cannot, the client runs the command itself. ``client`` is
+the client's side, ``server`` and ``apps`` are the service's, ``systemd`` installs a user unit.
+
+This module is what both sides share: the socket's path, the check of its owner, and the protocol, which is frames of a
+four-byte length and JSON. It and ``client`` import very little, because starting Python is most of the time of a served
+search.
+
+A client sends one frame, whose ``ask`` is the kind of request, and the service answers with one:
+
+- ``status`` and ``stop``: understood by every version; answered with the service's state.
+- ``command``: ``{"working": true}`` at once and every second until it is done, then ``exit`` and ``output``, a list of
+  ``[1 or 2, text]`` in the order in which it was written to stdout and stderr.
+- ``mcp``: ``{"working": true}``, then ``{"accepted": true}``, after which the socket is the session's stdin and stdout.
+
+``{"declined": why}`` may stand in place of any answer.
 """
 
 from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+import sys
+import zlib
+from collections.abc import Mapping
+
+from kiwi_rag import __version__
+
+MAX_REQUEST = 1 << 20
+MAX_ANSWER = 64 << 20
+COMMAND, MCP, STATUS, STOP = "command", "mcp", "status", "stop"
+SERVED = frozenset({"search", "show", "list"})
+"""Commands that the service runs: those that only read. All others run in the client's process."""
+
+OTHER_NETWORK = "it was started with other variables for connections (PG*, *_proxy, SSL_CERT_*, NETRC)"
+
+_SENT = frozenset({"HOME", "NO_COLOR"})
+_NEVER_SENT = frozenset({"KIWI_SIGNING_KEY", "KIWI_KEY_PASSPHRASE", "KIWI_MCP_TOKEN"})
+_HEAD = struct.Struct(">I")
+
+
+class Declined(Exception):
+    """The service does not run this, so the client does it itself. Shown to users with ``--verbose`` only."""
+
+
+def head(length: int) -> bytes:
+    """Return the four bytes that precede a message of `length` bytes."""
+    return _HEAD.pack(length)
+
+
+def length_in(four_bytes: bytes, limit: int) -> int:
+    """Return the length of the message that follows.
+
+    Raises
+    ------
+    Declined
+        When it is over `limit`.
+    """
+    length = int(_HEAD.unpack(four_bytes)[0])
+    if length > limit:
+        raise Declined(f"a message of {length} bytes is over the limit of {limit}")
+    return length
+
+
+def sent_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that the served commands depend on, without keys, passphrases and tokens."""
+    return {name: value for name, value in environ.items() if _is_sent(name) and name not in _NEVER_SENT}
+
+
+def network_fingerprint(environ: Mapping[str, str]) -> int:
+    """Return a checksum of the variables that libraries read from the process itself for connections."""
+    read = sorted((name, value) for name, value in environ.items() if _is_of_network(name))
+    return zlib.crc32(ascii(read).encode())
+
+
+def code_fingerprint() -> str:
+    """Return a text that is the same for two processes with the same code: Python, package folder, state of its files.
+
+    An upgrade, a checkout of another revision, or an edit changes it. Takes about a millisecond.
+    """
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib is slow
+    python = f"{sys.prefix} {'.'.join(map(str, sys.version_info[:3]))}"
+    return f"{__version__} {_state_of(package):08x} {package} {python}"
+
+
+def _is_sent(name: str) -> bool:
+    return name.startswith(("KIWI_", "SUPABASE_")) or name in _SENT
+
+
+def _is_of_network(name: str) -> bool:
+    return name.startswith(("PG", "SSL_CERT_")) or name == "NETRC" or name.lower().endswith("_proxy")
+
+
+def _state_of(folder: str) -> int:
+    """Return a checksum of names, sizes and times of a folder's files; not a secret, so no digest is needed."""
+    state = 0
+    for path, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in ("__pycache__", "_database"))
+        for file in sorted(files):
+            found = os.lstat(f"{path}/{file}")  # an editor's lock file is a dangling link
+            state = zlib.crc32(os.fsencode(f"{path}/{file} {found.st_mtime_ns} {found.st_size}"), state)
+    return state
+
+
+SOCKET_NAME = "kiwi.sock"
+LOCK_NAME = "kiwi.lock"
+_PEER = struct.Struct("3i")  # struct ucred of unix(7): pid, uid, gid
+
+
+def run_folder(environ: Mapping[str, str]) -> str:
+    """Return the folder for the socket: ``$XDG_RUNTIME_DIR/kiwi``, else ``run`` in the user tier's folder."""
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(runtime) and os.path.isdir(runtime):  # noqa: PTH112, PTH117 - pathlib is slow to import
+        return f"{runtime}/kiwi"
+    home = environ.get("KIWI_HOME") or "~/.ai"
+    return os.path.join(os.path.expanduser(home), "run")  # noqa: PTH111, PTH118
+
+
+def unsafe_reason(folder: str) -> str:
+    """Return why a folder is not safe for the socket, or an empty string."""
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{folder} is a link or not a folder"
+    if found.st_uid != os.geteuid():
+        return f"{folder} belongs to another user"
+    return f"{folder} is accessible to other users" if found.st_mode & 0o077 else ""
+
+
+def socket_in(folder: str) -> str:
+    """Return the path of the socket."""
+    return f"{folder}/{SOCKET_NAME}"
+
+
+def is_own(line: socket.socket) -> bool:
+    """Whether the process at the other end belongs to this user, according to the kernel.
+
+    Where the kernel does not provide that, the permissions of the folder are the protection; they are always checked.
+    """
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return True
+    _, uid, _ = _PEER.unpack(line.getsockopt(socket.SOL_SOCKET, option, _PEER.size))
+    return bool(uid == os.geteuid())

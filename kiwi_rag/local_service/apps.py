@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.config import Settings
-from kiwi_rag.local_service.protocol import OTHER_NETWORK, Declined
+from kiwi_rag.local_service import OTHER_NETWORK, Declined
 from kiwi_rag.services import Services
 from kiwi_rag.services.registry import RegistryConnection
 
@@ -84,7 +84,6 @@ class RequestServices(Services):
 class _Entry:
     app: OpenServices
     users: int = 0
-    dropped: bool = False
 
 
 class Apps:
@@ -93,7 +92,7 @@ class Apps:
     Parameters
     ----------
     limit
-        How many stay open; the least recently used ones are closed.
+        How many stay open; the least recently used ones that no request uses are closed.
     """
 
     def __init__(self, limit: int = MAX_OPEN) -> None:
@@ -112,7 +111,6 @@ class Apps:
         """
         entry = self._acquire(opened)
         try:
-            await self._make_room()
             project = entry.app.project_dir
             async with RequestServices(
                 opened.resolved, project, opened.cwd, shared=entry.app, may_connect=may_connect
@@ -120,13 +118,12 @@ class Apps:
                 yield lent
         finally:
             entry.users -= 1
-            if entry.dropped and not entry.users:
-                await entry.app.close()
+            await self._close_unused()
 
     async def close(self) -> None:
-        """Close everything."""
-        for key in list(self._entries):
-            await self._drop(key)
+        """Close everything; what a request still uses when that has ended."""
+        self._limit = 0
+        await self._close_unused()
 
     def _acquire(self, opened: Services) -> _Entry:
         # Local stores are bound to the owner token; with another token they must be opened again.
@@ -138,23 +135,17 @@ class Apps:
         entry.users += 1
         return entry
 
-    async def _make_room(self) -> None:
-        for oldest in list(self._entries)[: -self._limit]:
-            await self._drop(oldest)
-
     def _new_entry(self, opened: Services) -> _Entry:
         same = (e.app for e in self._entries.values() if _model_of(e.app.settings) == _model_of(opened.settings))
         app = OpenServices(opened.resolved, opened.project_dir, model=next(same, opened).embed)
         return _Entry(app)
 
-    async def _drop(self, key: _Key) -> None:
-        """Remove an entry, and close its services when the last request that uses them has ended."""
-        entry = self._entries.pop(key, None)
-        if entry is None:
-            return
-        entry.dropped = True
-        if not entry.users:
-            await entry.app.close()
+    async def _close_unused(self) -> None:
+        over = max(0, len(self._entries) - self._limit)
+        for key, entry in list(self._entries.items())[:over]:
+            if not entry.users and self._entries.get(key) is entry:  # else another request has closed it
+                del self._entries[key]
+                await entry.app.close()
 
 
 def _model_of(settings: Settings) -> tuple[object, ...]:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.local_service import protocol
-from kiwi_rag.local_service.protocol import Declined
+from kiwi_rag import local_service as protocol
+from kiwi_rag.local_service import Declined
 
 if TYPE_CHECKING:
     from threading import Event
@@ -145,9 +145,10 @@ def _copy_streams(line: socket.socket) -> int:
     client_ended = threading.Event()
     # A daemon thread, because it may wait for stdin when the process should end.
     threading.Thread(target=_send_stdin, args=(line, client_ended), daemon=True).start()
-    with suppress(ConnectionError):
+    with suppress(ConnectionError), open(_STDOUT, "wb", closefd=False) as stdout:
         while chunk := line.recv(_CHUNK):
-            _write_bytes(_STDOUT, chunk)
+            stdout.write(chunk)
+            stdout.flush()
     if not client_ended.is_set():
         sys.stderr.write("kiwi: the session in the local service has ended; start kiwi mcp again\n")
         return 1
@@ -160,11 +161,6 @@ def _send_stdin(line: socket.socket, client_ended: Event) -> None:
             line.sendall(chunk)
         client_ended.set()  # set before the shutdown, so that the end that follows is not reported as an error
         line.shutdown(socket.SHUT_WR)
-
-
-def _write_bytes(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
 
 
 _FLAGS = frozenset({"--json", "--quiet", "--verbose"})
@@ -180,8 +176,8 @@ def answer(arguments: list[str]) -> int | None:
     Declined
         When a service runs but does not answer. Nothing was written.
     """
-    index = _command_index(arguments)
-    flags, command, rest = arguments[:index], *_first(arguments[index:])
+    flags, project, words = _parse(arguments)
+    command, *rest = words or [""]
     if command not in protocol.SERVED and command != protocol.MCP:
         return None
     folder = protocol.run_folder(os.environ)
@@ -190,10 +186,10 @@ def answer(arguments: list[str]) -> int | None:
     if os.environ.get("OTEL_TRACES_EXPORTER", "none") != "none":
         raise Declined("this process is traced")
     with translate_errors():
-        message = _message(flags)
+        message = _message(project)
     if command == protocol.MCP:
         return proxy(folder, {**message, "ask": protocol.MCP, "toolsets": _toolsets(rest)})
-    return _write(call(folder, {**message, **_command_fields(message["flags"], command, rest)}))
+    return _write(call(folder, {**message, **_command_fields(flags, command, rest)}))
 
 
 def is_verbose(arguments: list[str]) -> bool:
@@ -202,55 +198,38 @@ def is_verbose(arguments: list[str]) -> bool:
     return any(word == "--verbose" or (_is_short(word) and "v" in word) for word in flags)
 
 
-def _command_index(arguments: list[str]) -> int:
-    """Return the index of the command: the first word that is not a global option or its value."""
-    number = 0
-    while number < len(arguments):
-        word = arguments[number]
-        if word == "--project":
-            number += 1
-        elif not (word.startswith("--project=") or word in _FLAGS or _is_short(word)):
-            return number
-        number += 1
-    return len(arguments)
+def _parse(arguments: list[str]) -> tuple[list[str], str | None, list[str]]:
+    """Return the global flags, the value of --project, and the words from the command on."""
+    flags: list[str] = []
+    project, words = None, iter(arguments)
+    for word in words:
+        name, has_value, value = word.partition("=")
+        if name == "--project":
+            project = value if has_value else next(words, "")
+        elif word in _FLAGS or _is_short(word):
+            flags.append(word)
+        else:
+            return flags, project, [word, *words]
+    return flags, project, []
 
 
 def _is_short(word: str) -> bool:
     return len(word) > 1 and word[0] == "-" and not word[1:].strip("qv")
 
 
-def _first(words: list[str]) -> tuple[str, list[str]]:
-    return (words[0], words[1:]) if words else ("", [])
-
-
-def _message(flags: list[str]) -> dict[str, Any]:
+def _message(project: str | None) -> dict[str, Any]:
     """Return the fields of every request: code, working directory, project and environment."""
     cwd = os.getcwd()  # noqa: PTH109 - pathlib costs five milliseconds
-    others, project = _split_project(flags, cwd)
+    folder = "" if project is None else os.path.join(cwd, project)  # noqa: PTH118
+    if folder and not os.path.isdir(folder):  # noqa: PTH112
+        raise Declined(f"{folder} is not a folder")
     return {
         "code": protocol.code_fingerprint(),
-        "flags": others,
-        "project": project,
+        "project": folder,
         "cwd": cwd,
         "environment": protocol.sent_environment(os.environ),
         "network": protocol.network_fingerprint(os.environ),
     }
-
-
-def _split_project(flags: list[str], cwd: str) -> tuple[list[str], str]:
-    """Return the flags without --project, and the absolute path of that folder, or an empty string."""
-    others: list[str] = []
-    project = ""
-    words = iter(flags)
-    for word in words:
-        name, _, value = word.partition("=")
-        if name == "--project":
-            project = os.path.join(cwd, value if "=" in word else next(words, ""))  # noqa: PTH118
-            if not os.path.isdir(project):  # noqa: PTH112
-                raise Declined(f"{project} is not a folder")
-        else:
-            others.append(word)
-    return others, project
 
 
 def _command_fields(flags: list[str], command: str, rest: list[str]) -> dict[str, Any]:
@@ -269,13 +248,14 @@ def _command_fields(flags: list[str], command: str, rest: list[str]) -> dict[str
 
 def _toolsets(rest: list[str]) -> str:
     """Return the value of ``--toolsets``, empty for the default ones; raise `Declined` for any other option."""
-    if len(rest) == 2 and rest[0] == "--toolsets":
-        return rest[1]
-    if len(rest) == 1 and rest[0].startswith("--toolsets="):
-        return rest[0].partition("=")[2]
-    if rest:
-        raise Declined(f"it does not handle kiwi mcp {' '.join(rest)}")
-    return ""
+    match rest:
+        case []:
+            return ""
+        case ["--toolsets", value]:
+            return value
+        case [word] if word.startswith("--toolsets="):
+            return word.partition("=")[2]
+    raise Declined(f"it does not handle kiwi mcp {' '.join(rest)}")
 
 
 def _write(reply: dict[str, Any]) -> int:

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from kiwi_rag import __version__
+from kiwi_rag import local_service as protocol
 from kiwi_rag.errors import KiwiError
-from kiwi_rag.local_service import protocol
-from kiwi_rag.local_service.protocol import OTHER_NETWORK, Declined
+from kiwi_rag.local_service import OTHER_NETWORK, Declined
 from kiwi_rag.retry import polls
 from kiwi_rag.services import Services
 from kiwi_rag.storage.locks import try_lock

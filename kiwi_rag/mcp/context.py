@@ -6,32 +6,25 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from kiwi_rag.errors import KiwiError, NotFound, Refused, UsageError
-from kiwi_rag.mcp.jobs import Jobs
+from kiwi_rag.mcp.jobs import STEP_SECONDS, Jobs, ReportProgress
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.telemetry import span
 
-STEP_SECONDS = 1.0
-"""Time between two progress reports."""
 _LOG = logging.getLogger(__name__)
 _USED_BY_CALLS = (
     "cryptography.hazmat.primitives.asymmetric.ed25519",
     "jsonschema",
     "kiwi_rag.embedding.factory",
     "kiwi_rag.embedding.onnx",
-    "kiwi_rag.formats.directive",
-    "kiwi_rag.formats.knowledge",
-    "kiwi_rag.formats.script",
     "kiwi_rag.stores.local",
-    "kiwi_rag.usecases.items",
-    "kiwi_rag.usecases.status",
     "kiwi_rag.monitor.pinned_state_file",
     "rfc8785",
 )
@@ -56,29 +49,31 @@ class ServerContext:
         What the calls use; the caller closes it.
     allow_write
         Whether the server offers tools that change something.
+
+    Attributes
+    ----------
+    workspace
+        The workspace of this server's folder.
+    writing
+        Held by a call that writes.
+    jobs
+        The long work that calls have started.
     """
 
     def __init__(self, app: Services, *, allow_write: bool = False) -> None:
         self.app = app
         self.allow_write = allow_write
         self._warming: asyncio.Task[None] | None = None
-        self._writing = asyncio.Lock()
-        self._workspace: Workspace | None = None
+        self.workspace = Workspace(app)
+        self.writing = asyncio.Lock()
         self.jobs = Jobs()
-
-    @property
-    def workspace(self) -> Workspace:
-        """The workspace of this server's folder, opened once."""
-        if self._workspace is None:
-            self._workspace = Workspace(self.app)
-        return self._workspace
 
     def warm(self) -> asyncio.Task[None]:
         """Start loading the model and opening the local tiers, once; errors are raised by the call that needs them."""
         self._warming = self._warming or asyncio.create_task(self._warm())
         return self._warming
 
-    async def wait_until_ready(self, report: Callable[[str], Awaitable[None]]) -> None:
+    async def wait_until_ready(self, report: ReportProgress) -> None:
         """Wait until the model is loaded; report every second that it is loading."""
         warming = self.warm()
         started = time.monotonic()
@@ -86,17 +81,10 @@ class ServerContext:
             await report(f"loading the embedding model ({time.monotonic() - started:.0f} s)")
             await asyncio.wait([warming], timeout=STEP_SECONDS)
 
-    @contextlib.asynccontextmanager
-    async def lock_for_writing(self) -> AsyncIterator[Services]:
-        """Yield the services while no other call writes."""
-        async with self._writing:
-            yield self.app
-
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Stop all jobs, close the workspace and stop loading."""
         await self.jobs.close()
-        if self._workspace is not None:
-            await self._workspace.close()
+        await self.workspace.close()
         if self._warming is not None:
             self._warming.cancel()
             await asyncio.gather(self._warming, return_exceptions=True)
@@ -130,11 +118,10 @@ class Call:
 
     def record_error(self, error: BaseException) -> None:
         """Record an error; its message only if it cannot contain arguments of the call."""
-        cause = error if isinstance(error, KiwiError) else error.__cause__
         self.outcome = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
-        self.code = cause.code if isinstance(cause, KiwiError) else type(error).__name__
-        if isinstance(cause, KiwiError):
-            self.problem = "" if isinstance(cause, UsageError | Refused | NotFound) else cause.loggable_message
+        self.code = error.code if isinstance(error, KiwiError) else type(error).__name__
+        if isinstance(error, KiwiError):
+            self.problem = "" if isinstance(error, UsageError | Refused | NotFound) else error.loggable_message
         elif isinstance(error, Exception):
             self.problem = "an error that Kiwi did not expect"
 

@@ -7,26 +7,27 @@ heads and bodies, and the time to send them, are limited.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import ipaddress
 import socket
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kiwi_rag.errors import UsageError
 from kiwi_rag.mcp.server import build
 
 if TYPE_CHECKING:
-    from mcp.server.transport_security import TransportSecuritySettings
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
     from kiwi_rag.mcp.context import ServerContext
     from kiwi_rag.mcp.toolsets import Toolset
 
-MAX_BODY = 4 * 1024 * 1024
 MIN_TOKEN = 16
 MAX_HEAD = 64 * 1024
 MAX_CONNECTIONS = 500
@@ -62,24 +63,15 @@ class ListenAddress:
         """
         self._check()
         try:
-            family, kind, protocol, _, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
-            listening = socket.socket(family, kind, protocol)
-            try:
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listening.bind(address)
-                listening.listen(512)
-            except OSError:
-                listening.close()
-                raise
+            family, _, _, _, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
+            both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+            return socket.create_server(address, family=family, backlog=512, dualstack_ipv6=both)
         except OSError as error:
             message = f"cannot listen on {self.host}:{self.port}: {error.strerror}"
             raise UsageError(message, hint="choose another --port, or 0 for any free one") from error
-        return listening
 
     def security(self) -> TransportSecuritySettings:
         """Return the hosts and origins that requests may name."""
-        from mcp.server.transport_security import TransportSecuritySettings
-
         host = [f"[{self.host}]" if ":" in self.host else self.host]
         names = [*_LOOPBACK_NAMES, *([] if _is_loopback(self.host) else host), *self.names]
         return TransportSecuritySettings(
@@ -105,15 +97,13 @@ async def serve_http(
     context: ServerContext, offered: Toolset, endpoint: ListenAddress, notify: Callable[[str], None]
 ) -> None:
     """Serve until stopped; `notify` is called with a message that has the URL."""
-    import uvicorn
-
     with endpoint.listen() as listening:
         address = listening.getsockname()
         host = f"[{address[0]}]" if listening.family == socket.AF_INET6 else address[0]
         config = uvicorn.Config(
             application(context, offered, endpoint),
             # h11 limits the size of a head, and strips optional white space around a header's value.
-            http=_protocol_with_head_timeout(),
+            http=HeadTimeout,
             ws="none",
             limit_concurrency=MAX_CONNECTIONS,
             log_config=None,  # Kiwi's own logging is set up already
@@ -130,24 +120,21 @@ async def serve_http(
 def application(context: ServerContext, offered: Toolset, endpoint: ListenAddress) -> ASGIApp:
     """Return the SDK's ASGI application, behind the token if there is one."""
     server = build(context, offered)
-    app: Any = server.streamable_http_app(transport_security=endpoint.security(), max_request_body_size=MAX_BODY)
+    app = server.streamable_http_app(transport_security=endpoint.security())
     return _RequireToken(app, endpoint.token)
 
 
-def _protocol_with_head_timeout() -> type[H11Protocol]:
-    """Return uvicorn's protocol with a time limit on the first head of a connection, which it does not have itself."""
-    from uvicorn.protocols.http.h11_impl import H11Protocol
+class HeadTimeout(H11Protocol):
+    """Uvicorn's protocol with a time limit on the first head of a connection, which it does not have itself."""
 
-    class HeadTimeout(H11Protocol):
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self.loop.call_later(HEAD_SECONDS, self._close_unless_requested)
+    def connection_made(self, transport: Any) -> None:
+        """Start the time limit."""
+        super().connection_made(transport)
+        self.loop.call_later(HEAD_SECONDS, self._close_unless_requested)
 
-        def _close_unless_requested(self) -> None:
-            if getattr(self, "cycle", None) is None and not self.transport.is_closing():
-                self.transport.close()
-
-    return HeadTimeout
+    def _close_unless_requested(self) -> None:
+        if getattr(self, "cycle", None) is None and not self.transport.is_closing():
+            self.transport.close()
 
 
 class _RequireToken:
@@ -158,12 +145,13 @@ class _RequireToken:
         self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._is_allowed(scope):
-            headers = [(b"www-authenticate", b'Bearer realm="kiwi"'), (b"content-type", b"text/plain; charset=utf-8")]
-            await send({"type": "http.response.start", "status": 401, "headers": headers})
-            await send({"type": "http.response.body", "body": b"send Authorization: Bearer TOKEN\n"})
-            return
-        await self._app(scope, _with_deadline(receive) if scope["type"] == "http" else receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif self._is_allowed(scope):
+            await self._app(scope, _with_deadline(receive), send)
+        else:
+            headers = {"www-authenticate": 'Bearer realm="kiwi"'}
+            await PlainTextResponse("send Authorization: Bearer TOKEN\n", 401, headers)(scope, receive, send)
 
     def _is_allowed(self, scope: Scope) -> bool:
         value = next((bytes(content) for name, content in scope["headers"] if name == b"authorization"), b"")
@@ -173,33 +161,29 @@ class _RequireToken:
 
 def _with_deadline(receive: Receive) -> Receive:
     """Return `receive` with a time limit on the body; a client that exceeds it counts as disconnected."""
-    deadline = time.monotonic() + BODY_SECONDS
-    whole = False
+    deadline: float | None = asyncio.get_running_loop().time() + BODY_SECONDS
 
     async def received() -> Message:
-        nonlocal whole
-        if whole:  # after the body, only the disconnect is received
-            return await receive()
+        nonlocal deadline
         try:
-            async with asyncio.timeout(deadline - time.monotonic()):
+            async with asyncio.timeout_at(deadline):
                 message = await receive()
         except TimeoutError:
             return {"type": "http.disconnect"}
-        whole = not message.get("more_body", False)
+        if not message.get("more_body", False):
+            deadline = None  # after the body, only the disconnect is received
         return message
 
     return received
 
 
 def _is_any(host: str) -> bool:
-    try:
+    with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
+    return False
 
 
 def _is_loopback(host: str) -> bool:
-    try:
+    with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return host == "localhost"

@@ -3,48 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any
 
 from kiwi_rag import render, usecases
 from kiwi_rag.collection import SOURCES
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import UsageError
-from kiwi_rag.local_service import client, protocol
+from kiwi_rag.ingest.publication import Outcome, Published
+from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import ReportProgress
-from kiwi_rag.mcp.resources import ITEMS, RUN_DIRECTIVE
-from kiwi_rag.mcp.toolsets import (
-    STRING,
-    Effects,
-    SchemaDict,
-    Tool,
-    ToolResult,
-    Toolset,
-    budget,
-    flag,
-    make_continuation,
-    nullable,
-    number,
-    parse_continuation,
-    record,
-    text,
-    texts,
-)
-from kiwi_rag.model import Filters, SearchQuery, TierName
+from kiwi_rag.mcp.toolsets import Schema, ToolResult, budget, flag, members, number, text, texts, tool
+from kiwi_rag.model import Filters, ItemState, SearchQuery, sha256_hex
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType, check_item_id
 from kiwi_rag.render import agents, hits
+from kiwi_rag.usecases import add, items
+from kiwi_rag.usecases.items import FoundItem
 from kiwi_rag.usecases.status import collect_status
+from kiwi_rag.validation.signature import ItemCandidate
 from kiwi_rag.wordpieces import estimate_tokens
 
-if TYPE_CHECKING:
-    from kiwi_rag.ingest.publication import Outcome
-    from kiwi_rag.model import ItemState
-    from kiwi_rag.usecases.items import FoundItem
-
 _TYPES = [item_type.value for item_type in ITEM_TYPES]
-_TIER: SchemaDict = {"type": "string", "enum": list(get_args(TierName))}
 
 _SOURCE = text("Tiers to search; local is project and user. The settings' default if left out.", enum=list(SOURCES))
 _REST = "content to return; the continuation gives the rest."
@@ -55,7 +38,7 @@ _REF = text(
     maxLength=500,
 )
 
-_SEARCH_INPUTS: dict[str, SchemaDict] = {
+_SEARCH_INPUTS: dict[str, Schema] = {
     "query": text("What to find or do, in plain words; identifiers too.", minLength=1, maxLength=10_000),
     "source": _SOURCE,
     "item_type": text("Only this type.", enum=_TYPES),
@@ -70,76 +53,47 @@ _SEARCH_INPUTS: dict[str, SchemaDict] = {
     "continuation": _CONTINUATION,
     "explain": flag("Explain how the scores were computed."),
 }
-_SEARCH_ALIASES = {
-    "q": "query", "text": "query", "top_k": "limit", "k": "limit", "n_results": "limit", "max_results": "limit",
-    "type": "item_type", "tier": "source", "cursor": "continuation",
-}  # fmt: skip
-_GET_INPUTS: dict[str, SchemaDict] = {
+_GET_INPUTS: dict[str, Schema] = {
     "ref": _REF,
     "source": {**_SOURCE, "description": "Tiers to search if the ref names none; the settings' default if left out."},
     "max_tokens": budget(_REST, 8_000),
     "continuation": _CONTINUATION,
 }
-_GET_ALIASES = {
-    "id": "ref", "item_id": "ref", "name": "ref", "address": "ref", "tier": "source", "cursor": "continuation",
-}  # fmt: skip
-_VALIDATE_INPUTS: dict[str, SchemaDict] = {
+_VALIDATE_INPUTS: dict[str, Schema] = {
     "item_type": text("Type of the draft.", enum=_TYPES),
     "item_id": text(
         "Id of the draft: its path below the type's folder, without the extension.", minLength=1, maxLength=255
     ),
     "content": text("The whole file.", maxLength=2_000_000),
 }
-_VALIDATE_ALIASES = {"type": "item_type", "id": "item_id", "text": "content"}
-_PUBLISH_INPUTS: dict[str, SchemaDict] = {
+_PUBLISH_INPUTS: dict[str, Schema] = {
     "refs": {**texts("Signed items of this project, each as [type:]item_id."), "minItems": 1}
 }
-_PUBLISH_ALIASES = {"items": "refs", "ids": "refs"}
 
-_VERSION, _CITED = nullable(STRING), "ref item_type item_id signer key_id digest"
-_HIT = record(
-    string=f"{_CITED} path file text",
-    version=_VERSION,
-    tier=_TIER,
-    boolean="verified changed yanked truncated",
-    integer="rank start_line end_line",
-    number="score",
-    object="parts",
-    strings="heading",
+_HITS = members(
+    string="query", boolean="complete", array="hits tiers notices", integer="refused", string_or_null="continuation"
 )
-_HITS = record(
-    string="query",
-    boolean="complete",
-    hits={"type": "array", "items": _HIT},
-    objects="tiers",
-    integer="refused",
-    strings="notices",
-    continuation=nullable(STRING),
-)
-_CONTENT = record(
-    string=f"{_CITED} signed_at content",
-    version=_VERSION,
-    tier=_TIER,
+_CONTENT = members(
+    string="ref item_type item_id signer key_id digest tier signed_at content",
+    string_or_null="version continuation",
     boolean="verified changed yanked private",
-    objects="permissions inputs",
+    array="permissions inputs",
     object="metadata",
-    continuation=nullable(STRING),
 )
-_FINDINGS = record(boolean="valid", objects="findings")
-_STATE = record(
-    objects="tiers errors",
-    object="model cache service",
-    string="project",
-    integer="trusted_signers",
-    boolean="writable",
+_STATE = members(
+    array="tiers errors", object="model cache service", string="project", integer="trusted_signers", boolean="writable"
 )
-_PUBLISHED = record(objects="published refused", boolean="searchable")
 
 
-async def _search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
+@tool("Search playbooks, scripts and notes", _SEARCH_INPUTS, _HITS, "query")
+async def kiwi_search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
+    """Find the team's directives (playbooks), scripts and knowledge by meaning, before you write your own or read
+    files. Describe your task in plain words. Every hit was verified; cite it by its ref. kiwi_get returns the whole
+    item.
+    """
     await context.wait_until_ready(report)
     request = {name: value for name, value in arguments.items() if name not in {"continuation", "max_tokens"}}
-    begin, limit = parse_continuation(arguments["continuation"], request), arguments["limit"]
+    begin, limit = _parse_continuation(arguments["continuation"], request), arguments["limit"]
     query = SearchQuery(arguments["query"], filters=_filters(arguments))
     source = arguments.get("source", "")
     reply = await usecases.search(context.app, query, source=source, limit=limit, begin=begin)
@@ -147,10 +101,44 @@ async def _search(context: ServerContext, arguments: Mapping[str, Any], report: 
     # As many hits as were asked for: the tiers may have more, which the next page searches for.
     may_have_more = begin < limit == len(reply.hits)
     end = limit if page.end is None and may_have_more else page.end
-    following = make_continuation(end, request) if end is not None else None
+    following = _continuation(end, request)
     note = f"\n\nThere may be more: call again with the same arguments and this continuation: {following}"
     explained = {"explain": hits.explanation_json(reply)} if arguments["explain"] else {}
     return ToolResult(page.text + (note if following else ""), {**page.data, "continuation": following, **explained})
+
+
+_START_AGAIN = "call again without continuation"
+
+
+def _continuation(begin: int | None, request: Mapping[str, Any]) -> str | None:
+    """Return a continuation that stands for position `begin` in the answer to `request`; None for None."""
+    if begin is None:
+        return None
+    return base64.urlsafe_b64encode(f"{begin}.{_digest(request)}".encode()).decode()
+
+
+def _parse_continuation(text: str, request: Mapping[str, Any]) -> int:
+    """Return the position that a continuation stands for; 0 for an empty text.
+
+    Raises
+    ------
+    UsageError
+        When it is not a continuation, or belongs to another request.
+    """
+    if not text:
+        return 0
+    try:
+        begin, _, digest = base64.urlsafe_b64decode(text.encode()).decode().partition(".")
+        number = int(begin)
+    except ValueError as error:
+        raise UsageError("continuation is not from this server", hint=_START_AGAIN) from error
+    if digest != _digest(request) or number < 0:
+        raise UsageError("continuation belongs to another request, or to another version", hint=_START_AGAIN)
+    return number
+
+
+def _digest(request: Mapping[str, Any]) -> str:
+    return sha256_hex(json.dumps(request, sort_keys=True, default=str).encode())[:16]
 
 
 def _filters(arguments: Mapping[str, Any]) -> Filters:
@@ -166,16 +154,18 @@ def _moment(text: str) -> datetime:
     return found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
 
 
-async def _get(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
-    from kiwi_rag.usecases import items
-
+@tool("Read one item", _GET_INPUTS, _CONTENT, "ref")
+async def kiwi_get(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
+    """Return one whole verified item: its content, and the inputs and permissions that a directive declares.
+    Use the ref of a hit of kiwi_search.
+    """
     app = context.app
     names = app.source_names(arguments.get("source", app.settings.source))
     found = await items.find(app, _address_of(arguments["ref"]), names)
     request = {"digest": found.stored.digest}
-    begin = parse_continuation(arguments["continuation"], request)
+    begin = _parse_continuation(arguments["continuation"], request)
     text, end = agents.content_page(found.item.content, begin, arguments["max_tokens"], estimate_tokens)
-    following = make_continuation(end, request) if end is not None else None
+    following = _continuation(end, request)
     data = {**_described(found), "content": text, "continuation": following}
     return ToolResult(_item_text(data, begin, found.state), data)
 
@@ -237,34 +227,45 @@ def _permission_json(declared: Mapping[str, str] | str) -> dict[str, str]:
     return {"verb": declared, "resource": "*", "pattern": "*"} if isinstance(declared, str) else dict(declared)
 
 
-async def _validate(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
-    from kiwi_rag.usecases.add import check
-    from kiwi_rag.validation.signature import ItemCandidate
-
+@tool("Check a draft", _VALIDATE_INPUTS, members(boolean="valid", array="findings"), "item_type", "item_id", "content")
+async def kiwi_validate(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
+    """Check the text of a directive, script or knowledge entry before it is signed, as publishing it would.
+    Nothing is stored; each finding says how to fix it.
+    """
     item_type, item_id = ItemType(arguments["item_type"]), check_item_id(arguments["item_id"])
     candidate = ItemCandidate.of_file(item_type, item_id, arguments["content"].encode(), arguments["item_id"])
-    inspected = await asyncio.to_thread(check, context.app, candidate, "project")
+    inspected = await asyncio.to_thread(add.check, context.app, candidate, "project")
     findings = render.findings_text(inspected.findings)
     verdict = "would be admitted once a trusted key signed it" if inspected.valid else "would be rejected"
     data = {"valid": inspected.valid, "findings": [finding.as_dict() for finding in inspected.findings]}
     return ToolResult(f"{item_type}:{item_id} {verdict}.\n{findings}".rstrip(), data)
 
 
-async def _status(context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
-    service = await asyncio.to_thread(client.state, protocol.run_folder(process_environment()))
+@tool("State of Kiwi", {}, _STATE)
+async def kiwi_status(context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
+    """Return what each tier contains, which model is used, current problems and last errors."""
+    service = await asyncio.to_thread(client.state, run_folder(process_environment()))
     data = {**await collect_status(context.app, service), "writable": context.allow_write}
     # Problems and errors quote what a registry said.
     return ToolResult(agents.delimited("\n".join([*render.status_lines(data), render.status_notice(data)])), data)
 
 
-async def _publish(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
-    from kiwi_rag.usecases import add
-
+@tool(
+    "Publish to the registry",
+    _PUBLISH_INPUTS,
+    members(array="published refused", boolean="searchable"),
+    "refs",
+    changes="registry",
+)
+async def kiwi_publish(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
+    """Publish signed items of this project to the global registry, for everyone who trusts their signer.
+    A published version cannot be changed or deleted, only yanked.
+    """
     await context.wait_until_ready(report)
-    async with context.lock_for_writing() as app:
-        sources = add.files_of(app, arguments["refs"])
+    async with context.writing:
+        sources = add.files_of(context.app, arguments["refs"])
         await report("preparing the registry")
-        run = await add.prepare_publication(app)
+        run = await add.prepare_publication(context.app)
         outcomes = []
         async for outcome in run.publish(sources):
             outcomes.append(outcome)
@@ -273,8 +274,6 @@ async def _publish(context: ServerContext, arguments: Mapping[str, Any], report:
 
 
 def _publish_result(outcomes: Sequence[Outcome], *, searchable: bool) -> ToolResult:
-    from kiwi_rag.ingest.publication import Published
-
     published = [outcome for outcome in outcomes if isinstance(outcome, Published)]
     errors = [outcome.error for outcome in outcomes if not isinstance(outcome, Published)]
     rows = [
@@ -287,61 +286,5 @@ def _publish_result(outcomes: Sequence[Outcome], *, searchable: bool) -> ToolRes
     return ToolResult("\n".join(lines), data)
 
 
-SEARCH = Tool(
-    "kiwi_search",
-    "Search playbooks, scripts and notes",
-    "Find the team's directives (playbooks), scripts and knowledge by meaning, before you write your own or read "
-    "files. Describe your task in plain words. Every hit was verified; cite it by its ref. "
-    "kiwi_get returns the whole item.",
-    _SEARCH_INPUTS,
-    _HITS,
-    _search,
-    ("query",),
-    _SEARCH_ALIASES,
-)
-GET = Tool(
-    "kiwi_get",
-    "Read one item",
-    "Return one whole verified item: its content, and the inputs and permissions that a directive declares. "
-    "Use the ref of a hit of kiwi_search.",
-    _GET_INPUTS,
-    _CONTENT,
-    _get,
-    ("ref",),
-    _GET_ALIASES,
-)
-VALIDATE = Tool(
-    "kiwi_validate",
-    "Check a draft",
-    "Check the text of a directive, script or knowledge entry before it is signed, as publishing it would. "
-    "Nothing is stored; each finding says how to fix it.",
-    _VALIDATE_INPUTS,
-    _FINDINGS,
-    _validate,
-    ("item_type", "item_id", "content"),
-    _VALIDATE_ALIASES,
-)
-STATUS = Tool(
-    "kiwi_status",
-    "State of Kiwi",
-    "Return what each tier contains, which model is used, current problems and last errors.",
-    {},
-    _STATE,
-    _status,
-)
-PUBLISH = Tool(
-    "kiwi_publish",
-    "Publish to the registry",
-    "Publish signed items of this project to the global registry, for everyone who trusts their signer. "
-    "A published version cannot be changed or deleted, only yanked.",
-    _PUBLISH_INPUTS,
-    _PUBLISHED,
-    _publish,
-    ("refs",),
-    _PUBLISH_ALIASES,
-    Effects(read_only=False, destructive=False, idempotent=True, open_world=True),
-)
-
-
 # The tool without arguments is first, as clients call it to try a server.
-TOOLSETS = {"items": Toolset((STATUS, SEARCH, GET, VALIDATE, PUBLISH), (ITEMS,), (RUN_DIRECTIVE,))}
+TOOLSETS = {"items": (kiwi_status, kiwi_search, kiwi_get, kiwi_validate, kiwi_publish)}

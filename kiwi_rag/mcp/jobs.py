@@ -6,17 +6,20 @@ import asyncio
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
+from weakref import WeakSet
 
 from kiwi_rag.errors import KiwiError, NotFound, StoreBusy
 
 State = Literal["running", "done", "failed", "cancelled"]
 STEP_SECONDS = 1.0
+"""Time between two progress reports."""
 CANCEL_SECONDS = 5.0
 """How long to wait for the end of a cancelled job; a call that hangs in a thread cannot be stopped."""
 ReportProgress = Callable[[str], Awaitable[None]]
@@ -32,8 +35,7 @@ _LOG = logging.getLogger(__name__)
 class Job:
     """One piece of long work. ``done`` of ``total`` steps are done; ``result`` or ``error`` is set at its end.
 
-    ``stopping`` is set once it was cancelled, even if it has not ended yet; ``calls`` are its unfinished calls in
-    threads.
+    ``stopping`` is set once it was cancelled, even if it has not ended yet; ``threads`` run its calls.
     """
 
     name: str
@@ -44,12 +46,12 @@ class Job:
     error: KiwiError | None = None
     task: asyncio.Task[None] | None = None
     stopping: bool = False
-    calls: set[Future[Any]] = field(default_factory=set)
+    threads: WeakSet[threading.Thread] = field(default_factory=WeakSet)
 
     @property
     def state(self) -> State:
         """The state; a cancelled job is running until its last thread has ended."""
-        if self.task is None or not self.task.done() or self.calls:
+        if self.task is None or not self.task.done() or any(thread.is_alive() for thread in self.threads):
             return "running"
         if self.task.cancelled():
             return "cancelled"
@@ -79,8 +81,10 @@ class Jobs:
         """The running job, if any."""
         return next((job for job in self._jobs.values() if job.state == "running"), None)
 
-    def start(self, name: str, work: Work) -> Job:
+    def start(self, name: str, work: Work, *, joins: bool = False) -> Job:
         """Start a job and return it; an exception that it raises becomes its ``error``.
+
+        If it `joins` a running job of the same name, that one is returned.
 
         Raises
         ------
@@ -88,6 +92,8 @@ class Jobs:
             When a job is running.
         """
         if running := self.running:
+            if joins and running.name == name and not running.stopping:
+                return running
             state = "was cancelled but has not ended yet" if running.stopping else "is running"
             hint = f'wait for it with job "{running.id}" and call again when it has ended, or cancel it'
             raise StoreBusy(f"job {running.id} ({running.name}) {state}", hint=hint)
@@ -127,26 +133,22 @@ class Jobs:
 
 async def wait(job: Job, seconds: float, report: ReportProgress) -> None:
     """Wait for a job's end, up to `seconds`; report its progress every second."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + seconds
-    while job.state == "running" and loop.time() < until:
-        await _wait_for_end(job, min(STEP_SECONDS, until - loop.time()))
+    until = time.monotonic() + seconds
+    while job.state == "running" and (left := until - time.monotonic()) > 0:
+        await _wait_for_end(job, min(STEP_SECONDS, left))
         if job.state == "running":
             progress = f"{job.done} of {job.total} files" if job.total else "listing files"
             await report(f"{job.name}: {progress}")
 
 
 async def _wait_for_end(job: Job, seconds: float) -> None:
-    loop = asyncio.get_running_loop()
-    until = loop.time() + seconds
-    if job.task:
-        await asyncio.wait([job.task], timeout=max(0.0, seconds))
-    while job.state == "running" and loop.time() < until:  # noqa: ASYNC110  # its threads set no event of this loop
+    until = time.monotonic() + seconds
+    while job.state == "running" and time.monotonic() < until:  # noqa: ASYNC110  # its threads set no event of this loop
         await asyncio.sleep(_POLL_SECONDS)
 
 
 async def _run(job: Job, work: Work) -> None:
-    JOB_CALLS.set(job.calls)
+    _JOB_THREADS.set(job.threads)
     try:
         job.result = await work(job)
     except KiwiError as error:
@@ -159,8 +161,8 @@ async def _run(job: Job, work: Work) -> None:
 
 _Result = TypeVar("_Result")
 
-JOB_CALLS: ContextVar[set[Future[Any]] | None] = ContextVar("job_calls", default=None)
-"""Inside a job: its unfinished calls in threads. The thread of a cancelled call runs on until the call returns."""
+_JOB_THREADS: ContextVar[WeakSet[threading.Thread] | None] = ContextVar("job_threads", default=None)
+"""Inside a job: the threads of its calls. The thread of a cancelled call runs on until the call returns."""
 
 
 class JobThreadPool(ThreadPoolExecutor):
@@ -168,16 +170,14 @@ class JobThreadPool(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
         """Run a call: in a thread of the pool, or, inside a job, in a new daemon thread."""
-        calls = JOB_CALLS.get()
-        if calls is None:
+        threads = _JOB_THREADS.get()
+        if threads is None:
             return super().submit(fn, *args, **kwargs)
-        # The caller may cancel `future` at any time; `ended` is never cancelled and marks the real end of the thread.
         future: Future[_Result] = Future()
-        ended: Future[None] = Future()
-        calls.add(ended)
-        ended.add_done_callback(calls.discard)
         call = partial(fn, *args, **kwargs)
-        threading.Thread(target=_run_in_thread, args=(call, future, ended), name="kiwi-job", daemon=True).start()
+        thread = threading.Thread(target=_run_in_thread, args=(call, future), name="kiwi-job", daemon=True)
+        threads.add(thread)
+        thread.start()
         return future
 
 
@@ -188,11 +188,9 @@ def install_thread_pool() -> None:
         loop.set_default_executor(JobThreadPool(thread_name_prefix="asyncio"))
 
 
-def _run_in_thread(call: Callable[[], _Result], future: Future[_Result], ended: Future[None]) -> None:
+def _run_in_thread(call: Callable[[], _Result], future: Future[_Result]) -> None:
     try:
         if future.set_running_or_notify_cancel():
             future.set_result(call())
     except BaseException as error:  # noqa: BLE001  # raised to the caller that awaits, as by any executor
         future.set_exception(error)
-    finally:
-        ended.set_result(None)

@@ -7,17 +7,16 @@ import json
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from itertools import chain
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kiwi_rag import __version__
 from kiwi_rag.mcp.toolsets import NAME, TITLE, instructions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import Coroutine
 
     from kiwi_rag.mcp.context import ServerContext
     from kiwi_rag.mcp.toolsets import Toolset
@@ -25,20 +24,31 @@ if TYPE_CHECKING:
 _CANCEL_SECONDS = 0.5
 
 
-class Lines(Protocol):
-    """What the SDK's transport reads and writes: an asynchronous text file with a message a line."""
+class Lines:
+    """A client's lines, as the asynchronous text file that the SDK's transport reads and writes.
 
-    def __aiter__(self) -> AsyncIterator[str]:
-        """Yield the client's messages."""
-        ...
+    Parameters
+    ----------
+    received
+        The lines; one that is over the limit ends after `MAX_LINE` bytes.
+    write
+        Sends a line.
+    """
 
-    async def write(self, line: str) -> None:
-        """Write a message."""
-        ...
+    def __init__(self, received: AsyncIterable[bytes], write: Callable[[str], Awaitable[None]]) -> None:
+        self._received = received
+        self.write = write
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        with suppress(ConnectionError, ValueError):  # the connection broke, or a line is too long: the session ends
+            async for line in self._received:
+                if error := error_response(line):
+                    await self.write(error)
+                else:
+                    yield line.decode()
 
     async def flush(self) -> None:
-        """Send what was written."""
-        ...
+        """Do nothing: each line is flushed."""
 
 
 async def serve_lines(context: ServerContext, offered: Toolset, lines: Lines) -> None:
@@ -79,9 +89,13 @@ _PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
 
 
 class StdioStreams:
-    """The process's stdin and stdout, taken over: for other code, stdin is empty and stdout goes to stderr."""
+    """The process's stdin and stdout, taken over: for other code, stdin is empty and stdout goes to stderr.
 
-    def __init__(self) -> None:
+    A daemon thread reads, as it may wait for stdin for ever: a thread of a pool would keep the process from ending. It
+    answers the first line, if that is ``initialize``, while the caller loads the server of these `toolsets`.
+    """
+
+    def __init__(self, toolsets: Sequence[str]) -> None:
         self._reader: BinaryIO = os.fdopen(os.dup(0), "rb")
         self._writer: BinaryIO = os.fdopen(os.dup(1), "wb")
         # A library that prints would break the protocol, and one that reads would take the client's messages.
@@ -89,53 +103,48 @@ class StdioStreams:
         os.dup2(empty, 0)
         os.close(empty)
         os.dup2(2, 1)
-        self._writing = threading.Lock()
-        self._first_line = b""
         self._answered_id: str | int | None = None
-        self._toolsets: Sequence[str] = ()
-        self._first_exchange = threading.Thread(target=self._answer_initialize, name="initialize", daemon=True)
+        self._deliver: Future[Callable[[bytes], object]] = Future()
+        threading.Thread(target=self._read, args=(toolsets,), name="stdin", daemon=True).start()
 
-    def start_initialize(self, toolsets: Sequence[str]) -> None:
-        """Answer the first line, as a server of `toolsets`, in a thread, while the caller loads the server."""
-        self._toolsets = toolsets
-        self._first_exchange.start()
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[bytes] = asyncio.Queue(_LINES_AHEAD)
+        self._deliver.set_result(lambda line: asyncio.run_coroutine_threadsafe(queue.put(line), loop).result())
+        while line := await queue.get():
+            yield line
 
-    def lines(self) -> Iterator[str]:
-        """Yield the lines that are messages, including the first; answer the others with an error. Blocks."""
-        self._first_exchange.join()
-        line = self._first_line
-        while line:
-            error = error_response(line)
-            if error:
-                self._skip(line)
-                self._send(error)
-            else:
-                yield line.decode()
-            line = self._reader.readline(MAX_LINE + 1)
-
-    def write(self, line: str) -> None:
+    async def write(self, line: str) -> None:
         """Write a line, unless it is the SDK's answer to the ``initialize`` that was answered already."""
         if self._answered_id is not None and json.loads(line).get("id") == self._answered_id:
             self._answered_id = None
-            return
-        self._send(line)
+        else:  # in a thread: a client that does not read must not block the event loop
+            await asyncio.to_thread(self._send, line)
 
-    def _answer_initialize(self) -> None:
-        self._first_line = self._reader.readline(MAX_LINE + 1)
-        answer = initialize_response(self._first_line, self._toolsets)
+    def _read(self, toolsets: Sequence[str]) -> None:
+        line = self._read_line()
+        answer = initialize_response(line, toolsets)
         if answer is not None:
-            self._send(json.dumps(answer) + "\n")
             self._answered_id = answer["id"]
+            self._send(json.dumps(answer) + "\n")
+        deliver = self._deliver.result()
+        with suppress(RuntimeError, CancelledError):  # the loop has ended: no reader is left
+            while line:
+                deliver(line)
+                line = self._read_line()
+            deliver(b"")
+
+    def _read_line(self) -> bytes:
+        """Return the next line; of one that is over the limit the rest is read and dropped."""
+        line = rest = self._reader.readline(MAX_LINE + 1)
+        while rest and not rest.endswith(b"\n"):
+            rest = self._reader.readline(MAX_LINE)
+        return line
 
     def _send(self, line: str) -> None:
-        with self._writing:
-            self._writer.write(line.encode())
-            self._writer.flush()
-
-    def _skip(self, line: bytes) -> None:
-        """Read on to the end of a line that is over the limit."""
-        while line and not line.endswith(b"\n"):
-            line = self._reader.readline(MAX_LINE)
+        # Called in several threads; the writer locks itself, so that lines are not mixed.
+        self._writer.write(line.encode())
+        self._writer.flush()
 
 
 def error_response(line: bytes) -> str | None:
@@ -151,44 +160,12 @@ def error_response(line: bytes) -> str | None:
         return _error(None, _PARSE_ERROR, "the line is not JSON", "one JSON-RPC message a line, in UTF-8")
     given_id = message.get("id") if isinstance(message, dict) else None
     request_id = given_id if isinstance(given_id, str | int) and not isinstance(given_id, bool) else None
-    try:
+    with suppress(ValidationError):
         jsonrpc_message_adapter.validate_json(line, by_name=False)
         # The SDK takes a request whose id has another type for a notification, and would not answer it.
-        is_message = request_id is not None or "id" not in message or "method" not in message
-    except ValidationError:
-        is_message = False
-    if not is_message:
-        return _error(
-            request_id, _INVALID_REQUEST, "the line is not a JSON-RPC 2.0 message", "jsonrpc, id, method, params"
-        )
-    return None
-
-
-class AsyncLines:
-    """`StdioStreams` as `Lines`."""
-
-    def __init__(self, streams: StdioStreams) -> None:
-        self._streams = streams
-
-    async def __aiter__(self) -> AsyncIterator[str]:
-        # A daemon thread, as it may wait for stdin for ever: a thread of a pool would keep the process from ending.
-        loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[str] = asyncio.Queue(_LINES_AHEAD)
-        threading.Thread(target=self._read, args=(loop, queue), name="stdin", daemon=True).start()
-        while line := await queue.get():
-            yield line
-
-    def _read(self, loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[str]) -> None:
-        with suppress(RuntimeError, CancelledError):  # the loop has ended: no reader is left
-            for line in chain(self._streams.lines(), [""]):
-                asyncio.run_coroutine_threadsafe(queue.put(line), loop).result()
-
-    async def write(self, line: str) -> None:
-        """Write a line, in a thread: a client that does not read must not block the event loop."""
-        await asyncio.to_thread(self._streams.write, line)
-
-    async def flush(self) -> None:
-        """Do nothing: each line is flushed."""
+        if request_id is not None or "id" not in message or "method" not in message:
+            return None
+    return _error(request_id, _INVALID_REQUEST, "the line is not a JSON-RPC 2.0 message", "jsonrpc, id, method, params")
 
 
 def _error(request_id: str | int | None, code: int, message: str, hint: str) -> str:
@@ -199,35 +176,32 @@ def _error(request_id: str | int | None, code: int, message: str, hint: str) -> 
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Protocol versions that start with ``initialize``; a client that requests another is offered the last."""
 
-_CAPABILITIES = {
-    "prompts": {"listChanged": False},
-    "resources": {"subscribe": False, "listChanged": False},
-    "tools": {"listChanged": False},
-}
+_TOOLS = {"tools": {"listChanged": False}}
+_ITEMS = {"prompts": {"listChanged": False}, "resources": {"subscribe": False, "listChanged": False}}
+"""Capabilities: of every server, and of one with the toolset items."""
 
 
-def initialize_response(line: bytes, toolsets: Iterable[str]) -> dict[str, Any] | None:
+def initialize_response(line: bytes, toolsets: Sequence[str]) -> dict[str, Any] | None:
     """Return the answer to an ``initialize`` line of a server with these toolsets; None for any other line."""
-    try:
-        message = json.loads(line)
-        params = message["params"]
-        info, version = params["clientInfo"], params["protocolVersion"]
-        plain = (
-            message["jsonrpc"] == "2.0"
-            and message["method"] == "initialize"
-            and isinstance(message["id"], str | int)
-            and not isinstance(message["id"], bool)
-            and all(isinstance(text, str) for text in (version, info["name"], info["version"]))
-            and isinstance(params["capabilities"], dict)
-        )
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
-    return {"jsonrpc": "2.0", "id": message["id"], "result": _result(version, toolsets)} if plain else None
+    with suppress(ValueError, RecursionError):
+        match json.loads(line):
+            case {
+                "jsonrpc": "2.0",
+                "id": str() | int() as request_id,
+                "method": "initialize",
+                "params": {
+                    "protocolVersion": str() as version,
+                    "capabilities": dict(),
+                    "clientInfo": {"name": str(), "version": str()},
+                },
+            } if not isinstance(request_id, bool):
+                return {"jsonrpc": "2.0", "id": request_id, "result": _result(version, toolsets)}
+    return None
 
 
-def _result(version: str, toolsets: Iterable[str]) -> dict[str, Any]:
+def _result(version: str, toolsets: Sequence[str]) -> dict[str, Any]:
     return {
-        "capabilities": _CAPABILITIES,
+        "capabilities": {**(_ITEMS if "items" in toolsets else {}), **_TOOLS},
         "instructions": instructions(toolsets),
         "protocolVersion": version if version in VERSIONS else VERSIONS[-1],
         "serverInfo": {"name": NAME, "title": TITLE, "version": __version__},

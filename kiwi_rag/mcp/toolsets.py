@@ -1,17 +1,14 @@
-"""A tool: its schemas, its effects, the check of its arguments, continuations; and the toolsets by name."""
+"""A tool: its schemas, what it may change, the check of its arguments; and the toolsets by name."""
 
 from __future__ import annotations
 
-import base64
 import difflib
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from kiwi_rag.errors import UsageError
-from kiwi_rag.model import sha256_hex
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -20,7 +17,13 @@ if TYPE_CHECKING:
     from kiwi_rag.mcp.jobs import ReportProgress
 
 _BOUNDS = (("minimum", "maximum", ""), ("minLength", "maxLength", " characters"), ("minItems", "maxItems", " members"))
-Schema = Mapping[str, Any]
+_ALIASES = {
+    "query": "q text", "limit": "top_k k n_results num_results max_results", "continuation": "cursor",
+    "source": "tier", "item_type": "type", "file_type": "type", "ref": "id item_id name address", "item_id": "id",
+    "content": "text", "refs": "items ids", "paths": "file_paths files",
+}  # fmt: skip
+"""Argument → names that agents know for it from other servers."""
+Schema = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +34,34 @@ class ToolResult:
     data: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
-    """The four hints of the protocol, which a client may show its user before a call."""
-
-    read_only: bool = True
-    destructive: bool = False
-    idempotent: bool = True
-    open_world: bool = False
+Run = Callable[["ServerContext", Mapping[str, Any], "ReportProgress"], Awaitable[ToolResult]]
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
     """One tool.
 
-    ``inputs`` are the JSON Schemas of its arguments by name, ``required`` the names of required ones, ``aliases`` maps
-    names that agents know from other servers to them. ``output`` is the whole JSON Schema of `ToolResult.data`. A
-    ``rebuildable`` tool changes only what can be built from files again, so it is offered without ``--allow-write``.
+    ``inputs`` are the JSON Schemas of its arguments by name, ``required`` the names of required ones; ``output`` are
+    those of the members of `ToolResult.data`. ``changes`` is what a call may change: the registry only with
+    ``--allow-write``, an index always, as it can be built from files again.
     """
 
-    name: str
     title: str
-    description: str
     inputs: Mapping[str, Schema]
-    output: Schema
-    run: Callable[[ServerContext, Mapping[str, Any], ReportProgress], Awaitable[ToolResult]]
-    required: tuple[str, ...] = ()
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    effects: Effects = field(default_factory=Effects)
-    rebuildable: bool = False
+    output: Mapping[str, Schema]
+    run: Run
+    required: tuple[str, ...]
+    changes: Literal["nothing", "index", "registry"]
+
+    @property
+    def name(self) -> str:
+        """The name of its function."""
+        return self.run.__name__
+
+    @property
+    def description(self) -> str:
+        """The docstring of its function, on one line."""
+        return " ".join((self.run.__doc__ or "").split())
 
     @property
     def input_schema(self) -> dict[str, Any]:
@@ -73,9 +75,8 @@ class Tool:
 
     @property
     def output_schema(self) -> dict[str, Any]:
-        """The listed JSON Schema of its data: the types of its members alone, so that the list of tools stays short."""
-        members = self.output["properties"].items()
-        return {"type": "object", "properties": {name: {"type": _type_of(schema)} for name, schema in members}}
+        """The JSON Schema of its data: the types of its members alone, so that the list of tools stays short."""
+        return {"type": "object", "properties": dict(self.output)}
 
     def parse_arguments(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """Return the checked arguments, with aliases replaced and defaults filled in.
@@ -86,8 +87,9 @@ class Tool:
             When one is unknown, missing, given twice or does not match its schema.
         """
         arguments: dict[str, Any] = {}
+        aliases = {alias: name for name in self.inputs for alias in _ALIASES.get(name, "").split()}
         for alias, value in raw.items():
-            name = self.aliases.get(alias, alias)
+            name = aliases.get(alias, alias)
             if name not in self.inputs:
                 raise UsageError(f"{self.name} has no argument {alias[:64]!r}", hint=self._suggestion(alias))
             if name in arguments:
@@ -121,20 +123,15 @@ class Tool:
         return f"its arguments are {', '.join(self.inputs)}"
 
 
-def _type_of(schema: Schema) -> Any:
-    return [one["type"] for one in schema["anyOf"]] if "anyOf" in schema else schema["type"]
-
-
 def _describe(schema: Any) -> str:
     """Return in words which values a schema accepts."""
     if "enum" in schema:
         return f"one of {', '.join(map(str, schema['enum']))}"
-    article = "an" if schema.get("type", "") in {"integer", "array", "object"} else "a"
+    described = f"{'an' if schema['type'] in {'integer', 'array'} else 'a'} {schema['type']}"
     for least, most, unit in _BOUNDS:
-        if least in schema or most in schema:
-            bounds = f"{schema.get(least, 0)} to {schema[most]}" if most in schema else f"at least {schema[least]}"
-            return f"{article} {schema['type']}, {bounds}{unit}"
-    return f"{article} {schema.get('type', 'value')}"
+        if most in schema:
+            described += f", {schema.get(least, 0)} to {schema[most]}{unit}"
+    return described
 
 
 def _error_message(error: ValidationError) -> str:
@@ -144,86 +141,44 @@ def _error_message(error: ValidationError) -> str:
     return message.replace(value, f"{value[:40]}…") if len(value) > 80 else message[:200]
 
 
-SchemaDict = dict[str, Any]
-
-_TYPES: dict[str, SchemaDict] = {name: {"type": name} for name in ("string", "number", "integer", "boolean", "object")}
-_TYPES |= {f"{name}s": {"type": "array", "items": _TYPES[name]} for name in ("string", "object")}
-STRING, OBJECT, BOOLEAN = _TYPES["string"], _TYPES["object"], _TYPES["boolean"]
-
-
-def text(description: str, **more: Any) -> SchemaDict:
+def text(description: str, **more: Any) -> Schema:
     """Return the schema of a text argument."""
     return {"type": "string", "description": description, **more}
 
 
-def texts(description: str, length: int = 200, many: int = 50) -> SchemaDict:
+def texts(description: str, length: int = 200, many: int = 50) -> Schema:
     """Return the schema of an argument that is a list of texts of up to `length` characters, up to `many`."""
     items = {"type": "string", "maxLength": length}
     return {"type": "array", "items": items, "maxItems": many, "description": description}
 
 
-def number(kind: str, minimum: int, maximum: int, description: str, **more: Any) -> SchemaDict:
+def number(kind: str, minimum: int, maximum: int, description: str, **more: Any) -> Schema:
     """Return the schema of an argument that is an integer or a number."""
     return {"type": kind, "minimum": minimum, "maximum": maximum, **more, "description": description}
 
 
-def flag(description: str) -> SchemaDict:
+def flag(description: str) -> Schema:
     """Return the schema of an argument that is true or, by default, false."""
     return {"type": "boolean", "default": False, "description": description}
 
 
-def budget(what: str, default: int) -> SchemaDict:
+def budget(what: str, default: int) -> Schema:
     """Return the schema of ``max_tokens``."""
     return number("integer", 50, 100_000, f"About how many tokens of {what}", default=default)
 
 
-def record(**members: SchemaDict | str) -> SchemaDict:
-    """Return the schema of an object with these members, all required.
-
-    Each argument is the schema of the member of its name; or, under the name of a type (integer, strings, …), a text
-    with the names of the members of that type.
-    """
-    properties: dict[str, SchemaDict] = {}
-    for name, schema in members.items():
-        properties |= dict.fromkeys(schema.split(), _TYPES[name]) if isinstance(schema, str) else {name: schema}
-    return {"type": "object", "properties": properties, "required": list(properties)}
+def members(**names: str) -> dict[str, Schema]:
+    """Return the schemas of the members of a record: for each type, or two as ``string_or_null``, the names."""
+    types = {kind: kind.split("_or_") if "_or_" in kind else kind for kind in names}
+    return {name: {"type": types[kind]} for kind, text in names.items() for name in text.split()}
 
 
-def nullable(schema: SchemaDict) -> SchemaDict:
-    """Return the schema of a value that may be null."""
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-_START_AGAIN = "call again without continuation"
-
-
-def make_continuation(begin: int, request: Mapping[str, Any]) -> str:
-    """Return a continuation that stands for position `begin` in the answer to `request`."""
-    return base64.urlsafe_b64encode(f"{begin}.{_digest(request)}".encode()).decode()
-
-
-def parse_continuation(text: str, request: Mapping[str, Any]) -> int:
-    """Return the position that a continuation stands for; 0 for an empty text.
-
-    Raises
-    ------
-    UsageError
-        When it is not a continuation, or belongs to another request.
-    """
-    if not text:
-        return 0
-    try:
-        begin, _, digest = base64.urlsafe_b64decode(text.encode()).decode().partition(".")
-        number = int(begin)
-    except ValueError as error:
-        raise UsageError("continuation is not from this server", hint=_START_AGAIN) from error
-    if digest != _digest(request) or number < 0:
-        raise UsageError("continuation belongs to another request, or to another version", hint=_START_AGAIN)
-    return number
-
-
-def _digest(request: Mapping[str, Any]) -> str:
-    return sha256_hex(json.dumps(request, sort_keys=True, default=str).encode())[:16]
+def tool(
+    title: str, inputs: Mapping[str, Schema], output: Mapping[str, Schema], *required: str,
+    changes: Literal["nothing", "index", "registry"] = "nothing",
+) -> Callable[[Run], Tool]:  # fmt: skip
+    """Return a decorator that makes a tool of a function."""
+    return lambda run: Tool(title, inputs, output, run, required, changes)
 
 
 TOOLSETS = {"items": "kiwi_rag.mcp.items", "workspace": "kiwi_rag.mcp.workspace", "documents": "kiwi_rag.mcp.workspace"}
@@ -234,55 +189,11 @@ DEFAULT = "items,workspace"
 
 
 @dataclass(frozen=True, slots=True)
-class ListedResource:
-    """A resource in a list."""
-
-    uri: str
-    name: str
-    mime_type: str
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceTemplate:
-    """A family of resources: ``uri`` is an RFC 6570 template.
-
-    `read` gets the values of its variables and returns a resource's text and media type. `listed` gets a position and
-    a count and returns the resources to list among those candidates, and whether there are more.
-    """
-
-    uri: str
-    name: str
-    title: str
-    description: str
-    read: Callable[[ServerContext, Mapping[str, str]], Awaitable[tuple[str, str]]]
-    listed: Callable[[ServerContext, int, int], Awaitable[tuple[Sequence[ListedResource], bool]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A prompt: ``arguments`` are name → description, ``required`` the names of required ones."""
-
-    name: str
-    title: str
-    description: str
-    arguments: Mapping[str, str]
-    required: tuple[str, ...]
-    render: Callable[[ServerContext, Mapping[str, str]], Awaitable[str]]
-
-
-@dataclass(frozen=True, slots=True)
 class Toolset:
-    """Tools, resources and prompts that are chosen together; ``names`` are the toolsets that were combined."""
+    """Tools that are chosen together; ``names`` are the toolsets that were combined."""
 
+    names: Sequence[str]
     tools: Sequence[Tool]
-    resources: Sequence[ResourceTemplate] = ()
-    prompts: Sequence[Prompt] = ()
-    names: Sequence[str] = ()
-
-    def __add__(self, other: Toolset) -> Toolset:
-        return Toolset(
-            (*self.tools, *other.tools), (*self.resources, *other.resources), (*self.prompts, *other.prompts)
-        )
 
 
 def parse_names(text: str) -> Sequence[str]:
@@ -310,9 +221,8 @@ def load(text: str, *, allow_write: bool = False) -> Toolset:
         When a name is unknown, or there is none.
     """
     names = parse_names(text)
-    offered: Any = sum((import_module(TOOLSETS[name]).TOOLSETS[name] for name in names), Toolset(()))
-    tools = [tool for tool in offered.tools if allow_write or tool.effects.read_only or tool.rebuildable]
-    return Toolset(tools, offered.resources, offered.prompts, names)
+    tools: list[Tool] = [tool for name in names for tool in import_module(TOOLSETS[name]).TOOLSETS[name]]
+    return Toolset(names, [tool for tool in tools if allow_write or tool.changes != "registry"])
 
 
 NAME = "kiwi"

@@ -1,6 +1,6 @@
 """Items, findings and the state of Kiwi → text that is safe for terminals, and JSON.
 
-``hits`` and ``documents`` show the two kinds of search results, ``agents`` is for answers to language models.
+``hits`` shows the results of searches, ``agents`` is for answers to language models.
 """
 
 from __future__ import annotations
@@ -70,11 +70,7 @@ def item_json(stored: StoredItem, signed: Mapping[str, Any]) -> dict[str, Any]:
         "item_type": stored.ref.item_type.value,
         "item_id": stored.ref.item_id,
         "version": stored.ref.version,
-        "digest": stored.digest,
-        "content_sha256": stored.content_sha256,
-        "path": stored.path,
-        "passages": stored.passages,
-        "private": stored.private,
+        **{name: getattr(stored, name) for name in ("digest", "content_sha256", "path", "passages", "private")},
         "admitted_at": stored.admitted_at.isoformat(),
         **yank_json(stored),
         **signed,
@@ -142,10 +138,25 @@ def _service(service: Mapping[str, Any]) -> list[Any]:
         return list(service.values())
     minutes = service.get("uptime_seconds", 0) // 60
     since = f"for {minutes} min" if minutes < 120 else f"for {minutes // 60} h"
-    counts = [
-        f"{service[name]} {name}" for name in ("requests", "sessions") if name in service
-    ]  # absent in older versions of the service
-    return ["running", f"process {service.get('pid')}", service.get("version"), since, ", ".join(counts)]
+    counts = f"{service.get('requests', '?')} requests, {service.get('sessions', '?')} sessions"
+    return ["running", f"process {service.get('pid')}", service.get("version"), since, counts]
+
+
+def workspace_text(stats: Mapping[str, Any]) -> str:
+    """Return the state of a workspace's index as lines."""
+    types = ", ".join(f"{count} {name}" for name, count in stats["file_types"].items())
+    lines = [
+        f"workspace  {stats['workspace']}  {stats['root']}",
+        f"documents  {stats['documents']}  ({types})" if types else f"documents  {stats['documents']}",
+        f"passages   {stats['passages']}",
+        f"model      {stats['model'] or '–'}",
+    ]
+    if stats["store"] == "local":
+        lines.append(f"run        {stats['run'] or 'none yet'}")
+        lines.append(f"size       {stats['bytes'] / (1 << 20):.1f} MiB  {stats['path']}")
+    else:
+        lines.append(f"store      {stats['store']}, shared")
+    return safe("\n".join([*lines, *(f"problem    {problem}" for problem in stats["problems"])]))
 
 
 def audit_line(record: Mapping[str, Any]) -> str:

@@ -7,21 +7,32 @@ from dataclasses import asdict
 from typing import Any
 
 from kiwi_rag.lexical import bm25_weights
-from kiwi_rag.model import CollectionStatistics, Explanation, SearchReply, SearchResult, TierOutcome
+from kiwi_rag.model import Explanation, SearchReply, SearchResult, TierOutcome
+from kiwi_rag.model.refs import ItemType
 from kiwi_rag.render import Style, plain, safe, snippet, state_json, state_lines, table
 
+INDEX_COMMAND = "kiwi workspace index"
+"""The command that brings the index of documents up to date."""
+_DOCUMENT = ("file_type", "title", "service", "domain", "last_modified", "git_commit")
 
-def place(result: SearchResult) -> str:
+
+def _is_document(hit: SearchResult) -> bool:
+    return hit.ref.item_type is ItemType.DOCUMENT
+
+
+def place(hit: SearchResult) -> str:
     """Return ``path:line``; for an item without a path, or whose file has changed, its address and line."""
-    path = "" if result.state.changed else safe(result.path)
-    return f"{path or f'{result.ref}@{result.tier}'}:{result.passage.start_line}"
+    path = "" if hit.state.changed and not _is_document(hit) else safe(hit.path)
+    return f"{path or f'{hit.ref}@{hit.tier}'}:{hit.passage.start_line}"
 
 
 def hits_text(reply: SearchReply, style: Style = plain, explain: bool = False) -> str:
-    """Return hits as three lines each: rank, id, tier, signer, score; snippet; path and line."""
-    return "\n".join(
-        line for rank, hit in enumerate(reply.hits, start=1) for line in _hit_lines(rank, hit, style, explain)
-    )
+    """Return hits: an item as rank, id, tier, signer, score, snippet, place; a document as place, heading, snippet."""
+    lines = []
+    for rank, hit in enumerate(reply.hits, start=1):
+        shown = _document_lines if _is_document(hit) else _item_lines
+        lines += shown(rank, hit, style, explain)
+    return "\n".join(lines)
 
 
 def hits_markdown(reply: SearchReply) -> str:
@@ -36,15 +47,33 @@ def hits_paths(reply: SearchReply) -> str:
 
 def reply_json(reply: SearchReply, explain: bool = False) -> dict[str, Any]:
     """Return the whole reply, JSON-ready; `explain` adds how the scores were computed."""
-    explanation = {"explain": explanation_json(reply)} if explain else {}
+    return {
+        **_reply_json(reply),
+        "tiers": [tier_json(tier) for tier in reply.tiers],
+        "refused": [{"ref": str(r.ref), "tier": r.tier, "code": r.code, "reason": r.reason} for r in reply.refused],
+        **({"explain": explanation_json(reply)} if explain else {}),
+    }
+
+
+def documents_json(reply: SearchReply) -> dict[str, Any]:
+    """Return the whole reply of a search in documents, JSON-ready."""
+    outcome = reply.tiers[0]
+    return {
+        **_reply_json(reply),
+        "kind": reply.kind,
+        "index": {"state": outcome.state, "seconds": round(outcome.seconds, 4), "error": outcome.error},
+        "refused": [{"path": r.ref.item_id, "code": r.code, "reason": r.reason} for r in reply.refused],
+        "missing_files": list(reply.gone),
+        "unfinished": reply.unfinished,
+    }
+
+
+def _reply_json(reply: SearchReply) -> dict[str, Any]:
     return {
         "query": reply.query.text,
         "complete": reply.complete,
         "hits": [hit_json(rank, hit) for rank, hit in enumerate(reply.hits, start=1)],
-        "tiers": [tier_json(tier) for tier in reply.tiers],
-        "refused": [{"ref": str(r.ref), "tier": r.tier, "code": r.code, "reason": r.reason} for r in reply.refused],
         "corrections": dict(reply.corrections),
-        **explanation,
     }
 
 
@@ -52,6 +81,23 @@ def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
     """Return one hit, JSON-ready."""
     return {
         "rank": rank,
+        **(_document_json(hit) if _is_document(hit) else _item_json(hit)),
+        "signer": hit.principal,
+        "key_id": hit.key_id,
+        "digest": hit.digest,
+        "score": round(hit.score, 6),
+        "parts": _rounded(hit.parts),
+        "path": hit.path,
+        "start_line": hit.passage.start_line,
+        "end_line": hit.passage.end_line,
+        "heading": list(hit.passage.heading),
+        "text": hit.passage.text,
+    }
+
+
+def _item_json(hit: SearchResult) -> dict[str, Any]:
+    return {
+        "ref": str(hit.ref),
         "item_type": hit.ref.item_type.value,
         "item_id": hit.ref.item_id,
         "version": hit.ref.version,
@@ -62,36 +108,32 @@ def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
         "duplicates": list(hit.duplicates),
         "more_duplicates": hit.more_duplicates,
         "private": hit.private,
-        "signer": hit.principal,
-        "key_id": hit.key_id,
         **state_json(hit.state),
-        "digest": hit.digest,
         "signed_at": hit.signed_at.isoformat(),
-        "score": round(hit.score, 6),
-        "parts": rounded(hit.parts),
-        "path": hit.path,
         "file": hit.passage.file,
-        "start_line": hit.passage.start_line,
-        "end_line": hit.passage.end_line,
-        "heading": list(hit.passage.heading),
-        "text": hit.passage.text,
         "metadata": dict(hit.metadata),
+    }
+
+
+def _document_json(hit: SearchResult) -> dict[str, Any]:
+    return {
+        "kind": hit.passage.kind,
+        **{name: hit.metadata.get(name, "") for name in _DOCUMENT},
+        "verified": True,
+        "changed": bool(hit.state.changed) if hit.state.compared else None,
     }
 
 
 def tier_json(tier: TierOutcome) -> dict[str, Any]:
     """Return how one tier answered, JSON-ready."""
-    return {
-        "tier": tier.tier,
-        "state": tier.state,
-        "seconds": round(tier.seconds, 4),
-        "timings": {step: round(taken, 6) for step, taken in tier.timings.items()},
-        "items": tier.statistics.items,
-        "passages": tier.statistics.passages,
-        "rows": tier.rows,
-        "plan": tier.plan,
-        "error": dict(tier.error) if tier.error else None,
-    }
+    row = asdict(tier)
+    statistics = row.pop("statistics")
+    counts = {"items": statistics["items"], "passages": statistics["passages"]}
+    return {**row, **counts, "seconds": round(tier.seconds, 4), "timings": _rounded(tier.timings)}
+
+
+def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: round(value, 6) if isinstance(value, float) else value for name, value in values.items()}
 
 
 _FILLED_BY = {
@@ -101,33 +143,49 @@ _FILLED_BY = {
 }
 
 
-def notices(reply: SearchReply) -> list[str]:
-    """Return notices beside the hits: failed tiers, refused hits, version conflicts, nothing found."""
+def notices(reply: SearchReply, changed: str | None = None, update: str = INDEX_COMMAND) -> list[str]:
+    """Return notices beside the hits: failed tiers, refused hits, version conflicts, old documents, nothing found.
+
+    `changed` says which documents' files changed, by default how many; `update` is how to bring their index up to date.
+    """
     lines = [
         f"{t.tier}: {t.state}: {(t.error or {}).get('message', '')} ({t.seconds:.1f} s)"
         for t in reply.tiers
         if t.state not in ("ok", "refused") or (t.state == "refused" and t.error)
     ]
-    lines += [safe(str((t.error or {}).get("hint"))) for t in reply.tiers if t.error and t.error.get("hint")]
+    lines += [str(t.error["hint"]) for t in reply.tiers if t.error and t.error.get("hint")]
     lines += [f'read "{word}" as "{meant}"' for word, meant in reply.corrections.items()]
     if reply.refused:
         lines.append(f"refused: {len(reply.refused)}")
         lines += [f"  {r.ref} in {r.tier}: {r.code}: {r.reason}" for r in reply.refused]
     for conflict in reply.conflicts:
         lines += [f"one version, two contents: {conflict}", f"  give it another version: {conflict.hint}"]
-    if not reply.hits:
-        answered = [t.tier for t in reply.tiers if t.state in ("ok", "refused") and not t.error]
-        lines.append(f"nothing found in {', '.join(answered)}" if answered else "no tier answered")
-        lines += [f"{tier} has no items yet: {_FILLED_BY[tier]}" for tier in answered if _is_empty(reply, tier)]
-    return [safe(line) for line in lines]
+    if reply.unfinished:
+        lines.append(f"the index is not complete: its last run was interrupted or is under way; {INDEX_COMMAND}")
+    if reply.gone:
+        no_longer = "that was found no longer exists" if len(reply.gone) == 1 else "that were found no longer exist"
+        lines.append(f"{_files(len(reply.gone))} {no_longer}: {update}")
+    if changed is None:
+        count = len({hit.path for hit in reply.hits if hit.state.changed and _is_document(hit)})
+        changed = f"{_files(count)} changed since the last index run" if count else ""
+    lines += [f"{changed}: {update}"] if changed else []
+    return [safe(line) for line in [*lines, *([] if reply.hits else _nothing_found(reply))]]
 
 
-def _is_empty(reply: SearchReply, name: str) -> bool:
-    statistics = next(tier.statistics for tier in reply.tiers if tier.tier == name)
-    return statistics is not None and not statistics.items
+def _nothing_found(reply: SearchReply) -> list[str]:
+    answered = [t for t in reply.tiers if t.state in ("ok", "refused") and not t.error]
+    if not answered:
+        return ["no tier answered"]
+    empty = [t.tier for t in answered if t.tier in _FILLED_BY and not t.statistics.items]
+    hints = [f"{tier} has no items yet: {_FILLED_BY[tier]}" for tier in empty]
+    return [f"nothing found in {', '.join(t.tier for t in answered)}", *hints]
 
 
-def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> list[str]:
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"
+
+
+def _item_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> list[str]:
     address = style(f"{hit.ref.item_id}@{hit.ref.version}", "id")
     tiers = "+".join(hit.tiers) + (" (private)" if hit.private else "")
     mark = "✓" if hit.state.verified else " ".join(hit.state.labels)
@@ -143,7 +201,9 @@ def _hit_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> lis
     lines += [f"    {snippet(hit.passage.text)}", f"    {style(place(hit), 'dim')}"]
     signed_text = ["this is the text that was signed"] if hit.state.changed else []
     lines += [f"    {style(line, 'bad')}" for line in [*state_lines(hit.ref, hit.state), *signed_text]]
-    return [*lines, *(f"    {style(line, 'dim')}" for line in hit_explanation(hit))] if explain else lines
+    if explain:
+        lines += [f"    {style(line, 'dim')}" for line in (f"digest {hit.digest}", f"key    {hit.key_id}")]
+    return lines
 
 
 def _hit_markdown(rank: int, hit: SearchResult) -> str:
@@ -155,9 +215,14 @@ def _hit_markdown(rank: int, hit: SearchResult) -> str:
     )
 
 
-def rounded(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a score, JSON-ready."""
-    return {key: round(value, 6) if isinstance(value, float) else value for key, value in parts.items()}
+def _document_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> list[str]:
+    passage = hit.passage
+    location = f"{safe(hit.path)}:{passage.start_line}-{passage.end_line}{' *' if hit.state.changed else ''}"
+    heading = safe(" > ".join(passage.heading) or hit.metadata.get("title", ""))
+    kind = style(f"{hit.metadata.get('file_type', '')}/{passage.kind}", "dim")
+    parts = [f"{name} {part:.4g}" if isinstance(part, float) else f"{name} {part}" for name, part in hit.parts.items()]
+    lines = [f"{rank:>2}. {style(location, 'id')}  {heading}  {kind}  {hit.score:.3f}", f"    {snippet(passage.text)}"]
+    return [*lines, f"    {', '.join(parts)}"] if explain else lines
 
 
 WIDTH = 100
@@ -177,114 +242,90 @@ def explanation_text(reply: SearchReply, style: Style = plain) -> str:
     return "\n\n".join(style(safe("\n".join(block)), "dim") for block in blocks if block)
 
 
-def hit_explanation(hit: SearchResult) -> list[str]:
-    """Return the digest and the key that identify a hit exactly."""
-    return [f"digest {hit.digest}", f"key    {hit.key_id}"]
-
-
 def explanation_json(reply: SearchReply) -> dict[str, Any]:
     """Return the same, JSON-ready, without the parts that hits and tiers have in their own JSON."""
     explanation = reply.explanation
     if explanation is None:
         return {}
+    statistics = explanation.statistics
     return {
         "terms": _term_json(explanation),
-        "statistics": statistics_json(explanation.statistics),
+        "statistics": {
+            "passages": statistics.passages,
+            "items": statistics.items,
+            "average_length": round(statistics.average_length, 3),
+            "document_frequency": dict(statistics.document_frequency),
+        },
         "fusion": explanation.fusion,
         "weights": asdict(explanation.weights),
         "half_life_days": reply.query.half_life_days,
-        "seconds": {name: round(taken, 6) for name, taken in explanation.seconds.items()},
+        "seconds": _rounded(explanation.seconds),
         "rounds": explanation.rounds,
         "depth": explanation.depth,
         "per_signer": {"signers": explanation.signers, "cap": explanation.cap, "suppressed": explanation.suppressed},
     }
 
 
-def statistics_json(statistics: CollectionStatistics) -> dict[str, Any]:
-    """Return a collection's statistics, JSON-ready."""
-    return {
-        "passages": statistics.passages,
-        "items": statistics.items,
-        "average_length": round(statistics.average_length, 3),
-        "document_frequency": dict(statistics.document_frequency),
-    }
-
-
 def _legs(reply: SearchReply) -> list[str]:
     if not reply.hits:
         return []
-    prior = ["prior"] if any(hit.parts["prior"] != 1 for hit in reply.hits) else []
-    heading = ["#", "item", "score", *prior, "|", "vectors", "best", "first", "mean", "|", "words", "best", "item"]
-    rows = [_leg_row(rank, hit, bool(prior)) for rank, hit in enumerate(reply.hits, start=1)]
-    others = sum(max(len(row[n]) for row in [heading, *rows]) + 2 for n in range(len(heading)) if n != 1)
-    for row in rows:
-        row[1] = _shorten(row[1], WIDTH - others)
-    return [*table([heading, *rows], left=(1,)), *_LEGEND]
+    heading = ["#", "item", "score", "prior", "|", "vectors", "best", "first", "mean", "|", "words", "best", "item"]
+    rows = [heading, *(_leg_row(rank, hit) for rank, hit in enumerate(reply.hits, start=1))]
+    if all(hit.parts["prior"] == 1 for hit in reply.hits):
+        rows = [[*row[:3], *row[4:]] for row in rows]
+    others = sum(max(len(row[n]) for row in rows) + 2 for n in range(len(rows[0])) if n != 1)
+    return [*table([[row[0], _shorten(row[1], WIDTH - others), *row[2:]] for row in rows], left=(1,)), *_LEGEND]
 
 
-def _leg_row(rank: int, hit: SearchResult, prior: bool) -> list[str]:
+def _leg_row(rank: int, hit: SearchResult) -> list[str]:
     p = hit.parts
-    cosines = [f"{p[name]:.3f}" for name in ("best_cosine", "first_cosine", "centroid_cosine")]
-    words = [f"{p[name]:.2f}" for name in ("best_bm25", "item_bm25")]
-    legs = [
+    vectors, words = (
         f"{p[leg]:.3f} {f'#{p[place]}' if p[place] else '-':>3}"
         for leg, place in (("vectors", "vector_rank"), ("words", "lexical_rank"))
-    ]
-    shown_prior = [f"{p['prior']:.3f}"] if prior else []
+    )
+    cosines = [f"{p[name]:.3f}" for name in ("best_cosine", "first_cosine", "centroid_cosine")]
+    bm25 = [f"{p[name]:.2f}" for name in ("best_bm25", "item_bm25")]
     name = f"{hit.ref.item_id}@{hit.ref.version}"
-    return [f"{rank}", name, f"{hit.score:.3f}", *shown_prior, "|", legs[0], *cosines, "|", legs[1], *words]
+    return [f"{rank}", name, f"{hit.score:.3f}", f"{p['prior']:.3f}", "|", vectors, *cosines, "|", words, *bm25]
 
 
 def _tiers(reply: SearchReply) -> list[str]:
-    heading = ["tier", "state", "plan", "items", "passages", "rows", "statistics", "candidates", "verification", "ms"]
-    rows = [heading]
+    rows = [["tier", "state", "plan", "items", "passages", "rows", "statistics", "candidates", "verification", "ms"]]
     for tier in reply.tiers:
-        steps = [_ms(tier.timings.get(step, 0.0)) for step in heading[6:9]]
+        steps = [tier.timings.get(step, 0.0) for step in ("statistics", "candidates", "verification")]
         counts = [str(tier.statistics.items), str(tier.statistics.passages), str(tier.rows)]
-        rows.append([tier.tier, tier.state, _shorten(tier.plan or "-", 24), *counts, *steps, _ms(tier.seconds)])
+        plan = _shorten(tier.plan or "-", 24)
+        rows.append([tier.tier, tier.state, plan, *counts, *map(_ms, [*steps, tier.seconds])])
     return table(rows, left=(0, 1, 2))
 
 
 def _terms(explanation: Explanation) -> list[str]:
-    statistics = explanation.statistics
-    rows = [
-        [_shorten(term["term"], 40), str(term["df"]), f"{term['idf']:.3f}"]
-        for term in _term_json(explanation)[:MAX_TERMS]
-    ]
-    more = [f"and {len(explanation.terms) - MAX_TERMS} more"] if len(explanation.terms) > MAX_TERMS else []
-    collection = (
-        f"{statistics.passages} passages of {statistics.items} items, "
-        f"{statistics.average_length:.1f} terms each on average"
-    )
-    return [
-        *(table([["term", "passages", "idf"], *rows]) if rows else ["no terms: only vectors count"]),
-        *more,
-        collection,
-    ]
+    statistics, terms = explanation.statistics, _term_json(explanation)
+    rows = [[_shorten(term["term"], 40), str(term["df"]), f"{term['idf']:.3f}"] for term in terms[:MAX_TERMS]]
+    lines = table([["term", "passages", "idf"], *rows]) if rows else ["no terms: only vectors count"]
+    if len(terms) > MAX_TERMS:
+        lines.append(f"and {len(terms) - MAX_TERMS} more")
+    length = f"{statistics.average_length:.1f} terms each on average"
+    return [*lines, f"{statistics.passages} passages of {statistics.items} items, {length}"]
 
 
 def _settings(reply: SearchReply, explanation: Explanation) -> list[str]:
     weights = ", ".join(f"{name} {share:g}" for name, share in asdict(explanation.weights).items())
-    half_life = reply.query.half_life_days
-    prior = f"halves every {half_life:g} days of the signature's age" if half_life else "none"
-    cap = (
-        "any number each"
-        if explanation.cap is None
-        else f"up to {explanation.cap} hits each, {explanation.suppressed} suppressed"
-    )
-    seconds = {name: _ms(taken) for name, taken in explanation.seconds.items()}
+    half_life, cap = reply.query.half_life_days, explanation.cap
+    limit = "any number" if cap is None else f"up to {cap} hits"
+    suppressed = "" if cap is None else f", {explanation.suppressed} suppressed"
     return [
         f"fusion   {explanation.fusion}" + (f": {weights}" if explanation.fusion == "convex" else ", by ranks only"),
-        f"prior    {prior}",
-        f"signers  {explanation.signers} among what was found, {cap}",
+        "prior    " + (f"halves every {half_life:g} days of the signature's age" if half_life else "none"),
+        f"signers  {explanation.signers} among what was found, {limit} each{suppressed}",
         f"rounds   {explanation.rounds}, the last with {explanation.depth} passages a leg",
-        "ms       " + ", ".join(f"{name} {taken}" for name, taken in seconds.items()),
+        "ms       " + ", ".join(f"{name} {_ms(taken)}" for name, taken in explanation.seconds.items()),
     ]
 
 
 def _term_json(explanation: Explanation) -> list[dict[str, Any]]:
-    idf = bm25_weights(explanation.statistics, explanation.terms)
-    frequency: Mapping[str, int] = explanation.statistics.document_frequency
+    statistics = explanation.statistics
+    idf, frequency = bm25_weights(statistics, explanation.terms), statistics.document_frequency
     return [{"term": t, "df": frequency.get(t, 0), "idf": round(idf.get(t, 0.0), 6)} for t in explanation.terms]
 
 

@@ -18,9 +18,9 @@ from mcp import Client
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from kiwi_rag.mcp import toolsets
 from tests.interfaces.conftest import PATIENCE, Kiwi
 from tests.interfaces.forked import ForkedProcess
+from tests.interfaces.mcp_schemas import WHOLE
 
 
 @asynccontextmanager
@@ -98,6 +98,5 @@ class StrictClient(Client):
     async def call_tool(self, name: str, *arguments: Any, **options: Any) -> Any:
         result = await super().call_tool(name, *arguments, **options)
         if not result.is_error:
-            tools = {tool.name: tool for tool in toolsets.load(",".join(toolsets.TOOLSETS), allow_write=True).tools}
-            Draft202012Validator(dict(tools[name].output)).validate(result.structured_content)
+            Draft202012Validator(WHOLE[name]).validate(result.structured_content)
         return result

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag import __version__
-from kiwi_rag.local_service import protocol
+from kiwi_rag import local_service as protocol
 from tests.interfaces.conftest import PASSPHRASE, PATIENCE, Kiwi, note, wait_until
 
 QUERY = "undo a bad release"
@@ -309,7 +309,7 @@ def test_searches_that_were_begun_are_finished_when_it_is_terminated(acme: Kiwi,
 
 def test_the_service_runs_no_command_that_changes_something_whoever_asks(warm: Kiwi):
     program = (
-        "from kiwi_rag.local_service import protocol; protocol.SERVED |= {'trust', 'index', 'init', 'mcp'};"
+        "from kiwi_rag import local_service; local_service.SERVED |= {'trust', 'index', 'init', 'mcp'};"
         "from kiwi_rag import entry; entry.main(['--verbose', 'trust', 'list'])"
     )
     done = subprocess.run(

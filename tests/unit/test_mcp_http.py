@@ -26,9 +26,7 @@ async def address(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(http, "HEAD_SECONDS", 0.4)
     monkeypatch.setattr(http, "BODY_SECONDS", 0.4)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(
-            http._RequireToken(answer, ""), http=http._protocol_with_head_timeout(), lifespan="off", log_config=None
-        )
+        config = uvicorn.Config(http._RequireToken(answer, ""), http=http.HeadTimeout, lifespan="off", log_config=None)
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         yield listening.getsockname()

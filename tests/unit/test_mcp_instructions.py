@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
 from kiwi_rag.errors import UsageError
 from kiwi_rag.integrations.ai_clients import agent_instructions
+from kiwi_rag.mcp.server import listed_tool
 from kiwi_rag.mcp.stdio import initialize_response
 from kiwi_rag.mcp.toolsets import DEFAULT, INSTRUCTIONS, TOOLSETS, instructions, load, parse_names
+from tests.interfaces.mcp_schemas import WHOLE
 
 OFFERED = ["items", "workspace", "documents", "items,workspace", "workspace,documents", "items,workspace,documents"]
 EVERY_TOOL = {tool.name for tool in load(",".join(TOOLSETS), allow_write=True).tools}
@@ -48,14 +51,35 @@ def test_a_toolset_that_there_is_not_is_refused_with_those_that_there_are(text: 
 
 
 def test_the_default_list_of_tools_takes_at_most_8_kb() -> None:
-    from kiwi_rag.mcp.server import _tool
-
-    listed = [_tool(tool).model_dump(by_alias=True, exclude_none=True, mode="json") for tool in load(DEFAULT).tools]
+    listed = [
+        listed_tool(tool).model_dump(by_alias=True, exclude_none=True, mode="json") for tool in load(DEFAULT).tools
+    ]
     assert len(json.dumps(listed, separators=(",", ":"))) <= 8_000
 
 
+def type_of(schema: dict[str, Any]) -> Any:
+    return [one["type"] for one in schema["anyOf"]] if "anyOf" in schema else schema["type"]
+
+
 def test_a_listed_schema_has_every_member_of_the_whole_one_with_its_type() -> None:
+    assert set(WHOLE) == EVERY_TOOL
     for tool in load(",".join(TOOLSETS), allow_write=True).tools:
-        assert list(tool.output_schema["properties"]) == list(tool.output["properties"])
+        whole = {name: {"type": type_of(schema)} for name, schema in WHOLE[tool.name]["properties"].items()}
+        assert listed_tool(tool).output_schema == {"type": "object", "properties": whole}
     members = load("items").tools[2].output_schema["properties"]
     assert (members["version"], members["permissions"]) == ({"type": ["string", "null"]}, {"type": "array"})
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "read"),
+    [
+        ("kiwi_search", {"q": "x", "type": "script", "k": 2}, {"query": "x", "item_type": "script", "limit": 2}),
+        ("workspace_search", {"text": "x", "type": "adr"}, {"query": "x", "file_type": "adr"}),
+        ("kiwi_get", {"item_id": "a/b", "tier": "user"}, {"ref": "a/b", "source": "user"}),
+        ("kiwi_validate", {"type": "script", "id": "a", "text": "x"}, {"item_type": "script", "content": "x"}),
+        ("update_files", {"file_paths": ["a"]}, {"paths": ["a"]}),
+    ],
+)
+def test_an_alias_stands_for_the_argument_that_the_tool_has(name: str, given: dict, read: dict) -> None:
+    (tool,) = (one for one in load(",".join(TOOLSETS)).tools if one.name == name)
+    assert tool.parse_arguments(given).items() >= read.items()

@@ -50,7 +50,7 @@ async def test_the_state_of_a_tier_is_marked_as_data(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(items, "collect_status", collect)
     monkeypatch.setattr(items.client, "state", lambda _folder: {"state": "not running"})
     context: Any = SimpleNamespace(app=None, allow_write=False)
-    result = await items.STATUS.run(context, {}, report)
+    result = await items.kiwi_status.run(context, {}, report)
     assert result.text.count(HOSTILE) == 2
     assert outside_of_marks(result.text) == ""
     assert result.data["writable"] is False

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from kiwi_rag import local_service as protocol
 from kiwi_rag.errors import KiwiError
-from kiwi_rag.local_service import client, protocol, systemd
+from kiwi_rag.local_service import Declined, client, systemd
 from kiwi_rag.local_service.apps import Apps
-from kiwi_rag.local_service.protocol import Declined
 from kiwi_rag.local_service.server import Request, Service, is_running, listening
 from kiwi_rag.services import Services
 
@@ -272,10 +272,21 @@ async def test_the_one_used_longest_ago_is_closed_once_nobody_uses_it(tmp_path: 
     apps, home = Apps(limit=1), tmp_path / "home"
     async with apps.lend(opened(home, tmp_path / "a")):
         async with apps.lend(opened(home, tmp_path / "b")):
-            assert len(apps) == 1
             assert closed == []
         assert closed == []
     assert closed == ["a"]
+    assert len(apps) == 1
+    await apps.close()
+    assert closed == ["a", "b"]
+
+
+async def test_what_a_request_uses_when_everything_is_closed_is_closed_at_its_end(tmp_path: Path):
+    apps = Apps()
+    async with apps.lend(opened(tmp_path / "home", tmp_path / "a")) as app:
+        await apps.close()
+        assert app.local("user").name == "user"
+        assert len(apps) == 1
+    assert len(apps) == 0
 
 
 async def test_without_the_callers_variables_no_registry_is_asked(tmp_path: Path):

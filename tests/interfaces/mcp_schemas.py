@@ -1,0 +1,119 @@
+"""The whole JSON Schemas of what tools answer; a server lists only the types of their members."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from kiwi_rag.model import TierName
+
+SchemaDict = dict[str, Any]
+_TYPES: dict[str, SchemaDict] = {name: {"type": name} for name in ("string", "number", "integer", "boolean", "object")}
+_TYPES |= {f"{name}s": {"type": "array", "items": _TYPES[name]} for name in ("string", "object")}
+STRING, OBJECT, BOOLEAN = _TYPES["string"], _TYPES["object"], _TYPES["boolean"]
+
+
+def record(**members: SchemaDict | str) -> SchemaDict:
+    """Return the schema of an object with these members, all required.
+
+    Each argument is the schema of the member of its name; or, under the name of a type (integer, strings, …), a text
+    with the names of the members of that type.
+    """
+    properties: dict[str, SchemaDict] = {}
+    for name, schema in members.items():
+        properties |= dict.fromkeys(schema.split(), _TYPES[name]) if isinstance(schema, str) else {name: schema}
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def nullable(schema: SchemaDict) -> SchemaDict:
+    """Return the schema of a value that may be null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+_TIER: SchemaDict = {"type": "string", "enum": list(get_args(TierName))}
+_VERSION, _CITED = nullable(STRING), "ref item_type item_id signer key_id digest"
+_ITEM_HIT = record(
+    string=f"{_CITED} path file text",
+    version=_VERSION,
+    tier=_TIER,
+    boolean="verified changed yanked truncated",
+    integer="rank start_line end_line",
+    number="score",
+    object="parts",
+    strings="heading",
+)
+_ITEM_HITS = record(
+    string="query",
+    boolean="complete",
+    hits={"type": "array", "items": _ITEM_HIT},
+    objects="tiers",
+    integer="refused",
+    strings="notices",
+    continuation=nullable(STRING),
+)
+_CONTENT = record(
+    string=f"{_CITED} signed_at content",
+    version=_VERSION,
+    tier=_TIER,
+    boolean="verified changed yanked private",
+    objects="permissions inputs",
+    object="metadata",
+    continuation=nullable(STRING),
+)
+_FINDINGS = record(boolean="valid", objects="findings")
+_STATE = record(
+    objects="tiers errors",
+    object="model cache service",
+    string="project",
+    integer="trusted_signers",
+    boolean="writable",
+)
+_PUBLISHED = record(objects="published refused", boolean="searchable")
+
+_HIT = record(
+    integer="rank start_line end_line",
+    string="path kind file_type title service domain last_modified git_commit signer key_id digest text",
+    strings="heading",
+    number="score",
+    object="parts",
+    changed=nullable(BOOLEAN),
+    boolean="verified truncated",
+)
+_HITS = record(
+    string="query kind",
+    boolean="complete unfinished",
+    hits={"type": "array", "items": _HIT},
+    object="index corrections",
+    objects="refused",
+    strings="missing_files notices",
+)
+_STATS = record(
+    string="workspace root run store model path",
+    integer="documents passages bytes",
+    object="file_types",
+    boolean="complete",
+    strings="problems",
+)
+_REPORT = record(
+    strings="indexed removed", integer="unchanged passages", objects="moved skipped failed warnings", boolean="complete"
+)
+_JOB_STATE = record(
+    string="job",
+    state={"type": "string", "enum": ["running", "done", "failed", "cancelled"]},
+    integer="done total",
+    report=nullable(_REPORT),
+    error=nullable(OBJECT),
+)
+
+WHOLE = {
+    "kiwi_search": _ITEM_HITS,
+    "kiwi_get": _CONTENT,
+    "kiwi_validate": _FINDINGS,
+    "kiwi_status": _STATE,
+    "kiwi_publish": _PUBLISHED,
+    "workspace_search": _HITS,
+    "search_markdown": _HITS,
+    "workspace_index_stats": _STATS,
+    "reindex_documents": _JOB_STATE,
+    "update_files": _JOB_STATE,
+}
+"""Tool → the schema of its answer."""
