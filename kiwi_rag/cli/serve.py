@@ -20,6 +20,7 @@ from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.local_service import LOCK_NAME, OTHER_NETWORK, SERVED, STOP, Declined, client, run_folder, server, systemd
 from kiwi_rag.local_service.apps import Apps
 from kiwi_rag.local_service.server import Message, Request, Service, Wire
+from kiwi_rag.mcp.stdio import Lines, StdioStreams, run_until_signal, serve_lines
 from kiwi_rag.mcp.toolsets import DEFAULT, load, parse_names
 from kiwi_rag.retry import polls
 from kiwi_rag.services import Services
@@ -51,8 +52,6 @@ Example: kiwi mcp                            serve one client over stdio
 )
 def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, token: str | None, **endpoint: Any) -> None:
     """Run an MCP (Model Context Protocol) server: agents search, read and check items, and search this repository."""
-    from kiwi_rag.mcp.stdio import Lines, StdioStreams, run_until_signal, serve_lines
-
     chosen = parse_names(toolsets)
     streams = None if http else StdioStreams(chosen)
     offered = load(toolsets, allow_write=allow_write)
@@ -217,11 +216,11 @@ class CommandHandler:
         for module in ("kiwi_rag.cli.search", "kiwi_rag.cli.items", "kiwi_rag.search", "kiwi_rag.mcp.server"):
             with contextlib.suppress(ImportError):  # the library mcp may not be installed
                 await asyncio.to_thread(importlib.import_module, module)
+        from kiwi_rag.mcp.context import load_services
+
         with contextlib.suppress(KiwiError):
             async with self._apps.lend(app) as lent:
-                await lent.embed.query("ready")
-                for name in lent.source_names("local"):
-                    await lent.local(name).store.statistics(["ready"])
+                await load_services(lent)
 
     def close(self) -> None:
         """Start no more commands; those that run end with the event loop."""
@@ -292,7 +291,6 @@ def _run(caller: _CallerContext) -> Message:
 
 async def _serve_session(app: Services, toolsets: str, accept: Callable[[], Awaitable[Wire]]) -> None:
     from kiwi_rag.mcp.context import ServerContext
-    from kiwi_rag.mcp.stdio import Lines, serve_lines
 
     offered = load(toolsets or DEFAULT)
     async with contextlib.aclosing(ServerContext(app)) as context:

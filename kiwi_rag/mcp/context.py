@@ -40,6 +40,15 @@ def import_what_calls_use() -> None:
         import_module(name)
 
 
+async def load_services(app: Services) -> None:
+    """Load the model and open the local tiers; the first call that needs one raises its error again."""
+    with contextlib.suppress(Exception):
+        await app.embed.query("ready")
+    for name in app.source_names("local"):
+        with contextlib.suppress(Exception):
+            await app.local(name).store.statistics(["ready"])
+
+
 class ServerContext:
     """The services that the calls of one server share.
 
@@ -70,7 +79,7 @@ class ServerContext:
 
     def warm(self) -> asyncio.Task[None]:
         """Start loading the model and opening the local tiers, once; errors are raised by the call that needs them."""
-        self._warming = self._warming or asyncio.create_task(self._warm())
+        self._warming = self._warming or asyncio.create_task(load_services(self.app))
         return self._warming
 
     async def wait_until_ready(self, report: ReportProgress) -> None:
@@ -88,14 +97,6 @@ class ServerContext:
         if self._warming is not None:
             self._warming.cancel()
             await asyncio.gather(self._warming, return_exceptions=True)
-
-    async def _warm(self) -> None:
-        # Errors are not lost: the first call that needs the model or a tier raises them again.
-        with contextlib.suppress(Exception):
-            await self.app.embed.query("ready")
-        for name in self.app.source_names("local"):
-            with contextlib.suppress(Exception):
-                await self.app.local(name).store.statistics(["ready"])
 
 
 @dataclass(slots=True)

@@ -29,13 +29,9 @@ if TYPE_CHECKING:
     from kiwi_rag.mcp.toolsets import Toolset
 
 MIN_TOKEN = 16
-MAX_HEAD = 64 * 1024
-MAX_CONNECTIONS = 500
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 30.0
 """How long a client may take to send a body."""
-KEEP_ALIVE_SECONDS = 75
-GRACE_SECONDS = 5
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -97,31 +93,25 @@ async def serve_http(
     context: ServerContext, offered: Toolset, endpoint: ListenAddress, notify: Callable[[str], None]
 ) -> None:
     """Serve until stopped; `notify` is called with a message that has the URL."""
+    app = build(context, offered).streamable_http_app(transport_security=endpoint.security())
     with endpoint.listen() as listening:
         address = listening.getsockname()
         host = f"[{address[0]}]" if listening.family == socket.AF_INET6 else address[0]
         config = uvicorn.Config(
-            application(context, offered, endpoint),
+            _RequireToken(app, endpoint.token),
             # h11 limits the size of a head, and strips optional white space around a header's value.
             http=HeadTimeout,
             ws="none",
-            limit_concurrency=MAX_CONNECTIONS,
+            limit_concurrency=500,
             log_config=None,  # Kiwi's own logging is set up already
             access_log=False,
             server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-            h11_max_incomplete_event_size=MAX_HEAD,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=5,
+            h11_max_incomplete_event_size=64 * 1024,
         )
         notify(f"serving http://{host}:{address[1]}/mcp; Ctrl-C stops it")
         await uvicorn.Server(config).serve(sockets=[listening])
-
-
-def application(context: ServerContext, offered: Toolset, endpoint: ListenAddress) -> ASGIApp:
-    """Return the SDK's ASGI application, behind the token if there is one."""
-    server = build(context, offered)
-    app = server.streamable_http_app(transport_security=endpoint.security())
-    return _RequireToken(app, endpoint.token)
 
 
 class HeadTimeout(H11Protocol):
