@@ -4,11 +4,10 @@ A client sends its command line, working directory and environment. The service 
 process would, and returns the output and the exit code. If it cannot, the client runs the command itself. ``client`` is
 the client's side, ``server`` and ``apps`` are the service's, ``systemd`` installs a user unit.
 
-This module is what both sides share: the socket's path, the check of its owner, and the protocol, which is frames of a
-four-byte length and JSON. It and ``client`` import very little, because starting Python is most of the time of a served
-search.
+This module is what both sides share: the socket's path, the check of its owner, and the protocol, which is a JSON
+object a line. It and ``client`` import very little, because starting Python is most of the time of a served search.
 
-A client sends one frame, whose ``ask`` is the kind of request, and the service answers with one:
+A client sends one line, whose ``ask`` is the kind of request, and the service answers with one:
 
 - ``status`` and ``stop``: understood by every version; answered with the service's state.
 - ``command``: ``{"working": true}`` at once and every second until it is done, then ``exit`` and ``output``, a list of
@@ -40,30 +39,10 @@ OTHER_NETWORK = "it was started with other variables for connections (PG*, *_pro
 
 _SENT = frozenset({"HOME", "NO_COLOR"})
 _NEVER_SENT = frozenset({"KIWI_SIGNING_KEY", "KIWI_KEY_PASSPHRASE", "KIWI_MCP_TOKEN"})
-_HEAD = struct.Struct(">I")
 
 
 class Declined(Exception):
     """The service does not run this, so the client does it itself. Shown to users with ``--verbose`` only."""
-
-
-def head(length: int) -> bytes:
-    """Return the four bytes that precede a message of `length` bytes."""
-    return _HEAD.pack(length)
-
-
-def length_in(four_bytes: bytes, limit: int) -> int:
-    """Return the length of the message that follows.
-
-    Raises
-    ------
-    Declined
-        When it is over `limit`.
-    """
-    length = int(_HEAD.unpack(four_bytes)[0])
-    if length > limit:
-        raise Declined(f"a message of {length} bytes is over the limit of {limit}")
-    return length
 
 
 def sent_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kiwi_rag import local_service as protocol
 from kiwi_rag.local_service import Declined
@@ -77,13 +77,14 @@ def exchange(line: socket.socket, message: dict[str, Any]) -> dict[str, Any]:
     Declined
         When there is no answer, or the service declines.
     """
-    with translate_errors():
-        request = json.dumps(message).encode("ascii")
+    # After the answer that opens a session the service sends nothing first, so `answers` reads none of that.
+    with translate_errors(), line.makefile("rb") as answers:
+        request = json.dumps(message).encode("ascii") + b"\n"
         if len(request) > protocol.MAX_REQUEST:
             raise Declined("the request is over 1 MB")
         line.settimeout(FIRST_SIGN_SECONDS)
-        line.sendall(protocol.head(len(request)) + request)
-        while "working" in (answer := _receive(line)):
+        line.sendall(request)
+        while "working" in (answer := _receive(answers)):
             line.settimeout(SILENCE_SECONDS)
     if "declined" in answer:
         raise Declined(str(answer["declined"]))
@@ -103,22 +104,16 @@ def translate_errors() -> Iterator[None]:
         raise Declined("its answer is not readable") from None
 
 
-def _receive(line: socket.socket) -> dict[str, Any]:
-    length = protocol.length_in(_exactly(line, 4), protocol.MAX_ANSWER)
-    message = json.loads(_exactly(line, length))
+def _receive(answers: BinaryIO) -> dict[str, Any]:
+    text = answers.readline(protocol.MAX_ANSWER)
+    if len(text) == protocol.MAX_ANSWER:
+        raise Declined("its answer is over 64 MB")
+    if not text.endswith(b"\n"):
+        raise Declined("the connection ended within its answer")
+    message = json.loads(text)
     if not isinstance(message, dict):
         raise Declined("its answer is not readable")
     return message
-
-
-def _exactly(line: socket.socket, length: int) -> bytes:
-    received = bytearray()
-    while len(received) < length:
-        chunk = line.recv(min(length - len(received), 1 << 20))
-        if not chunk:
-            raise Declined("the connection ended within its answer")
-        received += chunk
-    return bytes(received)
 
 
 _STDIN, _STDOUT = 0, 1

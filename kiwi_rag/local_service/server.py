@@ -30,7 +30,7 @@ BACKLOG = 256
 """Connections that wait to be accepted."""
 MAX_CALLERS = 256
 MAX_LINE = 16 << 20
-"""Bytes of one line of a session."""
+"""Bytes of one line."""
 READ_SECONDS = 5.0
 SIGN_SECONDS = 1.0
 DRAIN_SECONDS = 10.0
@@ -266,18 +266,17 @@ async def _while_working(work: Awaitable[Message], writer: asyncio.StreamWriter)
 async def _receive(reader: asyncio.StreamReader) -> Message:
     try:
         async with asyncio.timeout(READ_SECONDS):
-            length = protocol.length_in(await reader.readexactly(4), protocol.MAX_REQUEST)
-            message = json.loads(await reader.readexactly(length))
-    except (TimeoutError, EOFError, ValueError, RecursionError):
+            text = await reader.readline()
+            message = json.loads(text)
+    except (TimeoutError, ValueError, RecursionError):  # includes a line over `MAX_LINE`
         raise Declined("the request is not readable") from None
-    if not isinstance(message, dict):
+    if not isinstance(message, dict) or len(text) > protocol.MAX_REQUEST:
         raise Declined("the request is not readable")
     return message
 
 
 async def _send(writer: asyncio.StreamWriter, message: Message) -> None:
-    text = json.dumps(message).encode("ascii")
-    writer.write(protocol.head(len(text)) + text)
+    writer.write(json.dumps(message).encode("ascii") + b"\n")
     async with asyncio.timeout(READ_SECONDS):  # TimeoutError is an OSError, which ends the connection
         await writer.drain()
 

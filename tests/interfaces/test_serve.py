@@ -20,7 +20,6 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag import __version__
-from kiwi_rag import local_service as protocol
 from tests.interfaces.conftest import PASSPHRASE, PATIENCE, Kiwi, note, wait_until
 
 QUERY = "undo a bad release"
@@ -324,12 +323,11 @@ def test_the_service_runs_no_command_that_changes_something_whoever_asks(warm: K
     assert "ada@acme.example" in done.stdout
 
 
-def framed(value: object) -> bytes:
-    text = json.dumps(value).encode()
-    return protocol.head(len(text)) + text
+def line_of(value: object) -> bytes:
+    return json.dumps(value).encode() + b"\n"
 
 
-WORKING = framed({"working": True})
+WORKING = line_of({"working": True})
 
 
 @pytest.mark.parametrize(
@@ -337,14 +335,14 @@ WORKING = framed({"working": True})
     [
         (b"", "the connection ended within its answer"),
         (WORKING, "the connection ended within its answer"),
-        (WORKING + protocol.head(100) + b'{"exit"', "the connection ended within its answer"),
-        (b"\xff\xff\xff\xff", "over the limit"),
-        (protocol.head(3) + b"{]}", "its answer is not readable"),
-        (framed([1]), "its answer is not readable"),
-        (framed({"exit": 0}), "its answer is not readable"),
-        (framed({"exit": 0, "output": [[1]]}), "its answer cannot be written here"),
-        (framed({"exit": 0, "output": [[1, "\ud800"]]}), "its answer cannot be written here"),
-        (framed({"declined": "it is tired"}), "it is tired"),
+        (WORKING + b'{"exit"', "the connection ended within its answer"),
+        (b"\xff\xff\xff\xff\n", "its answer is not readable"),
+        (b"{]}\n", "its answer is not readable"),
+        (line_of([1]), "its answer is not readable"),
+        (line_of({"exit": 0}), "its answer is not readable"),
+        (line_of({"exit": 0, "output": [[1]]}), "its answer cannot be written here"),
+        (line_of({"exit": 0, "output": [[1, "\ud800"]]}), "its answer cannot be written here"),
+        (line_of({"declined": "it is tired"}), "it is tired"),
         (None, "it does not answer"),
     ],
 )
@@ -371,7 +369,7 @@ def test_whatever_a_service_answers_the_search_is_done(acme: Kiwi, run: Path, an
         thread.join(10)
     notice = f"kiwi: the local service was not used: {why}"
     first, _, rest = done.stderr.partition("\n")
-    assert first.startswith(notice.replace("over the limit", "a message of")) and why in first
+    assert first == notice
     without = alone(user).run("--verbose", "search", QUERY)
     assert (done.stdout, rest) == (without.stdout, without.stderr)
     assert PASSPHRASE.encode() not in heard[0]

@@ -146,10 +146,10 @@ def test_what_it_would_do_otherwise_than_the_caller_it_declines(folder: Path, ch
 @pytest.mark.parametrize(
     "sent",
     [
-        b"GET / HTTP/1.1\r\n\r\n", b"x" * 10_000_000, protocol.head(10) + b"{", protocol.head(2) + b"{}",
-        protocol.head(4) + b"null", protocol.head(3) + b"\xff\xff\xff", protocol.head(100_000) + b"[" * 100_000, b"\0",
+        b"GET / HTTP/1.1\r\n\r\n", b"x" * 10_000_000, b"{", b"{}\n", b"null\n",
+        b"\xff\xff\xff\n", b"[" * 100_000 + b"\n", b"\0", b'{"ask": "status", "x": "' + b"x" * 2_000_000 + b'"}\n',
     ],
-    ids=["http", "10-mb", "half", "empty", "null", "bytes", "nested", "one-byte"],
+    ids=["http", "10-mb", "half", "empty", "null", "bytes", "nested", "one-byte", "2-mb"],
 )  # fmt: skip
 def test_garbage_harms_nobody(folder: Path, sent: bytes):
     with running(folder):
@@ -166,6 +166,16 @@ def test_garbage_harms_nobody(folder: Path, sent: bytes):
         assert client.call(str(folder), message())["exit"] == 0
 
 
+def test_requests_and_answers_over_the_limit_are_declined(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    with running(folder):
+        with monkeypatch.context() as patched, pytest.raises(Declined, match="its answer is over"):
+            patched.setattr(protocol, "MAX_ANSWER", 20)
+            client.call(str(folder), {"ask": "status"})
+        with pytest.raises(Declined, match="the request is over 1 MB"):
+            client.call(str(folder), message(arguments=["x" * protocol.MAX_REQUEST]))
+        assert client.call(str(folder), message())["exit"] == 0
+
+
 def test_callers_that_hang_up_or_say_nothing_harm_nobody(folder: Path):
     lines = []
     with running(folder):
@@ -174,7 +184,7 @@ def test_callers_that_hang_up_or_say_nothing_harm_nobody(folder: Path):
             line = socket.socket(socket.AF_UNIX)
             line.connect(protocol.socket_in(str(folder)))
             if number % 2:
-                line.sendall(protocol.head(len(request)) + request)
+                line.sendall(request + b"\n")
                 line.close()
             else:
                 lines.append(line)
