@@ -330,11 +330,6 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def is_running(folder: Path) -> bool:
     """Whether a service holds the lock."""
-    try:
-        descriptor = os.open(folder / protocol.LOCK_NAME, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        return not try_lock(descriptor)
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(OSError), (folder / protocol.LOCK_NAME).open("r+b") as file:
+        return not try_lock(file.fileno())
+    return False
