@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from kiwi_rag.formats import markdown
 from kiwi_rag.formats.nodes import Node, YamlReader, refuse
@@ -21,6 +21,7 @@ DEFAULT_VERSION = "0.0.0"
 MAX_BYTES = 16 * 1024
 MAX_DEPTH = 6
 MAX_NODES = 1_000
+_SIMPLIFY = "simplify the metadata"
 _KEYS_HINT = "write it as 'key: value' lines"
 _YAML_FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*ya?ml[ \t]*$", re.IGNORECASE)
 
@@ -113,7 +114,7 @@ def _root(text: str) -> Node:
     from yaml import BaseLoader
 
     if len(text.encode()) > MAX_BYTES:
-        _refuse(text, "size", f"the metadata block has over {MAX_BYTES} bytes", 0, "move text into the body")
+        refuse(text, f"the metadata block has over {MAX_BYTES} bytes", 0, "form.yaml-size", "move text into the body")
     try:
         roots = _StrictReader(text, BaseLoader, MAX_DEPTH, MAX_BYTES).documents()
     except MalformedSource as error:
@@ -121,7 +122,7 @@ def _root(text: str) -> Node:
             error.message, error.hint = f"the metadata is not YAML: {error}", "quote values that hold ':' or '#'"
         raise
     if any(node.kind != "mapping" for node in roots) or len(roots) > 1:
-        _refuse(text, "mapping", "the metadata block is not one mapping of keys to values", 0, _KEYS_HINT)
+        refuse(text, "the metadata block is not one mapping of keys to values", 0, "form.yaml-mapping", _KEYS_HINT)
     root = roots[0] if roots else Node("mapping", 0, 0)
     _check_keys(text, root)
     return root
@@ -140,20 +141,24 @@ class _StrictReader(YamlReader):
             nodes += opens or hasattr(event, "value")
             if depth > MAX_DEPTH or nodes > MAX_NODES:
                 message = f"the metadata nests deeper than {MAX_DEPTH} or has over {MAX_NODES} values"
-                _refuse(self.text, "size", message, event.start_mark.index)
+                refuse(self.text, message, event.start_mark.index, "form.yaml-size", _SIMPLIFY)
             yield event
 
     def _check_event(self, event: Any) -> None:
         if getattr(event, "anchor", None):  # of an anchor, and of an alias
             hint = "write the value out"
-            _refuse(self.text, "alias", "the metadata uses a YAML anchor or alias", event.start_mark.index, hint)
+            refuse(
+                self.text, "form.yaml-alias", "the metadata uses a YAML anchor or alias", event.start_mark.index, hint
+            )
         if getattr(event, "tag", None):
             message = f"the metadata uses the YAML tag {event.tag!r}"
-            _refuse(self.text, "tag", message, event.start_mark.index, "remove the tag")
+            refuse(self.text, message, event.start_mark.index, "form.yaml-tag", "remove the tag")
 
     def key(self, event: Any, depth: int) -> str:
         if isinstance(event, self.opening):
-            _refuse(self.text, "mapping", "a metadata key is not plain text", event.start_mark.index)
+            refuse(
+                self.text, "form.yaml-mapping", "a metadata key is not plain text", event.start_mark.index, _SIMPLIFY
+            )
         return super().key(event, depth)
 
 
@@ -161,10 +166,12 @@ def _check_keys(text: str, node: Node) -> None:
     seen: set[str] = set()
     for child in node.children:
         if node.kind == "mapping" and child.key in seen:
-            _refuse(text, "duplicate-key", f"the metadata key {child.key!r} occurs twice", child.anchor, "keep one")
+            refuse(
+                text,
+                "form.yaml-duplicate-key",
+                f"the metadata key {child.key!r} occurs twice",
+                child.anchor,
+                "keep one",
+            )
         seen.add(child.key)
         _check_keys(text, child)
-
-
-def _refuse(text: str, kind: str, message: str, offset: int, hint: str = "simplify the metadata") -> NoReturn:
-    refuse(text, message, offset, f"form.yaml-{kind}", hint)

@@ -133,7 +133,12 @@ class YamlReader:
             # What is never closed is noticed at the end of the file; where it begins is what a reader looks for.
             scanning = (error.context or "").startswith("while scanning")
             mark = error.context_mark if scanning and error.context_mark else error.problem_mark
-            refuse(self.text, error.problem or error.context or "the parser gives up", mark.index if mark else 0)
+            refuse(
+                self.text,
+                _MALFORMED,
+                error.problem or error.context or "the parser gives up",
+                mark.index if mark else 0,
+            )
         except yaml.reader.ReaderError as error:
             # libyaml counts bytes of UTF-8 here.
             offset = len(self.text.encode()[: error.position].decode(errors="ignore"))

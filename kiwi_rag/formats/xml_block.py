@@ -107,18 +107,18 @@ class _TreeBuilder:
 
     def _check(self, own: int) -> None:
         if len(self._open) > MAX_DEPTH:
-            self._refuse("depth", f"XML elements are nested deeper than {MAX_DEPTH}")
+            self._refuse("form.xml-depth", f"XML elements are nested deeper than {MAX_DEPTH}")
         if len(self._elements) > MAX_ELEMENTS:
-            self._refuse("elements", f"the XML block has over {MAX_ELEMENTS} elements")
+            self._refuse("form.xml-elements", f"the XML block has over {MAX_ELEMENTS} elements")
         if own > MAX_ATTRIBUTES_PER_ELEMENT or self._attributes > MAX_ATTRIBUTES:
             limits = f"{MAX_ATTRIBUTES_PER_ELEMENT} to an element, {MAX_ATTRIBUTES} in all"
-            self._refuse("attributes", f"the XML block has too many attributes ({limits})")
+            self._refuse("form.xml-attributes", f"the XML block has too many attributes ({limits})")
 
-    def _refuse(self, kind: str, message: str, hint: str = "split the directive, or simplify it") -> NoReturn:
-        raise MalformedSource(f"form.xml-{kind}", message, self._line, hint)
+    def _refuse(self, code: str, message: str, hint: str = "split the directive, or simplify it") -> NoReturn:
+        raise MalformedSource(code, message, self._line, hint)
 
     def _refuse_dtd(self) -> NoReturn:
-        self._refuse("dtd", "the XML block declares a DTD or entities", "remove the <!...> declaration")
+        self._refuse("form.xml-dtd", "the XML block declares a DTD or entities", "remove the <!...> declaration")
 
     def _refuse_malformed(self, text: str, error: expat.ExpatError) -> NoReturn:
         if text.encode()[: self._parser.ErrorByteIndex].endswith(b"<!"):

@@ -91,7 +91,7 @@ def test_scalars_stay_as_they_are_written() -> None:
         ("title: a\ntitle: b", "form.yaml-duplicate-key", 3),
         ("a: b\nc: d: e", "form.yaml", 3),
         ("just words", "form.yaml-mapping", 2),
-        ("a: b\n--- \nc: d", "form.yaml-mapping", 2),
+        ("a: b\n--- {c: d}", "form.yaml-mapping", 2),
         ("a: b\n? [c]\n: d", "form.yaml-mapping", 3),
         ("a: " + "[" * 50 + "]" * 50, "form.yaml-size", 2),
         ("\n".join(f"k{n}: v" for n in range(900)), "form.yaml-size", None),
