@@ -22,7 +22,7 @@ _DAYS = re.compile(r"(\d{1,5})d?", re.ASCII)
 @command(epilog="Example: kiwi status")
 async def status(session: Session, app: Services) -> int:
     """Show the tiers, the model, the cache, the latest errors and the local service, without starting anything."""
-    service = await asyncio.to_thread(client.state, protocol.run_folder(session.context.environment()))
+    service = await asyncio.to_thread(client.state, protocol.run_folder(session.environment()))
     data = await collect_status(app, service)
     session.print_data(data, render.status_lines(data))
     if not session.as_json:
