@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
-from pathlib import Path
 from typing import Any
 
 import click
 
 from kiwi_rag import __version__
-from kiwi_rag.cli.session import ProcessContext, Session
+from kiwi_rag.cli.session import GLOBAL_OPTIONS, Session
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.telemetry import tracing
@@ -20,12 +18,12 @@ _COMMANDS = {
     "init": ("setup", "init", "Create a project's .ai folder."),
     "keys": ("trust", "keys", "Create, list, show, export, import and retire signing keys."),
     "trust": ("trust", "trust", "Choose whose signatures are accepted."),
-    "validate": ("add", "validate", "Check items without signing or indexing them."),
-    "sign": ("add", "sign", "Sign items: write FILE.sig beside each file."),
-    "add": ("add", "add", "Check, sign and index items in one step."),
-    "index": ("add", "index", "Update a tier's index from its files."),
-    "sync": ("add", "sync", "Copy signed project items to the user tier."),
-    "publish": ("add", "publish", "Publish signed items to the registry."),
+    "validate": ("items", "validate", "Check items without signing or indexing them."),
+    "sign": ("items", "sign", "Sign items: write FILE.sig beside each file."),
+    "add": ("items", "add", "Check, sign and index items in one step."),
+    "index": ("items", "index", "Update a tier's index from its files."),
+    "sync": ("items", "sync", "Copy signed project items to the user tier."),
+    "publish": ("items", "publish", "Publish signed items to the registry."),
     "search": ("search", "search", "Find items by meaning and by words."),
     "get": ("items", "get", "Copy an item from another tier into the project."),
     "show": ("items", "show", "Print the verified content of an item."),
@@ -33,12 +31,12 @@ _COMMANDS = {
     "verify": ("items", "verify", "Verify the indexed items again."),
     "delete": ("items", "delete", "Delete an item: its file, signature and index entry."),
     "yank": ("registry", "yank", "Withdraw a published version, so that searches no longer find it."),
-    "status": ("status", "status", "Show tiers, counts, model and registry."),
-    "doctor": ("status", "doctor", "Check keys, trust, model and indexes; --repair repairs indexes."),
-    "audit": ("status", "audit", "Show or verify the hash-chained audit log."),
+    "status": ("setup", "status", "Show tiers, counts, model and registry."),
+    "doctor": ("setup", "doctor", "Check keys, trust, model and indexes; --repair repairs indexes."),
+    "audit": ("setup", "audit", "Show or verify the hash-chained audit log."),
     "registry": ("registry", "registry", "Start, stop, migrate and inspect the registry."),
     "workspace": ("workspace", "workspace", "Index, watch and search a repository's documents."),
-    "usage": ("status", "usage", "Show the calls, tokens, cost and latency of remote embedding."),
+    "usage": ("setup", "usage", "Show the calls, tokens, cost and latency of remote embedding."),
     "eval": ("search", "evaluate", "Measure search quality on judged queries."),
     "mcp": ("serve", "mcp", "Serve agents over the Model Context Protocol, on stdio or HTTP."),
     "serve": ("serve", "serve", "Run the local service, which makes searches start faster."),
@@ -61,7 +59,6 @@ class LazyGroup(click.Group):
             return None
         module, attribute, _ = _COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(f"kiwi_rag.cli.{module}"), attribute)
-        _accept_global_options(command)
         return command
 
     def resolve_command(
@@ -81,50 +78,18 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
+    params=[*GLOBAL_OPTIONS],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog='Start with: kiwi init, kiwi keys new, kiwi sign .ai, kiwi index, kiwi search "…"',
 )
 @click.version_option(__version__, prog_name="kiwi")
-@click.option(
-    "--project",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Project folder. Default: the nearest one with .ai, from here upwards.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print data and errors as JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="Print no notices and no progress on stderr.")
-@click.option("--verbose", "-v", is_flag=True, help="Show the cause of each error.")
 @click.pass_context
-def kiwi(ctx: click.Context, project: Path | None, as_json: bool, quiet: bool, verbose: bool) -> None:
+def kiwi(ctx: click.Context) -> None:
     """Find directives, scripts, knowledge entries and skills by meaning. Every result is verified before it is shown.
 
     --project, --json, --quiet and --verbose can be given before or after the command.
     """
-    context = ctx.obj or ProcessContext()
-    context.check(ctx.invoked_subcommand)
-    ctx.obj = Session(project, as_json, quiet, verbose, context=context)
-
-
-def _accept_global_options(command: click.Command) -> None:
-    """Add the global options to a command and its subcommands, except where one has an option of the same name."""
-    present = {name for parameter in command.params for name in parameter.opts}
-    missing = [option for option in kiwi.params if option.expose_value and not present & set(option.opts)]
-    # Assigned in one step, not appended to: threads of the local service may run this at the same time.
-    command.params = [*command.params, *map(_after_command, missing)]
-    for subcommand in getattr(command, "commands", {}).values():
-        _accept_global_options(subcommand)
-
-
-def _after_command(option: click.Parameter) -> click.Parameter:
-    """Return a copy of a global option that is hidden in help and sets the session's attribute."""
-    copied: Any = copy.copy(option)
-    copied.hidden, copied.expose_value, copied.callback = True, False, _set_in_session
-    return copied  # type: ignore[no-any-return]
-
-
-def _set_in_session(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
-    session = ctx.find_object(Session)
-    if value and session and parameter.name:
-        setattr(session, parameter.name, value)
+    ctx.ensure_object(Session).check(ctx.invoked_subcommand)
 
 
 def main(arguments: list[str] | None = None) -> Any:
@@ -132,7 +97,7 @@ def main(arguments: list[str] | None = None) -> Any:
     session = Session.before_parsing(arguments, _COMMANDS)
     try:
         with tracing(process_environment()):
-            result = kiwi.main(arguments, prog_name="kiwi", standalone_mode=False)
+            result = kiwi.main(arguments, prog_name="kiwi", standalone_mode=False, obj=session)
     except click.exceptions.Abort:
         raise SystemExit(session.report_interrupt()) from None
     except click.ClickException as error:

@@ -1,30 +1,246 @@
-"""``kiwi get``, ``show``, ``list``, ``verify`` and ``delete``."""
+"""What is done with item files (``kiwi add``, ``index``, ``publish``, …) and with items (``get``, ``show``, …)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.search import ITEM_TYPE, NAMESPACE, SOURCE
-from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session, command, confirm, option
-from kiwi_rag.errors import NotFound
-from kiwi_rag.formats import display_path
+from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, YES, Session, ask_passphrase, command, confirm, option
+from kiwi_rag.errors import NotFound, RegistryUnreachable, Rejected, UsageError
+from kiwi_rag.formats import SourceFile, display_path
+from kiwi_rag.ingest.publication import NotPublished, PublishRun
+from kiwi_rag.model import Admission, Visibility
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
+from kiwi_rag.usecases import add as use_case
 from kiwi_rag.usecases import filters_of, items
 from kiwi_rag.usecases.items import FoundItem
+from kiwi_rag.usecases.sign import Draft
 from kiwi_rag.usecases.trust import fetch_revocations
 
 REF = click.argument("ref")
+JOBS = 2  # the default of ingest.index, repeated here so that --help does not import kiwi_rag.ingest
+PATHS = click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+LOCAL = click.Choice(["project", "user"])
+TIER = option("--tier", type=LOCAL, default="project", help="The tier: .ai of the project, or ~/.ai of the user.")
+KEY = option("--key", default="", help="Name of the key to sign with. Default: the only one you have.")
+BUMP = option(
+    "--bump",
+    type=click.Choice(["patch", "minor", "major"]),
+    help="Raise the version of edited items first; add a version to items without one.",
+)
+
+
+@command(epilog="Example: kiwi validate .ai, or kiwi validate .ai/directives/acme/deploy/staging.md")
+@PATHS
+@TIER
+def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
+    """Check items by steps 0-6 of the gate, without signing, storing or recording anything."""
+    rows = list(use_case.check_files(session.app(), paths, tier))
+    data = [{"path": str(source.path), "findings": [f.as_dict() for f in found]} for source, found in rows]
+    session.print_data(data, (render.findings_text(found, session.style) for _, found in rows if found))
+    refused = sum(any(f.is_error for f in found) for _, found in rows)
+    session.notify(f"{len(rows) - refused} of {len(rows)} items would be admitted, once signed by a trusted key")
+    return REFUSED if refused else DONE
+
+
+@command(epilog="Example: kiwi sign .ai, or kiwi sign .ai/knowledge/acme/slo.md --bump patch")
+@PATHS
+@TIER
+@KEY
+@BUMP
+@option("--force", is_flag=True, help="Also sign items that have a valid signature.")
+async def sign(
+    session: Session, app: Services, paths: tuple[Path, ...], tier: str, key: str, bump: str | None, force: bool
+) -> int:
+    """Sign items that pass the gate's content checks: write FILE.sig beside each file."""
+    drafts, refused = await use_case.make_drafts(
+        app, paths, tier, key, ask_passphrase, report=session.notify, bump=bump, force=force
+    )
+    for draft in drafts:
+        draft.write()
+        _report_edit(session, draft)
+    session.print_data(
+        {"signed": [_row(draft) for draft in drafts], "refused": [r.as_dict() for r in refused]},
+        (f"{'signed' if draft.fresh else 'already signed'}  {draft.ref}" for draft in drafts),
+    )
+    fresh = sum(draft.fresh for draft in drafts)
+    session.notify(f"{fresh} signed, {len(drafts) - fresh} were signed already")
+    return session.report_refusals(refused)
+
+
+@command(epilog="Example: kiwi add .ai/directives/acme/deploy/staging.md")
+@PATHS
+@TIER
+@KEY
+@BUMP
+async def add(session: Session, app: Services, paths: tuple[Path, ...], tier: str, key: str, bump: str | None) -> int:
+    """Check, sign and index items in one step. Nothing is written for a refused item."""
+    drafts, rejected = await use_case.make_drafts(
+        app, paths, tier, key, ask_passphrase, report=session.notify, bump=bump
+    )
+    refused, added = [*rejected], []
+    async with aclosing(use_case.store(app, drafts, tier)) as outcomes:
+        async for outcome in outcomes:
+            if isinstance(outcome, Rejected):
+                refused.append(outcome)
+            elif isinstance(outcome, Admission):
+                added.append(outcome)
+                session.print_receipt(f"added  {outcome.ref}")
+            else:
+                _report_edit(session, outcome)
+    rows = [{"ref": str(a.ref), "digest": a.digest, "signer": a.principal} for a in added]
+    session.print_data({"added": rows, "refused": [r.as_dict() for r in refused]}, ())
+    return session.report_refusals(refused)
+
+
+def _report_edit(session: Session, draft: Draft) -> None:
+    if draft.wrote:
+        session.notify(f"wrote  {draft.wrote}")
+
+
+def _row(draft: Draft) -> dict[str, Any]:
+    row = {"ref": str(draft.ref), "path": str(draft.source.path), "fresh": draft.fresh}
+    return {**row, "wrote": draft.wrote} if draft.wrote else row
+
+
+@command(epilog="Example: kiwi index, or kiwi index --tier user")
+@TIER
+@option("--rebuild", is_flag=True, help="Empty the index first. Recorded versions and the audit log are kept.")
+@option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=JOBS,
+    help="Batches of 64 passages that are embedded at the same time. More are faster with an embedding server only;"
+    " the local model uses every core already.",
+)
+async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs: int) -> int:
+    """Update a tier's index: admit and embed changed files, and remove deleted ones. Can be stopped and run again."""
+    report_old_index(session, app.old_catalog(app.root(tier)))
+
+    def report_stored(admission: Admission) -> None:
+        if not session.shows_progress:
+            session.print_receipt(f"stored  {admission.ref}")
+
+    with session.progress_bar(f"index {tier}", "files") as planned:
+        report = await use_case.update_index(app, tier, planned, report_stored, jobs, rebuild=rebuild)
+    encoded = getattr(app.embed, "encoded", None)
+    counts = (
+        f"{len(report.admitted)} admitted, {report.unchanged} unchanged, {len(report.removed)} removed, "
+        f"{len(report.rejected)} refused; {report.passages} passages, {encoded} encoded"
+    )
+    data = {
+        "admitted": [str(ref) for ref in report.admitted],
+        "unchanged": report.unchanged,
+        "removed": [str(ref) for ref in report.deleted],
+        "refused": [r.as_dict() for r in report.rejected],
+        "passages": report.passages,
+        "encoded": encoded,
+    }
+    session.print_data(data, [counts])
+    return session.report_refusals(report.rejected)
+
+
+def report_old_index(session: Session, old: Path | None) -> None:
+    """Print a line if only a pre-release Kiwi indexed these files."""
+    if old is not None:
+        session.notify(f"{old} is the index of a pre-release Kiwi and stays as it is; a new one is made beside it")
+
+
+@command(epilog="Example: kiwi sync --to user, or kiwi sync .ai/knowledge --to user")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@option("--to", "target", type=click.Choice(["user"]), default="user")
+@option("--force", is_flag=True, help="Overwrite an item of the same id that has other content.")
+async def sync(session: Session, app: Services, paths: tuple[Path, ...], target: str, force: bool) -> int:
+    """Copy signed project items, all or those below PATHS, to the user tier, and index them there."""
+    if problem := await fetch_revocations(app):
+        session.notify(problem)
+    count, refused = await use_case.copy_to_tier(
+        app, paths, target, lambda admission: session.print_receipt(f"copied  {admission.ref}"), overwrite=force
+    )
+    if refused:
+        session.notify(f"nothing was copied: {len(refused)} of {count} items were refused")
+    return session.report_refusals(refused)
+
+
+@command(epilog="Example: kiwi publish --all, or kiwi publish .ai/directives/acme/deploy")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@option("--all", "everything", is_flag=True, help="Publish all signed items of the tier.")
+@option("--private", "visibility", flag_value="private", help="Make new items visible to their owner only.")
+@option(
+    "--public",
+    "visibility",
+    flag_value="public",
+    help="Make items visible to everybody, private ones too. This cannot be undone.",
+)
+@TIER
+async def publish(
+    session: Session, app: Services, paths: tuple[Path, ...], everything: bool, visibility: Visibility | None, tier: str
+) -> int:
+    """Publish signed items and make them searchable for everyone who trusts their signer.
+
+    Each line on stdout is a receipt: the item is in the registry. After an interruption run the command again; items
+    that are published already are not changed.
+
+    The owner of a private item is the user who is logged in (Supabase), else the database role with the name of its
+    signer. Other users cannot find or read it, or learn that it exists. Without --private and --public new items are
+    public, and published ones are not changed.
+    """
+    if bool(paths) == everything:
+        raise UsageError("name files or folders, or use --all", hint="kiwi publish --all")
+    sources = use_case.files_at(app, paths, tier)
+    run = await use_case.prepare_publication(app, tier, visibility)
+    rows, failures = await _publish(session, run, sources)
+    session.print_data({"published": rows, "refused": [f.error.as_dict() for f in failures]}, ())
+    new = sum(not row["already_published"] for row in rows)
+    refused = [f.error for f in failures if not isinstance(f.error, RegistryUnreachable)]
+    session.notify(f"{new} published, {len(rows) - new} were published already, {len(refused)} refused")
+    if run.not_indexed:
+        session.notify(f"not searchable yet, until an indexer runs kiwi registry index: {run.not_indexed.message}")
+    worst = session.report_refusals(refused)
+    if not run.unreachable:
+        return worst
+    session.notify(f"{len(failures) - len(refused)} not published; run the command again to continue")
+    session.report_error(run.unreachable)
+    return PARTLY
+
+
+_RECEIPT = ("sequence", "already_published", "private", "made_public", "yanked")
+
+
+async def _publish(
+    session: Session, run: PublishRun, sources: Sequence[SourceFile]
+) -> tuple[list[dict[str, Any]], list[NotPublished]]:
+    """Publish, and print a line for each durable item. Return the rows, and the items that were not published."""
+    rows: list[dict[str, Any]] = []
+    failures: list[NotPublished] = []
+    with session.progress_bar("publish", "items") as planned:
+        progress = planned(len(sources))
+        async for outcome in run.publish(sources):
+            progress(1)
+            if isinstance(outcome, NotPublished):
+                failures.append(outcome)
+                continue
+            receipt = outcome.receipt
+            row = {name: getattr(receipt, name) for name in _RECEIPT}
+            rows.append({"ref": str(outcome.ref), **row, "waits_for_index": outcome.waits})
+            change = "already published" if receipt.already_published else "published"
+            change = "made public" if receipt.made_public else change
+            state = "  private" if receipt.private else "  yanked" if receipt.yanked else ""
+            session.print_receipt(f"{change}  {outcome.ref}  #{receipt.sequence}  {receipt.digest[:16]}{state}")
+    return rows, failures
 
 
 @command(epilog="Example: kiwi get acme/deploy/staging, or kiwi get acme/slo@1.2.0@registry --to user")
 @REF
-@option("--to", "target", type=click.Choice(["project", "user"]), default="project")
+@option("--to", "target", type=LOCAL, default="project")
 @option("--force", is_flag=True, help="Overwrite an item of the same id that has other content.")
 async def get(session: Session, app: Services, ref: str, target: str, force: bool) -> None:
     """Copy an item from another tier: verify it, write its file and signature, and index it."""
@@ -130,8 +346,8 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
 
 @command(epilog="Example: kiwi delete acme/deploy/old --yes")
 @REF
-@option("--tier", type=click.Choice(["project", "user"]), default="project")
-@option("--yes", is_flag=True, help="Do not ask.")
+@TIER
+@YES
 async def delete(session: Session, app: Services, ref: str, tier: str, yes: bool) -> None:
     """Delete an item from a local tier: file, signature and index entry. Its versions stay recorded."""
     found = await items.find_local(app, ref, tier)

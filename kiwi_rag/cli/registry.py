@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.session import DONE, PARTLY, Group, Session, command, confirm, option, stop_event
+from kiwi_rag.cli.session import DONE, PARTLY, YES, Group, Session, command, confirm, option, stop_event
 from kiwi_rag.cli.trust import signer_row
 from kiwi_rag.errors import UsageError
 from kiwi_rag.ingest.audit_index import Mismatch, audit_index
 from kiwi_rag.ingest.registry_indexer import Failed, Unreachable
+from kiwi_rag.model import Filters
 from kiwi_rag.registry.tuning import METHODS
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
-from kiwi_rag.signing.trust import Signer, SignerStatus
+from kiwi_rag.signing.trust import SignerStatus
 from kiwi_rag.usecases import registry as use_case
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from kiwi_rag.validation.audit import AuditHead
 
 REASON = option("--reason", default="", help="Reason; every reader of the registry can see it.")
-YES = option("--yes", is_flag=True, help="Do not ask.")
 WHO = click.argument("who", metavar="PRINCIPAL|KEYID")
 
 
@@ -150,12 +150,8 @@ async def index(
     if sum((watch, switch, drop_old, bool(model))) > 1:
         raise UsageError("--watch, --switch, --drop-old and --drop exclude each other", hint="give one of them")
     if drop_old or model:
-        await _drop(session, app, model)
-    elif watch:
-        await _watch(session, app, every)
-    else:
-        return await _index(session, app, switch)
-    return DONE
+        return await _drop(session, app, model)
+    return await (_watch(session, app, every) if watch else _index(session, app, switch))
 
 
 async def _index(session: Session, app: Services, switch: bool) -> int:
@@ -166,10 +162,9 @@ async def _index(session: Session, app: Services, switch: bool) -> int:
         session.print_receipt(f"indexed  {ref}")
 
     failed, progress = await use_case.index_pending(app, report_indexed, session.notify, switch=switch)
-    if session.as_json:
-        refused = [{"ref": one.ref, **one.error.as_dict()} for one in failed]
-        model = str(app.embed.fingerprint)
-        session.print_json({"indexed": done, "refused": refused, "model": model, "state": progress.state})
+    refused = [{"ref": one.ref, **one.error.as_dict()} for one in failed]
+    data = {"indexed": done, "refused": refused, "model": str(app.embed.fingerprint), "state": progress.state}
+    session.print_data(data, ())
     session.notify(f"{len(done)} indexed, {len(failed)} refused")
     session.notify(_state(progress))
     return session.report_refusals(one.error for one in failed)
@@ -185,7 +180,7 @@ def _state(progress: Progress) -> str:
     return f"{text}; to continue: kiwi registry index"
 
 
-async def _watch(session: Session, app: Services, every: float) -> None:
+async def _watch(session: Session, app: Services, every: float) -> int:
     stop = stop_event()
     session.notify(f"waiting for published items, with model {app.embed.fingerprint}; stop with Ctrl-C")
     done = 0
@@ -199,15 +194,17 @@ async def _watch(session: Session, app: Services, every: float) -> None:
                 done += 1
                 session.print_receipt(f"indexed  {outcome}")
     session.notify(f"stopped; {done} indexed")
+    return DONE
 
 
-async def _drop(session: Session, app: Services, model: str) -> None:
+async def _drop(session: Session, app: Services, model: str) -> int:
     dropped = 0
     async for name, passages in use_case.drop_models(app, model):
         dropped += 1
         session.print(render.safe(f"dropped  {name}  {passages} passages"))
     if not dropped:
         session.notify("there is no superseded model")
+    return DONE
 
 
 @registry.command(epilog="Example: kiwi registry verify --sample 200")
@@ -223,10 +220,9 @@ async def verify(session: Session, app: Services, sample: int, everything: bool)
     async for ref, found in audit_index(app.registry(), app.writer, None if everything else sample):
         checked += 1
         mismatches += found
-        for one in () if session.as_json else found:
-            session.print(render.safe(f"differs  {ref}  {one.passage}  {one.what}"))
-    if session.as_json:
-        session.print_json({"checked": checked, "mismatches": [one.as_dict() for one in mismatches]})
+        for one in found:
+            session.print_receipt(render.safe(f"differs  {ref}  {one.passage}  {one.what}"))
+    session.print_data({"checked": checked, "mismatches": [one.as_dict() for one in mismatches]}, ())
     session.notify(f"{checked} items checked, {len({m.ref for m in mismatches})} do not match what was signed")
     return PARTLY if mismatches else DONE
 
@@ -244,12 +240,11 @@ async def yank(session: Session, app: Services, ref: str, reason: str, yes: bool
     found = await use_case.find_published(app, ref)
     what = found if found.version else f"every version of {found}"
     confirm(f"Yank {what}? This cannot be undone.", f"kiwi yank {ref}", yes=yes)
-    count = await use_case.yank(app, found, reason)
-    if session.as_json:
-        session.print_json({"ref": str(found), "yanked": count})
-    elif count:
-        session.print(f"yanked  {found}" + (f"  ({count} versions)" if count > 1 else ""))
-    else:
+    count = await app.registry_client.yank_item(found, reason)
+    await app.monitor.check()
+    several = f"  ({count} versions)" if count > 1 else ""
+    session.print_data({"ref": str(found), "yanked": count}, [f"yanked  {found}{several}"] if count else [])
+    if not count:
         session.notify(f"{found} was yanked already; nothing changed")
 
 
@@ -257,39 +252,39 @@ async def yank(session: Session, app: Services, ref: str, reason: str, yes: bool
 @WHO
 @REASON
 @YES
-async def retire(session: Session, app: Services, who: str, reason: str, yes: bool) -> None:
+async def retire(session: Session, app: Services, **given: Any) -> None:
     """Accept no more items signed by a key; earlier ones stay valid. Needs the role kiwi_admin."""
-    signer = await use_case.find_enrolled(app, who, SignerStatus.RETIRED)
-    question = f"Retire key {signer.key_id[:16]}… of {signer.principal}? This cannot be undone."
-    confirm(question, f"kiwi registry retire {who}", yes=yes)
-    changed = await use_case.withdraw_key(app, signer, SignerStatus.RETIRED, reason)
-    _report_key(session, signer, "retired", changed, 0)
+    await _withdraw_key(session, app, "retire", SignerStatus.RETIRED, **given)
 
 
 @registry.command(epilog='Example: kiwi registry revoke ada@acme.example --reason "laptop stolen"')
 @WHO
 @REASON
 @YES
-async def revoke(session: Session, app: Services, who: str, reason: str, yes: bool) -> None:
+async def revoke(session: Session, app: Services, **given: Any) -> None:
     """Declare a key compromised: nobody finds the items that it signed any more. Needs the role kiwi_admin.
 
     This cannot be undone. Sign its items with another key and publish them again.
     """
-    signer = await use_case.find_enrolled(app, who, SignerStatus.COMPROMISED)
-    hidden = await use_case.count_items_of(app, signer)
-    question = f"Revoke key {signer.key_id[:16]}… of {signer.principal}? This cannot be undone. It hides"
-    confirm(f"{question} {_items(hidden)}.", f"kiwi registry revoke {who}", yes=yes)
-    changed = await use_case.withdraw_key(app, signer, SignerStatus.COMPROMISED, reason)
-    _report_key(session, signer, "revoked", changed, hidden)
+    await _withdraw_key(session, app, "revoke", SignerStatus.COMPROMISED, **given)
 
 
-def _report_key(session: Session, signer: Signer, word: str, changed: bool, hidden: int) -> None:
-    row = {"key_id": signer.key_id, "principal": signer.principal, "changed": changed, "items_lost": hidden}
-    done = word if changed else f"{word} already"
+async def _withdraw_key(
+    session: Session, app: Services, verb: str, status: SignerStatus, *, who: str, reason: str, yes: bool
+) -> None:
+    signer, lost, hides = await use_case.find_enrolled(app, who, status), 0, ""
+    if status is SignerStatus.COMPROMISED:
+        lost = len(await app.registry_client.list_items(Filters(signer=signer.key_id)))
+        hides = f" It hides {_items(lost)}."
+    question = f"{verb.capitalize()} key {signer.key_id[:16]}… of {signer.principal}? This cannot be undone.{hides}"
+    confirm(question, f"kiwi registry {verb} {who}", yes=yes)
+    changed = await use_case.withdraw_key(app, signer, status, reason)
+    row = {"key_id": signer.key_id, "principal": signer.principal, "changed": changed, "items_lost": lost}
+    done = f"{verb}d" if changed else f"{verb}d already"
     session.print_data(row, [f"{done}  {render.safe(signer.principal)}  {signer.key_id}"])
-    if hidden:
+    if lost:
         session.notify(
-            f"{_items(hidden)} signed by it can no longer be found; searches find older versions by other keys instead"
+            f"{_items(lost)} signed by it can no longer be found; searches find older versions by other keys instead"
         )
 
 
@@ -306,17 +301,11 @@ async def accept(session: Session, app: Services, ref: str | None, yes: bool) ->
     With REF this forgets the pinned versions of one item. Without it, it pins the registry's present audit head and
     forgets all pinned versions. Keys that the registry revoked stay revoked.
     """
-    await (_accept_item(session, app, ref, yes) if ref else _accept(session, app, yes))
-
-
-async def _accept_item(session: Session, app: Services, text: str, yes: bool) -> None:
-    refs = parse_address(text).refs()
-    confirm(f"Forget the pinned versions of {text}?", f"kiwi registry accept {text}", yes=yes)
-    count = sum(app.monitor.pinned.forget(ref) for ref in refs)
-    session.notify(f"forgot {count} pinned version{'' if count == 1 else 's'} of {text}")
-
-
-async def _accept(session: Session, app: Services, yes: bool) -> None:
+    if ref:
+        confirm(f"Forget the pinned versions of {ref}?", f"kiwi registry accept {ref}", yes=yes)
+        count = sum(map(app.monitor.pinned.forget, parse_address(ref).refs()))
+        session.notify(f"forgot {count} pinned version{'' if count == 1 else 's'} of {ref}")
+        return
     for state, error in use_case.damaged_states(app):
         session.notify(error.message)
         confirm("Rename the damaged file and begin with an empty one?", "kiwi registry accept", yes=yes)
@@ -325,8 +314,7 @@ async def _accept(session: Session, app: Services, yes: bool) -> None:
     if pinned == current:
         session.notify(f"nothing to accept: the registry's head is the pinned one, {_head(current)}")
         return
-    session.notify(f"pinned     {_head(pinned)}")
-    session.notify(f"registry   {_head(current)}")
+    session.notify(f"pinned     {_head(pinned)}\nregistry   {_head(current)}")
     confirm("Accept the registry's head, and forget the pinned versions?", "kiwi registry accept", yes=yes)
     await use_case.accept_head(app, current)
     session.notify("accepted the registry's head")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kiwi_rag.cli.session import DONE, ProcessContext, Session, command, option
+from kiwi_rag.cli.session import DONE, Session, command, option
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.local_service import LOCK_NAME, OTHER_NETWORK, SERVED, STOP, Declined, client, run_folder, server, systemd
@@ -142,7 +142,7 @@ def _stop(session: Session) -> None:
 
 
 def _install(session: Session, minutes: int) -> None:
-    environ = session.context.environment()
+    environ = session.environment()
     if server.is_running(_folder(session)) and not systemd.path_of(environ).exists():
         raise KiwiError(
             "a service that systemd did not start is running", hint="kiwi serve --stop, then kiwi serve --install"
@@ -152,12 +152,12 @@ def _install(session: Session, minutes: int) -> None:
 
 
 def _uninstall(session: Session) -> None:
-    path = systemd.uninstall(session.context.environment())
+    path = systemd.uninstall(session.environment())
     session.notify(f"stopped the service and removed {path}" if path else "the service is not installed")
 
 
 def _folder(session: Session) -> Path:
-    return Path(run_folder(session.context.environment())).absolute()
+    return Path(run_folder(session.environment())).absolute()
 
 
 def _kill_hint(folder: Path) -> str:
@@ -192,7 +192,7 @@ class CommandHandler:
         except TimeoutError:
             raise Declined(f"it is busy with {MAX_COMMANDS} other commands") from None
         loop = asyncio.get_running_loop()
-        running = self._pool.submit(_run, _CallerContext(request, self._apps, loop))
+        running = self._pool.submit(_run, _CallerSession(request, self._apps, loop))
         # The end of the thread frees the slot, not that of the caller: the thread runs on when its caller has gone.
         running.add_done_callback(lambda _: loop.call_soon_threadsafe(self._slots.release))
         return await asyncio.wrap_future(running)
@@ -227,16 +227,14 @@ class CommandHandler:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-class _CallerContext(ProcessContext):
-    """Environment, working directory and services of a caller; the output is collected for the reply."""
+class _CallerSession(Session):
+    """The session of a command of another process: with its environment, folder and services, and collected output."""
 
     def __init__(self, request: Request, apps: Apps, loop: asyncio.AbstractEventLoop) -> None:
-        self.request = request
         self.output: list[tuple[int, str]] = []
-        self.stdout = _CapturedStream(1, self.output, request.terminals[0])
-        self.stderr = _CapturedStream(2, self.output, request.terminals[1])
-        self._apps = apps
-        self._loop = loop
+        streams = (_CapturedStream(n, self.output, request.terminals[n - 1]) for n in (1, 2))
+        super().__init__(None, False, False, False, "", *streams)
+        self.request, self._apps, self._loop = request, apps, loop
 
     def check(self, command: str | None) -> None:
         if command not in SERVED:  # the client sends no other, but any process of this user can write to the socket
@@ -245,10 +243,12 @@ class _CallerContext(ProcessContext):
     def environment(self) -> Mapping[str, str]:
         return self.request.environment
 
-    def open(self, project: Any, flags: Mapping[str, Any]) -> Services:
+    def app(self, **flags: Any) -> Services:
         return self.request.open(flags)
 
-    def run(self, app: Services, work: Callable[[Services], Awaitable[_Result]]) -> _Result:
+    def run(self, work: Callable[[Services], Awaitable[_Result]], **flags: Any) -> _Result:
+        app = self.app(**flags)
+
         async def lent() -> _Result:
             async with self._apps.lend(app, may_connect=self.request.may_connect) as one:
                 return await work(one)
@@ -277,7 +277,7 @@ class _CapturedStream(io.TextIOBase):
         return len(text)
 
 
-def _run(caller: _CallerContext) -> Message:
+def _run(caller: _CallerSession) -> Message:
     from kiwi_rag.cli import kiwi
 
     try:

@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,44 +35,21 @@ _STYLES: dict[str, dict[str, Any]] = {
 _Result = TypeVar("_Result")
 
 
-class ProcessContext:
-    """Environment, working directory and output streams of this process; the local service has one for each caller."""
-
-    stdout: Any = None
-    """The stream for data; None for this process's stdout."""
-    stderr: Any = None
-
-    def check(self, command: str | None) -> None:
-        """Raise `Declined` if a command must not run in this process."""
-
-    def environment(self) -> Mapping[str, str]:
-        """Return the environment variables."""
-        return process_environment()
-
-    def open(self, project: Path | None, flags: Mapping[str, Any]) -> Services:
-        """Return the services for this run."""
-        return Services.open(self.environment(), Path.cwd(), project, flags)
-
-    def run(self, app: Services, work: Callable[[Services], Awaitable[_Result]]) -> _Result:
-        """Run `work` with `app`, and close it afterwards."""
-
-        async def opened() -> _Result:
-            async with app:
-                return await work(app)
-
-        return asyncio.run(opened())
-
-
 @dataclass(slots=True)
 class Session:
-    """One run of the command line: its global options, and its output."""
+    """One run of the command line: its global options, and its output to ``stdout`` and ``stderr``.
+
+    The local service has a subclass of it, for commands of other processes.
+    """
 
     project: Path | None = None
     as_json: bool = False
     quiet: bool = False
     verbose: bool = False
-    context: ProcessContext = field(default_factory=ProcessContext)
     command: str = ""
+    stdout: Any = None
+    """The stream for data; None for this process's stdout."""
+    stderr: Any = None
 
     @classmethod
     def before_parsing(cls, arguments: list[str] | None, commands: Collection[str] = ()) -> Session:
@@ -82,26 +59,39 @@ class Session:
         command = next((word for word in options if word in commands), "")
         return cls(as_json="--json" in options, verbose="--verbose" in options or "-v" in options, command=command)
 
+    def check(self, command: str | None) -> None:
+        """Raise `Declined` if a command must not run in this process."""
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the environment variables."""
+        return process_environment()
+
     def app(self, **flags: Any) -> Services:
         """Return the services for this run."""
-        return self.context.open(self.project, flags)
+        return Services.open(self.environment(), Path.cwd(), self.project, flags)
+
+    def run(self, work: Callable[[Services], Awaitable[_Result]], **flags: Any) -> _Result:
+        """Open the services, run `work` with them, and close them."""
+        app = self.app(**flags)
+
+        async def opened() -> _Result:
+            async with app:
+                return await work(app)
+
+        return asyncio.run(opened())
 
     def find_project(self) -> Path | None:
         """Return the project's folder: that of --project, else the nearest one with .ai from here upwards."""
         found = None if self.project else find_project(Path.cwd(), home_of(process_environment()))
         return found.parent if found else self.project
 
-    def run(self, work: Callable[[Services], Awaitable[_Result]], **flags: Any) -> _Result:
-        """Open the services, run `work` with them, and close them."""
-        return self.context.run(self.app(**flags), work)
-
     def print(self, text: str) -> None:
         """Write data to stdout."""
-        click.echo(text, file=self.context.stdout, color=self._color)
+        click.echo(text, file=self.stdout, color=self._color)
 
     def print_json(self, value: Any) -> None:
         """Write data to stdout as JSON."""
-        click.echo(render.json_text(value), file=self.context.stdout)
+        click.echo(render.json_text(value), file=self.stdout)
 
     def print_data(self, value: Any, lines: Iterable[str]) -> None:
         """Write data to stdout: `value` as JSON with --json, else `lines`."""
@@ -119,11 +109,11 @@ class Session:
     def notify(self, text: str) -> None:
         """Write a notice to stderr."""
         if not self.quiet:
-            click.echo(render.safe(text), file=self.context.stderr, err=True, color=self._color)
+            click.echo(render.safe(text), file=self.stderr, err=True, color=self._color)
 
     @property
     def _color(self) -> bool | None:
-        return False if self.context.environment().get("NO_COLOR") else None
+        return False if self.environment().get("NO_COLOR") else None
 
     def style(self, text: str, role: str) -> str:
         """Colour `text` for a terminal; `print` removes the colours when stdout is none."""
@@ -182,7 +172,7 @@ class Session:
     def log_error(self, command: str, code: str, message: str) -> None:
         """Append a failure to the error log that ``kiwi status`` shows; a log that cannot be written is no error."""
         with contextlib.suppress(ConfigError):
-            logs.append_error(resolve(self.context.environment()).settings.user_dir, command, code, message)
+            logs.append_error(resolve(self.environment()).settings.user_dir, command, code, message)
 
     def start_logging(self, app: Services) -> None:
         """Start logging, for a command that runs until it is stopped."""
@@ -212,7 +202,39 @@ class Session:
         return DONE
 
 
-class Command(click.Command):
+def _set_in_session(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value and parameter.name:
+        setattr(ctx.ensure_object(Session), parameter.name, value)
+
+
+def _global_options(*, hidden: bool) -> list[click.Option]:
+    folder = click.Path(path_type=Path, exists=True, file_okay=False)
+    option = functools.partial(click.Option, hidden=hidden, expose_value=False, callback=_set_in_session)
+    return [
+        option(
+            ["--project"], type=folder, help="Project folder. Default: the nearest one with .ai, from here upwards."
+        ),
+        option(["--json", "as_json"], is_flag=True, help="Print data and errors as JSON."),
+        option(["--quiet", "-q"], is_flag=True, help="Print no notices and no progress on stderr."),
+        option(["--verbose", "-v"], is_flag=True, help="Show the cause of each error."),
+    ]
+
+
+GLOBAL_OPTIONS = _global_options(hidden=False)
+_AFTER_COMMAND = _global_options(hidden=True)
+
+
+class _WithGlobalOptions(click.Command):
+    """A command that takes the global options, except where it has an option of the same name."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the command's own parameters, and the global options."""
+        own = super().get_params(ctx)
+        present = {name for parameter in own for name in parameter.opts}
+        return [*own, *(one for one in _AFTER_COMMAND if not present & set(one.opts))]
+
+
+class Command(_WithGlobalOptions):
     """A command whose function gets the session; a coroutine function also gets the open services."""
 
     callback: Callable[..., Any]
@@ -225,7 +247,7 @@ class Command(click.Command):
         return ctx.invoke(self.callback, session, **ctx.params)
 
 
-class Group(click.Group):
+class Group(_WithGlobalOptions, click.Group):
     """A group of such commands."""
 
     command_class = Command

@@ -1,17 +1,21 @@
-"""``kiwi setup``, ``init``, ``config`` and ``completion``: configure AI clients, projects, settings and shells."""
+"""``kiwi setup``, ``init``, ``config``, ``completion``, ``status``, ``usage``, ``doctor`` and ``audit``."""
 
 from __future__ import annotations
 
+import asyncio
+import re
 import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.session import Session, command, option
+from kiwi_rag.cli.session import DONE, PARTLY, Session, command, option
 from kiwi_rag.config import PROJECT_FOLDER, home_of, process_environment
 from kiwi_rag.errors import StoreError, UsageError
 from kiwi_rag.integrations.ai_clients import (
@@ -25,8 +29,11 @@ from kiwi_rag.integrations.ai_clients import (
     plan_tasks,
 )
 from kiwi_rag.integrations.client_files import Backups, FileChange
+from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.model.refs import ITEM_TYPES
+from kiwi_rag.services import Services
 from kiwi_rag.storage.atomic import create_file
+from kiwi_rag.usecases.status import collect_status, diagnose
 
 _EXAMPLES = """\b
 Example: kiwi setup claude --project     .mcp.json and CLAUDE.md of this project, for the whole team
@@ -54,9 +61,9 @@ def setup(
             f"--tasks works with vscode only, not with {CLIENTS[client].title}", hint="kiwi setup vscode --tasks"
         )
     toolsets = ",".join(parse_names(toolsets))
-    known, project_folder = CLIENTS[client], _project(session, anywhere=tasks)
+    known = CLIENTS[client]
+    project_folder = _project(session, known, needed=project, anywhere=tasks)
     environment = ClientEnvironment(Path.home(), project_folder, sys.platform, process_environment())
-    _refuse_wrong_level(known, environment, project)
     backups = Backups(home_of(process_environment()) / "clients")
     with nullcontext() if dry_run else backups.locked():
         if tasks and project_folder:
@@ -71,50 +78,34 @@ def setup(
         session.notify(f"next: {THEN if tasks else known.then}")
 
 
-def _project(session: Session, *, anywhere: bool) -> Path | None:
-    if found := session.find_project():
-        return found.absolute()
-    from kiwi_rag.sources.workspace.config import git_root
+def _project(session: Session, client: Client, *, needed: bool, anywhere: bool) -> Path | None:
+    """Return the folder of the project, or for tasks that of the repository; None if it is not `needed`."""
+    found = session.find_project()
+    if anywhere and not found:
+        from kiwi_rag.sources.workspace.config import git_root
 
-    return (git_root(Path.cwd()) or Path.cwd()) if anywhere else None
-
-
-def _refuse_wrong_level(client: Client, environment: ClientEnvironment, project: bool) -> None:
-    if project and client.project is None:
-        raise UsageError(
-            f"{client.title} has no configuration files in projects", hint="run the command without --project"
-        )
-    if project and environment.project is None:
-        raise UsageError(
-            f"there is no {PROJECT_FOLDER} folder here or above",
-            hint="create one with kiwi init, or run it in a project",
-        )
+        found = git_root(Path.cwd()) or Path.cwd()
+    if needed and client.project is None:
+        hint = "run the command without --project"
+        raise UsageError(f"{client.title} has no configuration files in projects", hint=hint)
+    if needed and not found:
+        hint = "create one with kiwi init, or run it in a project"
+        raise UsageError(f"there is no {PROJECT_FOLDER} folder here or above", hint=hint)
+    return found.absolute() if found else None
 
 
 def _report(session: Session, plan: Sequence[FileChange], dry_run: bool) -> None:
-    if session.as_json:
-        session.print_json({"dry_run": dry_run, "changes": [_as_dict(change) for change in plan]})
-    elif dry_run:
-        for line in [line for change in plan for line in change.diff().splitlines()]:
-            session.print(render.safe(line))
+    rows = [{"path": str(c.file.path), "action": c.action, "backup": _backup(c), "diff": c.diff()} for c in plan]
+    diff = (render.safe(line) for change in plan for line in change.diff().splitlines())
+    session.print_data({"dry_run": dry_run, "changes": rows}, diff if dry_run else ())
     if not plan:
         session.notify("nothing to change")
     for change in () if dry_run else plan:
-        backup = _backup_path(change)
-        verb = "removed" if change.after is None else "wrote"
+        verb, backup = "removed" if change.after is None else "wrote", _backup(change)
         session.notify(f"{verb} {change.file.path}{f'; backup: {backup}' if backup else ''}")
 
 
-def _as_dict(change: FileChange) -> dict[str, object]:
-    return {
-        "path": str(change.file.path),
-        "action": change.action,
-        "backup": _backup_path(change),
-        "diff": change.diff(),
-    }
-
-
-def _backup_path(change: FileChange) -> str | None:
+def _backup(change: FileChange) -> str | None:
     return str(change.backup) if change.backup and change.file.data is not None else None
 
 
@@ -169,3 +160,110 @@ def completion(session: Session, shell: str) -> None:
     if found is None:
         raise UsageError(f"there is no completion for {shell}")
     session.print(found(kiwi, {}, "kiwi", "_KIWI_COMPLETE").source())
+
+
+_DAYS = re.compile(r"(\d{1,5})d?", re.ASCII)
+
+
+@command(epilog="Example: kiwi status")
+async def status(session: Session, app: Services) -> int:
+    """Show the tiers, the model, the cache, the latest errors and the local service, without starting anything."""
+    service = await asyncio.to_thread(client.state, run_folder(session.environment()))
+    data = await collect_status(app, service)
+    session.print_data(data, render.status_lines(data))
+    if not session.as_json:
+        session.notify(render.status_notice(data))
+    return PARTLY if any(row["problems"] for row in data["tiers"]) else DONE
+
+
+@command(epilog="Example: kiwi usage, or kiwi --json usage --since 7d")
+@option("--since", default="30d", metavar="DAY|Nd", help="First day, or number of days.")
+def usage(session: Session, since: str) -> None:
+    """Show the remote embedding of each day (UTC) and model: calls, texts, tokens, cost, latency and failures.
+
+    Costs are computed from list prices or the setting embedding_prices; + or ? marks sums with unknown prices.
+    """
+    from kiwi_rag.embedding.usage import usage_rows
+
+    first = first_day(since, datetime.now(UTC).date())
+    log = session.app().settings.cache_path / "usage.jsonl"
+    rows = usage_rows(log, first)
+    data = {"since": first.isoformat(), "log": str(log), "rows": rows}
+    session.print_data(data, render.usage_lines(rows) if rows else ())
+    if not rows:
+        session.notify(f"nothing was embedded remotely since {first}; the log is {log}")
+
+
+@command(epilog="Example: kiwi doctor --repair")
+@option("--repair", is_flag=True, help="Repair indexes as far as possible without embedding again.")
+async def doctor(session: Session, app: Services, repair: bool) -> int:
+    """Check keys, trust, model, indexes, audit chains and versions. Exit code 3: there are problems."""
+    found = await diagnose(app, repair=repair)
+    for notice in found.notices:
+        session.notify(notice)
+    lines = [*(f"repaired  {line}" for line in found.repaired), *(f"problem  {line}" for line in found.problems)]
+    session.print_data({"problems": found.problems, "repaired": found.repaired}, map(render.safe, lines))
+    advice = "repair indexes with kiwi doctor --repair, and the rest as each line says"
+    session.notify(advice if found.problems else "no problems")
+    return PARTLY if found.problems else DONE
+
+
+@command(epilog="Example: kiwi audit verify, or kiwi audit show --limit 20")
+@click.argument("action", type=click.Choice(["show", "verify"]), default="show")
+@option(
+    "--tier",
+    type=click.Choice(["project", "user", "registry"]),
+    default="project",
+    help="Whose log to read. Only a registry's admins can read its records.",
+)
+@option("--since", type=int, default=0, help="Only records after this number.")
+@option("--limit", type=click.IntRange(1, 100_000), default=1000, help="Only the newest N records.")
+async def audit(session: Session, app: Services, action: str, tier: str, since: int, limit: int) -> None:
+    """Show the audit log of a tier, or verify its hash chain and print the head.
+
+    For a registry, `verify` also checks that the log contains the head that was pinned earlier.
+    """
+    from kiwi_rag.usecases import registry
+
+    if action == "verify":
+        await _verify_log(session, app, tier)
+        return
+    if tier == "registry":
+        rows = await registry.newest_records(app, since, limit)
+    else:
+        rows = [asdict(record) for record in app.local(tier).audit.newest(since, limit)]
+    session.print_data(rows, map(render.audit_line, rows))
+    if not rows:
+        session.notify("the audit log is empty")
+
+
+async def _verify_log(session: Session, app: Services, tier: str) -> None:
+    from kiwi_rag.usecases import registry
+
+    log = await registry.verify_log(app) if tier == "registry" else None
+    head = log.head if log else app.local(tier).audit.verify_chain()
+    more = {"seen": log.pinned.seq, "records": log.all_read} if log else {}
+    session.print_data({**asdict(head), **more}, [f"{head.seq} records, head {head.hash}"])
+    if log:
+        seen = log.pinned.seq
+        compared = f"the log continues from pinned record {seen}" if seen else "the log was read for the first time"
+        unread = "the records were not verified, because only the registry's admins may read them"
+        session.notify(f"{compared}; {'every record was verified' if log.all_read else unread}")
+
+
+def first_day(since: str, today: date) -> date:
+    """Return the day that `since` names: a date, or a number of days up to and including `today`.
+
+    Raises
+    ------
+    UsageError
+        When it is neither.
+    """
+    try:
+        if number := _DAYS.fullmatch(since):
+            return today - timedelta(days=max(int(number[1]), 1) - 1)
+        return date.fromisoformat(since)
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"{since!r} is not a day or a number of days", hint="--since 2026-01-31, or --since 7d"
+        ) from None

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.add import report_old_index
+from kiwi_rag.cli.items import report_old_index
 from kiwi_rag.cli.search import show_reply
 from kiwi_rag.cli.session import DONE, PARTLY, Command, Group, Session, ask_passphrase, option, stop_event
 from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES

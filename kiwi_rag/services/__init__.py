@@ -211,10 +211,7 @@ class Services:
     def signing_key(self, name: str = "", ask_passphrase: Callable[[], str] = str) -> keys.SigningKey:
         """Return the key to sign with: from the environment, by name, or the only one in the keys folder.
 
-        Parameters
-        ----------
-        ask_passphrase
-            Called for the passphrase of a stored key when the settings have none; may return an empty text.
+        `ask_passphrase` is called for the passphrase of a stored key when the settings have none; may return no text.
 
         Raises
         ------

@@ -79,21 +79,13 @@ class Workspace:
     def tier(self) -> Collection[VectorStore]:
         """The collection of the workspace's documents."""
         local, settings = self._local_store(), self._app.settings
-        folder = local.folder
+        store: VectorStore = local
+        folder, policy, root = local.folder, policy_of("documents"), self.config.root
         if self.is_shared:  # what was read for a local index says nothing about another one
+            store, policy = self._shared_store(), policy_of("shared")
             folder = folder.with_name(f"documents-{settings.workspace_store}-{self.config.name}")
-        return Collection(
-            TIER,
-            0,
-            self._shared_store() if self.is_shared else local,
-            policy_of("shared" if self.is_shared else "documents"),
-            self.read_trust,
-            settings.registry_name,
-            local.audit,
-            self.config.root,
-            self._app.file_states(folder),
-            workspace=self.config.name,
-        )
+        states, about = self._app.file_states(folder), (self.read_trust, settings.registry_name, local.audit)
+        return Collection(TIER, 0, store, policy, *about, root, states, workspace=self.config.name)
 
     @cached_property
     def index_key(self) -> keys.SigningKey:
@@ -124,18 +116,14 @@ class Workspace:
 
         await self._prepare()
         if self.is_shared and not self._app.settings.workspace_name:
-            hint = f"use --workspace {self.config.name}, or set KIWI_WORKSPACE_NAME"
-            raise ConfigError(
-                "a shared index is written to only under a workspace name that you set yourself", hint=hint
-            )
+            message = "a shared index is written to only under a workspace name that you set yourself"
+            raise ConfigError(message, hint=f"use --workspace {self.config.name}, or set KIWI_WORKSPACE_NAME")
         audience = self._app.settings.registry_name
         key = self._app.signing_key(ask_passphrase=ask_passphrase) if self.is_shared else self.index_key
         if rebuild:  # not before there is a key to sign with
             await self.tier.clear()
-        indexer = Indexer(key, audience, self.config.name)
-        return IngestContext(
-            ValidationManager(self.read_trust(), audience), self._app.embed, indexer, self.config.domains
-        )
+        gate, indexer = ValidationManager(self.read_trust(), audience), Indexer(key, audience, self.config.name)
+        return IngestContext(gate, self._app.embed, indexer, self.config.domains)
 
     async def update(
         self,
@@ -198,9 +186,8 @@ class Workspace:
         vectors = self._folder / "vectors"
         try:
             if self._folder.is_symlink():
-                raise StoreError(
-                    f"{self._folder} is a symbolic link, which Kiwi does not follow", hint=f"rm {self._folder}"
-                )
+                message = f"{self._folder} is a symbolic link, which Kiwi does not follow"
+                raise StoreError(message, hint=f"rm {self._folder}")
             self._folder.mkdir(exist_ok=True)
             if not vectors.is_symlink():  # a link is refused where the store is opened
                 vectors.mkdir(exist_ok=True)
@@ -225,9 +212,8 @@ class Workspace:
 
         s = self._app.settings
         if not s.qdrant_url:
-            raise ConfigError(
-                "workspace_store is qdrant, but qdrant_url is not set", hint="set KIWI_QDRANT_URL=https://…"
-            )
+            hint = "set KIWI_QDRANT_URL=https://…"
+            raise ConfigError("workspace_store is qdrant, but qdrant_url is not set", hint=hint)
         connection = QdrantConnection(s.qdrant_url, s.qdrant_api_key)
         # A pre-release Kiwi named its collections kiwi-<workspace>, in another schema: they are left alone.
         return QdrantVectorStore(connection, f"kiwi100-{self.config.name}")

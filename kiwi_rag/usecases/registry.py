@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,6 @@ from kiwi_rag.errors import (
 from kiwi_rag.ingest import registry_indexer
 from kiwi_rag.ingest.pipeline import cancel_all
 from kiwi_rag.ingest.registry_indexer import Failed, Unreachable
-from kiwi_rag.model import Filters
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.monitor.monitor import verify_rows
 from kiwi_rag.monitor.pinned_state_file import PinnedState, pinned_states
@@ -106,10 +105,7 @@ def active_signers(app: Services, principal: str) -> Sequence[Signer]:
 async def newest_records(app: Services, since: int, limit: int) -> list[dict[str, Any]]:
     """Return the newest audit records after the number `since`, up to `limit`, oldest first."""
     head = (await app.registry_client.registry_checkpoint(0, 0, app.settings.registry_name)).head
-    rows: list[dict[str, Any]] = []
-    async for batch in _batches(app, max(since, head.seq - limit), limit):
-        rows += batch
-    return rows
+    return [row async for row in _records(app, max(since, head.seq - limit), limit)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,32 +127,23 @@ async def verify_log(app: Services) -> VerifiedLog:
     """
     pinned = app.monitor.pinned.head()
     await app.monitor.check(fully=True)
-    head = app.monitor.pinned.head()
+    head, reached = app.monitor.pinned.head(), AuditHead()
     try:
-        await _verify_records(app, pinned, head)
+        async for row in _records(app, 0, head.seq):
+            reached = verify_rows([row], reached)
+            if any(row["seq"] == known.seq and row["hash"] != known.hash for known in (pinned, head)):
+                raise AuditBroken(f"the registry's audit record {row['seq']} has another hash than before")
     except RegistryRefused:
         return VerifiedLog(pinned, head, all_read=False)
+    if reached != head:
+        raise AuditBroken(f"the registry's audit log ends at record {reached.seq}, but its head is record {head.seq}")
     return VerifiedLog(pinned, head, all_read=True)
 
 
-async def _verify_records(app: Services, pinned: AuditHead, head: AuditHead) -> None:
-    reached = AuditHead()
-    async for batch in _batches(app, 0, head.seq):
-        reached = verify_rows(batch, reached)
-        for expected in (pinned, head):
-            found = [row["hash"] for row in batch if row["seq"] == expected.seq]
-            if found not in ([], [expected.hash]):
-                raise AuditBroken(f"the registry's audit record {expected.seq} has another hash than before")
-    if reached != head:
-        raise AuditBroken(f"the registry's audit log ends at record {reached.seq}, but its head is record {head.seq}")
-
-
-async def _batches(app: Services, since: int, limit: int) -> AsyncIterator[Sequence[dict[str, Any]]]:
-    while limit > 0:
-        batch = (await app.registry_client.audit_records(since, min(limit, _BATCH)))[:limit]
-        if not batch:
-            return
-        yield batch
+async def _records(app: Services, since: int, limit: int) -> AsyncIterator[dict[str, Any]]:
+    while limit > 0 and (batch := await app.registry_client.audit_records(since, min(limit, _BATCH))):
+        for row in batch[:limit]:
+            yield row
         since, limit = int(batch[-1]["seq"]), limit - len(batch)
 
 
@@ -193,25 +180,16 @@ async def tune_if_due(app: Services, model: str, report: Report) -> None:
         report(f"the vector index was not tuned: {error.message}; try again with: kiwi registry tune")
 
 
-@asynccontextmanager
-async def _keep_tuned(app: Services, report: Report) -> AsyncIterator[None]:
-    """Check every minute whether tuning is due while the block runs."""
-
-    async def check() -> None:
-        while True:
-            try:
-                await tune_if_due(app, str(app.embed.fingerprint), report)
-            except RegistryUnreachable:
-                pass  # the indexer reports it, and when it tries again
-            except KiwiError as error:
-                report(f"the vector index was not tuned: {error.message}")
-            await asyncio.sleep(_CHECK_SECONDS)
-
-    task = asyncio.create_task(check())
-    try:
-        yield
-    finally:
-        await cancel_all([task])
+async def _keep_tuned(app: Services, report: Report) -> None:
+    """Check every minute whether tuning is due, until this task is cancelled."""
+    while True:
+        try:
+            await tune_if_due(app, str(app.embed.fingerprint), report)
+        except RegistryUnreachable:
+            pass  # the indexer reports it, and when it tries again
+        except KiwiError as error:
+            report(f"the vector index was not tuned: {error.message}")
+        await asyncio.sleep(_CHECK_SECONDS)
 
 
 async def index_pending(
@@ -239,15 +217,19 @@ async def watch_pending(
 ) -> AsyncGenerator[ItemRef | Failed | Unreachable]:
     """Index what waits and what is published until `stop` is set, and keep the index tuned; yield each outcome."""
     watched = registry_indexer.watch(app.registry(), lambda: app.writer, stop, every=every)
-    async with _keep_tuned(app, report), aclosing(watched) as outcomes:
-        async for outcome in outcomes:
-            yield outcome
+    tuning_task = asyncio.create_task(_keep_tuned(app, report))
+    try:
+        async with aclosing(watched) as outcomes:
+            async for outcome in outcomes:
+                yield outcome
+    finally:
+        await cancel_all([tuning_task])
 
 
 async def drop_models(app: Services, model: str) -> AsyncIterator[tuple[str, int]]:
     """Remove the vectors of a model, or of all superseded ones; yield each model and the number of its passages."""
     store = app.registry().store
-    models: list[dict[str, Any]] = list((await store.client.index_status())["models"])
+    models = (await store.client.index_status())["models"]
     for name in [model] if model else [row["fingerprint"] for row in models if row["state"] == "superseded"]:
         yield name, await store.drop_model(name)
 
@@ -279,13 +261,6 @@ async def find_published(app: Services, text: str) -> ItemRef:
     return found[0]
 
 
-async def yank(app: Services, ref: ItemRef, reason: str) -> int:
-    """Withdraw a published version, or all versions; return how many were not yanked before."""
-    count = await app.registry_client.yank_item(ref, reason)
-    await app.monitor.check()
-    return count
-
-
 async def find_enrolled(app: Services, who: str, status: SignerStatus) -> Signer:
     """Return the enrolled key to set to `status`: named by principal, public key, or the start of a key id.
 
@@ -308,16 +283,12 @@ async def find_enrolled(app: Services, who: str, status: SignerStatus) -> Signer
     return left[0]
 
 
-async def count_items_of(app: Services, signer: Signer) -> int:
-    """Return how many items of the registry a key signed: its revocation hides them."""
-    return len(await app.registry_client.list_items(Filters(signer=signer.key_id)))
-
-
 async def withdraw_key(app: Services, signer: Signer, status: SignerStatus, reason: str) -> bool:
     """Retire or revoke a key in the registry, and apply that to the local tiers; return whether anything changed."""
     client = app.registry_client
-    change = client.retire_signer if status is SignerStatus.RETIRED else client.revoke_signer
-    changed = await change(signer.key_id, reason)
+    changed = await (client.retire_signer if status is SignerStatus.RETIRED else client.revoke_signer)(
+        signer.key_id, reason
+    )
     await app.monitor.check(fully=True)
     return changed
 

@@ -69,26 +69,22 @@ def cache_state(app: Services) -> dict[str, Any]:
 
 
 def _error_row(record: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "at": record["at"],
-        "what": record.get("command") or record.get("tool") or record.get("logger", ""),
-        "code": record.get("code") or record.get("exception", ""),
-        "message": record.get("message", ""),
-    }
+    what = record.get("command") or record.get("tool") or record.get("logger", "")
+    code = record.get("code") or record.get("exception", "")
+    return {"at": record["at"], "what": what, "code": code, "message": record.get("message", "")}
 
 
 async def _local_row(app: Services, name: str) -> dict[str, Any]:
     try:
-        state = await app.local(name).store.status()
+        return _index_row(name, "items", await app.local(name).store.status())
     except KiwiError as error:
         return _index_row(name, "items", None, error.message)
-    return _index_row(name, "items", state, *state.problems)
 
 
 def _index_row(tier: str, counted: str, state: StoreStatus | None, *problems: str) -> dict[str, Any]:
     counts = (state.items, state.passages, state.fingerprint) if state else ("", "", "")
     named = zip((counted, "passages", "model"), counts, strict=True)
-    return {"tier": tier, **dict(named), "problems": "; ".join(problems)}
+    return {"tier": tier, **dict(named), "problems": "; ".join((*(state.problems if state else ()), *problems))}
 
 
 async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
@@ -103,34 +99,25 @@ async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
         except KiwiError as error:
             return [_index_row(TIER, "documents", None, render.safe(error.message))]
     unfinished = ["the last index run did not finish: continue it with kiwi workspace index"] if run == BEGUN else []
-    return [_index_row(TIER, "documents", state, *state.problems, *unfinished)]
+    return [_index_row(TIER, "documents", state, *unfinished)]
 
 
 async def _registry_row(app: Services) -> dict[str, Any]:
+    """Return whether the registry runs; one that is not embedded is queried, for at most `PROBE_SECONDS`."""
     from kiwi_rag.registry import server
 
-    if not app.registry_connection.is_embedded:
-        where = {"tier": "registry", "where": render.safe(app.registry_connection.description)}
-        return {**where, **await _probe(app)}
-    state = server.server_state(app.registry_dir)
-    return {
-        "tier": "registry",
-        "where": f"embedded, {render.safe(str(app.registry_dir))}",
-        "state": "running" if state.running else "not running",
-        "problems": "",
-    }
-
-
-async def _probe(app: Services) -> dict[str, Any]:
-    """Return whether a registry that is not embedded answers within `PROBE_SECONDS`, and what it contains."""
+    row = {"tier": "registry", "where": render.safe(app.registry_connection.description)}
+    if app.registry_connection.is_embedded:
+        running = server.server_state(app.registry_dir).running
+        return {**row, "state": "running" if running else "not running", "problems": ""}
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             status = await app.registry().store.status()
     except TimeoutError:
-        return {"state": "silent", "problems": f"the registry did not answer within {PROBE_SECONDS:g} s"}
+        return {**row, "state": "silent", "problems": f"the registry did not answer within {PROBE_SECONDS:g} s"}
     except KiwiError as error:
-        return {"state": "failed", "problems": render.safe(error.message)}
-    return {"state": "answers", "items": status.items, "problems": "; ".join(status.problems)}
+        return {**row, "state": "failed", "problems": render.safe(error.message)}
+    return {**row, "state": "answers", "items": status.items, "problems": "; ".join(status.problems)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +147,14 @@ async def diagnose(app: Services, *, repair: bool) -> Diagnosis:
 
 
 async def _check_tier(tier: Collection[VectorStore], repair: bool) -> tuple[list[str], list[str]]:
-    name = tier.name
     index = tier.local_index
-    done = [f"{name}: {line}" for line in await index.repair()] if repair and index else []
-    found = await index.check() if index else (await tier.store.status()).problems
-    problems = [f"{name}: {line}" for line in found]
+    done = await index.repair() if repair and index else ()
+    problems = [*(await index.check() if index else (await tier.store.status()).problems)]
     try:
         tier.audit.verify_chain()
     except KiwiError as error:
-        problems.append(f"{name}: {error.message}")
-    return problems, done
+        problems.append(error.message)
+    return [f"{tier.name}: {line}" for line in problems], [f"{tier.name}: {line}" for line in done]
 
 
 async def _check_versions(app: Services) -> tuple[list[str], list[str]]:

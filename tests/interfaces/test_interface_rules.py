@@ -37,7 +37,7 @@ def test_every_command_takes_the_global_options():
     found = [one for name, root in roots.items() if root for one in below(root, name)]
     assert len(found) > 50
     for path, command in found:
-        options = [name for parameter in command.params for name in parameter.opts]
+        options = [name for parameter in command.get_params(click.Context(command)) for name in parameter.opts]
         assert {"--json", "--quiet", "-q", "--verbose", "-v", "--project"} <= set(options), path
         assert len(options) == len(set(options)), path
         assert "Data and errors as JSON" not in command.get_help(click.Context(command)), path

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kiwi_rag import render
-from kiwi_rag.cli.status import first_day
+from kiwi_rag.cli.setup import first_day
 from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.remote import OpenAIEmbeddingProvider
 from kiwi_rag.embedding.usage import OLDER_FILES, RemoteCall, UsageLog, parse_prices, percentile, usage_rows
