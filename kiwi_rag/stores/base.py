@@ -43,8 +43,6 @@ class Capabilities:
     """
 
     kind: str
-    keeps_versions: bool
-    durable: bool
     scores: bool = True
 
 

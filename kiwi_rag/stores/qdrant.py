@@ -79,16 +79,14 @@ class QdrantVectorStore:
         When no collection can have this name.
     """
 
+    capabilities = Capabilities("qdrant", scores=False)
+    """It keeps the newest version of an item."""
+
     def __init__(
         self, connection: QdrantConnection, collection: str, *, staged_seconds: float = STAGED_SECONDS
     ) -> None:
         self._collection = QdrantCollection(connection, collection)
         self._staged = timedelta(seconds=staged_seconds)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What this store can do: durable, keeps the newest version of an item, scores that are only an order."""
-        return Capabilities(kind="qdrant", keeps_versions=False, durable=True, scores=False)
 
     async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
         """Store admitted items and documents one after another, replacing what was there; nothing if it is the same.

@@ -25,7 +25,7 @@ import json
 import math
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -35,12 +35,12 @@ from uuid import UUID, uuid5
 
 from pydantic import Json
 
-from kiwi_rag.errors import InvalidItemId, KiwiError, SignatureRefused, StoreCorrupt
+from kiwi_rag.errors import KiwiError, SignatureRefused, StoreCorrupt
 from kiwi_rag.lexical import K1, B, term_frequencies
 from kiwi_rag.model import Candidate, Envelope, ItemScores, Passage, RefusedHit, StoredItem
-from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
-from kiwi_rag.registry.rows import PASSAGE, Columns, parse_passage
-from kiwi_rag.signing import dsse, statement
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.registry.rows import PASSAGE, Columns, parse_passage, parse_ref
+from kiwi_rag.signing import dsse
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR, timestamp
 from kiwi_rag.stores.qdrant_connection import DENSE, SCHEMA, WORDS, models
 
@@ -53,16 +53,15 @@ HEAD_FIELDS = (
     "content_sha256", "envelope", "policy", "admitted_at", "signed_at", "key_id", "metadata",
 )  # fmt: skip
 """What a head holds besides files and what filters alone need."""
-MAX_VERSION = 256
 MAX_PASSAGES = 1_000_000
 _AVERAGE_LENGTH = 100.0
 """The average passage length, in terms, that the ``words`` vectors are computed for: the true one changes with every
 write, and Qdrant cannot apply it."""
 _NAMESPACE = UUID("5f0cbd0f-5c0a-5d0e-9d4e-3f6a1c1b7c11")
 _NEVER = datetime.min.replace(tzinfo=UTC)
+Payload = Mapping[str, Any] | None
 _FOREIGN = "did a program other than Kiwi write to this collection?"
 _HEAD = Columns({str: "kind item generation version", int: "turn of", dict[str, str]: "versions"})
-_NAME = Columns({str: "item item_type item_id version"})
 _ITEM = Columns(
     {str: "digest content_sha256 policy key_id signed_at admitted_at", int: "of"},
     {Json[dict[str, Any]]: "metadata", object: "envelope"},
@@ -193,14 +192,14 @@ def _filtered(admission: Admission) -> dict[str, Any]:
 def _reading(what: str) -> Iterator[None]:
     try:
         yield
-    except (InvalidItemId, SignatureRefused) as error:
+    except SignatureRefused as error:
         raise StoreCorrupt(f"Qdrant returned a malformed {what}: {error.message}", hint=_FOREIGN) from error
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise StoreCorrupt(f"Qdrant returned a malformed {what}: {type(error).__name__}", hint=_FOREIGN) from error
 
 
 @_reading("head of an item")
-def read_head(payload: object, item: str) -> ItemHead:
+def read_head(payload: Payload, item: str) -> ItemHead:
     """Return the head of `item` from its payload."""
     row = _HEAD(payload)
     kind, head = row.pop("kind"), ItemHead(**row)
@@ -213,7 +212,7 @@ def read_head(payload: object, item: str) -> ItemHead:
 
 
 @_reading("item")
-def read_candidate(payload: object, passage: Passage, cosine: float, words: float, scores: ItemScores) -> Candidate:
+def read_candidate(payload: Payload, passage: Passage, cosine: float, words: float, scores: ItemScores) -> Candidate:
     """Return a passage with its scores and what a head says of its item."""
     row = _ITEM(payload)
     signed = row["metadata"], row["key_id"], _moment(row["signed_at"])
@@ -221,7 +220,7 @@ def read_candidate(payload: object, passage: Passage, cosine: float, words: floa
 
 
 @_reading("item")
-def read_item(payload: object, files: Sequence[str] | None = ()) -> StoredItem:
+def read_item(payload: Payload, files: Sequence[str] | None = ()) -> StoredItem:
     """Return a head as a stored item with the files of these names, or all; its envelope is decoded strictly."""
     row, encoded = _ITEM(payload), {} if files == () else _FILES(payload)["files"]
     names = encoded if files is None else [name for name in files if name in encoded]
@@ -237,12 +236,12 @@ def read_item(payload: object, files: Sequence[str] | None = ()) -> StoredItem:
     )
 
 
-def read_item_or_problem(payload: object) -> StoredItem:
+def read_item_or_problem(payload: Payload) -> StoredItem:
     """Return a head as a stored item; a malformed one becomes an item with a ``problem``, which never verifies."""
     try:
         return read_item(payload)
     except KiwiError as error:
-        digest = str(payload.get("digest"))[:64] if isinstance(payload, Mapping) else ""
+        digest = str((payload or {}).get("digest"))[:64]
         return StoredItem(ref_of(payload), Envelope("", b"", ()), digest, "", _NEVER, "", problem=error.message)
 
 
@@ -269,36 +268,22 @@ def read_passage(point: models.ScoredPoint) -> tuple[FoundPassage, float]:
     return FoundPassage(row["item"], row["generation"], passage), float(point.score)
 
 
-def refused(payload: object, error: KiwiError) -> RefusedHit:
+def refused(payload: Payload, error: KiwiError) -> RefusedHit:
     """Return what is reported of a point that cannot be read."""
     return RefusedHit(ref_of(payload), "qdrant", error.code, error.message)
 
 
-def ref_of(payload: object) -> ItemRef:
+def ref_of(payload: Payload) -> ItemRef:
     """Return the item that a malformed point names, as far as it does."""
-    try:
-        row: Mapping[str, Any] = dict(payload)  # type: ignore[call-overload]
-        item_type, _, item_id = str(row["item"]).partition(":")
-        return _named({"item_type": item_type, "item_id": item_id, "version": "", **row})
-    except (LookupError, TypeError, ValueError, AttributeError, KiwiError):
-        return ItemRef(ItemType.KNOWLEDGE, "unreadable")
+    item_type, _, item_id = str((payload or {}).get("item")).partition(":")
+    return parse_ref({"item_type": item_type, "item_id": item_id, "version": "", **(payload or {})})
 
 
-def _ref(payload: object) -> ItemRef:
-    row = _NAME(payload)
-    ref = _named(row)
-    if item_key(ref) != row["item"]:
+def _ref(payload: Payload) -> ItemRef:
+    ref = parse_ref(payload or {})
+    if not payload or item_key(ref) != payload["item"]:
         raise ValueError("the head of another item")
     return ref
-
-
-def _named(row: Mapping[str, Any]) -> ItemRef:
-    _NAME(row)
-    if len(row["version"]) > MAX_VERSION:
-        raise ValueError("a version is a short text")
-    kind = ItemType(row["item_type"])
-    check: Callable[[str], str] = statement.check_path if kind is ItemType.DOCUMENT else check_item_id
-    return ItemRef(kind, check(row["item_id"]), row["version"] or None)
 
 
 def _moment(value: str) -> datetime:

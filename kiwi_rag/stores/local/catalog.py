@@ -79,7 +79,7 @@ def put_item(connection: sqlite3.Connection, admission: Admission, records: Sequ
         return
     remove_item(connection, ItemRef(admission.ref.item_type, admission.ref.item_id))
     _record_version(connection, row)
-    key = _insert(connection, "items", row)
+    key = insert(connection, "items", row)
     tags = dict.fromkeys(str(tag) for tag in admission.item.metadata.get("tags") or ())
     connection.executemany("INSERT INTO tags (item_key, tag) VALUES (?, ?)", [(key, tag) for tag in tags])
     if admission.ref.item_type is not ItemType.DOCUMENT:
@@ -88,7 +88,7 @@ def put_item(connection: sqlite3.Connection, admission: Admission, records: Sequ
     increment_generation(connection)
 
 
-def _insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int:
+def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int:
     """Insert a row and return its key."""
     columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
     insert = f"INSERT INTO {table} ({columns}) VALUES ({values})"  # noqa: S608  # names of this module alone
@@ -100,7 +100,7 @@ def _insert_passages(connection: sqlite3.Connection, item_key: int, records: Seq
     # One by one, because `executemany` does not return the keys, which postings and vectors need.
     for record in records:
         found = terms(record.passage.indexed_text)
-        keys.append(_insert(connection, "passages", _passage_row(item_key, record.passage, len(found))))
+        keys.append(insert(connection, "passages", _passage_row(item_key, record.passage, len(found))))
         postings.append((keys[-1], " ".join(found)))
     connection.executemany("INSERT INTO postings (rowid, terms) VALUES (?, ?)", postings)
     vectors = [(key, _vector_bytes(record)) for key, record in zip(keys, records, strict=True)]

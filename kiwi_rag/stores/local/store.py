@@ -45,6 +45,9 @@ class LocalVectorStore:
         How long a second writer waits before `StoreBusy`.
     """
 
+    capabilities = Capabilities("local")
+    """It keeps one version of an item."""
+
     def __init__(
         self, folder: Path, owner_token: str, *, exact_limit: int = EXACT_LIMIT, wait_seconds: float = WAIT_SECONDS
     ) -> None:
@@ -59,11 +62,6 @@ class LocalVectorStore:
         self._wrote = False
         self.audit = SqliteAuditLog(lambda: self._session.borrow("audit"))
         """The audit log; blocking, and independent of the writer's lock."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Durable; it keeps one version of an item."""
-        return Capabilities(kind="local", keeps_versions=False, durable=True)
 
     async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
         """Store admitted items and documents in their order, all of them in one transaction.
