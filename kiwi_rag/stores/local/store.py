@@ -1,4 +1,4 @@
-"""`LocalVectorStore`: `VectorStore` and `LocalIndex` in one folder. Its methods run blocking code in worker threads."""
+"""`LocalVectorStore`: a `VectorStore` in one folder. Its methods run blocking code in worker threads."""
 
 from __future__ import annotations
 
