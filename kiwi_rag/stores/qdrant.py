@@ -42,7 +42,7 @@ from kiwi_rag.model import (
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.stores import qdrant_payload as payload
 from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
-from kiwi_rag.stores.qdrant_connection import DENSE, WORDS, CollectionModel, QdrantCollection, QdrantConnection, models
+from kiwi_rag.stores.qdrant_connection import DENSE, WORDS, QdrantCollection, QdrantConnection, models
 from kiwi_rag.stores.qdrant_payload import FoundPassage, ItemHead, equals, matches_path, one_of, points_of
 
 if TYPE_CHECKING:
@@ -195,9 +195,25 @@ class QdrantVectorStore:
 
     async def status(self) -> StoreStatus:
         """Return counts and health."""
-        if (model := await self._collection.model()) is not None:
-            return await self._status(model)
-        return StoreStatus(0, 0, "", (f"there is no collection {self._collection.name!r} yet: index into it",))
+        model = await self._collection.model()
+        if model is None:
+            problem = f"there is no collection {self._collection.name!r} yet: index into it"
+            return StoreStatus(0, 0, "", (problem,))
+        items, (passages, _), (_, expected), staged = await asyncio.gather(
+            self._collection.count(points_of("head")),
+            self._collection.sum("length", points_of("passage")),
+            self._collection.sum("of", points_of("head")),
+            self._collection.count(self._abandoned()),
+        )
+        problems = [
+            *([f"{expected - passages} passages are missing: index it again"] if passages < expected else []),
+            *([f"{passages - expected} passages belong to no item: index it again"] if passages > expected else []),
+            *([f"{staged} passages are left of writes that broke off: the next write removes them"] if staged else []),
+            *([f"payload indexes are missing: {', '.join(model.missing_indexes)}"] if model.missing_indexes else []),
+            *([f"Qdrant reports the collection as {model.state}"] if model.state in {"red", "grey"} else []),
+        ]
+        details = {"collection": self._collection.name, "server": self._collection.connection.version}
+        return StoreStatus(items, passages, model.fingerprint, tuple(problems), details | {"indexed": model.indexed})
 
     async def close(self) -> None:
         """Close the connection."""
@@ -259,23 +275,6 @@ class QdrantVectorStore:
         heads = await self._heads(filters, ("item_id",))
         paths = [str((head.payload or {}).get("item_id")) for head in heads]
         return points_of("passage", filters, one_of("item_id", [path for path in paths if matches_path(filters, path)]))
-
-    async def _status(self, model: CollectionModel) -> StoreStatus:
-        items, (passages, _), (_, expected), staged = await asyncio.gather(
-            self._collection.count(points_of("head")),
-            self._collection.sum("length", points_of("passage")),
-            self._collection.sum("of", points_of("head")),
-            self._collection.count(self._abandoned()),
-        )
-        problems = [
-            *([f"{expected - passages} passages are missing: index it again"] if passages < expected else []),
-            *([f"{passages - expected} passages belong to no item: index it again"] if passages > expected else []),
-            *([f"{staged} passages are left of writes that broke off: the next write removes them"] if staged else []),
-            *([f"payload indexes are missing: {', '.join(model.missing_indexes)}"] if model.missing_indexes else []),
-            *([f"Qdrant reports the collection as {model.state}"] if model.state in {"red", "grey"} else []),
-        ]
-        details = {"collection": self._collection.name, "server": self._collection.connection.version}
-        return StoreStatus(items, passages, model.fingerprint, tuple(problems), details | {"indexed": model.indexed})
 
     def _abandoned(self) -> models.Filter:
         """Return the condition for passages that were staged so long ago that their writer broke off."""

@@ -109,12 +109,11 @@ def sparse_index(term: str) -> int:
 
 def state_of(admission: Admission, records: Sequence[EmbeddingRecord]) -> str:
     """Return a digest of all that is written of an item except when it was admitted: equal ones need no write."""
-    digest = hashlib.sha256()
-    for part in (admission.digest, admission.item.content_sha256, admission.policy, admission.principal):
-        digest.update(f"{part}\0".encode())
-    digest.update(repr((SCHEMA, admission.envelope.signatures, records[0].fingerprint)).encode())
+    texts = admission.digest, admission.item.content_sha256, admission.policy, admission.principal
+    passages = [record.passage for record in records]
+    parts = SCHEMA, texts, admission.envelope.signatures, records[0].fingerprint, passages
+    digest = hashlib.sha256(repr(parts).encode())
     for record in records:
-        digest.update(repr(record.passage).encode())
         digest.update(record.vector.astype("<f4").tobytes())
     return digest.hexdigest()
 
@@ -144,31 +143,23 @@ def passage_points(records: Sequence[EmbeddingRecord], turn: int, generation: st
         "generation": generation,
         "at": timestamp(datetime.now(UTC)),
     }
-    return [_passage_point(record, shared) for record in records]
-
-
-def _passage_point(record: EmbeddingRecord, shared: Mapping[str, Any]) -> models.PointStruct:
-    passage, frequencies = record.passage, term_frequencies(record.passage.indexed_text)
-    vector: dict[str, Any] = {DENSE: record.vector.tolist()}
-    if weights := _term_weights(frequencies, frequencies.total()):
-        vector[WORDS] = models.SparseVector(indices=list(weights), values=list(weights.values()))
-    own = {
-        "length": frequencies.total(),
-        "terms": list(frequencies),
-        "passage": asdict(passage) | {"heading": list(passage.heading)},
-    }
-    id_ = passage_id(shared["item"], shared["generation"], passage.ordinal)
-    return models.PointStruct(id=id_, vector=vector, payload={**shared, **own})
+    points = []
+    for record in records:
+        passage, frequencies = record.passage, term_frequencies(record.passage.indexed_text)
+        vector: dict[str, Any] = {DENSE: record.vector.tolist()}
+        if weights := _term_weights(frequencies, frequencies.total()):
+            vector[WORDS] = models.SparseVector(indices=list(weights), values=list(weights.values()))
+        own = {"length": frequencies.total(), "terms": list(frequencies)}
+        own["passage"] = asdict(passage) | {"heading": list(passage.heading)}
+        id_ = passage_id(shared["item"], generation, passage.ordinal)
+        points.append(models.PointStruct(id=id_, vector=vector, payload=shared | own))
+    return points
 
 
 def _term_weights(frequencies: Mapping[str, int], length: int) -> dict[int, float]:
     """Return index → what a term adds to BM25 per unit of its IDF, with which Qdrant multiplies it (modifier idf)."""
     norm = K1 * (1 - B + B * length / _AVERAGE_LENGTH)
-    weights: dict[int, float] = {}
-    for term, tf in frequencies.items():
-        index = sparse_index(term)
-        weights[index] = weights.get(index, 0.0) + tf * (K1 + 1) / (tf + norm)
-    return weights
+    return {sparse_index(term): tf * (K1 + 1) / (tf + norm) for term, tf in frequencies.items()}
 
 
 def _filtered(admission: Admission) -> dict[str, Any]:

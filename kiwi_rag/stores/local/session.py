@@ -162,10 +162,10 @@ class CatalogSession:
                 if opened := self._connections.pop(lane, None):
                     opened[0].close()
 
-    def move_aside(self, reason: str) -> Path | None:
+    def move_aside(self) -> Path | None:
         """Move the catalog aside, so that the next use makes an empty one. Requires the writer's lock."""
         self.close()
-        return move_database_aside(self.path, reason)
+        return move_database_aside(self.path, "corrupt")
 
     def _connection(self, lane: Lane) -> sqlite3.Connection:
         with self._opening:

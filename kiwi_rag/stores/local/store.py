@@ -129,6 +129,8 @@ class LocalVectorStore:
     async def writing(self) -> AsyncIterator[None]:
         """Hold the writer's lock for a whole run, and update Chroma at its end.
 
+        When Chroma fails, `status` reports it and searches stay exact.
+
         Raises
         ------
         StoreBusy
@@ -139,10 +141,6 @@ class LocalVectorStore:
             yield
         finally:
             await asyncio.to_thread(self._finish)
-
-    async def flush(self) -> None:
-        """Update Chroma from the catalog. When Chroma fails, `status` reports it and searches stay exact."""
-        await _in_thread(self._locked, self._flush)
 
     async def check(self) -> tuple[str, ...]:
         """Return a message for every problem that a full check finds."""
@@ -229,7 +227,7 @@ class LocalVectorStore:
         with self._lock:
             if damage := find_damage(self._session):
                 self._chroma.close()
-                moved = self._session.move_aside("corrupt")
+                moved = self._session.move_aside()
                 aside = f"moved it aside as {moved.name}" if moved else "it was missing"
                 done = [f"{damage}; {aside} and made an empty one: run kiwi index to store the items again"]
             with self._session.borrow("write") as connection:
