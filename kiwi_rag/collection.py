@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kiwi_rag.errors import UnknownFilter, UsageError
-from kiwi_rag.stores.base import LocalIndex, VectorStore
+from kiwi_rag.stores.base import VectorStore, local_index
 from kiwi_rag.validation.audit import AuditLog
 from kiwi_rag.validation.policy import Policy
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kiwi_rag.monitor.monitor import RegistryMonitor
     from kiwi_rag.signing.trust import TrustPolicy
     from kiwi_rag.sources.file_states import FileStates
+    from kiwi_rag.stores.local import LocalVectorStore
 
 RANKS = {"project": 0, "user": 1, "registry": 2}
 SOURCES = {
@@ -61,9 +62,9 @@ class Collection(Generic[StoreT_co]):
     workspace: str = ""
 
     @property
-    def local_index(self) -> LocalIndex | None:
+    def local_index(self) -> LocalVectorStore | None:
         """The store as an index that this machine maintains; None for a store that others share."""
-        return self.store if isinstance(self.store, LocalIndex) else None
+        return local_index(self.store)
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:

@@ -200,14 +200,8 @@ def make_derived_folder(folder: Path) -> None:
         raise StoreError(f"{folder} is a link, and Kiwi writes derived data through no link", hint=f"rm {folder}")
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
-        if not _is_plain(path):
-            path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another process has just removed it
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                path.unlink()
     create_file(folder / ".gitignore", b"*\n", mode=0o644)
-
-
-def _is_plain(path: Path) -> bool:
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:  # another process has just removed it
-        return True
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)

@@ -7,10 +7,9 @@ Stores write admitted records only. The parameter's type requires an `Admission`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, NotAdmitted, UsageError
 from kiwi_rag.model import (
@@ -28,6 +27,8 @@ from kiwi_rag.validation.seal import require_passages, require_sealed
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from kiwi_rag.stores.local import LocalVectorStore
+
 _UNIT_TOLERANCE = 1e-3
 NOT_FOUND_BY_VECTOR = -1.0
 """The cosine of a passage that only the lexical leg of a store without comparable scores found."""
@@ -43,8 +44,6 @@ class Capabilities:
     """
 
     kind: str
-    keeps_versions: bool
-    durable: bool
     scores: bool = True
 
 
@@ -153,29 +152,9 @@ class VectorStore(Protocol):
         ...
 
 
-@runtime_checkable
-class LocalIndex(Protocol):
-    """What a store on this machine can do besides: it has one writer at a time, and nobody else maintains it."""
-
-    def writing(self) -> AbstractAsyncContextManager[None]:
-        """Hold the writer's lock for a whole run."""
-        ...
-
-    async def digests(self) -> Mapping[ItemRef, str]:
-        """Return the statement's digest of everything that is stored; the references have no versions."""
-        ...
-
-    async def clear(self) -> None:
-        """Remove everything, for a change of model; versions and audit stay."""
-        ...
-
-    async def check(self) -> tuple[str, ...]:
-        """Return a message for every problem that a full check finds."""
-        ...
-
-    async def repair(self) -> Sequence[str]:
-        """Repair what a full check finds, without embedding; return what was done."""
-        ...
+def local_index(store: VectorStore) -> LocalVectorStore | None:
+    """Return a store on this machine, which has one writer at a time and nobody else maintains; None for others."""
+    return cast("LocalVectorStore", store) if store.capabilities.kind == "local" else None
 
 
 async def stored_digests(store: VectorStore) -> Mapping[ItemRef, str]:
@@ -185,8 +164,8 @@ async def stored_digests(store: VectorStore) -> Mapping[ItemRef, str]:
     (the store was repaired, dropped, or written by another machine), and what has no file any more is removed, even if
     its stamp was lost.
     """
-    if isinstance(store, LocalIndex):
-        return await store.digests()
+    if local := local_index(store):
+        return await local.digests()
     return {replace(stored.ref, version=None): stored.digest for stored in await store.list(Filters())}
 
 

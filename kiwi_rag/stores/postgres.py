@@ -76,16 +76,14 @@ class RegistryVectorStore:
         The embedding model whose collection `statistics` and `status` describe; empty for the active one.
     """
 
+    capabilities = Capabilities("postgres")
+    """It keeps every version of an item, and of a document the one that was signed last."""
+
     def __init__(self, transport: Transport, collection: str = ITEMS, *, fingerprint: str = "") -> None:
         self.client = RegistryClient(transport)
         """The registry's functions, for those that no other store has."""
         self._collection = collection if collection == ITEMS else check_collection(collection)
         self._fingerprint = fingerprint
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Durable. It keeps every version of an item, and of a document the one that was signed last."""
-        return Capabilities(kind="postgres", keeps_versions=self._collection == ITEMS, durable=True)
 
     @property
     def transport(self) -> Transport:

@@ -26,7 +26,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.errors import ConfigError, StoreBusy, StoreCorrupt, StoreError
+from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
 from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
 from kiwi_rag.model import (
     Candidate,
@@ -40,20 +40,10 @@ from kiwi_rag.model import (
     StoreQuery,
 )
 from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.retry import WRITING
 from kiwi_rag.stores import qdrant_payload as payload
 from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
-from kiwi_rag.stores.qdrant_connection import QdrantConnection, models
-from kiwi_rag.stores.qdrant_payload import (
-    INDEXES,
-    CollectionModel,
-    FoundPassage,
-    ItemHead,
-    equals,
-    matches_path,
-    one_of,
-    points_of,
-)
+from kiwi_rag.stores.qdrant_connection import DENSE, WORDS, QdrantCollection, QdrantConnection, models
+from kiwi_rag.stores.qdrant_payload import FoundPassage, ItemHead, equals, matches_path, one_of, points_of
 
 if TYPE_CHECKING:
     from kiwi_rag.model import Admission
@@ -63,9 +53,6 @@ STAGED_SECONDS = 120.0
 _MAX_VOCABULARY = 20_000
 _TRIES = 12
 _ROUNDS = 3
-_MAX_FACETS = 100_000
-_MAX_NAME = 200
-_PAGE = 500
 _EXPLORE = 128
 _PASSAGES_AT_ONCE = 100  # some MB as JSON; a server takes 32 MB at once unless configured otherwise
 _LATER = "let one machine index a file"
@@ -92,18 +79,14 @@ class QdrantVectorStore:
         When no collection can have this name.
     """
 
+    capabilities = Capabilities("qdrant", scores=False)
+    """It keeps the newest version of an item."""
+
     def __init__(
         self, connection: QdrantConnection, collection: str, *, staged_seconds: float = STAGED_SECONDS
     ) -> None:
-        self._connection = connection
-        self._name = _checked_name(collection)
+        self._collection = QdrantCollection(connection, collection)
         self._staged = timedelta(seconds=staged_seconds)
-        self._exists = False
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What this store can do: durable, keeps the newest version of an item, scores that are only an order."""
-        return Capabilities(kind="qdrant", keeps_versions=False, durable=True, scores=False)
 
     async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
         """Store admitted items and documents one after another, replacing what was there; nothing if it is the same.
@@ -122,7 +105,7 @@ class QdrantVectorStore:
 
     async def delete(self, ref: ItemRef) -> bool:
         """Remove an item; its versions stay on record. Return whether it was there in that version."""
-        if await self._model() is None:
+        if await self._collection.model() is None:
             return False
         item = payload.item_key(ref)
         for _ in range(_TRIES):
@@ -143,7 +126,7 @@ class QdrantVectorStore:
             When its points are malformed.
         """
         item = payload.item_key(ref)
-        heads = await self._retrieve([item], with_payload=True) if await self._model() else []
+        heads = await self._retrieve([item], with_payload=True) if await self._collection.model() else []
         if not heads or not payload.read_head(heads[0].payload, item).generation:
             return None
         stored = payload.read_item(heads[0].payload, files)
@@ -158,17 +141,17 @@ class QdrantVectorStore:
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
         """Return every version ever admitted here as version → content sha256 (hex)."""
-        return (await self._head(payload.item_key(ref))).versions if await self._model() else {}
+        return (await self._head(payload.item_key(ref))).versions if await self._collection.model() else {}
 
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
         """Return counts: passages, their total length in terms, each term's document frequency, and items."""
-        if await self._model() is None:
+        if await self._collection.model() is None:
             return CollectionStatistics()
         distinct = list(dict.fromkeys(term for term in terms if term))
         (passages, length), items, counts = await asyncio.gather(
-            self._sum("length", "passage"),
-            self._count(points_of("head")),
-            asyncio.gather(*(self._count(points_of("passage", terms=term)) for term in distinct)),
+            self._collection.sum("length", points_of("passage")),
+            self._collection.count(points_of("head")),
+            asyncio.gather(*(self._collection.count(points_of("passage", terms=term)) for term in distinct)),
         )
         occurring = {term: count for term, count in zip(distinct, counts, strict=True) if count}
         return CollectionStatistics(passages, length, occurring, items)
@@ -176,9 +159,9 @@ class QdrantVectorStore:
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return what each of up to `kiwi_rag.lexical.MAX_TERMS` terms may be a slip for, the most frequent first."""
         slips = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
-        if not slips or await self._model() is None:
+        if not slips or await self._collection.model() is None:
             return {}
-        facet = await self._call("facet", "terms", points_of("passage"), _MAX_VOCABULARY, exact=True)
+        facet = await self._collection.call("facet", "terms", points_of("passage"), _MAX_VOCABULARY, exact=True)
         vocabulary = [str(hit.value) for hit in facet.hits]
         return {term: tuple(find_similar(term, vocabulary)) for term in slips}
 
@@ -192,7 +175,7 @@ class QdrantVectorStore:
         StoreUnreachable, StoreError
             When the server gives no answer: never an empty one in its place.
         """
-        model = await self._model()
+        model = await self._collection.model()
         if model is None:
             return Candidates((), "exact")
         model.require(query.fingerprint, len(query.vector))
@@ -200,7 +183,7 @@ class QdrantVectorStore:
         requests = self._leg_requests(query, condition)
         for _ in range(_ROUNDS):
             refused: list[RefusedHit] = []
-            legs = await self._call("query_batch_points", requests)
+            legs = await self._collection.call("query_batch_points", requests)
             if len(legs) != len(requests):
                 raise StoreError(f"Qdrant answered {len(legs)} of {len(requests)} queries")
             found = _read_legs(legs, refused)
@@ -212,16 +195,32 @@ class QdrantVectorStore:
 
     async def status(self) -> StoreStatus:
         """Return counts and health."""
-        if (model := await self._model()) is not None:
-            return await self._status(model)
-        return StoreStatus(0, 0, "", (f"there is no collection {self._name!r} yet: index into it",))
+        model = await self._collection.model()
+        if model is None:
+            problem = f"there is no collection {self._collection.name!r} yet: index into it"
+            return StoreStatus(0, 0, "", (problem,))
+        items, (passages, _), (_, expected), staged = await asyncio.gather(
+            self._collection.count(points_of("head")),
+            self._collection.sum("length", points_of("passage")),
+            self._collection.sum("of", points_of("head")),
+            self._collection.count(self._abandoned()),
+        )
+        problems = [
+            *([f"{expected - passages} passages are missing: index it again"] if passages < expected else []),
+            *([f"{passages - expected} passages belong to no item: index it again"] if passages > expected else []),
+            *([f"{staged} passages are left of writes that broke off: the next write removes them"] if staged else []),
+            *([f"payload indexes are missing: {', '.join(model.missing_indexes)}"] if model.missing_indexes else []),
+            *([f"Qdrant reports the collection as {model.state}"] if model.state in {"red", "grey"} else []),
+        ]
+        details = {"collection": self._collection.name, "server": self._collection.connection.version}
+        return StoreStatus(items, passages, model.fingerprint, tuple(problems), details | {"indexed": model.indexed})
 
     async def close(self) -> None:
         """Close the connection."""
-        await self._connection.close()
+        await self._collection.connection.close()
 
     async def _put(self, admission: Admission, records: Sequence[EmbeddingRecord]) -> None:
-        model = await self._created(records[0].fingerprint, len(records[0].vector))
+        model = await self._collection.create(records[0].fingerprint, len(records[0].vector))
         model.require(records[0].fingerprint, len(records[0].vector))
         item, state = payload.item_key(admission.ref), payload.state_of(admission, records)
         fields = payload.head_payload(admission)
@@ -238,82 +237,35 @@ class QdrantVectorStore:
                 return
         raise StoreBusy(f"others keep writing {admission.ref} at the same time", hint=_LATER)
 
-    async def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        return await self._connection.call(method, self._name, *arguments, **options)
-
-    async def _model(self) -> CollectionModel | None:
-        """Return what the collection's configuration says; None when there is no collection of this name."""
-        self._exists = self._exists or await self._call("collection_exists")
-        if not self._exists:
-            return None
-        try:
-            info = await self._call("get_collection")
-        except StoreError:
-            self._exists = False  # it may have been dropped: the next use checks again
-            raise
-        return payload.read_model(info, self._name, local=self._connection.local)
-
-    async def _created(self, fingerprint: str, dimension: int) -> CollectionModel:
-        """Return the collection's model, having created the collection and its indexes where they are missing."""
-        if await self._model() is None:
-            try:
-                await self._call("create_collection", **payload.collection_config(fingerprint, dimension))
-            except StoreError:
-                # Another writer may have created it between the check and the call.
-                if not await self._call("collection_exists"):
-                    raise
-        model = await self._model()
-        if model is None:
-            raise StoreError(f"Qdrant has no collection {self._name!r}, though it was created just now")
-        for key in model.missing_indexes:
-            await self._call("create_payload_index", key, models.PayloadSchemaType(INDEXES[key]), wait=True)
-        return model
-
     async def _retrieve(self, items: Sequence[str], with_payload: bool | Sequence[str]) -> Sequence[models.Record]:
         """Return the heads of some items that exist."""
         ids = [payload.head_id(item) for item in items]
-        return await self._call("retrieve", ids, with_payload=with_payload) if ids else []
+        return await self._collection.call("retrieve", ids, with_payload=with_payload) if ids else []
 
     async def _head(self, item: str) -> ItemHead:
         points = await self._retrieve([item], payload.HEAD_FIELDS)
         return payload.read_head(points[0].payload, item) if points else ItemHead(item)
 
     async def _heads(self, filters: Filters, fields: Sequence[str]) -> Sequence[models.Record]:
-        """Return all heads that pass the filters, page by page, with some fields of their payloads."""
-        found: list[models.Record] = []
-        offset, condition = None, points_of("head", filters)
-        while await self._model() is not None:
-            page, following = await self._call("scroll", condition, _PAGE, offset=offset, with_payload=list(fields))
-            found += page
-            if following is None or following == offset or not page:
-                break
-            offset = following
-        return found
-
-    async def _count(self, condition: models.Filter) -> int:
-        return int((await self._call("count", condition, exact=True)).count)
-
-    async def _update(self, *operations: models.UpdateOperation) -> None:
-        """Apply operations in their order; every one of them may be applied twice, should an answer be lost."""
-        strong = models.WriteOrdering.STRONG
-        await self._call("batch_update_points", list(operations), wait=True, ordering=strong, pauses=WRITING)
+        there = await self._collection.model()
+        return await self._collection.scroll(points_of("head", filters), fields) if there else []
 
     async def _is_complete(self, head: ItemHead) -> bool:
-        return await self._count(points_of("passage", generation=head.generation, item=head.item)) == head.of
+        return await self._collection.count(points_of("passage", generation=head.generation, item=head.item)) == head.of
 
     async def _replace(self, new: ItemHead, points: Sequence[models.PointStruct], fields: Mapping[str, Any]) -> bool:
         """Take steps 2 to 4; return whether the new head is the one that counts, and is complete."""
         batches = [points[start : start + _PASSAGES_AT_ONCE] for start in range(0, len(points), _PASSAGES_AT_ONCE)]
         for batch in batches[:-1]:
-            await self._update(_stage(batch))
+            await self._collection.update(_stage(batch))
         earlier = models.FieldCondition(key="turn", range=models.Range(lt=new.turn))
         remove = _delete(_passages(new.item, earlier)), _delete(self._abandoned())
-        await self._update(*map(_stage, batches[-1:]), _put_head(new, fields), _publish(new), *remove)
+        await self._collection.update(*map(_stage, batches[-1:]), _put_head(new, fields), _publish(new), *remove)
         now = await self._head(new.item)
         if (now.turn, now.generation) == (new.turn, new.generation):
             return await self._is_complete(new)
         if now.turn >= new.turn:  # else a replica lags behind, and the same is written again
-            await self._update(_delete(_passages(new.item, equals("generation", new.generation))))
+            await self._collection.update(_delete(_passages(new.item, equals("generation", new.generation))))
         return False
 
     async def _passages_of(self, filters: Filters) -> models.Filter:
@@ -323,31 +275,6 @@ class QdrantVectorStore:
         heads = await self._heads(filters, ("item_id",))
         paths = [str((head.payload or {}).get("item_id")) for head in heads]
         return points_of("passage", filters, one_of("item_id", [path for path in paths if matches_path(filters, path)]))
-
-    async def _sum(self, key: str, kind: str) -> tuple[int, int]:
-        """Return how many points have a value of a number, and the sum of the values."""
-        facet = await self._call("facet", key, points_of(kind), _MAX_FACETS, exact=True)
-        counts = {hit.value: hit.count for hit in facet.hits if isinstance(hit.value, int)}
-        if any(value < 0 or count < 0 for value, count in counts.items()):
-            raise StoreCorrupt("Qdrant returned a negative count", hint="did another program write to this collection?")
-        return sum(counts.values()), sum(value * count for value, count in counts.items())
-
-    async def _status(self, model: CollectionModel) -> StoreStatus:
-        items, (passages, _), (_, expected), staged = await asyncio.gather(
-            self._count(points_of("head")),
-            self._sum("length", "passage"),
-            self._sum("of", "head"),
-            self._count(self._abandoned()),
-        )
-        problems = [
-            *([f"{expected - passages} passages are missing: index it again"] if passages < expected else []),
-            *([f"{passages - expected} passages belong to no item: index it again"] if passages > expected else []),
-            *([f"{staged} passages are left of writes that broke off: the next write removes them"] if staged else []),
-            *([f"payload indexes are missing: {', '.join(model.missing_indexes)}"] if model.missing_indexes else []),
-            *([f"Qdrant reports the collection as {model.state}"] if model.state in {"red", "grey"} else []),
-        ]
-        details = {"collection": self._name, "server": self._connection.version}
-        return StoreStatus(items, passages, model.fingerprint, tuple(problems), details | {"indexed": model.indexed})
 
     def _abandoned(self) -> models.Filter:
         """Return the condition for passages that were staged so long ago that their writer broke off."""
@@ -359,11 +286,11 @@ class QdrantVectorStore:
         limit = max(1, query.depth)
         shared: dict[str, Any] = {"filter": condition, "limit": limit, "with_payload": list(payload.PASSAGE_FIELDS)}
         # Local mode is always exact, and warns when it gets parameters of an index.
-        params = None if self._connection.local else models.SearchParams(hnsw_ef=max(_EXPLORE, 2 * limit))
-        requests = [models.QueryRequest(query=query.vector.tolist(), using=payload.DENSE, params=params, **shared)]
+        params = None if self._collection.connection.local else models.SearchParams(hnsw_ef=max(_EXPLORE, 2 * limit))
+        requests = [models.QueryRequest(query=query.vector.tolist(), using=DENSE, params=params, **shared)]
         if indices := list(dict.fromkeys(payload.sparse_index(term) for term in query.terms)):
             words = models.SparseVector(indices=indices, values=[1.0] * len(indices))
-            requests.append(models.QueryRequest(query=words, using=payload.WORDS, **shared))
+            requests.append(models.QueryRequest(query=words, using=WORDS, **shared))
         return requests
 
 
@@ -408,14 +335,6 @@ def _candidates(
             refused.append(payload.refused(point.payload, error))
         judged += len(own)
     return candidates, judged == len(found)
-
-
-def _checked_name(name: str) -> str:
-    is_legal = len(name) <= _MAX_NAME and all(c.isascii() and (c.isalnum() or c in "-_.") for c in name)
-    if not is_legal or not name.strip("."):
-        hint = f"ASCII letters, digits, '-', '_' and '.', not dots alone, {_MAX_NAME} at most"
-        raise ConfigError(f"{name[:_MAX_NAME]!r} cannot name a Qdrant collection", hint=hint)
-    return name
 
 
 def _stage(points: Sequence[models.PointStruct]) -> models.UpdateOperation:

@@ -1,4 +1,4 @@
-"""Calls to Qdrant: a server by URL, or a folder that qdrant-client keeps by itself; errors become Kiwi's here.
+"""Calls to a Qdrant server by URL, or a folder that qdrant-client keeps by itself; errors become Kiwi's here.
 
 `qdrant_client.AsyncQdrantClient` and not the blocking one in worker threads: a search that has reached its tier's
 deadline is cancelled with its requests, and local mode, which is not safe for threads, stays on one.
@@ -10,15 +10,26 @@ import asyncio
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from kiwi_rag.errors import ConfigError, MissingExtra, StoreBusy, StoreError, StoreFull, StoreRefused, StoreUnreachable
-from kiwi_rag.retry import READING, attempts
+from kiwi_rag.errors import (
+    ConfigError,
+    FingerprintMismatch,
+    MissingExtra,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreRefused,
+    StoreUnreachable,
+)
+from kiwi_rag.retry import READING, WRITING, attempts
 from kiwi_rag.storage.sqlite import is_disk_full
 
 
@@ -37,12 +48,29 @@ if TYPE_CHECKING:
 else:
     models = _LazyModels()
 
-__all__ = ["QdrantConnection", "models"]
+__all__ = ["QdrantCollection", "QdrantConnection", "models"]
 MEMORY = ":memory:"
 MIN_SERVER = (1, 16)
 """Conditional updates and a collection's own metadata came with Qdrant 1.16; without the first, writers would race."""
+_MAX_NAME = 200
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+SCHEMA = 100
+DENSE = "dense"
+WORDS = "words"
+_KEYWORDS = (
+    "kind", "item", "generation", "item_type", "item_id", "folders", "namespace", "category", "author", "tags",
+    "principal", "key_id", "file_type", "service", "domain", "terms",
+)  # fmt: skip
+INDEXES: Mapping[str, str] = {
+    **dict.fromkeys(_KEYWORDS, "keyword"),
+    **dict.fromkeys(("turn", "length", "of"), "integer"),
+    **dict.fromkeys(("signed_at", "at"), "datetime"),
+}
+"""Payload key → type of its index; every key that is filtered, counted or ordered by has one."""
+_OTHER_NAME = "index it under another workspace's name, which is another collection: KIWI_WORKSPACE_NAME"
 _ANSWER_SECONDS = 30
+_MAX_FACETS = 100_000
+_PAGE = 500
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 _LONGEST_QUOTE = 400
 # A server that asks for patience, or a gateway that does not reach one. 52x are Cloudflare's.
@@ -51,6 +79,23 @@ _UNREACHABLE = "is the server running? check KIWI_QDRANT_URL"
 _KEY = "check KIWI_QDRANT_API_KEY, and what it may do: writing needs a key that may write"
 _NO_ANSWER = "what answered is not a Qdrant server"
 _NOT_QDRANT = "check KIWI_QDRANT_URL: a Qdrant server's REST port is 6333 unless it was set otherwise"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionModel:
+    """What a collection's configuration says: its embedding model, size and state."""
+
+    fingerprint: str
+    dimension: int
+    indexed: int
+    state: str
+    missing_indexes: tuple[str, ...]
+
+    def require(self, fingerprint: str, dimension: int) -> None:
+        """Return if vectors of this model belong here, otherwise raise `FingerprintMismatch`."""
+        if (self.fingerprint, self.dimension) != (fingerprint, dimension):
+            message = f"the collection holds vectors of {self.fingerprint}, not of {fingerprint}"
+            raise FingerprintMismatch(message, hint=_OTHER_NAME)
 
 
 class QdrantConnection:
@@ -161,6 +206,112 @@ def _checked_key(key: str) -> str:
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ConfigError("KIWI_QDRANT_API_KEY holds characters that no key has", hint="set it again, without quotes")
     return key
+
+
+def _checked_name(name: str) -> str:
+    is_legal = len(name) <= _MAX_NAME and all(c.isascii() and (c.isalnum() or c in "-_.") for c in name)
+    if not is_legal or not name.strip("."):
+        hint = f"ASCII letters, digits, '-', '_' and '.', not dots alone, {_MAX_NAME} at most"
+        raise ConfigError(f"{name[:_MAX_NAME]!r} cannot name a Qdrant collection", hint=hint)
+    return name
+
+
+class QdrantCollection:
+    """A collection by its name, which need not exist yet.
+
+    Raises
+    ------
+    ConfigError
+        When no collection can have this name.
+    """
+
+    def __init__(self, connection: QdrantConnection, name: str) -> None:
+        self.connection = connection
+        self.name = _checked_name(name)
+        self._exists = False
+
+    async def call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Return what a method of the client returns for this collection; see `QdrantConnection.call`."""
+        return await self.connection.call(method, self.name, *arguments, **options)
+
+    async def model(self) -> CollectionModel | None:
+        """Return what the collection's configuration says; None when there is no collection of this name.
+
+        Raises
+        ------
+        StoreCorrupt
+            When Kiwi did not make it, or another version did.
+        """
+        self._exists = self._exists or await self.call("collection_exists")
+        if not self._exists:
+            return None
+        try:
+            return self._read(await self.call("get_collection"))
+        except StoreError:
+            self._exists = False  # it may have been dropped: the next use checks again
+            raise
+
+    async def create(self, fingerprint: str, dimension: int) -> CollectionModel:
+        """Return the collection's model, having created the collection and its indexes where they are missing."""
+        if await self.model() is None:
+            config = {
+                "vectors_config": {DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
+                "sparse_vectors_config": {WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
+                "metadata": {"kiwi": {"schema": SCHEMA, "fingerprint": fingerprint}},
+            }
+            try:
+                await self.call("create_collection", **config)
+            except StoreError:
+                # Another writer may have created it between the check and the call.
+                if not await self.call("collection_exists"):
+                    raise
+        model = await self.model()
+        if model is None:
+            raise StoreError(f"Qdrant has no collection {self.name!r}, though it was created just now")
+        for key in model.missing_indexes:
+            await self.call("create_payload_index", key, models.PayloadSchemaType(INDEXES[key]), wait=True)
+        return model
+
+    async def scroll(self, condition: models.Filter, fields: Sequence[str]) -> list[models.Record]:
+        """Return all points that match, page by page, with some fields of their payloads."""
+        found: list[models.Record] = []
+        offset: Any = None
+        while True:
+            page, following = await self.call("scroll", condition, _PAGE, offset=offset, with_payload=list(fields))
+            found += page
+            if following is None or following == offset or not page:
+                return found
+            offset = following
+
+    async def count(self, condition: models.Filter) -> int:
+        """Return how many points match, exactly."""
+        return int((await self.call("count", condition, exact=True)).count)
+
+    async def sum(self, key: str, condition: models.Filter) -> tuple[int, int]:
+        """Return how many of the points that match have a number, and the sum of the numbers."""
+        facet = await self.call("facet", key, condition, _MAX_FACETS, exact=True)
+        counts = {hit.value: hit.count for hit in facet.hits if isinstance(hit.value, int)}
+        if any(value < 0 or count < 0 for value, count in counts.items()):
+            raise StoreCorrupt("Qdrant returned a negative count", hint="did another program write to this collection?")
+        return sum(counts.values()), sum(value * count for value, count in counts.items())
+
+    async def update(self, *operations: models.UpdateOperation) -> None:
+        """Apply operations in their order; every one of them may be applied twice, should an answer be lost."""
+        strong = models.WriteOrdering.STRONG
+        await self.call("batch_update_points", list(operations), wait=True, ordering=strong, pauses=WRITING)
+
+    def _read(self, info: models.CollectionInfo) -> CollectionModel:
+        ours = (info.config.metadata or {}).get("kiwi")
+        dense = info.config.params.vectors
+        params = dense.get(DENSE) if isinstance(dense, Mapping) else None
+        if not isinstance(ours, Mapping) or params is None or not isinstance(ours.get("fingerprint"), str):
+            raise StoreCorrupt(f"Kiwi did not make the collection {self.name!r}", hint=_OTHER_NAME)
+        if ours.get("schema") != SCHEMA:
+            raise StoreCorrupt(f"another version of Kiwi made the collection {self.name!r}", hint=_OTHER_NAME)
+        # Local mode compares every point and has no indexes.
+        missing = () if self.connection.local else tuple(key for key in INDEXES if key not in info.payload_schema)
+        indexed, state = info.indexed_vectors_count or 0, str(info.status.value)
+        return CollectionModel(ours["fingerprint"], params.size, indexed, state, missing)
 
 
 @contextmanager

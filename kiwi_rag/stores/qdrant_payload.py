@@ -23,8 +23,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -32,75 +33,42 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid5
 
-from kiwi_rag.errors import FingerprintMismatch, InvalidItemId, KiwiError, SignatureRefused, StoreCorrupt
+from pydantic import Json
+
+from kiwi_rag.errors import KiwiError, SignatureRefused, StoreCorrupt
 from kiwi_rag.lexical import K1, B, term_frequencies
 from kiwi_rag.model import Candidate, Envelope, ItemScores, Passage, RefusedHit, StoredItem
-from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
-from kiwi_rag.registry.rows import PASSAGE, Columns, parse_passage
-from kiwi_rag.signing import dsse, statement
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.registry.rows import PASSAGE, Columns, parse_passage, parse_ref
+from kiwi_rag.signing import dsse
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR, timestamp
-from kiwi_rag.stores.qdrant_connection import models
+from kiwi_rag.stores.qdrant_connection import DENSE, SCHEMA, WORDS, models
 
 if TYPE_CHECKING:
     from kiwi_rag.model import Admission, EmbeddingRecord, Filters
 
-SCHEMA = 100
-DENSE = "dense"
-_WILDCARDS = "*?"
-WORDS = "words"
-_KEYWORDS = (
-    "kind", "item", "generation", "item_type", "item_id", "folders", "namespace", "category", "author", "tags",
-    "principal", "key_id", "file_type", "service", "domain", "terms",
-)  # fmt: skip
-INDEXES: Mapping[str, str] = {
-    **dict.fromkeys(_KEYWORDS, "keyword"),
-    **dict.fromkeys(("turn", "length", "of"), "integer"),
-    **dict.fromkeys(("signed_at", "at"), "datetime"),
-}
-"""Payload key → type of its index; every key that is filtered, counted or ordered by has one."""
 PASSAGE_FIELDS = ("item", "generation", "passage")
 HEAD_FIELDS = (
     "kind", "item", "turn", "generation", "of", "item_type", "item_id", "version", "versions", "digest",
     "content_sha256", "envelope", "policy", "admitted_at", "signed_at", "key_id", "metadata",
 )  # fmt: skip
 """What a head holds besides files and what filters alone need."""
-MAX_VERSION = 256
 MAX_PASSAGES = 1_000_000
 _AVERAGE_LENGTH = 100.0
 """The average passage length, in terms, that the ``words`` vectors are computed for: the true one changes with every
 write, and Qdrant cannot apply it."""
 _NAMESPACE = UUID("5f0cbd0f-5c0a-5d0e-9d4e-3f6a1c1b7c11")
 _NEVER = datetime.min.replace(tzinfo=UTC)
-_OTHER_NAME = "index it under another workspace's name, which is another collection: KIWI_WORKSPACE_NAME"
+Payload = Mapping[str, Any] | None
 _FOREIGN = "did a program other than Kiwi write to this collection?"
 _HEAD = Columns({str: "kind item generation version", int: "turn of", dict[str, str]: "versions"})
-_ITEM = Columns({str: "digest content_sha256 policy key_id metadata signed_at admitted_at", int: "of"})
-_NAME = Columns({str: "item item_type item_id version"})
-_POINT = Columns({str: "item generation"})
+_ITEM = Columns(
+    {str: "digest content_sha256 policy key_id signed_at admitted_at", int: "of"},
+    {Json[dict[str, Any]]: "metadata", object: "envelope"},
+)
+_FILES = Columns({dict[str, str]: "files"})
+_POINT = Columns({str: "item generation", object: "passage"})
 _PASSAGE = Columns(PASSAGE)
-
-
-@dataclass(frozen=True, slots=True)
-class CollectionModel:
-    """What a collection's configuration says: its embedding model, size and state."""
-
-    fingerprint: str
-    dimension: int
-    indexed: int
-    state: str
-    missing_indexes: tuple[str, ...]
-
-    def require(self, fingerprint: str, dimension: int) -> None:
-        """Return if vectors of this model belong here.
-
-        Raises
-        ------
-        FingerprintMismatch
-            When they do not.
-        """
-        if (self.fingerprint, self.dimension) != (fingerprint, dimension):
-            message = f"the collection holds vectors of {self.fingerprint}, not of {fingerprint}"
-            raise FingerprintMismatch(message, hint=_OTHER_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,36 +84,6 @@ class ItemHead:
     of: int = 0
     version: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
-
-
-def read_model(info: models.CollectionInfo, name: str, *, local: bool) -> CollectionModel:
-    """Return what a collection's configuration says.
-
-    Raises
-    ------
-    StoreCorrupt
-        When Kiwi did not make it, or another version did.
-    """
-    ours = (info.config.metadata or {}).get("kiwi")
-    dense = info.config.params.vectors
-    params = dense.get(DENSE) if isinstance(dense, Mapping) else None
-    if not isinstance(ours, Mapping) or params is None or not isinstance(ours.get("fingerprint"), str):
-        raise StoreCorrupt(f"Kiwi did not make the collection {name!r}", hint=_OTHER_NAME)
-    if ours.get("schema") != SCHEMA:
-        raise StoreCorrupt(f"another version of Kiwi made the collection {name!r}", hint=_OTHER_NAME)
-    # Local mode compares every point and has no indexes.
-    missing = () if local else tuple(key for key in INDEXES if key not in info.payload_schema)
-    indexed, state = info.indexed_vectors_count or 0, str(info.status.value)
-    return CollectionModel(ours["fingerprint"], params.size, indexed, state, missing)
-
-
-def collection_config(fingerprint: str, dimension: int) -> dict[str, Any]:
-    """Return what a new collection is created with."""
-    return {
-        "vectors_config": {DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
-        "sparse_vectors_config": {WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
-        "metadata": {"kiwi": {"schema": SCHEMA, "fingerprint": fingerprint}},
-    }
 
 
 def item_key(ref: ItemRef) -> str:
@@ -171,12 +109,11 @@ def sparse_index(term: str) -> int:
 
 def state_of(admission: Admission, records: Sequence[EmbeddingRecord]) -> str:
     """Return a digest of all that is written of an item except when it was admitted: equal ones need no write."""
-    digest = hashlib.sha256()
-    for part in (admission.digest, admission.item.content_sha256, admission.policy, admission.principal):
-        digest.update(f"{part}\0".encode())
-    digest.update(repr((SCHEMA, admission.envelope.signatures, records[0].fingerprint)).encode())
+    texts = admission.digest, admission.item.content_sha256, admission.policy, admission.principal
+    passages = [record.passage for record in records]
+    parts = SCHEMA, texts, admission.envelope.signatures, records[0].fingerprint, passages
+    digest = hashlib.sha256(repr(parts).encode())
     for record in records:
-        digest.update(repr(record.passage).encode())
         digest.update(record.vector.astype("<f4").tobytes())
     return digest.hexdigest()
 
@@ -206,31 +143,23 @@ def passage_points(records: Sequence[EmbeddingRecord], turn: int, generation: st
         "generation": generation,
         "at": timestamp(datetime.now(UTC)),
     }
-    return [_passage_point(record, shared) for record in records]
-
-
-def _passage_point(record: EmbeddingRecord, shared: Mapping[str, Any]) -> models.PointStruct:
-    passage, frequencies = record.passage, term_frequencies(record.passage.indexed_text)
-    vector: dict[str, Any] = {DENSE: record.vector.tolist()}
-    if weights := _term_weights(frequencies, frequencies.total()):
-        vector[WORDS] = models.SparseVector(indices=list(weights), values=list(weights.values()))
-    own = {
-        "length": frequencies.total(),
-        "terms": list(frequencies),
-        "passage": asdict(passage) | {"heading": list(passage.heading)},
-    }
-    id_ = passage_id(shared["item"], shared["generation"], passage.ordinal)
-    return models.PointStruct(id=id_, vector=vector, payload={**shared, **own})
+    points = []
+    for record in records:
+        passage, frequencies = record.passage, term_frequencies(record.passage.indexed_text)
+        vector: dict[str, Any] = {DENSE: record.vector.tolist()}
+        if weights := _term_weights(frequencies, frequencies.total()):
+            vector[WORDS] = models.SparseVector(indices=list(weights), values=list(weights.values()))
+        own = {"length": frequencies.total(), "terms": list(frequencies)}
+        own["passage"] = asdict(passage) | {"heading": list(passage.heading)}
+        id_ = passage_id(shared["item"], generation, passage.ordinal)
+        points.append(models.PointStruct(id=id_, vector=vector, payload=shared | own))
+    return points
 
 
 def _term_weights(frequencies: Mapping[str, int], length: int) -> dict[int, float]:
     """Return index → what a term adds to BM25 per unit of its IDF, with which Qdrant multiplies it (modifier idf)."""
     norm = K1 * (1 - B + B * length / _AVERAGE_LENGTH)
-    weights: dict[int, float] = {}
-    for term, tf in frequencies.items():
-        index = sparse_index(term)
-        weights[index] = weights.get(index, 0.0) + tf * (K1 + 1) / (tf + norm)
-    return weights
+    return {sparse_index(term): tf * (K1 + 1) / (tf + norm) for term, tf in frequencies.items()}
 
 
 def _filtered(admission: Admission) -> dict[str, Any]:
@@ -254,42 +183,41 @@ def _filtered(admission: Admission) -> dict[str, Any]:
 def _reading(what: str) -> Iterator[None]:
     try:
         yield
-    except (InvalidItemId, SignatureRefused) as error:
+    except SignatureRefused as error:
         raise StoreCorrupt(f"Qdrant returned a malformed {what}: {error.message}", hint=_FOREIGN) from error
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise StoreCorrupt(f"Qdrant returned a malformed {what}: {type(error).__name__}", hint=_FOREIGN) from error
 
 
 @_reading("head of an item")
-def read_head(payload: object, item: str) -> ItemHead:
+def read_head(payload: Payload, item: str) -> ItemHead:
     """Return the head of `item` from its payload."""
     row = _HEAD(payload)
     kind, head = row.pop("kind"), ItemHead(**row)
     if head.item != item or head.turn < 1:
         raise ValueError("the head of another item")
-    if (kind, head.generation) != ("gone", "") and not (
-        kind == "head" and head.generation and 0 < head.of <= MAX_PASSAGES
-    ):
+    is_gone = kind == "gone" and not head.generation
+    if not is_gone and not (kind == "head" and head.generation and 0 < head.of <= MAX_PASSAGES):
         raise ValueError("a head without passages")
     return head
 
 
 @_reading("item")
-def read_candidate(payload: object, passage: Passage, cosine: float, words: float, scores: ItemScores) -> Candidate:
+def read_candidate(payload: Payload, passage: Passage, cosine: float, words: float, scores: ItemScores) -> Candidate:
     """Return a passage with its scores and what a head says of its item."""
     row = _ITEM(payload)
-    signed = _mapping(json.loads(row["metadata"])), row["key_id"], _moment(row["signed_at"])
+    signed = row["metadata"], row["key_id"], _moment(row["signed_at"])
     return Candidate(_ref(payload), row["digest"], row["content_sha256"], passage, cosine, words, *signed, scores)
 
 
 @_reading("item")
-def read_item(payload: object, files: Sequence[str] | None = ()) -> StoredItem:
+def read_item(payload: Payload, files: Sequence[str] | None = ()) -> StoredItem:
     """Return a head as a stored item with the files of these names, or all; its envelope is decoded strictly."""
-    row, encoded = _ITEM(payload), _mapping(_mapping(payload).get("files", {}))
+    row, encoded = _ITEM(payload), {} if files == () else _FILES(payload)["files"]
     names = encoded if files is None else [name for name in files if name in encoded]
     return StoredItem(
         _ref(payload),
-        dsse.decode(_mapping(payload)["envelope"]),
+        dsse.decode(row["envelope"]),
         row["digest"],
         row["content_sha256"],
         _moment(row["admitted_at"]),
@@ -299,12 +227,12 @@ def read_item(payload: object, files: Sequence[str] | None = ()) -> StoredItem:
     )
 
 
-def read_item_or_problem(payload: object) -> StoredItem:
+def read_item_or_problem(payload: Payload) -> StoredItem:
     """Return a head as a stored item; a malformed one becomes an item with a ``problem``, which never verifies."""
     try:
         return read_item(payload)
     except KiwiError as error:
-        digest = str(payload.get("digest"))[:64] if isinstance(payload, Mapping) else ""
+        digest = str((payload or {}).get("digest"))[:64]
         return StoredItem(ref_of(payload), Envelope("", b"", ()), digest, "", _NEVER, "", problem=error.message)
 
 
@@ -322,7 +250,8 @@ class FoundPassage:
 @_reading("passage")
 def read_passage(point: models.ScoredPoint) -> tuple[FoundPassage, float]:
     """Return the passage of a point whose id is that of its item, generation and ordinal, and the point's score."""
-    row, passage = _POINT(point.payload), parse_passage(_PASSAGE(_mapping(point.payload)["passage"]))
+    row = _POINT(point.payload)
+    passage = parse_passage(_PASSAGE(row["passage"]))
     if str(point.id) != passage_id(row["item"], row["generation"], passage.ordinal):
         raise ValueError("a point of another id")
     if isinstance(point.score, bool) or not math.isfinite(point.score):
@@ -330,36 +259,22 @@ def read_passage(point: models.ScoredPoint) -> tuple[FoundPassage, float]:
     return FoundPassage(row["item"], row["generation"], passage), float(point.score)
 
 
-def refused(payload: object, error: KiwiError) -> RefusedHit:
+def refused(payload: Payload, error: KiwiError) -> RefusedHit:
     """Return what is reported of a point that cannot be read."""
     return RefusedHit(ref_of(payload), "qdrant", error.code, error.message)
 
 
-def ref_of(payload: object) -> ItemRef:
+def ref_of(payload: Payload) -> ItemRef:
     """Return the item that a malformed point names, as far as it does."""
-    try:
-        row = _mapping(payload)
-        item_type, _, item_id = str(row["item"]).partition(":")
-        return _named({"item_type": item_type, "item_id": item_id, "version": "", **row})
-    except (LookupError, TypeError, ValueError, AttributeError, KiwiError):
-        return ItemRef(ItemType.KNOWLEDGE, "unreadable")
+    item_type, _, item_id = str((payload or {}).get("item")).partition(":")
+    return parse_ref({"item_type": item_type, "item_id": item_id, "version": "", **(payload or {})})
 
 
-def _ref(payload: object) -> ItemRef:
-    row = _mapping(payload)
-    ref = _named(row)
-    if item_key(ref) != row["item"]:
+def _ref(payload: Payload) -> ItemRef:
+    ref = parse_ref(payload or {})
+    if not payload or item_key(ref) != payload["item"]:
         raise ValueError("the head of another item")
     return ref
-
-
-def _named(row: Mapping[str, Any]) -> ItemRef:
-    _NAME(row)
-    if len(row["version"]) > MAX_VERSION:
-        raise ValueError("a version is a short text")
-    kind = ItemType(row["item_type"])
-    check: Callable[[str], str] = statement.check_path if kind is ItemType.DOCUMENT else check_item_id
-    return ItemRef(kind, check(row["item_id"]), row["version"] or None)
 
 
 def _moment(value: str) -> datetime:
@@ -367,12 +282,6 @@ def _moment(value: str) -> datetime:
     if moment.tzinfo is None:
         raise ValueError("no time with a zone")
     return moment
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise TypeError("no object")
-    return value
 
 
 def equals(key: str, value: str | int) -> models.FieldCondition:
@@ -387,15 +296,17 @@ def one_of(key: str, values: Sequence[str]) -> models.FieldCondition:
 
 def conditions(filters: Filters) -> list[Any]:
     """Return the conditions that heads and passages are filtered by alike; of a path's pattern only its folder."""
+    pattern = path_pattern(filters)
     texts = {
         "item_type": filters.item_type.value if filters.item_type else "",
-        "folders": _folder(path_pattern(filters)),
+        # The folder that a pattern names before its first wildcard.
+        "folders": re.split(r"[*?]", pattern)[0].rpartition("/")[0] if pattern else "",
         **{name: getattr(filters, name) for name in ("category", "author", "namespace", "service", "domain")},
     }
     must: list[Any] = [equals(key, value) for key, value in texts.items() if value]
     must += [one_of("file_type", filters.file_types)] if filters.file_types else []
     must += [equals("tags", tag) for tag in sorted(set(filters.tags))]
-    if (path := filters.path.rstrip("/")) and not path_pattern(filters):
+    if (path := filters.path.rstrip("/")) and not pattern:
         must.append(models.Filter(should=[equals("item_id", path), equals("folders", path)]))
     if filters.signer:
         must.append(models.Filter(should=[equals(key, filters.signer) for key in ("principal", "key_id")]))
@@ -407,19 +318,13 @@ def conditions(filters: Filters) -> list[Any]:
 
 def path_pattern(filters: Filters) -> str:
     """Return the filters' path if it holds wildcards; Qdrant has no condition for those."""
-    return filters.path.rstrip("/") if any(sign in filters.path for sign in _WILDCARDS) else ""
+    return filters.path.rstrip("/") if "*" in filters.path or "?" in filters.path else ""
 
 
 def matches_path(filters: Filters, item_id: str) -> bool:
     """Whether a path passes the filters: itself, or one of the folders above it."""
     pattern = filters.path.rstrip("/").replace("[", "[[]")  # literal in a filter
     return not pattern or any(fnmatchcase(item_id, one) for one in (pattern, f"{pattern}/*"))
-
-
-def _folder(pattern: str) -> str:
-    """Return the folder that a pattern names before its first wildcard."""
-    literal = pattern[: min((pattern.index(sign) for sign in _WILDCARDS if sign in pattern), default=0)]
-    return literal.rpartition("/")[0]
 
 
 def points_of(kind: str, filters: Filters | None = None, *others: Any, **values: str) -> models.Filter:

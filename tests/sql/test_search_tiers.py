@@ -74,7 +74,8 @@ async def test_every_filter_narrows_every_tier_in_every_plan(shelf: Shelf, exact
     for tier in TIERS:
         await labels(shelf, tier)
         if tier != "registry":
-            await shelf.tier(tier).store.flush()
+            async with shelf.tier(tier).writing():  # updates Chroma at its end
+                pass
     whole = await shelf.search(QUERY, limit=100)
     assert len(whole.hits) == 3 * 13
     assert {t.plan for t in whole.tiers[1:]} == {"exact" if exact_limit else "chroma"}
@@ -108,7 +109,8 @@ async def test_as_many_hits_as_match_whatever_stands_in_their_way(shelf: Shelf, 
             about = note(f"Lunch {number} {tier}", f"A cluster of grapes {number}, from {tier}.")
             await shelf.put(tier, f"some/{tier}-{number}", about, key=key)
     for name in ("project", "user"):
-        await shelf.tier(name).store.flush()
+        async with shelf.tier(name).writing():  # updates Chroma at its end
+            pass
     await shelf.put("user", "bad/refused", note("Deploy staging cluster", "Deploy the staging cluster now."))
     shelf.edit("user", "UPDATE items SET digest = 'x' WHERE item_id = 'bad/refused'")
     matching = 3 + 1 + 1 + 12

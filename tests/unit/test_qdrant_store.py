@@ -31,7 +31,7 @@ from kiwi_rag.errors import (
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import CollectionStatistics, EmbeddingRecord, Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.stores import qdrant, qdrant_payload
+from kiwi_rag.stores import qdrant, qdrant_connection, qdrant_payload
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR
 from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
 from tests.conformance.documents import document, records_of
@@ -685,7 +685,7 @@ async def test_every_key_that_is_asked_for_has_an_index() -> None:
     with QdrantServer() as server:
         store = QdrantVectorStore(QdrantConnection(server.url), "shared")
         await store.put([batch(OLD)])
-        assert server.collections["shared"].indexes == qdrant_payload.INDEXES
+        assert server.collections["shared"].indexes == qdrant_connection.INDEXES
         del server.collections["shared"].indexes["tags"]
         assert (await store.status()).problems == ("payload indexes are missing: tags",)
         with pytest.raises(StoreError, match="tags"):

@@ -6,23 +6,18 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from kiwi_rag.errors import AuditBroken
 from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.base import timestamp
+from kiwi_rag.stores.local.catalog import insert
 from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, seal_record, verify_records
 
 Borrow = Callable[[], AbstractContextManager[sqlite3.Connection]]
 """Yields a connection to the catalog, for one thread at a time."""
-
-_ENTRIES = """
-SELECT seq, at, event, ref, digest, key_id, details, previous, hash FROM audit WHERE seq > ? ORDER BY seq LIMIT ?
-"""
-_APPEND = """
-INSERT INTO audit (seq, at, event, ref, digest, key_id, details, previous, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
 
 
 class SqliteAuditLog:
@@ -43,7 +38,8 @@ class SqliteAuditLog:
             head = _head(connection)
             for event in events:
                 record = seal_record(head, timestamp(datetime.now(UTC)), event)
-                connection.execute(_APPEND, _row(record))
+                details = json.dumps(dict(record.details), ensure_ascii=False)
+                insert(connection, "audit", asdict(record) | {"details": details})
                 head = AuditHead(record.seq, record.hash)
 
     def entries(self, since_seq: int = 0, limit: int = 1000) -> list[AuditRecord]:
@@ -78,18 +74,13 @@ def verify_audit(connection: sqlite3.Connection) -> AuditHead:
     return head
 
 
-def _row(record: AuditRecord) -> tuple[int | str, ...]:
-    values = (record.seq, record.at, record.event, record.ref, record.digest, record.key_id)
-    return (*values, json.dumps(dict(record.details), ensure_ascii=False), record.previous, record.hash)
-
-
 def _head(connection: sqlite3.Connection) -> AuditHead:
     row = connection.execute("SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1").fetchone()
     return AuditHead(row[0], row[1]) if row else AuditHead()
 
 
 def _records(connection: sqlite3.Connection, since_seq: int, limit: int) -> Iterator[AuditRecord]:
-    for row in connection.execute(_ENTRIES, (since_seq, limit)):
+    for row in connection.execute("SELECT * FROM audit WHERE seq > ? ORDER BY seq LIMIT ?", (since_seq, limit)):
         yield AuditRecord(**{**dict(row), "details": _details(row["details"])})
 
 

@@ -9,6 +9,7 @@ import base64
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -77,9 +78,9 @@ def put_item(connection: sqlite3.Connection, admission: Admission, records: Sequ
     row = _item_row(admission)
     if _is_stored(connection, row, records):
         return
-    remove_item(connection, ItemRef(admission.ref.item_type, admission.ref.item_id))
+    remove_item(connection, replace(admission.ref, version=None))
     _record_version(connection, row)
-    key = _insert(connection, "items", row)
+    key = insert(connection, "items", row)
     tags = dict.fromkeys(str(tag) for tag in admission.item.metadata.get("tags") or ())
     connection.executemany("INSERT INTO tags (item_key, tag) VALUES (?, ?)", [(key, tag) for tag in tags])
     if admission.ref.item_type is not ItemType.DOCUMENT:
@@ -88,7 +89,7 @@ def put_item(connection: sqlite3.Connection, admission: Admission, records: Sequ
     increment_generation(connection)
 
 
-def _insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int:
+def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int:
     """Insert a row and return its key."""
     columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
     insert = f"INSERT INTO {table} ({columns}) VALUES ({values})"  # noqa: S608  # names of this module alone
@@ -100,7 +101,7 @@ def _insert_passages(connection: sqlite3.Connection, item_key: int, records: Seq
     # One by one, because `executemany` does not return the keys, which postings and vectors need.
     for record in records:
         found = terms(record.passage.indexed_text)
-        keys.append(_insert(connection, "passages", _passage_row(item_key, record.passage, len(found))))
+        keys.append(insert(connection, "passages", _passage_row(item_key, record.passage, len(found))))
         postings.append((keys[-1], " ".join(found)))
     connection.executemany("INSERT INTO postings (rowid, terms) VALUES (?, ?)", postings)
     vectors = [(key, _vector_bytes(record)) for key, record in zip(keys, records, strict=True)]
@@ -158,13 +159,8 @@ def _record_version(connection: sqlite3.Connection, row: Mapping[str, Any]) -> N
 
 def remove_item(connection: sqlite3.Connection, ref: ItemRef) -> bool:
     """Remove an item with its passages, vectors and postings, inside the caller's transaction."""
-    item_type, folded = ref.key
-    row = connection.execute(
-        "SELECT item_key FROM items WHERE item_type = :type AND folded_id = :id "
-        "AND (:version = '' OR version = :version)",
-        {"type": item_type.value, "id": folded, "version": ref.version or ""},
-    ).fetchone()
-    if row:
+    row = _find(connection, ref)
+    if row is not None:
         remove_keys(connection, [row["item_key"]])
     return row is not None
 
@@ -184,12 +180,16 @@ def remove_keys(connection: sqlite3.Connection, item_keys: Sequence[int]) -> Non
 
 def get_item(connection: sqlite3.Connection, ref: ItemRef, files: Sequence[str] | None) -> StoredItem | None:
     """Return the item with the files of these names, or all of them; None when it is not stored in that version."""
-    item_type, folded = ref.key
-    row = connection.execute(_GET, (item_type.value, folded)).fetchone()
-    if row is None or ref.version not in (None, row["version"]):
+    row = _find(connection, ref)
+    if row is None:
         return None
     names = None if files is None else json.dumps(list(files))
     return _stored_item(row, connection.execute(_FILES, {"key": row["item_key"], "names": names}))
+
+
+def _find(connection: sqlite3.Connection, ref: ItemRef) -> sqlite3.Row | None:
+    row: sqlite3.Row | None = connection.execute(_GET, ref.key).fetchone()
+    return row if row is not None and ref.version in (None, row["version"]) else None
 
 
 def digests(connection: sqlite3.Connection) -> dict[ItemRef, str]:
@@ -211,11 +211,8 @@ def matching_items(connection: sqlite3.Connection, filters: Filters) -> list[int
 
 def history(connection: sqlite3.Connection, ref: ItemRef) -> dict[str, str]:
     """Return every version ever stored, as version → content sha256 (hex)."""
-    item_type, folded = ref.key
-    rows = connection.execute(
-        "SELECT version, content_sha256 FROM versions WHERE item_type = ? AND folded_id = ?", (item_type.value, folded)
-    )
-    return {row["version"]: row["content_sha256"] for row in rows}
+    query = "SELECT version, content_sha256 FROM versions WHERE item_type = ? AND folded_id = ?"
+    return dict(connection.execute(query, ref.key).fetchall())
 
 
 def _filter_parameters(filters: Filters) -> dict[str, str | int]:
@@ -245,7 +242,7 @@ def _item_row(admission: Admission) -> dict[str, Any]:
     signatures = [[key, base64.b64encode(raw).decode()] for key, raw in envelope.signatures]
     texts = ("category", "author", "file_type", "service", "domain")
     return {name: str(item.metadata.get(name) or "") for name in texts} | {
-        "item_type": item.ref.item_type.value,
+        "item_type": item.ref.item_type,
         "item_id": item.ref.item_id,
         "folded_id": item.ref.key[1],
         "namespace": item.ref.namespace,

@@ -92,15 +92,12 @@ class ChromaIndex:
         """
         if is_behind(connection):
             with self._mutex:
-                with suppress(ChromaFailed):
-                    if self._can_update(connection):
+                limit = max(STALE_LEAST, int(meta(connection, "passages")) // STALE_SHARE)
+                has_few_deletes = int(meta(connection, "chroma_deletes")) <= limit
+                if has_few_deletes and self._ownership.owns_chroma(catalog_id(connection)):
+                    with suppress(ChromaFailed):
                         return self._apply_journal(connection)
                 self.rebuild(connection)
-
-    def _can_update(self, connection: sqlite3.Connection) -> bool:
-        limit = max(STALE_LEAST, int(meta(connection, "passages")) // STALE_SHARE)
-        has_few_deletes = int(meta(connection, "chroma_deletes")) <= limit
-        return has_few_deletes and self._ownership.owns_chroma(catalog_id(connection))
 
     def _apply_journal(self, connection: sqlite3.Connection) -> None:
         self.close()  # a client that was open before may not see what another process wrote since

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, UsageError
 from kiwi_rag.storage.atomic import make_derived_folder, new_file
@@ -141,11 +141,7 @@ class CatalogSession:
         self._ownership, self._lock = ownership, lock
         self._connections: dict[Lane, tuple[sqlite3.Connection, _FileIdentity]] = {}
         self._opening = threading.Lock()
-        self._mutexes: dict[Lane, threading.Lock] = {
-            "read": threading.Lock(),
-            "write": threading.Lock(),
-            "audit": threading.Lock(),
-        }
+        self._mutexes: dict[Lane, threading.Lock] = {lane: threading.Lock() for lane in get_args(Lane)}
 
     @contextmanager
     def borrow(self, lane: Lane) -> Iterator[sqlite3.Connection]:
@@ -166,10 +162,10 @@ class CatalogSession:
                 if opened := self._connections.pop(lane, None):
                     opened[0].close()
 
-    def move_aside(self, reason: str) -> Path | None:
+    def move_aside(self) -> Path | None:
         """Move the catalog aside, so that the next use makes an empty one. Requires the writer's lock."""
         self.close()
-        return move_database_aside(self.path, reason)
+        return move_database_aside(self.path, "corrupt")
 
     def _connection(self, lane: Lane) -> sqlite3.Connection:
         with self._opening:

@@ -1,4 +1,4 @@
-"""`LocalVectorStore`: `VectorStore` and `LocalIndex` in one folder. Its methods run blocking code in worker threads."""
+"""`LocalVectorStore`: a `VectorStore` in one folder. Its methods run blocking code in worker threads."""
 
 from __future__ import annotations
 
@@ -45,6 +45,9 @@ class LocalVectorStore:
         How long a second writer waits before `StoreBusy`.
     """
 
+    capabilities = Capabilities("local")
+    """It keeps one version of an item."""
+
     def __init__(
         self, folder: Path, owner_token: str, *, exact_limit: int = EXACT_LIMIT, wait_seconds: float = WAIT_SECONDS
     ) -> None:
@@ -59,11 +62,6 @@ class LocalVectorStore:
         self._wrote = False
         self.audit = SqliteAuditLog(lambda: self._session.borrow("audit"))
         """The audit log; blocking, and independent of the writer's lock."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Durable; it keeps one version of an item."""
-        return Capabilities(kind="local", keeps_versions=False, durable=True)
 
     async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
         """Store admitted items and documents in their order, all of them in one transaction.
@@ -131,6 +129,8 @@ class LocalVectorStore:
     async def writing(self) -> AsyncIterator[None]:
         """Hold the writer's lock for a whole run, and update Chroma at its end.
 
+        When Chroma fails, `status` reports it and searches stay exact.
+
         Raises
         ------
         StoreBusy
@@ -141,10 +141,6 @@ class LocalVectorStore:
             yield
         finally:
             await asyncio.to_thread(self._finish)
-
-    async def flush(self) -> None:
-        """Update Chroma from the catalog. When Chroma fails, `status` reports it and searches stay exact."""
-        await _in_thread(self._locked, self._flush)
 
     async def check(self) -> tuple[str, ...]:
         """Return a message for every problem that a full check finds."""
@@ -231,7 +227,7 @@ class LocalVectorStore:
         with self._lock:
             if damage := find_damage(self._session):
                 self._chroma.close()
-                moved = self._session.move_aside("corrupt")
+                moved = self._session.move_aside()
                 aside = f"moved it aside as {moved.name}" if moved else "it was missing"
                 done = [f"{damage}; {aside} and made an empty one: run kiwi index to store the items again"]
             with self._session.borrow("write") as connection:
