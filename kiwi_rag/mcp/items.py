@@ -238,12 +238,11 @@ def _permission_json(declared: Mapping[str, str] | str) -> dict[str, str]:
 
 
 async def _validate(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
-    from kiwi_rag.usecases.add import check
     from kiwi_rag.validation.signature import ItemCandidate
 
     item_type, item_id = ItemType(arguments["item_type"]), check_item_id(arguments["item_id"])
     candidate = ItemCandidate.of_file(item_type, item_id, arguments["content"].encode(), arguments["item_id"])
-    inspected = await asyncio.to_thread(check, context.app, candidate, "project")
+    inspected = await asyncio.to_thread(context.app.gate.inspect, candidate)
     findings = render.findings_text(inspected.findings)
     verdict = "would be admitted once a trusted key signed it" if inspected.valid else "would be rejected"
     data = {"valid": inspected.valid, "findings": [finding.as_dict() for finding in inspected.findings]}

@@ -178,7 +178,7 @@ class Admission:
     """The gate's proof that an item was admitted: who signed it, and under which policy it was admitted.
 
     ``digest`` is the hex SHA-256 of the signed payload. Only the gate can make the ``seal``; a store checks it
-    (``kiwi_rag.validation.seal.require_sealed``) before it writes anything.
+    (``kiwi_rag.validation.admission.require_sealed``) before it writes anything.
     """
 
     item: Item

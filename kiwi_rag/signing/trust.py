@@ -213,8 +213,9 @@ StatementT = TypeVar("StatementT", bound=Statement)
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPayload(Generic[StatementT]):
-    """A verified statement and its signer."""
+    """A verified envelope: its statement and its signer."""
 
+    envelope: Envelope
     statement: StatementT
     signer: Signer
 
@@ -242,7 +243,9 @@ def verify_index(
 def _verify(
     envelope: Envelope, signed: StatementT, trust: TrustPolicy, received_at: datetime | None
 ) -> VerifiedPayload[StatementT]:
-    return VerifiedPayload(signed, authorised(trust.signers_of(envelope), signed, trust.threshold, received_at))
+    return VerifiedPayload(
+        envelope, signed, authorised(trust.signers_of(envelope), signed, trust.threshold, received_at)
+    )
 
 
 def authorised(
