@@ -11,8 +11,8 @@ from pathlib import Path
 
 from kiwi_rag.chunking import split_document
 from kiwi_rag.model import Passage
+from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
-from kiwi_rag.validation.policy import policy_of
 
 MAX_FAULTS = 3
 MALFORMED = "document.malformed"

@@ -29,8 +29,8 @@ from kiwi_rag.model import SearchQuery
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.workspace.walk import walk
+from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
-from kiwi_rag.validation.policy import policy_of
 from kiwi_rag.wordpieces import embedded_text
 from tests.shared import ROOT
 

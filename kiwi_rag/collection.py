@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kiwi_rag.errors import UnknownFilter, UsageError
 from kiwi_rag.stores.base import VectorStore, local_index
+from kiwi_rag.validation.admission import Policy
 from kiwi_rag.validation.audit import AuditLog
-from kiwi_rag.validation.policy import Policy
 
 if TYPE_CHECKING:
     from kiwi_rag.monitor.monitor import RegistryMonitor

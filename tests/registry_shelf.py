@@ -13,7 +13,7 @@ from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
-from kiwi_rag.validation.policy import policy_of
+from kiwi_rag.validation.admission import policy_of
 from tests.search_tiers import AUDIENCE, THREE
 from tests.sql.databases import database, template
 

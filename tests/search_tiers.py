@@ -27,8 +27,8 @@ from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.ownership import CATALOG_NAME
 from kiwi_rag.stores.local.search import EXACT_LIMIT
+from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.manager import ValidationManager
-from kiwi_rag.validation.policy import policy_of
 from kiwi_rag.validation.signature import ItemCandidate
 
 AUDIENCE = "kiwi"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kiwi_rag.model import Item
 from kiwi_rag.model.refs import ItemType
-from kiwi_rag.validation.inspection import inspect_item
+from kiwi_rag.validation.manager import inspect_item
 from kiwi_rag.validation.signature import ItemCandidate
 
 ID = "acme/pdf-forms"

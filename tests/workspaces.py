@@ -24,8 +24,8 @@ from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.sources.workspace.source import WorkspaceSource
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.usecases.items import list_documents
+from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.manager import ValidationManager
-from kiwi_rag.validation.policy import policy_of
 from tests.search_tiers import WordsProvider
 
 AUDIENCE = "kiwi"

@@ -15,7 +15,7 @@ from kiwi_rag.lexical import term_frequencies
 from kiwi_rag.model import EmbeddingRecord
 from kiwi_rag.registry.records import IndexedItem, StoredPassage
 from kiwi_rag.signing import statement
-from kiwi_rag.validation.manager import ValidationManager, candidate_of, ref_of
+from kiwi_rag.validation.manager import ValidationManager, candidate_of
 
 if TYPE_CHECKING:
     from kiwi_rag.stores.postgres import RegistryVectorStore
@@ -85,7 +85,7 @@ async def _compare(
     try:
         candidate = candidate_of(indexed.envelope, indexed.files)
         ref = candidate.path
-        history = await to.store.history(ref_of(candidate))
+        history = await to.store.history(candidate.ref)
         admission = await admit_stored(candidate, history, to, gate)
     except Refused as refusal:
         return ref, [Mismatch(ref, "-", f"the gate rejects it: {refusal.message}")]

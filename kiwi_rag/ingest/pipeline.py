@@ -21,9 +21,9 @@ from kiwi_rag.sources.file_states import FileStates
 from kiwi_rag.sources.items import content_of, read
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.telemetry import span
+from kiwi_rag.validation.admission import Policy
 from kiwi_rag.validation.document_gate import DocumentFile, clean_labels
-from kiwi_rag.validation.manager import ValidationManager, ref_of
-from kiwi_rag.validation.policy import Policy
+from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.signature import ItemCandidate
 from kiwi_rag.wordpieces import embedded_text
 
@@ -165,7 +165,7 @@ async def publish(
 
 async def admit(candidate: ItemCandidate, to: Collection[VectorStore], gate: ValidationManager) -> Admission:
     """Run the gate over a candidate, against what its tier has seen."""
-    history = await to.store.history(ref_of(candidate))
+    history = await to.store.history(candidate.ref)
     return await asyncio.to_thread(gate.admit, candidate, to.policy, history, to.audit)
 
 

@@ -34,7 +34,7 @@ from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit, with_retries
 from kiwi_rag.retry import attempts
 from kiwi_rag.signing import statement
 from kiwi_rag.telemetry import span
-from kiwi_rag.validation.manager import ValidationManager, candidate_of, ref_of
+from kiwi_rag.validation.manager import ValidationManager, candidate_of
 
 if TYPE_CHECKING:
     from kiwi_rag.stores.postgres import RegistryClaim, RegistryVectorStore
@@ -188,7 +188,7 @@ class _Run:
     async def _index_claimed(self, envelope: Envelope, claim: RegistryClaim) -> Outcome:
         try:
             candidate = candidate_of(envelope, claim.files)
-            history = await claim.history(ref_of(candidate))
+            history = await claim.history(candidate.ref)
             gate = gate_at_arrival(self.writer.gate, claim)
             admission = await admit_stored(candidate, history, self.to, gate)
             await _embed(admission, claim, self.writer)

@@ -234,7 +234,7 @@ async def kiwi_validate(context: ServerContext, arguments: Mapping[str, Any], _r
     """
     item_type, item_id = ItemType(arguments["item_type"]), check_item_id(arguments["item_id"])
     candidate = ItemCandidate.of_file(item_type, item_id, arguments["content"].encode(), arguments["item_id"])
-    inspected = await asyncio.to_thread(add.check, context.app, candidate, "project")
+    inspected = await asyncio.to_thread(context.app.gate.inspect, candidate)
     findings = render.findings_text(inspected.findings)
     verdict = "would be admitted once a trusted key signed it" if inspected.valid else "would be rejected"
     data = {"valid": inspected.valid, "findings": [finding.as_dict() for finding in inspected.findings]}

@@ -6,77 +6,38 @@ that importing this package stays cheap.
 
 from typing import TYPE_CHECKING
 
-from kiwi_rag.model.items import (
-    Admission,
-    Document,
-    EmbeddingRecord,
-    Envelope,
-    Finding,
-    Item,
-    ItemState,
-    Passage,
-    Section,
-    Severity,
-    StoredItem,
-    Visibility,
-    content_digest,
-    has_errors,
-    sha256_hex,
-)
-from kiwi_rag.model.search import (
-    Candidate,
-    Candidates,
-    CollectionStatistics,
-    Explanation,
-    Filters,
-    FusionMethod,
-    FusionWeights,
-    ItemScores,
-    RefusedHit,
-    SearchQuery,
-    SearchReply,
-    SearchResult,
-    StoreQuery,
-    TierName,
-    TierOutcome,
-    TierState,
-    VersionConflict,
-)
+from kiwi_rag.model.items import Admission as Admission
+from kiwi_rag.model.items import Document as Document
+from kiwi_rag.model.items import EmbeddingRecord as EmbeddingRecord
+from kiwi_rag.model.items import Envelope as Envelope
+from kiwi_rag.model.items import Finding as Finding
+from kiwi_rag.model.items import Item as Item
+from kiwi_rag.model.items import ItemState as ItemState
+from kiwi_rag.model.items import Passage as Passage
+from kiwi_rag.model.items import Section as Section
+from kiwi_rag.model.items import Severity as Severity
+from kiwi_rag.model.items import StoredItem as StoredItem
+from kiwi_rag.model.items import Visibility as Visibility
+from kiwi_rag.model.items import content_digest as content_digest
+from kiwi_rag.model.items import has_errors as has_errors
+from kiwi_rag.model.items import sha256_hex as sha256_hex
+from kiwi_rag.model.search import Candidate as Candidate
+from kiwi_rag.model.search import Candidates as Candidates
+from kiwi_rag.model.search import CollectionStatistics as CollectionStatistics
+from kiwi_rag.model.search import Explanation as Explanation
+from kiwi_rag.model.search import Filters as Filters
+from kiwi_rag.model.search import FusionMethod as FusionMethod
+from kiwi_rag.model.search import FusionWeights as FusionWeights
+from kiwi_rag.model.search import ItemScores as ItemScores
+from kiwi_rag.model.search import RefusedHit as RefusedHit
+from kiwi_rag.model.search import SearchQuery as SearchQuery
+from kiwi_rag.model.search import SearchReply as SearchReply
+from kiwi_rag.model.search import SearchResult as SearchResult
+from kiwi_rag.model.search import StoreQuery as StoreQuery
+from kiwi_rag.model.search import TierName as TierName
+from kiwi_rag.model.search import TierOutcome as TierOutcome
+from kiwi_rag.model.search import TierState as TierState
+from kiwi_rag.model.search import VersionConflict as VersionConflict
 
 if TYPE_CHECKING:
     from kiwi_rag.model.items import Vector as Vector
-
-__all__ = [
-    "Admission",
-    "Candidate",
-    "Candidates",
-    "CollectionStatistics",
-    "Document",
-    "EmbeddingRecord",
-    "Envelope",
-    "Explanation",
-    "Filters",
-    "Finding",
-    "FusionMethod",
-    "FusionWeights",
-    "Item",
-    "ItemScores",
-    "ItemState",
-    "Passage",
-    "RefusedHit",
-    "SearchQuery",
-    "SearchReply",
-    "SearchResult",
-    "Section",
-    "Severity",
-    "StoreQuery",
-    "StoredItem",
-    "TierName",
-    "TierOutcome",
-    "TierState",
-    "VersionConflict",
-    "Visibility",
-    "content_digest",
-    "has_errors",
-    "sha256_hex",
-]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,14 +47,7 @@ class Finding:
 
     def as_dict(self) -> dict[str, object]:
         """Return the finding as JSON-ready data."""
-        return {
-            "code": self.code,
-            "severity": self.severity,
-            "message": self.message,
-            "path": self.path,
-            "line": self.line,
-            "hint": self.hint,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +171,7 @@ class Admission:
     """The gate's proof that an item was admitted: who signed it, and under which policy it was admitted.
 
     ``digest`` is the hex SHA-256 of the signed payload. Only the gate can make the ``seal``; a store checks it
-    (``kiwi_rag.validation.seal.require_sealed``) before it writes anything.
+    (``kiwi_rag.validation.admission.require_sealed``) before it writes anything.
     """
 
     item: Item

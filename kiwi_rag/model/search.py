@@ -36,11 +36,6 @@ class Filters:
     path: str = ""
 
     @property
-    def is_empty(self) -> bool:
-        """Whether no field filters."""
-        return self == Filters()
-
-    @property
     def file_types(self) -> tuple[str, ...]:
         """The file types that `file_type` includes: decision records are Markdown, too."""
         return ("markdown", "adr") if self.file_type == "markdown" else (self.file_type,) if self.file_type else ()

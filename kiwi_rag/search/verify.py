@@ -26,7 +26,7 @@ from kiwi_rag.signing.statement import digest_of, passage_digest
 from kiwi_rag.signing.trust import TrustPolicy, VerifiedPayload, verify, verify_index
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.telemetry import span
-from kiwi_rag.validation.policy import Policy
+from kiwi_rag.validation.admission import Policy
 
 
 class HitChanged(Refused, code="changed"):

@@ -19,7 +19,7 @@ from kiwi_rag.services.registry import RegistryConnection
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.trust import RevocationNotice, SignerStatus, TrustPolicy, apply_revocations
 from kiwi_rag.sources.file_states import FileStates
-from kiwi_rag.validation.policy import policy_of
+from kiwi_rag.validation.admission import policy_of
 
 if TYPE_CHECKING:
     from kiwi_rag.embedding import EmbeddingProvider

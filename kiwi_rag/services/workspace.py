@@ -19,7 +19,7 @@ from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.sources.workspace.config import WorkspaceConfig, git_root
 from kiwi_rag.sources.workspace.source import WorkspaceSource
 from kiwi_rag.storage.atomic import create_file
-from kiwi_rag.validation.policy import policy_of
+from kiwi_rag.validation.admission import policy_of
 
 if TYPE_CHECKING:
     from kiwi_rag.ingest import IngestContext

@@ -217,11 +217,9 @@ def parse_public(text: str) -> bytes:
     SignatureRefused
         When it is a weak or non-canonical key.
     """
-    from kiwi_rag.signing.ed25519 import check_public_key
-
     if not re.fullmatch(r"[0-9a-fA-F]{64}", text.strip()):
         raise UsageError("a public key is 64 hex digits", hint="kiwi keys show NAME prints it")
-    return check_public_key(bytes.fromhex(text.strip()))
+    return dsse.check_public_key(bytes.fromhex(text.strip()))
 
 
 def check_name(name: str) -> str:

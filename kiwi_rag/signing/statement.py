@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from kiwi_rag.errors import InvalidItemId, MalformedEnvelope, OldSignature, UsageError
 from kiwi_rag.model import Document, Envelope, Item, Passage, content_digest, sha256_hex
@@ -39,76 +39,52 @@ ITEMS = "items"
 """The collection of a tier's items, whose name no other collection may have."""
 
 _MEMBERS = {"_type", "predicateType", "subject", "predicate"}
-_ITEM_MEMBERS = {"main", "executables", "registry", "item_type", "item_id", "version", "metadata", "signed_at"}
-_INDEX_MEMBERS = {"registry", "collection", "path", "metadata", "passages", "signed_at"}
+_COMMON_MEMBERS: dict[str, type] = dict.fromkeys(("registry", "signed_at"), str) | {"metadata": dict}
+_ITEM_MEMBERS = (
+    _COMMON_MEMBERS | dict.fromkeys(("main", "item_type", "item_id", "version"), str) | {"executables": list}
+)
+_INDEX_MEMBERS = _COMMON_MEMBERS | {"collection": str, "path": str, "passages": list}
+_PASSAGE_MEMBERS = ("context", "end_line", "file", "heading", "kind", "start_line", "text")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _COLLECTION = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _OLD_PAYLOAD_TYPE = "application/vnd.kiwi.item.v1+json"
 
 
-class Statement(Protocol):
-    """What both statements have: the part that the signer's authority depends on, and the files' digests."""
-
-    @property
-    def registry(self) -> str:
-        """The audience: the registry's name."""
-        ...
-
-    @property
-    def ref(self) -> ItemRef:
-        """The item or document."""
-        ...
-
-    @property
-    def digests(self) -> Mapping[str, str]:
-        """File name → hex SHA-256."""
-        ...
-
-    @property
-    def signed_at(self) -> datetime:
-        """When it was signed, according to the signer."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class ItemStatement:
-    """An author's statement about the files of an item. ``digests`` is file name → hex SHA-256."""
+class Statement:
+    """What both statements have: the part that the signer's authority depends on, metadata, and the files' digests.
+
+    ``registry`` is the audience, ``digests`` is file name → hex SHA-256, and ``signed_at`` the time according to the
+    signer. A signer's patterns are matched against the id of ``ref``, of a document collection and path.
+    """
 
     registry: str
     ref: ItemRef
-    main: str
     digests: Mapping[str, str]
-    executables: tuple[str, ...]
     metadata: Mapping[str, Any]
     signed_at: datetime
 
     @property
     def content_sha256(self) -> str:
-        """The content digest of all files."""
+        """The content digest of all files, of a document after redaction."""
         return content_digest(self.digests)
 
 
 @dataclass(frozen=True, slots=True)
-class IndexStatement:
+class ItemStatement(Statement):
+    """An author's statement about the files of an item."""
+
+    main: str
+    executables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatement(Statement):
     """An indexer's statement about a document, as it is after redaction. ``passages`` are hex digests, in order."""
 
-    registry: str
     collection: str
     path: str
-    digests: Mapping[str, str]
-    metadata: Mapping[str, str]
     passages: tuple[str, ...]
-    signed_at: datetime
-
-    @property
-    def ref(self) -> ItemRef:
-        """The reference that a signer's patterns are matched against: collection and path."""
-        return ItemRef(ItemType.DOCUMENT, f"{self.collection}/{self.path}")
-
-    @property
-    def content_sha256(self) -> str:
-        """The content digest of the file after redaction."""
-        return content_digest(self.digests)
 
 
 def item_payload(item: Item, registry: str, signed_at: datetime) -> bytes:
@@ -129,9 +105,7 @@ def item_payload(item: Item, registry: str, signed_at: datetime) -> bytes:
         "metadata": dict(item.metadata),
         "signed_at": format_time(signed_at),
     }
-    data = _payload(ITEM_PREDICATE, item.digests, predicate)
-    if len(data) > MAX_PAYLOAD_BYTES:
-        raise MalformedEnvelope(f"{item.ref}: the statement would be over {MAX_PAYLOAD_BYTES >> 20} MiB")
+    data = _payload(ITEM_PREDICATE, item, predicate, MAX_PAYLOAD_BYTES)
     parse_item(data)
     return data
 
@@ -154,22 +128,20 @@ def index_payload(
         "passages": [passage_digest(passage) for passage in passages],
         "signed_at": format_time(signed_at),
     }
-    data = _payload(INDEX_PREDICATE, document.digests, predicate)
-    if len(data) > MAX_INDEX_PAYLOAD_BYTES:
-        hint = "split it, or leave it out with a line in .kiwiignore"
+    return _payload(INDEX_PREDICATE, document, predicate, MAX_INDEX_PAYLOAD_BYTES)
+
+
+def _payload(predicate_type: str, item: Item, predicate: Mapping[str, Any], limit: int) -> bytes:
+    subject = [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(item.digests.items())]
+    members = {"_type": STATEMENT_TYPE, "predicateType": predicate_type, "subject": subject, "predicate": predicate}
+    check_storable(members)
+    data = canonical(members)
+    if len(data) > limit:
+        message = f"{item.ref}: the statement would be over {limit >> 20} MiB"
         raise MalformedEnvelope(
-            f"{document.path} has {len(passages):,} passages, too many for one statement", hint=hint
+            message, hint="split it; a line in .kiwiignore leaves a file out of a workspace's index"
         )
     return data
-
-
-def _payload(predicate_type: str, digests: Mapping[str, str], predicate: Mapping[str, Any]) -> bytes:
-    subject = [{"name": name, "digest": {"sha256": digests[name]}} for name in sorted(digests)]
-    members = {
-        "_type": STATEMENT_TYPE, "predicateType": predicate_type, "subject": subject, "predicate": dict(predicate),
-    }  # fmt: skip
-    check_storable(members)
-    return canonical(members)
 
 
 def parse_item(data: bytes) -> ItemStatement:
@@ -181,9 +153,6 @@ def parse_item(data: bytes) -> ItemStatement:
         When it is too large, not strict JSON, not canonical, or not an item's statement.
     """
     digests, predicate = _parse(data, ITEM_PREDICATE, _ITEM_MEMBERS, MAX_PAYLOAD_BYTES)
-    texts = ("main", "registry", "item_type", "item_id", "version", "signed_at")
-    if not all(isinstance(predicate[name], str) for name in texts):
-        raise MalformedEnvelope("a member of the predicate has the wrong type")
     try:
         ref = ItemRef(_item_type(predicate["item_type"]), check_item_id(predicate["item_id"]), predicate["version"])
     except (ValueError, InvalidItemId) as error:
@@ -191,8 +160,8 @@ def parse_item(data: bytes) -> ItemStatement:
     main, executables = predicate["main"], _executables(predicate["executables"], digests)
     if main not in digests or f"{main}.sig" in digests:
         raise MalformedEnvelope("'main' is not one of the files, or its signature is")
-    signed_at = parse_time(predicate["signed_at"])
-    return ItemStatement(predicate["registry"], ref, main, digests, executables, predicate["metadata"], signed_at)
+    common = predicate["registry"], ref, digests, predicate["metadata"], parse_time(predicate["signed_at"])
+    return ItemStatement(*common, main, executables)
 
 
 def parse_index(data: bytes) -> IndexStatement:
@@ -204,24 +173,18 @@ def parse_index(data: bytes) -> IndexStatement:
         When it is too large, not strict JSON, not canonical, or not a document's statement.
     """
     digests, predicate = _parse(data, INDEX_PREDICATE, _INDEX_MEMBERS, MAX_INDEX_PAYLOAD_BYTES)
-    metadata, passages = predicate["metadata"], predicate["passages"]
-    valid = all(isinstance(predicate[name], str) for name in ("registry", "collection", "path", "signed_at"))
-    valid = valid and all(isinstance(value, str) for value in metadata.values())
-    valid = valid and isinstance(passages, list) and all(_is_digest(passage) for passage in passages)
-    if not valid or not is_collection(predicate["collection"]) or check_path(predicate["path"]) not in digests:
+    collection, path, passages = predicate["collection"], predicate["path"], predicate["passages"]
+    valid = all(isinstance(value, str) for value in predicate["metadata"].values()) and all(map(_is_digest, passages))
+    if not valid or not is_collection(collection) or check_path(path) not in digests:
         raise MalformedEnvelope("a member of the predicate has the wrong type")
-    return IndexStatement(
-        predicate["registry"],
-        predicate["collection"],
-        predicate["path"],
-        digests,
-        metadata,
-        tuple(passages),
-        parse_time(predicate["signed_at"]),
-    )
+    ref = ItemRef(ItemType.DOCUMENT, f"{collection}/{path}")
+    common = predicate["registry"], ref, digests, predicate["metadata"], parse_time(predicate["signed_at"])
+    return IndexStatement(*common, collection, path, tuple(passages))
 
 
-def _parse(data: bytes, predicate_type: str, members: set[str], limit: int) -> tuple[dict[str, str], dict[str, Any]]:
+def _parse(
+    data: bytes, predicate_type: str, members: Mapping[str, type], limit: int
+) -> tuple[dict[str, str], dict[str, Any]]:
     """Return a payload's digests by file name, and its predicate with exactly these members."""
     if len(data) > limit:
         raise MalformedEnvelope(f"the payload is over {limit} bytes")
@@ -229,13 +192,19 @@ def _parse(data: bytes, predicate_type: str, members: set[str], limit: int) -> t
     if not isinstance(payload, dict) or set(payload) != _MEMBERS or payload["_type"] != STATEMENT_TYPE:
         raise MalformedEnvelope("the payload does not have exactly the members of an in-toto statement")
     predicate = payload["predicate"]
-    if payload["predicateType"] != predicate_type or not isinstance(predicate, dict) or set(predicate) != members:
+    if (
+        payload["predicateType"] != predicate_type
+        or not isinstance(predicate, dict)
+        or predicate.keys() != members.keys()
+    ):
         raise MalformedEnvelope(f"the predicate does not have exactly the members of {predicate_type}")
     check_storable(payload)
     if canonical(payload) != data:
         raise MalformedEnvelope("the payload is not in canonical form")
-    if not isinstance(predicate["metadata"], dict) or len(canonical(predicate["metadata"])) > MAX_METADATA_BYTES:
-        raise MalformedEnvelope(f"'metadata' is not an object of at most {MAX_METADATA_BYTES >> 10} KiB")
+    if not all(isinstance(predicate[name], expected) for name, expected in members.items()):
+        raise MalformedEnvelope("a member of the predicate has the wrong type")
+    if len(canonical(predicate["metadata"])) > MAX_METADATA_BYTES:
+        raise MalformedEnvelope(f"'metadata' is over {MAX_METADATA_BYTES >> 10} KiB")
     return _digests(payload["subject"]), predicate
 
 
@@ -254,8 +223,8 @@ def _digests(subject: object) -> dict[str, str]:
     return digests
 
 
-def _executables(names: object, digests: Mapping[str, str]) -> tuple[str, ...]:
-    if not isinstance(names, list) or not all(isinstance(n, str) and n in digests for n in names):
+def _executables(names: list[Any], digests: Mapping[str, str]) -> tuple[str, ...]:
+    if not all(isinstance(name, str) and name in digests for name in names):
         raise MalformedEnvelope("'executables' names what is none of the files")
     if names != sorted(set(names)):
         raise MalformedEnvelope("'executables' are not distinct names in order")
@@ -303,15 +272,7 @@ def check_storable(value: object, levels: int = MAX_NESTING) -> None:
 @lru_cache(maxsize=1024)  # signing, the gate and the store need the same digests
 def passage_digest(passage: Passage) -> str:
     """Return the hex SHA-256 of a passage's canonical JSON: its file and lines, its text and its context."""
-    members = {
-        "context": passage.context,
-        "end_line": passage.end_line,
-        "file": passage.file,
-        "heading": list(passage.heading),
-        "kind": passage.kind,
-        "start_line": passage.start_line,
-        "text": passage.text,
-    }
+    members = {name: getattr(passage, name) for name in _PASSAGE_MEMBERS}
     # For these members the same bytes as RFC 8785, and thirty times as fast as its library.
     return sha256_hex(json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
 

@@ -57,15 +57,12 @@ class Signer:
 
     def extended(self, patterns: tuple[str, ...], types: tuple[ItemType, ...]) -> Signer:
         """Return this signer with the right to sign these patterns and types as well, without duplicates."""
-        more = [p for p in patterns if not any(matches(granted, p) for granted in self.patterns)]
-        return replace(
-            self, patterns=(*self.patterns, *more), types=(*self.types, *(t for t in types if t not in self.types))
-        )
+        more = tuple(p for p in patterns if not any(matches(granted, p) for granted in self.patterns))
+        return replace(self, patterns=self.patterns + more, types=tuple(dict.fromkeys(self.types + types)))
 
     def rights_not_in(self, after: Signer) -> list[str]:
         """Return, in words, the rights of this entry that the entry `after` does not give."""
-        patterns = [p for p in self.patterns if not any(matches(other, p) for other in after.patterns)]
-        found = [f"to sign {pattern}" for pattern in patterns]
+        found = [f"to sign {p}" for p in self.patterns if not any(matches(other, p) for other in after.patterns)]
         found += [f"to sign items of type {kind}" for kind in self.types if kind not in after.types]
         if after.valid_after and (self.valid_after is None or self.valid_after < after.valid_after):
             found.append(f"signatures from before {format_time(after.valid_after)}")
@@ -213,8 +210,9 @@ StatementT = TypeVar("StatementT", bound=Statement)
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPayload(Generic[StatementT]):
-    """A verified statement and its signer."""
+    """A verified envelope: its statement and its signer."""
 
+    envelope: Envelope
     statement: StatementT
     signer: Signer
 
@@ -242,29 +240,17 @@ def verify_index(
 def _verify(
     envelope: Envelope, signed: StatementT, trust: TrustPolicy, received_at: datetime | None
 ) -> VerifiedPayload[StatementT]:
-    return VerifiedPayload(signed, authorised(trust.signers_of(envelope), signed, trust.threshold, received_at))
-
-
-def authorised(
-    signers: tuple[Signer, ...], signed: Statement, threshold: int = 1, received_at: datetime | None = None
-) -> Signer:
-    """Return the first of `signers` that may have made the statement `signed`, if at least `threshold` of them may.
-
-    Raises
-    ------
-    WrongKey
-        With the first reason.
-    """
+    """Return the statement with the first of its signers that may have made it, if as many may as the policy asks."""
     allowed, refusals = [], []
-    for signer in signers:
+    for signer in trust.signers_of(envelope):
         try:
             signer.authorise(signed.ref, signed.signed_at, received_at)
             allowed.append(signer)
         except SignatureRefused as refusal:
             refusals.append(refusal)
-    if len(allowed) < max(threshold, 1):
-        raise refusals[0] if refusals else WrongKey(f"{threshold} authorised signatures are needed")
-    return allowed[0]
+    if len(allowed) < max(trust.threshold, 1):
+        raise refusals[0] if refusals else WrongKey(f"{trust.threshold} authorised signatures are needed")
+    return VerifiedPayload(envelope, signed, allowed[0])
 
 
 def matches(pattern: str, item_id: str) -> bool:
@@ -321,27 +307,19 @@ class RevocationNotice:
 
 def apply_revocations(policy: TrustPolicy, notices: Iterable[RevocationNotice]) -> TrustPolicy:
     """Return `policy` with the revocations in `notices` applied. The result never trusts more than `policy`."""
-    effective = [notice for notice in notices if not notice.overruled]
-    retired = _earliest(effective, SignerStatus.RETIRED)
-    compromised = _earliest(effective, SignerStatus.COMPROMISED)
+    effective = sorted((n for n in notices if not n.overruled), key=lambda n: n.since, reverse=True)
     if not effective:
         return policy
-    return replace(policy, signers=tuple(_apply_notice(signer, retired, compromised) for signer in policy.signers))
+    earliest = {(notice.key_id, notice.status): notice for notice in effective}
+    return replace(policy, signers=tuple(_apply_notices(signer, earliest) for signer in policy.signers))
 
 
-def _earliest(notices: Iterable[RevocationNotice], status: SignerStatus) -> dict[str, RevocationNotice]:
-    found = sorted((n for n in notices if n.status is status), key=lambda n: n.since, reverse=True)
-    return {notice.key_id: notice for notice in found}
-
-
-def _apply_notice(
-    signer: Signer, retired: dict[str, RevocationNotice], compromised: dict[str, RevocationNotice]
-) -> Signer:
+def _apply_notices(signer: Signer, earliest: Mapping[tuple[str, SignerStatus], RevocationNotice]) -> Signer:
     if signer.status is SignerStatus.COMPROMISED:
         return signer
-    if notice := compromised.get(signer.key_id):
+    if notice := earliest.get((signer.key_id, SignerStatus.COMPROMISED)):
         return replace(signer, status=SignerStatus.COMPROMISED, origin=str(notice))
-    notice = retired.get(signer.key_id)
+    notice = earliest.get((signer.key_id, SignerStatus.RETIRED))
     if notice is None or (signer.valid_before and signer.valid_before <= notice.since):
         return signer
     return replace(signer, status=SignerStatus.RETIRED, valid_before=notice.since, origin=str(notice))

@@ -7,7 +7,7 @@ A project's file comes with its repository, so it counts only after this user pi
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,13 +15,12 @@ from typing import Any
 
 from kiwi_rag.errors import ConfigError, KiwiError, SourceUnreadable
 from kiwi_rag.model import sha256_hex
-from kiwi_rag.model.refs import ITEM_TYPES, ItemType
+from kiwi_rag.model.refs import ItemType
 from kiwi_rag.signing.keys import parse_public
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy, check_pattern, check_principal
 from kiwi_rag.storage.atomic import write_user_file
 from kiwi_rag.storage.safe_open import NotRegularFile, read_regular
 
-_SIGNER_KEYS = {"principal", "public_key", "items", "types", "valid_after", "valid_before", "status"}
 _PIN_KEYS = {"path", "sha256"}
 MAX_BYTES = 1 << 20
 
@@ -129,48 +128,47 @@ def _read(document: Mapping[str, Any], path: Path) -> TrustFile:
     return TrustFile(signers, pins)
 
 
-def _signer(table: Mapping[str, Any]) -> Signer:
-    _only(table, _SIGNER_KEYS)
-    return Signer(
-        principal=check_principal(str(table["principal"])),
-        public_key=parse_public(str(table["public_key"])),
-        patterns=tuple(check_pattern(p) for p in _texts(table.get("items", ["*"]))),
-        types=tuple(ItemType(t) for t in _texts(table.get("types", list(ITEM_TYPES)))),
-        valid_after=_moment(table.get("valid_after")),
-        valid_before=_moment(table.get("valid_before")),
-        status=SignerStatus(table.get("status", "active")),
-    )
-
-
-def _signer_table(signer: Signer) -> dict[str, Any]:
-    table: dict[str, Any] = {
-        "principal": signer.principal,
-        "public_key": signer.public_key.hex(),
-        "items": list(signer.patterns),
-        "types": [t.value for t in signer.types],
-        "status": signer.status.value,
-        "valid_after": signer.valid_after,
-        "valid_before": signer.valid_before,
-    }
-    return {key: value for key, value in table.items() if value is not None}
-
-
-def _only(table: Mapping[str, Any], allowed: set[str]) -> Mapping[str, Any]:
-    unknown = set(table) - allowed
-    if unknown:
-        raise ValueError(f"unknown key {sorted(unknown)[0]!r}")
-    return table
-
-
 def _texts(value: object) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
         raise TypeError("expected a list of texts")
     return value
 
 
-def _moment(value: object) -> datetime | None:
-    if value is None:
-        return None
+def _moment(value: object) -> datetime:
     if not isinstance(value, datetime):
         raise TypeError("expected a date-time such as 2026-01-31T00:00:00Z")
     return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+# Key in the file → field of `Signer`, and its value from what the file says.
+_SIGNER_KEYS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "principal": ("principal", lambda value: check_principal(str(value))),
+    "public_key": ("public_key", lambda value: parse_public(str(value))),
+    "items": ("patterns", lambda value: tuple(map(check_pattern, _texts(value)))),
+    "types": ("types", lambda value: tuple(map(ItemType, _texts(value)))),
+    "status": ("status", SignerStatus),
+    "valid_after": ("valid_after", _moment),
+    "valid_before": ("valid_before", _moment),
+}
+
+
+def _signer(table: Mapping[str, Any]) -> Signer:
+    fields = {_SIGNER_KEYS[key][0]: _SIGNER_KEYS[key][1](value) for key, value in _only(table, _SIGNER_KEYS).items()}
+    return Signer(**fields)
+
+
+def _signer_table(signer: Signer) -> dict[str, Any]:
+    values = {key: getattr(signer, name) for key, (name, _) in _SIGNER_KEYS.items()}
+    return {key: _toml_value(value) for key, value in values.items() if value is not None}
+
+
+def _toml_value(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    return [str(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _only(table: Mapping[str, Any], allowed: Collection[str]) -> Mapping[str, Any]:
+    if unknown := sorted(set(table) - set(allowed)):
+        raise ValueError(f"unknown key {unknown[0]!r}")
+    return table

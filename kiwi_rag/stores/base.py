@@ -22,7 +22,7 @@ from kiwi_rag.model import (
     StoreQuery,
 )
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.validation.seal import require_passages, require_sealed
+from kiwi_rag.validation.admission import require_passages, require_sealed
 
 if TYPE_CHECKING:
     from datetime import datetime

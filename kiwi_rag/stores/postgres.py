@@ -24,7 +24,7 @@ from kiwi_rag.registry.client import INDEXER, RegistryClient, parse_document_rec
 from kiwi_rag.registry.records import Claimed
 from kiwi_rag.signing.statement import ITEMS, check_collection, parse_index
 from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
-from kiwi_rag.validation.seal import require_sealed
+from kiwi_rag.validation.admission import require_sealed
 
 _BATCH = 10_000  # passages; publishing and revoking wait while one batch is removed
 _CLEAR_BATCH = 500  # documents, with all their passages and postings

@@ -19,9 +19,7 @@ from kiwi_rag.services import Services
 from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.usecases import sign
 from kiwi_rag.usecases.sign import Draft
-from kiwi_rag.validation.manager import ValidationResult, read_candidate
-from kiwi_rag.validation.policy import policy_of
-from kiwi_rag.validation.signature import ItemCandidate
+from kiwi_rag.validation.manager import read_candidate
 
 
 def check_files(app: Services, paths: Sequence[Path], tier: str) -> Iterator[tuple[SourceFile, Sequence[Finding]]]:
@@ -29,12 +27,7 @@ def check_files(app: Services, paths: Sequence[Path], tier: str) -> Iterator[tup
     root = app.root(tier)
     for source in sign.sources_of(paths, root):
         candidate = read_candidate(source, root)
-        yield source, (candidate,) if isinstance(candidate, Finding) else check(app, candidate, tier).findings
-
-
-def check(app: Services, candidate: ItemCandidate, tier: str) -> ValidationResult:
-    """Check an item by steps 0-6 of the gate, as if it were in a tier; nothing is recorded."""
-    return app.gate.inspect(candidate, policy_of(tier))
+        yield source, (candidate,) if isinstance(candidate, Finding) else app.gate.inspect(candidate).findings
 
 
 async def make_drafts(  # noqa: PLR0913  # the options of a signature

@@ -56,7 +56,7 @@ class FoundItem:
 def permission_warnings(app: Services, found: FoundItem) -> list[Finding]:
     """Return what the scripts of an item use without declaring it, as the gate of today finds it."""
     candidate = replace(candidate_of(found.stored.envelope, found.stored.files), path=found.stored.path)
-    findings = app.gate.inspect(candidate, found.tier.policy).findings
+    findings = app.gate.inspect(candidate).findings
     return [finding for finding in findings if finding.code.startswith("permissions.")]
 
 

@@ -180,12 +180,12 @@ class Author:
             raised = replace(raised, signature=statement.signature_file(self.key.sign(item, self.gate.audience)))
             self.gate.check(raised, self.tier.policy, contents.get(self.tier.name, {}), self.tier.audit)
         if found := versions.check_other_tiers(item, contents, candidate.path, self.tier.name):
-            raise self.gate.reject(candidate.name, found, self.tier.policy, self.tier.audit)
+            raise self.gate.reject(str(candidate.ref), found, self.tier.policy, self.tier.audit)
         return Draft(source, raised, item, fresh, wrote)
 
     async def _raised(self, candidate: ItemCandidate, part: str) -> ItemCandidate:
         """Return the candidate with a higher version if it changed, else unchanged; errors are left to the gate."""
-        content = self.gate.inspect(candidate, self.tier.policy)
+        content = self.gate.inspect(candidate)
         item = content.item
         if item is None:
             return candidate
@@ -220,7 +220,7 @@ class Author:
             signer.authorise_signing()
         except SignatureRefused as error:
             found = [finding_of(error, candidate.path)]
-            raise self.gate.reject(candidate.name, found, self.tier.policy, self.tier.audit) from error
+            raise self.gate.reject(str(candidate.ref), found, self.tier.policy, self.tier.audit) from error
 
 
 def _next_version(existing: Sequence[str], part: str, missing: bool) -> str:
@@ -347,7 +347,7 @@ async def check_copy(
     contents = await histories.of(ItemRef(candidate.item_type, candidate.item_id), fully=True)
     item = gate.check(candidate, to.policy, contents.get(to.name, {}), to.audit)
     if found := versions.check_other_tiers(item, contents, candidate.path, of.name):
-        raise gate.reject(candidate.name, found, to.policy, to.audit)
+        raise gate.reject(str(candidate.ref), found, to.policy, to.audit)
     return envelope_of(candidate), candidate.files
 
 

@@ -14,7 +14,7 @@ from kiwi_rag.errors import NotFound, RegistryContradicted, RegistryError, Signa
 from kiwi_rag.monitor.pinned_state_file import pinned_states
 from kiwi_rag.services import Services
 from kiwi_rag.signing import keys, trust_file
-from kiwi_rag.signing.ed25519 import is_on_curve
+from kiwi_rag.signing.dsse import is_on_curve
 from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus
 
 WAIT_SECONDS = 5.0

@@ -11,56 +11,41 @@ import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from kiwi_rag.formats import MAX_BYTES, directive
 from kiwi_rag.formats.lines import line_starts
+from kiwi_rag.formats.outcome import FindingList
 from kiwi_rag.model import Finding, Item, Severity
 from kiwi_rag.model.refs import ItemType
 
 MAX_FINDINGS = 20
 
-_ZWNJ, _ZWJ = "\u200c", "\u200d"
 _BIDI = "\u202a-\u202e\u2066-\u2069"
 _MARKS = "\u200e\u200f\u061c"
 _TAGS = "\U000e0000-\U000e007f"
 _SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
-# Format controls of Duployan shorthand and of Egyptian hieroglyphs, and the braille pattern without dots.
+# Format controls of Duployan shorthand and of Egyptian hieroglyphs.
 _SCRIPT_CONTROLS = "\U0001bca0-\U0001bca3\U00013430-\U0001345f"
+# The braille pattern without dots.
 _BLANK = "\u2800"
 _INVISIBLE = (
-    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\u3164"
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2028\u2029\u2060-\u2065\u206a-\u206f\u3164"
     "\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0080-\U000e00ff\U000e01f0-\U000e0fff"
 )
-# Lone carriage returns too: Markdown ends a line there, most other readers do not.
 _CONTROL = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
-_SUSPECT = re.compile(
-    f"[{_CONTROL}{_BIDI}{_MARKS}{_TAGS}{_SELECTORS}{_INVISIBLE}{_SCRIPT_CONTROLS}{_BLANK}{_ZWNJ}{_ZWJ}]|\r(?!\n)"
-)
-# Pattern, code of the finding, name of the character, hint. The first pattern that matches counts.
+# Lone carriage returns too: Markdown ends a line there, most other readers do not.
+_SUSPECT = re.compile(f"[{_CONTROL}{_BIDI}{_MARKS}{_TAGS}{_SELECTORS}{_INVISIBLE}{_SCRIPT_CONTROLS}{_BLANK}]|\r(?!\n)")
+# Code of the finding, pattern, name of the character, hint. The first pattern that matches counts.
 _KINDS = (
-    (re.compile(f"[{_CONTROL}\r]"), "bounds.control", "control character", "remove it"),
-    (
-        re.compile(f"[{_BIDI}]"),
-        "bounds.bidi",
-        "direction-changing character",
-        "remove it; text in one direction needs none",
-    ),
-    (re.compile(f"[{_TAGS}]"), "bounds.tag", "invisible tag character", "remove it"),
-    (
-        re.compile(f"[{_SELECTORS}]"),
-        "bounds.selector",
-        "variation selector without a character that takes it",
-        "remove it",
-    ),
-    (
-        re.compile("\u00ad"),
-        "bounds.soft-hyphen",
-        "soft hyphen",
-        "remove it: a search does not find a word that contains one",
-    ),
+    ("bounds.control", f"[{_CONTROL}\r]", "control character", "remove it"),
+    ("bounds.bidi", f"[{_BIDI}]", "direction-changing character", "remove it; text in one direction needs none"),
+    ("bounds.tag", f"[{_TAGS}]", "invisible tag character", "remove it"),
+    ("bounds.selector", f"[{_SELECTORS}]", "variation selector without a character that takes it", "remove it"),
+    ("bounds.soft-hyphen", "\u00ad", "soft hyphen", "remove it: a search does not find a word that contains one"),
+    ("bounds.invisible", "", "invisible character", "remove it"),
 )
-_OTHER = ("bounds.invisible", "invisible character", "remove it")
 _WARNED = frozenset({"bounds.soft-hyphen"})
 # A declared encoding as PEP 263 defines it, and the names that Python reads as UTF-8.
 _PYTHON_ENCODING = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.ASCII)
@@ -69,21 +54,28 @@ _UTF8_NAME = re.compile(r"utf[-_]?8(?:[-_]sig)?", re.IGNORECASE)
 # Blocks of scripts that are written from right to left.
 _RTL = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
 # Scripts whose spelling uses joiners: Arabic to Samaritan, Indic to Tibetan, Myanmar, Khmer, Mongolian, and extensions.
-_JOINING_SCRIPT = re.compile(
-    "[\u0600-\u08ff\u0900-\u0fff\u1000-\u109f\u1780-\u18af\u1900-\u1aaf\u1b00-\u1c4f\ua800-\uaaff\uabc0-\uabff"
-    "\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U00010aff\U00011000-\U00011fff\U0001e900-\U0001e95f]"
+_JOINING_SCRIPTS = (
+    "\u0600-\u08ff\u0900-\u0fff\u1000-\u109f\u1780-\u18af\u1900-\u1aaf\u1b00-\u1c4f\ua800-\uaaff\uabc0-\uabff"
+    "\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U00010aff\U00011000-\U00011fff\U0001e900-\U0001e95f"
 )
-_CONTROLLED_SCRIPT = re.compile("[\U0001bc00-\U0001bca3\U00013000-\U0001345f]")
+_EMOJI = "\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff"
+_MODIFIERS = "\ufe0f\U0001f3fb-\U0001f3ff"
+_IDEOGRAPHS = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u303c\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+_SELECTED_SCRIPTS = "\u0030\u1000-\u109f\u1820-\u18aa\ua840-\ua877\uaa60-\uaa7f\uff01-\uffee\U00010a00-\U00010aff"
+# Characters of `_SUSPECT` with the neighbours that make them legitimate; `_is_legitimate` has the other cases.
+_LEGITIMATE = re.compile(
+    "|".join([
+        "\\A\ufeff",
+        f"(?<=[{_JOINING_SCRIPTS}])[\u200c\u200d]",
+        f"(?:(?<=[{_EMOJI}])(?<![{_MODIFIERS}])|(?<=[{_EMOJI}][{_MODIFIERS}]))\u200d(?=[{_EMOJI}])",
+        "(?<=[\u1820-\u18aa])[\u180b-\u180f]",
+        f"(?<=[\U0001bc00-\U0001bca3\U00013000-\U0001345f])[{_SCRIPT_CONTROLS}]",
+        f"(?<=[0-9#*{_EMOJI}])[\ufe0e\ufe0f]",
+        f"(?<=[{_IDEOGRAPHS}{_SELECTED_SCRIPTS}])[\ufe00-\ufe0d]",
+        f"(?<=[{_IDEOGRAPHS}])[\U000e0100-\U000e01ef]",
+    ])
+)  # fmt: skip
 _MAX_BLANKS = 16
-_EMOJI = re.compile("[\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff]")
-_MODIFIER = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
-_KEYCAP_OR_SIGN = re.compile("[0-9#*\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff]")
-_IDEOGRAPH = re.compile(
-    "[\u2e80-\u2fdf\u3005-\u3007\u3021-\u303c\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]"
-)
-_SELECTED_SCRIPT = re.compile(
-    "[\u0030\u1000-\u109f\u1820-\u18aa\ua840-\ua877\uaa60-\uaa7f\uff01-\uffee\U00010a00-\U00010aff]"
-)
 
 
 def check_bounds(data: bytes, path: str = "") -> tuple[str | None, list[Finding]]:
@@ -97,7 +89,9 @@ def check_bounds(data: bytes, path: str = "") -> tuple[str | None, list[Finding]
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        return None, [_not_utf8(data, error, path)]
+        line = data.count(b"\n", 0, error.start) + 1
+        message = f"the file is not UTF-8: {error.reason} at byte {error.start} (0x{data[error.start]:02x})"
+        return None, [Finding("bounds.encoding", message, line, path, "save the file as UTF-8")]
     if not text.removeprefix("\ufeff").strip():
         return text, [Finding("bounds.empty", "the file is empty", 0, path, "write the item, or delete the file")]
     return text, list(_character_findings(text, path))
@@ -114,34 +108,23 @@ def check_python_encoding(text: str, path: str = "") -> list[Finding]:
         declared = _PYTHON_ENCODING.match(line)
         if declared and not _UTF8_NAME.fullmatch(declared[1]):
             message = f"the script declares the encoding {declared[1][:40]!r}; only UTF-8 is accepted"
-            return [
-                Finding("bounds.declared-encoding", message, number, path, "save it as UTF-8 and remove the comment")
-            ]
+            hint = "save it as UTF-8 and remove the comment"
+            return [Finding("bounds.declared-encoding", message, number, path, hint)]
         if declared or not _PYTHON_BLANK.match(line):
             break
     return []
-
-
-def is_clean(text: str) -> bool:
-    """Return whether a text (a name, a tag) has no control, invisible or direction-changing character."""
-    return not any(True for _ in violations(text))
-
-
-def _not_utf8(data: bytes, error: UnicodeDecodeError, path: str) -> Finding:
-    line = data.count(b"\n", 0, error.start) + 1
-    message = f"the file is not UTF-8: {error.reason} at byte {error.start} (0x{data[error.start]:02x})"
-    return Finding("bounds.encoding", message, line, path, "save the file as UTF-8")
 
 
 def _character_findings(text: str, path: str) -> Iterator[Finding]:
     starts = line_starts(text)
     counts: Counter[str] = Counter()
     for position in violations(text):
-        code, name, hint = _kind(text[position])
+        code, _, name, hint = _kind(text[position])
         counts[code] += 1
         if counts[code] <= MAX_FINDINGS:
             line = bisect_right(starts, position)
-            message = f"{name} {_label(text[position])} in column {position - starts[line - 1] + 1}"
+            label = f"U+{ord(text[position]):04X} {unicodedata.name(text[position], '')}".rstrip()
+            message = f"{name} {label} in column {position - starts[line - 1] + 1}"
             yield Finding(code, message, line, path, hint, _severity(code))
     for code, count in counts.items():
         if count > MAX_FINDINGS:
@@ -158,150 +141,32 @@ def code_of(char: str) -> str:
     return _kind(char)[0]
 
 
-def _kind(char: str) -> tuple[str, str, str]:
-    return next(((code, name, hint) for pattern, code, name, hint in _KINDS if pattern.match(char)), _OTHER)
+@lru_cache
+def _kind(char: str) -> tuple[str, str, str, str]:
+    return next(kind for kind in _KINDS if re.match(kind[1], char))
 
 
-def _label(char: str) -> str:
-    return f"U+{ord(char):04X} {unicodedata.name(char, '')}".rstrip()
+def is_clean(text: str) -> bool:
+    """Return whether a text (a name, a tag) has no control, invisible or direction-changing character."""
+    return not any(True for _ in violations(text))
 
 
 def violations(text: str) -> Iterator[int]:
     """Yield the positions of invisible or reordering characters that are not legitimate there."""
     for match in _SUSPECT.finditer(text):
-        if not _is_legitimate(text, match.start()):
+        if not (_LEGITIMATE.match(text, match.start()) or _is_legitimate(text, match.start())):
             yield match.start()
 
 
 def _is_legitimate(text: str, position: int) -> bool:
-    char = text[position]
-    if char == "\ufeff":
-        return position == 0
-    if char in _ZWNJ + _ZWJ:
-        return _joins_script(text, position) or (char == _ZWJ and _joins_emoji(text, position))
-    if char in _MARKS:
-        return _near_rtl(text, position)
-    if char == _BLANK or "\u180b" <= char <= "\u180f" or "\U00013430" <= char <= "\U0001bca3":
-        return _is_in_its_script(text, position)
-    return _is_selector(char) and _takes_selector(_before(text, position), char)
-
-
-def _before(text: str, position: int) -> str:
-    return text[position - 1] if position else ""
-
-
-def _is_in_its_script(text: str, position: int) -> bool:
-    """Return whether a control follows a letter of its script, or a braille blank is not between two letters."""
-    char, before = text[position], _before(text, position)
-    if char == _BLANK:
-        return not (_letter_near(text, position, -1) and _letter_near(text, position, 1))
-    return "\u1820" <= before <= "\u18aa" if char <= "\u180f" else bool(_CONTROLLED_SCRIPT.match(before))
-
-
-def _letter_near(text: str, position: int, step: int) -> bool:
-    """Return whether a letter or digit is next to a run of blanks; a very long run separates words visibly."""
-    at = position + step
-    while 0 <= at < len(text) and text[at] == _BLANK and abs(at - position) < _MAX_BLANKS:
-        at += step
-    return 0 <= at < len(text) and text[at].isalnum()
-
-
-def _joins_script(text: str, position: int) -> bool:
-    return bool(_JOINING_SCRIPT.match(_before(text, position)))
-
-
-def _joins_emoji(text: str, position: int) -> bool:
-    before = _before(text, position)
-    if before and _MODIFIER.match(before):
-        before = _before(text, position - 1)
-    return bool(_EMOJI.match(before) and _EMOJI.match(text[position + 1 : position + 2]))
-
-
-def _near_rtl(text: str, position: int) -> bool:
-    """Return whether right-to-left letters are within 40 characters of the mark; a repeated mark has no use."""
-    around = text[max(0, position - 40) : position + 41]
-    return _before(text, position) != text[position] and bool(_RTL.search(around))
-
-
-def _is_selector(char: str) -> bool:
-    return "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"
-
-
-def _takes_selector(base: str, selector: str) -> bool:
-    if "\ufe0e" <= selector <= "\ufe0f":
-        return bool(_KEYCAP_OR_SIGN.match(base) or base == "\u2139")
-    if selector >= "\U000e0100":
-        return bool(_IDEOGRAPH.match(base))
-    return bool(_IDEOGRAPH.match(base) or _SELECTED_SCRIPT.match(base) or (base and unicodedata.category(base) == "Sm"))
-
-
-def check_structure(item: Item, path: str = "") -> list[Finding]:
-    """Return the findings of step 2."""
-    found = [*_name(item, path), *_category(item, path)]
-    if item.ref.item_type is ItemType.SKILL:
-        found += _skill_name(item, path)
-    if item.ref.item_type is ItemType.DIRECTIVE:
-        found += [*_steps(item, path), *_inputs(item, path)]
-    return found
-
-
-def line_of(item: Item, pattern: str) -> int:
-    """Return the first line of the item's file in which `pattern` occurs, or 0."""
-    match = re.search(pattern, item.content, re.MULTILINE)
-    return item.content.count("\n", 0, match.start()) + 1 if match else 0
-
-
-def _name(item: Item, path: str) -> Iterator[Finding]:
-    name, stem = str(item.metadata.get("name", "")), item.ref.item_id.rpartition("/")[2]
-    line = line_of(item, r"<directive\b|^name[ \t]*:")
-    if not name:
-        is_directive = item.ref.item_type is ItemType.DIRECTIVE
-        hint = f'write <directive name="{stem}" ...>' if is_directive else f"write name: {stem}"
-        yield Finding("structure.name-missing", f"the {item.ref.item_type} has no name", line, path, hint)
-    elif name != stem:
-        kind = "folder" if item.ref.item_type.is_folder else "file"
-        message = f"the name {name[:80]!r} differs from the {kind} name {stem!r}"
-        yield Finding("structure.name", message, line, path, f"write name {stem!r}, or rename the {kind}")
-
-
-def _skill_name(item: Item, path: str) -> Iterator[Finding]:
-    """Yield a finding for a name that other tools for Agent Skills refuse."""
-    name = item.ref.item_id.rpartition("/")[2]
-    if not _SKILL_NAME.fullmatch(name):
-        message = f"the skill's name {name[:80]!r} is not made of words of lower-case letters and digits joined by '-'"
-        yield Finding("structure.name", message, line_of(item, r"^name[ \t]*:"), path, "rename the folder")
-
-
-def _category(item: Item, path: str) -> Iterator[Finding]:
-    category, folder = str(item.metadata.get("category", "")), item.ref.item_id.rpartition("/")[0]
-    if category and category.strip("/") != folder:
-        line = line_of(item, r"<category\b|^category[ \t]*:|^__category__")
-        message = f"the category {category[:80]!r} differs from the folder {folder!r}"
-        yield Finding("structure.category", message, line, path, f"write category {folder!r}", "warning")
-
-
-def _steps(item: Item, path: str) -> Iterator[Finding]:
-    if not item.metadata.get("steps"):
-        hint = 'add <process> with <step name="..."> elements'
-        yield Finding("structure.no-steps", "the directive has no steps", 0, path, hint, "warning")
-    seen: set[str] = set()
-    for step in directive.block_steps(item.content):
-        if not step.name:
-            yield Finding("structure.step-name", "a <step> has no name", step.line, path, "give it a name attribute")
-        elif step.name in seen:
-            message = f"two steps have the name {step.name[:80]!r}"
-            yield Finding("structure.step-duplicate", message, step.line, path, "give each step another name")
-        seen.add(step.name)
-
-
-def _inputs(item: Item, path: str) -> Iterator[Finding]:
-    line = line_of(item, r"<inputs\b")
-    names = [element["name"] for element in item.metadata.get("inputs", [])]
-    if "" in names:
-        yield Finding("structure.input-name", "an <input> has no name", line, path, "give it a name attribute")
-    for name in sorted({n for n in names if n and names.count(n) > 1}):
-        message = f"two inputs have the name {name[:80]!r}"
-        yield Finding("structure.input-duplicate", message, line, path, "give each input another name")
+    char, before = text[position], text[position - 1 : position]
+    if char in _MARKS:  # near right-to-left letters; a repeated mark has no use
+        return before != char and bool(_RTL.search(text[max(0, position - 40) : position + 41]))
+    if char == _BLANK:  # not in a word; a very long run of blanks separates words visibly
+        left = text[max(0, position - _MAX_BLANKS) : position].rstrip(_BLANK)
+        right = text[position + 1 : position + 1 + _MAX_BLANKS].lstrip(_BLANK)
+        return not (left[-1:].isalnum() and right[:1].isalnum())
+    return "\ufe00" <= char <= "\ufe0d" and before != "" and unicodedata.category(before) == "Sm"
 
 
 _SKILL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -311,8 +176,7 @@ SKILL_LENGTHS = {**MAX_LENGTHS, "name": 64, "description": 1_024, "license": 500
 MAX_TAGS = 50
 MAX_TAG_LENGTH = 64
 MAX_VERSION_LENGTH = 64
-_PLAIN = ("name", "title", "description", "category", "author", "version")
-_CHECKED = {*_PLAIN, "tags"}
+_ONE_LINE = ("name", "title", "description", "category", "author", "version", "tags")
 _VERSION_LINES = {
     ItemType.DIRECTIVE: r"<directive\b",
     ItemType.SCRIPT: r"^__version__",
@@ -321,83 +185,130 @@ _VERSION_LINES = {
 }
 
 
+def check_structure(item: Item, path: str = "") -> list[Finding]:
+    """Return the findings of step 2."""
+    found = FindingList.of(path)
+    _check_name(item, found)
+    category, folder = str(item.metadata.get("category", "")), item.ref.item_id.rpartition("/")[0]
+    if category and category.strip("/") != folder:
+        line = line_of(item, r"<category\b|^category[ \t]*:|^__category__")
+        message = f"the category {category[:80]!r} differs from the folder {folder!r}"
+        found.warn("structure.category", message, line, f"write category {folder!r}")
+    if item.ref.item_type is ItemType.DIRECTIVE:
+        _check_steps(item, found)
+        _check_inputs(item, found)
+    return found.found
+
+
+def line_of(item: Item, pattern: str) -> int:
+    """Return the first line of the item's file in which `pattern` occurs, or 0."""
+    match = re.search(pattern, item.content, re.MULTILINE)
+    return item.content.count("\n", 0, match.start()) + 1 if match else 0
+
+
+def _check_name(item: Item, found: FindingList) -> None:
+    name, stem = str(item.metadata.get("name", "")), item.ref.item_id.rpartition("/")[2]
+    line = line_of(item, r"<directive\b|^name[ \t]*:")
+    if not name:
+        is_directive = item.ref.item_type is ItemType.DIRECTIVE
+        hint = f'write <directive name="{stem}" ...>' if is_directive else f"write name: {stem}"
+        found.add("structure.name-missing", f"the {item.ref.item_type} has no name", line, hint)
+    elif name != stem:
+        kind = "folder" if item.ref.item_type.is_folder else "file"
+        message = f"the name {name[:80]!r} differs from the {kind} name {stem!r}"
+        found.add("structure.name", message, line, f"write name {stem!r}, or rename the {kind}")
+    if item.ref.item_type is ItemType.SKILL and not _SKILL_NAME.fullmatch(stem):  # other tools refuse it
+        message = f"the skill's name {stem[:80]!r} is not made of words of lower-case letters and digits joined by '-'"
+        found.add("structure.name", message, line, "rename the folder")
+
+
+def _check_steps(item: Item, found: FindingList) -> None:
+    if not item.metadata.get("steps"):
+        hint = 'add <process> with <step name="..."> elements'
+        found.warn("structure.no-steps", "the directive has no steps", 0, hint)
+    seen: set[str] = set()
+    for step in directive.block_steps(item.content):
+        if not step.name:
+            found.add("structure.step-name", "a <step> has no name", step.line, "give it a name attribute")
+        elif step.name in seen:
+            message = f"two steps have the name {step.name[:80]!r}"
+            found.add("structure.step-duplicate", message, step.line, "give each step another name")
+        seen.add(step.name)
+
+
+def _check_inputs(item: Item, found: FindingList) -> None:
+    line = line_of(item, r"<inputs\b")
+    names = Counter(element["name"] for element in item.metadata.get("inputs", []))
+    if "" in names:
+        found.add("structure.input-name", "an <input> has no name", line, "give it a name attribute")
+    for name in sorted(name for name, count in names.items() if name and count > 1):
+        message = f"two inputs have the name {name[:80]!r}"
+        found.add("structure.input-duplicate", message, line, "give each input another name")
+
+
 def check_metadata(item: Item, path: str = "") -> list[Finding]:
     """Return the findings of step 3."""
-    return [
-        *_version(item, path),
-        *_required(item, path),
-        *_lengths(item, path),
-        *_tags(item, path),
-        *_clean(item, path),
-    ]
+    found = FindingList.of(path)
+    _check_version(item, found)
+    _check_required(item, found)
+    _check_lengths(item, found)
+    _check_characters(item, found)
+    return found.found
 
 
-def _version(item: Item, path: str) -> Iterator[Finding]:
+def _check_version(item: Item, found: FindingList) -> None:
     from semver import Version
 
     version, line = item.ref.version, line_of(item, _VERSION_LINES[item.ref.item_type])
     if not version:
-        yield Finding("metadata.version-missing", "no version is declared", line, path, "declare version 1.0.0")
+        found.add("metadata.version-missing", "no version is declared", line, "declare version 1.0.0")
     elif len(version) > MAX_VERSION_LENGTH or not version.isascii() or not Version.is_valid(version):
         message = f"the version {version[:80]!r} is not a semantic version"
-        yield Finding("metadata.version", message, line, path, "write MAJOR.MINOR.PATCH, as in 1.2.0 (semver.org)")
+        found.add("metadata.version", message, line, "write MAJOR.MINOR.PATCH, as in 1.2.0 (semver.org)")
 
 
-def _required(item: Item, path: str) -> Iterator[Finding]:
+def _check_required(item: Item, found: FindingList) -> None:
     if not item.metadata.get("description"):
         has_title = item.ref.item_type is ItemType.KNOWLEDGE and item.metadata.get("title")
         hint = "describe in a sentence what it is for; a search is matched against the description"
         severity: Severity = "warning" if has_title else "error"
-        yield Finding("metadata.description-missing", "there is no description", 0, path, hint, severity)
+        found.add("metadata.description-missing", "there is no description", 0, hint, severity)
     for key in () if item.ref.item_type is ItemType.SKILL else ("category", "author"):
         if not item.metadata.get(key):
-            yield Finding(f"metadata.{key}-missing", f"there is no {key}", 0, path, f"add {key}", "warning")
+            found.warn(f"metadata.{key}-missing", f"there is no {key}", 0, f"add {key}")
 
 
-def _lengths(item: Item, path: str) -> Iterator[Finding]:
+def _check_lengths(item: Item, found: FindingList) -> None:
     limits = SKILL_LENGTHS if item.ref.item_type is ItemType.SKILL else MAX_LENGTHS
     for key, limit in limits.items():
         length = len(str(item.metadata.get(key, "")))
         if length > limit:
             message = f"the {key} has {length} characters; at most {limit} are allowed"
-            yield Finding("metadata.length", message, line_of(item, rf"\b{key}\b"), path, f"shorten the {key}")
-
-
-def _tags(item: Item, path: str) -> Iterator[Finding]:
+            found.add("metadata.length", message, line_of(item, rf"\b{key}\b"), f"shorten the {key}")
     tags = item.metadata.get("tags", [])
     if len(tags) > MAX_TAGS or any(len(tag) > MAX_TAG_LENGTH for tag in tags):
         message = f"there are over {MAX_TAGS} tags, or one has over {MAX_TAG_LENGTH} characters"
-        yield Finding("metadata.tags", message, line_of(item, r"\btags\b"), path, "use fewer and shorter tags")
+        found.add("metadata.tags", message, line_of(item, r"\btags\b"), "use fewer and shorter tags")
 
 
-def _clean(item: Item, path: str) -> Iterator[Finding]:
+def _check_characters(item: Item, found: FindingList) -> None:
     r"""Check the decoded values, because XML can write any character as ``&#x...;`` and YAML as ``\u....``."""
-    for key in _PLAIN:
-        value = str((item.ref.version or "") if key == "version" else item.metadata.get(key, ""))
-        if not is_clean(value):
-            message = f"the {key} has a control, invisible or direction-changing character"
-            yield Finding(
-                "metadata.character", message, line_of(item, rf"\b{key}\b"), path, f"type the {key} again without it"
-            )
-    if not all(is_clean(tag) for tag in item.metadata.get("tags", [])):
-        message = "a tag has a control, invisible or direction-changing character"
-        yield Finding("metadata.character", message, line_of(item, r"\btags\b"), path, "type the tags again without it")
-    for key in sorted(item.metadata.keys() - _CHECKED):
-        if not all(is_clean(" ".join(text.split())) for text in _texts(item.metadata[key])):
+    values = {**item.metadata, "version": item.ref.version or ""}
+    for key in (*_ONE_LINE, *sorted(values.keys() - set(_ONE_LINE))):
+        texts = texts_in(values.get(key, ""))
+        if not all(is_clean(text if key in _ONE_LINE else " ".join(text.split())) for text in texts):
             message = f"the value of {key} has a control, invisible or direction-changing character"
-            yield Finding(
-                "metadata.character", message, line_of(item, rf"\b{key}\b"), path, f"type the {key} again without it"
-            )
+            found.add("metadata.character", message, line_of(item, rf"\b{key}\b"), f"type the {key} again without it")
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in a value, keys too."""
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield every text in a value of metadata, keys too."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for name, inner in value.items():
             yield str(name)
-            yield from _texts(inner)
+            yield from texts_in(inner)
     elif isinstance(value, Sequence):
         for inner in value:
-            yield from _texts(inner)
+            yield from texts_in(inner)

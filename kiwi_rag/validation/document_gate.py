@@ -1,25 +1,38 @@
 """Steps 0 to 6 of the gate for documents, over the bytes of a file.
 
-A file that cannot be read as text is refused. Credentials and hidden instructions are redacted
-(`kiwi_rag.validation.redaction`), and the rest of the file is indexed.
+A file that cannot be read as text is refused. An item with a credential or a hidden instruction is refused, because its
+author can correct it. A workspace's file is indexed without them, because a file that is missing from the index would
+be missed: they are redacted and reported. The number of lines stays the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import codecs
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kiwi_rag.errors import MalformedEnvelope
 from kiwi_rag.formats.documents import parse
+from kiwi_rag.formats.lines import line_starts
 from kiwi_rag.formats.outcome import ParsedDocument
 from kiwi_rag.model import Document, Finding, sha256_hex
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing.statement import check_path
-from kiwi_rag.validation import injection, redaction, secrets
-from kiwi_rag.validation.policy import Policy
+from kiwi_rag.validation import checks, injection, secrets
+from kiwi_rag.validation.admission import Policy
+from kiwi_rag.validation.injection import Span
 
 MAX_LABEL_CHARACTERS = 200
 """Characters of a heading, a title or a label."""
+REDACTED = "(redacted)"
+"""Round brackets have no meaning in YAML, JSON and Markdown, so the rest of the file still parses."""
+HIDDEN = "(hidden text)"
+MAX_FINDINGS = 20
+
+_BINARY_SAMPLE = 8192
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +58,20 @@ def inspect_document(file: DocumentFile, policy: Policy) -> tuple[Document | Non
     refusal = _refusal(file, policy)
     if refusal:
         return None, (refusal,)
-    text, findings = redaction.decode(file.data, file.path)
-    text, removed = redaction.without_unseen(text, file.path)
+    text, findings = decode(file.data, file.path)
+    text, removed = without_unseen(text, file.path)
     findings += removed
     # 5. Secrets, before anything is parsed: titles, headings and labels are made from what is left.
-    text, removed = redaction.without_secrets(text, file.path)
+    text, removed = without_secrets(text, file.path)
     findings += removed
     if not text.strip():
         return None, (*findings, Finding("bounds.empty", "the file is empty", 0, file.path, "", "warning"))
     # 1. Form, 2. Structure and 3. Metadata; 4. Permissions are for items only
     parsed = parse(file.path, text)
     # 6. Hidden instructions
-    if parsed.file_type not in injection.SOURCE_CODE:
-        redact = redaction.without_hidden if parsed.file_type in injection.MARKDOWN else redaction.without_comments
-        text, removed = redact(text, file.path, policy.hidden)
-        findings += removed
-        parsed = parse(file.path, text) if removed else parsed
-    all_findings = (*findings, *parsed.findings)
+    text, removed = without_hidden(text, file.path, parsed.file_type)
+    parsed = parse(file.path, text) if removed else parsed
+    all_findings = (*findings, *removed, *parsed.findings)
     return _document(file, text, parsed, all_findings), all_findings
 
 
@@ -74,19 +84,15 @@ def _refusal(file: DocumentFile, policy: Policy) -> Finding | None:
     if len(file.data) > policy.max_bytes:
         limit = f"{policy.max_bytes / (1 << 20):g} MiB"
         return Finding("bounds.size", f"the file has over {limit}", path=file.path, hint=exclude)
-    if redaction.is_binary(file.data):
+    # git's rule: a NUL near the beginning, except after a mark of UTF-16.
+    if b"\0" in file.data[:_BINARY_SAMPLE] and not file.data.startswith(_UTF16_MARKS):
         return Finding("bounds.binary", "the file is binary, not text", path=file.path, hint=exclude)
     return None
 
 
 def _document(file: DocumentFile, text: str, parsed: ParsedDocument, findings: tuple[Finding, ...]) -> Document:
-    from_content = {
-        "file_type": parsed.file_type,
-        "title": parsed.title,
-        "service": parsed.service,
-        "domain": parsed.domain,
-    }
-    metadata = {"last_modified": "", "git_commit": "", **from_content}
+    metadata = {"last_modified": "", "git_commit": ""}
+    metadata |= {name: getattr(parsed, name) for name in ("file_type", "title", "service", "domain")}
     metadata |= {name: value for name, value in file.labels.items() if value}
     headings = (heading for section in parsed.sections for heading in section.heading)
     labels = clean_labels([*metadata.values(), *headings])
@@ -116,6 +122,95 @@ def clean_labels(texts: Iterable[str]) -> Mapping[str, str]:
 def _clean_label(text: str, has_secrets: bool) -> str:
     if text.isascii() and text.isprintable() and len(text) <= MAX_LABEL_CHARACTERS and not has_secrets:
         return text
-    clean, _ = redaction.without_unseen(text.encode("utf-8", "replace").decode(), "")
-    clean, _ = redaction.without_secrets(clean, "") if has_secrets else (clean, [])
+    clean, _ = without_unseen(text.encode("utf-8", "replace").decode(), "")
+    clean, _ = without_secrets(clean, "") if has_secrets else (clean, [])
     return " ".join(clean.split())[:MAX_LABEL_CHARACTERS]
+
+
+def decode(data: bytes, path: str) -> tuple[str, list[Finding]]:
+    """Return bytes as text with line feeds alone between lines, without a byte-order mark.
+
+    Bytes that are neither UTF-8 nor marked as UTF-16 are read as Windows-1252, which has all letters of Latin-1, with a
+    warning.
+    """
+    found = []
+    try:
+        text = data.decode("utf-16" if data.startswith(_UTF16_MARKS) else "utf-8")
+    except UnicodeDecodeError as error:
+        text = data.decode("cp1252", "replace")
+        line = data.count(b"\n", 0, error.start) + 1
+        message = "the file is not UTF-8, so it is read as Windows-1252"
+        found.append(Finding("document.encoding", message, line, path, "save the file as UTF-8", "warning"))
+    return text.removeprefix("\ufeff").replace("\r\n", "\n"), found
+
+
+def without_unseen(text: str, path: str) -> tuple[str, list[Finding]]:
+    """Return `text` without invisible and reordering characters, and one warning for each kind of them.
+
+    A control character becomes a space, because it may separate words. The others are removed.
+    """
+    pieces, last = [], 0
+    counts: Counter[str] = Counter()
+    lines: dict[str, int] = {}
+    for position in checks.violations(text):
+        code = checks.code_of(text[position])
+        counts[code] += 1
+        lines[code] = lines.get(code) or text.count("\n", 0, position) + 1
+        pieces += [text[last:position], " " if code == "bounds.control" else ""]
+        last = position + 1
+    found = []
+    for code, count in counts.items():
+        message = f"invisible or reordering characters were removed in {count} place{'s' * (count > 1)}"
+        found.append(Finding(code, message, lines[code], path, "remove them", "warning"))
+    return "".join([*pieces, text[last:]]), found
+
+
+def without_secrets(text: str, path: str) -> tuple[str, list[Finding]]:
+    """Return `text` with every live-format credential replaced by `REDACTED`, and a warning for each."""
+    spans = secrets.spans(text)
+    starts = line_starts(text) if spans else []
+    hint = "revoke it at its issuer, and keep its successor outside of the workspace"
+    found = [
+        Span(start, end, Finding("secrets.redacted", f"a credential ({kind})", bisect_right(starts, start), path, hint))
+        for start, end, kind in spans
+    ]
+    return _redacted(text, found, REDACTED)
+
+
+def without_hidden(text: str, path: str, file_type: str) -> tuple[str, list[Finding]]:
+    """Return a text without hidden text that may instruct an agent, and a warning for each place."""
+    return _redacted(text, [span for span in injection.spans(text, path, file_type) if span.finding.is_error], HIDDEN)
+
+
+def _redacted(text: str, spans: Sequence[Span], replacement: str) -> tuple[str, list[Finding]]:
+    """Return `text` with each span replaced, and warnings: the first ones, and the last one.
+
+    The last one may say that the rest of the file was left out.
+    """
+    pieces, last = [], 0
+    for start, end in _merged(spans):
+        breaks = text.count("\n", start, end)
+        pieces += [text[last:start], replacement, "\n" * breaks, _indent(text, end) if breaks else ""]
+        last = end
+    listed = [span.finding for span in (*spans[: MAX_FINDINGS - 1], *spans[MAX_FINDINGS - 1 :][-1:])]
+    warnings = [replace(found, message=f"redacted: {found.message}", severity="warning") for found in listed]
+    return "".join([*pieces, text[last:]]), warnings
+
+
+def _indent(text: str, position: int) -> str:
+    """Return the indent of the line that `position` is in, so that the rest of the line stays in its block."""
+    if text[position : position + 1] in {"", "\n"}:
+        return ""
+    line = text[text.rfind("\n", 0, position) + 1 : position]
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _merged(spans: Iterable[Span]) -> list[tuple[int, int]]:
+    """Return the offsets of the spans in order; overlapping ones are merged."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted((span.start, span.end) for span in spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((start, end))
+    return merged

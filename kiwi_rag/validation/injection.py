@@ -11,15 +11,14 @@ from __future__ import annotations
 import html
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from kiwi_rag.formats import markdown
-from kiwi_rag.formats.documents.detect import detect, is_markdown
 from kiwi_rag.formats.lines import line_starts
 from kiwi_rag.model import Finding, Severity
-from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation import elements
 
 # What a reader of Markdown does not see depends on its markup. A reader of source code sees all of it.
@@ -97,17 +96,7 @@ _IMAGE = re.compile(
 _PLACEHOLDER = re.compile(r"\{[^}]{1,80}\}|%7B|\$\(|<[a-z_ ]{1,40}", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Comment:
-    """A comment, or a link definition that renders as nothing; ``end`` is the offset after its closing mark."""
-
-    start: int
-    text: str
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """The offsets of something hidden, and the finding about it."""
 
     start: int
@@ -115,53 +104,36 @@ class Span:
     finding: Finding
 
 
-def check_injection(item_type: ItemType, text: str, path: str = "", severity: Severity = "error") -> list[Finding]:
-    """Return what in a Markdown file is hidden from its reader and may speak to an agent.
+_Comment = tuple[int, int, str]
+"""Start and end offset of a comment, or of a link definition that renders as nothing; and what it says."""
 
-    `severity` is the policy's word on it; a comment that reads like a note to other writers is a warning always. A
-    script is all code, and shown as it is: nothing in it is hidden.
+
+def check_injection(text: str, path: str = "", file_type: str = "markdown") -> list[Finding]:
+    """Return what in a file is hidden from its reader and may speak to an agent."""
+    return [span.finding for span in spans(text, path, file_type)[:MAX_FINDINGS]]
+
+
+def spans(text: str, path: str = "", file_type: str = "markdown") -> list[Span]:
+    """Return everything in a text that is hidden from its reader.
+
+    A comment in Markdown that reads like a note to other writers is a warning, everything else an error. In other
+    formats only HTML comments that may instruct an agent are hidden, and in source code nothing is.
     """
-    if item_type is ItemType.SCRIPT:
+    if file_type in MARKDOWN:
+        visible, comments = _reader_view(text, path)
+        scanners = [_note_spans(visible), _element_spans(visible), _target_spans(visible), _image_spans(visible)]
+        return _listed(text, path, _comment_spans(comments), *scanners)
+    if file_type in SOURCE_CODE or PurePosixPath(path).suffix.lower() in _CODE:
         return []
-    return [span.finding for span in spans(text, path, severity)[:MAX_FINDINGS]]
+    return _listed(text, path, _comment_spans(_all_comments(text, path)))
 
 
-def check_file(path: str, text: str, severity: Severity = "error") -> list[Finding]:
-    """Return what in a text file of a skill is hidden from its reader, by the format of the file."""
-    form = "markdown" if is_markdown(path) else detect(path, text)
-    if form in SOURCE_CODE or is_source_code(path):
-        return []
-    find = spans if form in MARKDOWN else comment_spans
-    return [span.finding for span in find(text, path, severity)[:MAX_FINDINGS]]
-
-
-def is_source_code(path: str) -> bool:
-    """Return whether a file is source code by its name."""
-    return PurePosixPath(path).suffix.lower() in _CODE
-
-
-def spans(text: str, path: str = "", severity: Severity = "error") -> list[Span]:
-    """Return everything in a Markdown text that is hidden from its reader."""
-    visible, comments = _reader_view(text, path)
-    return _listed(
-        text,
-        path,
-        severity,
-        _comment_spans(comments, severity),
-        _note_spans(visible, severity),
-        _element_spans(visible, severity),
-        _target_spans(visible, severity),
-        _image_spans(visible, severity),
-    )
-
-
-def comment_spans(text: str, path: str = "", severity: Severity = "error") -> list[Span]:
-    """Return the HTML comments in a text of any format that may instruct an agent.
+def _all_comments(text: str, path: str) -> Iterator[_Comment]:
+    """Yield the HTML comments in a text of any format.
 
     An unclosed comment reaches to the end of the text in HTML. In other formats it is visible, so it is taken to reach
     to the end of its line.
     """
-    comments: list[_Comment] = []
     closed, last = True, 0
     for match in _BEGIN_COMMENT.finditer(text):
         if match.start() < last:
@@ -169,18 +141,15 @@ def comment_spans(text: str, path: str = "", severity: Severity = "error") -> li
         end = _END_COMMENT.search(text, match.end()) if closed else None
         closed = end is not None
         last = end.end() if end else _end_of_open(text, match.end(), path)
-        comments.append(_Comment(match.start(), text[match.end() : end.start() if end else last], last))
-    return _listed(text, path, severity, _comment_spans(comments, severity))
+        yield match.start(), last, text[match.end() : end.start() if end else last]
 
 
 def _end_of_open(text: str, position: int, path: str) -> int:
-    if path.lower().endswith(_HTML_SUFFIXES):
-        return len(text)
-    end = _LINE_END.search(text, position)
+    end = None if path.lower().endswith(_HTML_SUFFIXES) else _LINE_END.search(text, position)
     return end.start() if end else len(text)
 
 
-def _listed(text: str, path: str, severity: Severity, *kinds: Iterator[Span]) -> list[Span]:
+def _listed(text: str, path: str, *kinds: Iterator[Span]) -> list[Span]:
     """Return the spans of every kind with their lines: at most `MAX_SPANS` errors and `MAX_FINDINGS` warnings a kind.
 
     If there are more errors, one more span covers all text after them.
@@ -188,46 +157,37 @@ def _listed(text: str, path: str, severity: Severity, *kinds: Iterator[Span]) ->
     found: list[Span] = []
     end = len(text)
     for kind in kinds:
-        errors = warnings = 0
-        for span in kind:
-            errors, warnings = errors + (span.finding.severity == severity), warnings + 1
+        errors = 0
+        for number, span in enumerate(kind):
+            errors += span.finding.is_error
             if errors > MAX_SPANS:
                 end = min(end, span.start)
                 break
-            if span.finding.severity == severity or warnings <= MAX_FINDINGS:
+            if span.finding.is_error or number < MAX_FINDINGS:
                 found.append(span)
     found = [span for span in found if span.start < end]
     if end < len(text):
         message = f"the file has more than {MAX_SPANS:,} hidden places; all text after them counts as one"
-        found.append(Span(end, len(text), Finding("hidden.rest", message, 0, "", "make the text visible", severity)))
+        found.append(Span(end, len(text), Finding("hidden.rest", message, hint="make the text visible")))
     starts = line_starts(text) if found else []
-    return [_with_line(span, bisect_right(starts, span.start), path) for span in found]
+    return [
+        Span(start, end, replace(finding, line=bisect_right(starts, start), path=path)) for start, end, finding in found
+    ]
 
 
-def _with_line(span: Span, line: int, path: str) -> Span:
-    found = span.finding
-    return Span(span.start, span.end, Finding(found.code, found.message, line, path, found.hint, found.severity))
-
-
-def _comment_spans(comments: list[_Comment], severity: Severity) -> Iterator[Span]:
-    for comment in comments:
-        if found := _comment_finding(comment, severity):
-            yield Span(comment.start, comment.end, found)
-
-
-def _comment_finding(comment: _Comment, severity: Severity) -> Finding | None:
-    text = " ".join(comment.text.split())
-    words = _WORD.findall(text)
-    if not words or _is_tool_mark(text):
-        return None
-    if _INSTRUCTION.search(text):
-        message = f"an HTML comment that may instruct an agent: {text[:60]!r}"
+def _comment_spans(comments: Iterable[_Comment]) -> Iterator[Span]:
+    for start, end, text in comments:
+        words = " ".join(text.split())
+        count = len(_WORD.findall(words))
+        if not count or _is_tool_mark(words):
+            continue
         hint = "write it as visible text, or remove it"
-        return Finding("hidden.comment-instruction", message, 0, "", hint, severity)
-    if len(words) < 4:
-        return None
-    message = f"an HTML comment that a reader does not see: {text[:60]!r}"
-    return Finding("hidden.comment", message, 0, "", "write it as visible text, or remove it", "warning")
+        if _INSTRUCTION.search(words):
+            message = f"an HTML comment that may instruct an agent: {words[:60]!r}"
+            yield Span(start, end, Finding("hidden.comment-instruction", message, hint=hint))
+        elif count >= 4:
+            message = f"an HTML comment that a reader does not see: {words[:60]!r}"
+            yield Span(start, end, Finding("hidden.comment", message, hint=hint, severity="warning"))
 
 
 def _is_tool_mark(text: str) -> bool:
@@ -235,72 +195,62 @@ def _is_tool_mark(text: str) -> bool:
     return bool(_TOOL_MARK.match(text)) and not _INSTRUCTION.search(_TOOL_WORDS.sub(" ", text))
 
 
-def _note_spans(visible: str, severity: Severity) -> Iterator[Span]:
+def _note_spans(visible: str) -> Iterator[Span]:
+    return _comment_spans(_notes(visible))
+
+
+def _notes(visible: str) -> Iterator[_Comment]:
+    """Yield the link definitions that render as nothing; a title may continue on further lines, up to a blank one."""
     last = 0
     for match in _NOTE.finditer(visible):
         if match.start() < last:
             continue
-        last = _end_of_note(visible, match)
-        if found := _comment_finding(
-            _Comment(match.start(), visible[match.start(1) : last].rstrip("\"') \t"), last), severity
-        ):
-            yield Span(match.start(), last, found)
+        last = match.end()
+        if not _NOTE_END.search(match[1]):
+            blank = visible.find("\n\n", last, last + _LONGEST_NOTE)
+            found = _NOTE_END.search(visible, last, blank if blank >= 0 else last + _LONGEST_NOTE)
+            last = found.end() if found else last
+        yield match.start(), last, visible[match.start(1) : last].rstrip("\"') \t")
 
 
-def _end_of_note(visible: str, match: re.Match[str]) -> int:
-    """Return the end of a link definition: its title may continue on further lines, up to a blank one."""
-    if _NOTE_END.search(match[1]):
-        return match.end()
-    blank = visible.find("\n\n", match.end(), match.end() + _LONGEST_NOTE)
-    found = _NOTE_END.search(visible, match.end(), blank if blank >= 0 else match.end() + _LONGEST_NOTE)
-    return found.end() if found else match.end()
-
-
-def _element_spans(visible: str, severity: Severity) -> Iterator[Span]:
+def _element_spans(visible: str) -> Iterator[Span]:
     for element in elements.unseen(visible, MAX_SPANS + 1):
         body = visible[element.start : element.end]
         if element.is_styled or _INSTRUCTION.search(body):
-            message = f"an element that is styled away: {body[:60]!r}"
-            if not element.is_styled:
-                message = f"an element that a reader does not see, and that may instruct an agent: {body[:60]!r}"
-            found = Finding("hidden.element", message, 0, "", "make it visible, or remove it", severity)
+            what = "is styled away" if element.is_styled else "a reader does not see, and that may instruct an agent"
+            found = Finding(
+                "hidden.element", f"an element that {what}: {body[:60]!r}", hint="make it visible, or remove it"
+            )
             yield Span(element.start, element.end, found)
 
 
-def _target_spans(visible: str, severity: Severity) -> Iterator[Span]:
+def _target_spans(visible: str) -> Iterator[Span]:
     last = 0
     for match in _TARGET.finditer(visible):
         if match.start() < last or not _SCHEME_START.match(visible, match.end()):
             continue
         # Renderers decode entities and drop white space before they read the scheme.
         target = re.sub(r"[\s\x00-\x20]+", "", html.unescape(visible[match.end() : match.end() + 120]))
-        scheme = _SCHEME.match(target)
-        if scheme:
-            raster = bool(_RASTER.match(target))
+        if scheme := _SCHEME.match(target):
+            severity: Severity = "warning" if _RASTER.match(target) else "error"
             message = f"a link or image whose target is {scheme[1].lower()}:"
-            hint = "link to a file or an https address"
-            found = Finding("hidden.link", message, 0, "", hint, "warning" if raster else severity)
             end = _TARGET_END.search(visible, match.end())
             last = end.start() if end else len(visible)
-            yield Span(match.start(), last, found)
+            hint = "link to a file or an https address"
+            yield Span(match.start(), last, Finding("hidden.link", message, hint=hint, severity=severity))
 
 
-def _image_spans(visible: str, severity: Severity) -> Iterator[Span]:
+def _image_spans(visible: str) -> Iterator[Span]:
     for match in _IMAGE.finditer(visible):
         words = f"{match[1]} {match[3] or ''}"
-        if len(_WORD.findall(words)) > _LONG_ALT or (_INSTRUCTION.search(words) and len(_WORD.findall(words)) > 6):
-            message, hint = (
-                "a remote image whose alternative text may instruct an agent",
-                "shorten it to what the image shows",
-            )
+        count = len(_WORD.findall(words))
+        if count > _LONG_ALT or (count > 6 and _INSTRUCTION.search(words)):
+            what, hint = "alternative text may instruct an agent", "shorten it to what the image shows"
         elif _PLACEHOLDER.search(match[2]):
-            message, hint = (
-                "a remote image whose address has a placeholder, which sends text away",
-                "use a fixed address",
-            )
+            what, hint = "address has a placeholder, which sends text away", "use a fixed address"
         else:
             continue
-        yield Span(match.start(), match.end(), Finding("hidden.image", message, 0, "", hint, severity))
+        yield Span(match.start(), match.end(), Finding("hidden.image", f"a remote image whose {what}", hint=hint))
 
 
 def _reader_view(text: str, path: str) -> tuple[str, list[_Comment]]:
@@ -360,7 +310,7 @@ def _comment_end(text: str, match: re.Match[str], start: int, comments: list[_Co
     end = found + len(closing) if found >= 0 else len(text)
     body = text[match.end() : found if found >= 0 else len(text)]
     if opening == "<!--" or _INSTRUCTION.search(body):
-        comments.append(_Comment(start + match.start(), body, start + end))
+        comments.append((start + match.start(), start + end, body))
     return end
 
 

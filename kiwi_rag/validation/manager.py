@@ -13,35 +13,38 @@
 10. Version               signature     immutable, never below the highest seen
 
 Every step runs, so that a rejection lists every finding; only what step 0 or 1 cannot read ends the later ones.
-Steps 0 to 6 are in `inspection`, of items, and in `document_gate`, of documents.
+Steps 0 to 6 of items are here, those of documents in `document_gate`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from kiwi_rag.errors import Rejected
-from kiwi_rag.formats import SourceFile, display_path, read_item
+from kiwi_rag.formats import SourceFile, display_path, parse_item, read_item
+from kiwi_rag.formats.documents.detect import detect, is_python
 from kiwi_rag.model import Admission, Document, Envelope, Finding, Item, Passage, has_errors
-from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemType
 from kiwi_rag.signing import statement
-from kiwi_rag.signing.trust import TrustPolicy
+from kiwi_rag.signing.statement import is_nameable
+from kiwi_rag.signing.trust import TrustPolicy, VerifiedPayload
 from kiwi_rag.telemetry import span
-from kiwi_rag.validation import signature
+from kiwi_rag.validation import checks, document_gate, injection, permissions, secrets, signature
+from kiwi_rag.validation.admission import Policy, issue
 from kiwi_rag.validation.audit import AuditSink
-from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
-from kiwi_rag.validation.inspection import inspect_item
-from kiwi_rag.validation.issuing import issue
-from kiwi_rag.validation.policy import Policy
-from kiwi_rag.validation.signature import ItemCandidate, SignatureCheck, Signed
+from kiwi_rag.validation.document_gate import DocumentFile
+from kiwi_rag.validation.signature import ItemCandidate, SignatureCheck
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationResult:
-    """The result of steps 0 to 6: the parsed item, None if the candidate cannot be parsed, and every finding."""
+class ValidationResult(NamedTuple):
+    """The result of steps 0 to 6: the parsed item, None if the candidate cannot be parsed, and every finding.
+
+    Without an item, at least one finding is an error.
+    """
 
     item: Item | None
     findings: tuple[Finding, ...]
@@ -73,9 +76,9 @@ class ValidationManager:
         self._now = now
 
     @span("kiwi.gate", step="inspect")
-    def inspect(self, candidate: ItemCandidate, policy: Policy) -> ValidationResult:
-        """Run steps 0 to 6, which need no signature."""
-        return ValidationResult(*inspect_item(candidate, policy.hidden))
+    def inspect(self, candidate: ItemCandidate) -> ValidationResult:
+        """Run steps 0 to 6, which need no signature and are the same in every tier."""
+        return inspect_item(candidate)
 
     @span("kiwi.gate", step="admit")
     def admit(
@@ -114,10 +117,10 @@ class ValidationManager:
         Rejected
             With every finding; one audit record is written.
         """
-        result = self.inspect(candidate, policy)
-        if result.item is None or not result.valid:
-            raise self._reject_candidate(candidate, result.findings, policy, audit)
-        return result.item
+        item, findings = self.inspect(candidate)
+        if item is None or has_errors(findings):
+            raise self.reject(str(candidate.ref), findings, policy, audit, candidate.envelope)
+        return item
 
     def read(self, source: SourceFile, root: Path, policy: Policy, audit: AuditSink, tier: str = "") -> ItemCandidate:
         """Read an item and its signature from a folder below `root`; `tier` is named in messages.
@@ -133,10 +136,6 @@ class ValidationManager:
             raise self.reject(name, [candidate], policy, audit)
         return candidate
 
-    def reject(self, name: str, findings: Sequence[Finding], policy: Policy, audit: AuditSink) -> Rejected:
-        """Record the rejection of a candidate that cannot be read, and return the exception to raise."""
-        return self._record_rejection(name, "", findings, policy, audit)
-
     @span("kiwi.gate", step="inspect-document")
     def inspect_document(self, file: DocumentFile, policy: Policy, audit: AuditSink) -> Document:
         """Run steps 0 to 6 over a file of a workspace and return the document without what was redacted.
@@ -146,7 +145,7 @@ class ValidationManager:
         Rejected
             When nothing of the file can be indexed; one audit record is written.
         """
-        document, findings = inspect_document(file, policy)
+        document, findings = document_gate.inspect_document(file, policy)
         if document is None:
             raise self.reject(f"{ItemType.DOCUMENT}:{file.path}", findings, policy, audit)
         return document
@@ -166,27 +165,44 @@ class ValidationManager:
         """
         signed, findings = self._signature_check(policy).check_document(document, passages, envelope)
         if signed is None or has_errors(findings):
-            raise self._record_rejection(str(document.ref), _claimed_key(envelope), findings, policy, audit)
+            raise self.reject(str(document.ref), findings, policy, audit, envelope)
         return self._record_admission(document, signed, (*document.findings, *findings), policy, audit)
+
+    def reject(
+        self, name: str, findings: Sequence[Finding], policy: Policy, audit: AuditSink, envelope: Envelope | None = None
+    ) -> Rejected:
+        """Record a rejection, and return the exception to raise.
+
+        The record names the key that the first signature claims; it is a hint, which no step verified.
+        """
+        claimed = envelope.signatures[0][0] if envelope and envelope.signatures else ""
+        codes = sorted({finding.code for finding in findings if finding.is_error})
+        audit.append("rejected", name, "", claimed, {"policy": policy.name, "findings": codes})
+        return Rejected(name, findings)
 
     def _run_steps(
         self, candidate: ItemCandidate, policy: Policy, history: Mapping[str, str], audit: AuditSink
-    ) -> tuple[Item, Signed, tuple[Finding, ...]]:
-        item, found = inspect_item(candidate, policy.hidden)  # 0 to 6
+    ) -> tuple[Item, VerifiedPayload[statement.ItemStatement], tuple[Finding, ...]]:
+        item, found = inspect_item(candidate)  # 0 to 6
         signed, more = self._signature_check(policy).check_item(candidate, item)  # 7 to 9
         # 10. Version: of a candidate that is not signed properly, the version that it claims means nothing.
         if item is not None and not has_errors(more):
             more += signature.check_versions(item, history, candidate.path, candidate.tier)
         findings = (*found, *more)
         if item is None or signed is None or has_errors(findings):
-            raise self._reject_candidate(candidate, findings, policy, audit)
+            raise self.reject(str(candidate.ref), findings, policy, audit, candidate.envelope)
         return item, signed, findings
 
     def _signature_check(self, policy: Policy) -> SignatureCheck:
         return SignatureCheck(self.trust, self.audience, policy, self._now())
 
     def _record_admission(
-        self, item: Item, signed: Signed, findings: tuple[Finding, ...], policy: Policy, audit: AuditSink
+        self,
+        item: Item,
+        signed: VerifiedPayload[statement.ItemStatement] | VerifiedPayload[statement.IndexStatement],
+        findings: tuple[Finding, ...],
+        policy: Policy,
+        audit: AuditSink,
     ) -> Admission:
         admission = issue(
             Admission(
@@ -197,49 +213,23 @@ class ValidationManager:
                 principal=signed.signer.principal,
                 findings=findings,
                 policy=policy.name,
-                signed_at=signed.signed_at,
+                signed_at=signed.statement.signed_at,
                 admitted_at=self._now(),
             )
         )
         audit.append("admitted", str(admission.ref), admission.digest, admission.key_id, {"policy": policy.name})
         return admission
 
-    def _reject_candidate(
-        self, candidate: ItemCandidate, findings: Sequence[Finding], policy: Policy, audit: AuditSink
-    ) -> Rejected:
-        return self._record_rejection(candidate.name, _claimed_key(candidate.envelope), findings, policy, audit)
-
-    def _record_rejection(
-        self, name: str, claimed_key: str, findings: Sequence[Finding], policy: Policy, audit: AuditSink
-    ) -> Rejected:
-        codes = sorted({finding.code for finding in findings if finding.is_error})
-        audit.append("rejected", name, "", claimed_key, {"policy": policy.name, "findings": codes})
-        return Rejected(name, findings)
-
-
-def _claimed_key(envelope: Envelope | None) -> str:
-    """Return the key id that the first signature claims; it is a hint, which no step verified."""
-    return envelope.signatures[0][0] if envelope and envelope.signatures else ""
-
 
 def read_candidate(source: SourceFile, root: Path, tier: str = "") -> ItemCandidate | Finding:
     """Return the item of a file below `root`, or a finding that says why it cannot be read."""
-    path = display_path(source.path)
     if source.problem is not None or source.item_id is None:
         return source.problem or Finding("source.item-id", "the file has no item id", path=str(source.path))
     item = read_item(source, root)
     if isinstance(item, Finding):
         return item
-    return ItemCandidate(
-        source.item_type,
-        source.item_id,
-        item.files,
-        item.main,
-        item.executables,
-        item.signature,
-        path=path,
-        tier=tier,
-    )
+    files, path = (item.files, item.main, item.executables, item.signature), display_path(source.path)
+    return ItemCandidate(source.item_type, source.item_id, *files, path=path, tier=tier)
 
 
 def candidate_of(envelope: Envelope, files: Mapping[str, bytes]) -> ItemCandidate:
@@ -251,12 +241,111 @@ def candidate_of(envelope: Envelope, files: Mapping[str, bytes]) -> ItemCandidat
         When its payload is not a canonical item statement.
     """
     signed = statement.parse_item(envelope.payload)
-    ref = signed.ref
-    return ItemCandidate(
-        ref.item_type, ref.item_id, files, signed.main, signed.executables, envelope=envelope, path=str(ref)
-    )
+    names = signed.ref.item_type, signed.ref.item_id
+    return ItemCandidate(*names, files, signed.main, signed.executables, envelope=envelope, path=str(signed.ref))
 
 
-def ref_of(candidate: ItemCandidate) -> ItemRef:
-    """Return the candidate's reference, without a version."""
-    return ItemRef(candidate.item_type, candidate.item_id)
+def inspect_item(candidate: ItemCandidate) -> ValidationResult:
+    """Run steps 0 to 6 over the files of an item; the findings are in the order of the steps."""
+    # 0. Bounds
+    refusals = tuple(_wrong_files(candidate))
+    if refusals:
+        return ValidationResult(None, refusals)
+    item_type, path = candidate.item_type, candidate.path
+    text, findings = checks.check_bounds(candidate.files[candidate.main], path)
+    others, more = _check_other_files(candidate)
+    findings += more
+    if text is None:
+        return ValidationResult(None, tuple(findings))
+    if item_type is ItemType.SCRIPT:
+        findings += checks.check_python_encoding(text, path)
+    # 1. Form
+    outcome = parse_item(item_type, candidate.item_id, text, path, candidate.files)
+    findings += outcome.findings
+    item = outcome.item
+    if item is not None:
+        item = replace(item, executables=candidate.executables)
+        findings += checks.check_structure(item, path)  # 2. Structure
+        findings += checks.check_metadata(item, path)  # 3. Metadata
+        findings += permissions.check_permissions(item, path)  # 4. Permissions
+        for name, script in others.items():
+            if is_python(name, script):
+                findings += permissions.check_skill_script(item, script, candidate.path_of(name))
+    # 5. Secrets
+    findings += secrets.check_secrets(text, item.metadata if item else None, path)
+    for name, other in others.items():
+        findings += secrets.check_secrets(other, _headings(item, name), candidate.path_of(name))
+    # 6. Hidden instructions
+    findings += injection.check_injection(text, path, "python" if item_type is ItemType.SCRIPT else "markdown")
+    for name, other in others.items():
+        where = candidate.path_of(name)
+        findings += injection.check_injection(other, where, detect(where, other))
+    return ValidationResult(item, tuple(findings))
+
+
+def _headings(item: Item | None, name: str) -> dict[str, list[str]]:
+    """Return the headings of a file, which are decoded from YAML and JSON, to be searched for credentials."""
+    sections = [section for section in item.sections if section.file == name] if item else []
+    return {"headings": [text for section in sections for text in section.heading]}
+
+
+def _wrong_files(candidate: ItemCandidate) -> Iterator[Finding]:
+    """Yield a finding for each way in which the files are not those of an item of this type."""
+    expected, is_folder = candidate.ref.main_file, candidate.item_type.is_folder
+    path, files = candidate.path, candidate.files
+    if candidate.main != expected or expected not in files:
+        message = f"the main file of a {candidate.item_type} of this id is {expected}"
+        yield Finding("structure.files", message, path=path, hint=f"add {expected}, or rename the file")
+    elif not is_folder and (len(files) > 1 or candidate.executables):
+        message = f"a {candidate.item_type} is one file, which is not marked as executable"
+        yield Finding("structure.files", message, path=path, hint="use a skill for an item of several files")
+    if is_folder and (exceeded := skill.exceeded_limit(len(files), sum(map(len, files.values())), path)):
+        yield exceeded
+    yield from _wrong_names(candidate)
+
+
+def _wrong_names(candidate: ItemCandidate) -> Iterator[Finding]:
+    """Yield a finding for each name that no statement can hold, or that some file system would mix up with another."""
+    files = {_folded(name) for name in candidate.files}
+    spelled = {_folded(f"{candidate.main}.sig"): ""}
+    for name in sorted(candidate.files):
+        problem = "" if is_nameable(name) else "cannot be the name of a file of an item"
+        for path in [*reversed(PurePosixPath(name).parents), PurePosixPath(name)][1:] if not problem else []:
+            step = str(path)
+            if spelled.setdefault(_folded(step), step) != step:
+                problem = f"differs from {spelled[_folded(step)] or 'the name of the signature'!r} in case only"
+            elif step != name and _folded(step) in files:
+                problem = f"is below {step!r}, which is a file"
+        if problem:
+            message = f"{name.encode('ascii', 'backslashreplace').decode()[:80]!r} {problem[:200]}"
+            yield Finding("structure.file-name", message, path=candidate.path, hint="rename the file")
+
+
+def _folded(name: str) -> bytes:
+    return name.encode("utf-8", "replace").lower()  # ASCII alone, as the statement's rule
+
+
+def _check_other_files(candidate: ItemCandidate) -> tuple[Mapping[str, str], list[Finding]]:
+    """Run step 0 over the files of a skill beside ``SKILL.md``; return the texts of those that are text."""
+    texts: dict[str, str] = {}
+    findings: list[Finding] = []
+    for name in sorted(candidate.files.keys() - {candidate.main}):
+        data, path = candidate.files[name], candidate.path_of(name)
+        if skill.is_asset(name, data):
+            findings += _check_asset(data, path, name in candidate.executables)
+            continue
+        text, found = checks.check_bounds(data, path)
+        findings += [finding for finding in found if finding.code != "bounds.empty"]
+        if text is not None:
+            texts[name] = text
+            findings += checks.check_python_encoding(text, path) if is_python(name, text) else []
+    return texts, findings
+
+
+def _check_asset(data: bytes, path: str, is_executable: bool) -> Iterator[Finding]:
+    if len(data) > skill.MAX_ASSET_BYTES:
+        message = f"the file is larger than {skill.MAX_ASSET_BYTES >> 20} MiB"
+        yield Finding("bounds.size", message, path=path, hint="make it smaller, or link to it")
+    if is_executable:
+        message = "a binary file is marked as executable"
+        yield Finding("structure.executable", message, path=path, hint=f"chmod -x {path}, or add its source instead")

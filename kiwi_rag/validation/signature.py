@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 import semver
 
@@ -14,10 +14,12 @@ from kiwi_rag.model import Document, Envelope, Finding, Item, Passage, sha256_he
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.statement import IndexStatement, ItemStatement, format_time, passage_digest
-from kiwi_rag.signing.trust import Signer, TrustPolicy, VerifiedPayload, verify, verify_index
-from kiwi_rag.validation.policy import Policy
+from kiwi_rag.signing.trust import TrustPolicy, VerifiedPayload, verify, verify_index
+from kiwi_rag.validation.admission import Policy
 
 MAX_FINDINGS = 20
+MAX_SKEW = timedelta(minutes=5)
+"""How far in the future a time of signing may be."""
 _EDITED = frozenset({
     "signature.content", "signature.unlisted-file", "signature.missing-file", "signature.executables",
 })  # fmt: skip
@@ -48,9 +50,9 @@ class ItemCandidate:
         return cls(item_type, item_id, {main: data}, main, path=path)
 
     @property
-    def name(self) -> str:
-        """Type and id, as text."""
-        return f"{self.item_type}:{self.item_id}"
+    def ref(self) -> ItemRef:
+        """Type and id, without a version."""
+        return ItemRef(self.item_type, self.item_id)
 
     @property
     def digests(self) -> dict[str, str]:
@@ -79,24 +81,15 @@ def envelope_of(candidate: ItemCandidate) -> Envelope:
     if candidate.envelope is not None:
         return candidate.envelope
     if candidate.signature is None:
-        raise Unsigned(f"{candidate.path or candidate.name} is not signed", hint=f"kiwi sign {candidate.path}")
+        raise Unsigned(f"{candidate.path or candidate.ref} is not signed", hint=f"kiwi sign {candidate.path}")
     return statement.read_signature_file(candidate.signature)
-
-
-@dataclass(frozen=True, slots=True)
-class Signed:
-    """A verified signature: the result of steps 7 and 8."""
-
-    envelope: Envelope
-    signed_at: datetime
-    signer: Signer
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureCheck:
     """Steps 7 to 9: verifies signatures, the signers' authority and the time, and compares statements with contents.
 
-    Each method returns the verified signature, or None with the findings that say why it does not count; and the
+    Each method returns the verified statement, or None with the findings that say why it does not count; and the
     findings about its time.
     """
 
@@ -105,42 +98,47 @@ class SignatureCheck:
     policy: Policy
     now: datetime
 
-    def check_item(self, candidate: ItemCandidate, item: Item | None) -> tuple[Signed | None, list[Finding]]:
+    def check_item(
+        self, candidate: ItemCandidate, item: Item | None
+    ) -> tuple[VerifiedPayload[ItemStatement] | None, list[Finding]]:
         """Check the signature of an item; it is None if steps 0 and 1 could not read it."""
         try:  # 7. Signature and 8. Authority
-            envelope = envelope_of(candidate)
-            verified = verify(envelope, self.trust, self._received_at)
-            mismatches = list(_item_mismatches(candidate, item, verified.statement, self.audience))
+            signed = verify(envelope_of(candidate), self.trust, self._received_at)
+            mismatches = list(_item_mismatches(candidate, item, signed.statement, self.audience))
         except SignatureRefused as error:
             return None, [finding_of(error, candidate.path)]
         if mismatches:
             return None, [_mismatch(*mismatch, candidate.path) for mismatch in mismatches[:MAX_FINDINGS]]
-        return self._signed(envelope, verified, candidate.path)
+        return signed, self._check_time(signed.statement.signed_at, candidate.path)
 
     def check_document(
         self, document: Document, passages: Sequence[Passage], envelope: Envelope
-    ) -> tuple[Signed | None, list[Finding]]:
+    ) -> tuple[VerifiedPayload[IndexStatement] | None, list[Finding]]:
         """Check the signature of a document that was split into `passages`."""
         try:  # 7. Signature and 8. Authority
-            verified = verify_index(envelope, self.trust, self._received_at)
+            signed = verify_index(envelope, self.trust, self._received_at)
         except SignatureRefused as error:
             return None, [finding_of(error, document.path)]
-        mismatches = _document_mismatches(document, passages, verified.statement, self.audience)
+        mismatches = _document_mismatches(document, passages, signed.statement, self.audience)
         hint = "index it again: kiwi workspace index"
         found = [Finding(code, message, path=document.path, hint=hint) for code, message in mismatches]
-        return (None, found) if found else self._signed(envelope, verified, document.path)
+        return (None, found) if found else (signed, self._check_time(signed.statement.signed_at, document.path))
 
     @property
     def _received_at(self) -> datetime | None:
         """The time by which a retired key is judged; None for the time that the statement claims."""
         return self.now if self.policy.received_now else None
 
-    def _signed(
-        self, envelope: Envelope, verified: VerifiedPayload[ItemStatement] | VerifiedPayload[IndexStatement], path: str
-    ) -> tuple[Signed, list[Finding]]:
+    def _check_time(self, signed_at: datetime, path: str) -> list[Finding]:
         # 9. Time
-        signed_at = verified.statement.signed_at
-        return Signed(envelope, signed_at, verified.signer), check_time(signed_at, self.now, self.policy, path)
+        at, again = f"signed at {format_time(signed_at)}", f"sign it again: kiwi sign {path} --force"
+        if signed_at - self.now > MAX_SKEW:
+            message = f"{at}, which is in the future (now {format_time(self.now)})"
+            return [Finding("time.future", message, path=path, hint=f"set the clock right, then {again}")]
+        if self.policy.max_age and self.now - signed_at > self.policy.max_age:
+            message = f"{at}, over {self.policy.max_age.days} days ago"
+            return [Finding("time.old", message, path=path, hint=f"review it and {again}")]
+        return []
 
 
 def finding_of(error: SignatureRefused, path: str) -> Finding:
@@ -158,8 +156,8 @@ def _mismatch(code: str, message: str, path: str) -> Finding:
 def _item_mismatches(
     candidate: ItemCandidate, item: Item | None, signed: ItemStatement, audience: str
 ) -> Iterator[tuple[str, str]]:
-    if (signed.ref.item_type, signed.ref.item_id) != (candidate.item_type, candidate.item_id):
-        yield "signature.other-item", f"the signature is for {signed.ref}, not for {candidate.name}"
+    if replace(signed.ref, version=None) != candidate.ref:
+        yield "signature.other-item", f"the signature is for {signed.ref}, not for {candidate.ref}"
     if signed.registry != audience:
         yield "signature.audience", f"signed for registry {signed.registry!r}; here registry_name is {audience!r}"
     yield from _file_mismatches(candidate, signed)
@@ -173,12 +171,12 @@ def _file_mismatches(candidate: ItemCandidate, signed: ItemStatement) -> Iterato
     digests, is_folder = candidate.digests, candidate.item_type.is_folder
     if signed.main != candidate.main:
         yield "signature.main", f"the signed main file is {signed.main}, not {candidate.main}"
-    for name in sorted(digests.keys() - signed.digests.keys()):
-        yield "signature.unlisted-file", f"{name} is not among the signed files"
-    for name in sorted(signed.digests.keys() - digests.keys()):
-        yield "signature.missing-file", f"{name} was signed and is missing"
-    for name in sorted(digests.keys() & signed.digests.keys()):
-        if digests[name] != signed.digests[name]:
+    for name in sorted(digests.keys() | signed.digests.keys()):
+        if name not in signed.digests:
+            yield "signature.unlisted-file", f"{name} is not among the signed files"
+        elif name not in digests:
+            yield "signature.missing-file", f"{name} was signed and is missing"
+        elif digests[name] != signed.digests[name]:
             yield "signature.content", f"the content{f' of {name}' * is_folder} differs from what was signed"
     for name in sorted(set(candidate.executables) ^ set(signed.executables)):
         now, then = ("is", "was not") if name in candidate.executables else ("is not", "was")
@@ -189,39 +187,16 @@ def _document_mismatches(
     document: Document, passages: Sequence[Passage], signed: IndexStatement, audience: str
 ) -> Iterator[tuple[str, str]]:
     """Yield a code and a message for each part of a verified statement that differs from the document."""
-    pairs = {
-        "signature.audience": ("registry", signed.registry, audience),
-        "signature.other-item": ("path", signed.path, document.path),
-        "signature.content": ("content", dict(signed.digests), dict(document.digests)),
-        "signature.metadata": ("metadata", dict(signed.metadata), dict(document.metadata)),
-        "signature.passages": ("passages", signed.passages, tuple(map(passage_digest, passages))),
-    }
-    for code, (part, signed_value, value) in pairs.items():
+    parts = (
+        ("signature.audience", "registry", signed.registry, audience),
+        ("signature.other-item", "path", signed.path, document.path),
+        ("signature.content", "content", dict(signed.digests), dict(document.digests)),
+        ("signature.metadata", "metadata", dict(signed.metadata), dict(document.metadata)),
+        ("signature.passages", "passages", signed.passages, tuple(map(passage_digest, passages))),
+    )
+    for code, part, signed_value, value in parts:
         if signed_value != value:
             yield code, f"the signed {part} differs from that of the document"
-
-
-def check_time(signed_at: datetime, now: datetime, policy: Policy, path: str) -> list[Finding]:
-    """Return a finding if `signed_at` is further in the future than the allowed skew, or too old for the policy."""
-    if signed_at - now > policy.max_skew:
-        return [
-            Finding(
-                "time.future",
-                f"signed at {format_time(signed_at)}, which is in the future (now {format_time(now)})",
-                path=path,
-                hint=f"set the clock right, then sign again: kiwi sign {path} --force",
-            )
-        ]
-    if policy.max_age and now - signed_at > policy.max_age:
-        return [
-            Finding(
-                "time.old",
-                f"signed at {format_time(signed_at)}, over {policy.max_age.days} days ago",
-                path=path,
-                hint=f"review it and sign it again: kiwi sign {path} --force",
-            )
-        ]
-    return []
 
 
 def check_versions(item: Item, history: Mapping[str, str], path: str, tier: str = "") -> list[Finding]:
@@ -229,11 +204,9 @@ def check_versions(item: Item, history: Mapping[str, str], path: str, tier: str 
 
     `path` and `tier` locate the file for the command in the hint.
     """
-    version = item.ref.version or ""
     if conflicts(item, history):
-        message = f"version {version} of {item.ref.item_id} was admitted with other content"
-        return [Finding("version.immutable", message, path=path, hint=_bump_hint(path, tier))]
-    highest = max(history, key=semver.Version.parse, default=None)
+        return [_conflict(item, "admitted", path, tier)]
+    version, highest = item.ref.version or "", max(history, key=semver.Version.parse, default=None)
     if highest and semver.Version.parse(version) < semver.Version.parse(highest):
         message = f"version {version} is below {highest}, the highest admitted version of {item.ref.item_id}"
         hint = f"choose a version above {highest}; {_bump_hint(path, tier)}"
@@ -243,11 +216,16 @@ def check_versions(item: Item, history: Mapping[str, str], path: str, tier: str 
 
 def check_other_tiers(item: Item, histories: Mapping[str, Mapping[str, str]], path: str, tier: str) -> list[Finding]:
     """Return a finding for each other tier (by name) that has the item's version with other content."""
-    return [
-        Finding("version.immutable", _conflict_message(item, other), path=path, hint=_bump_hint(path, tier))
-        for other, history in histories.items()
-        if conflicts(item, history)
+    found = [other for other, history in histories.items() if conflicts(item, history)]
+    places = [
+        "published to the registry" if other == "registry" else f"admitted to the {other} tier" for other in found
     ]
+    return [_conflict(item, place, path, tier) for place in places]
+
+
+def _conflict(item: Item, place: str, path: str, tier: str) -> Finding:
+    message = f"version {item.ref.version} of {item.ref.item_id} was {place} with other content"
+    return Finding("version.immutable", message, path=path, hint=_bump_hint(path, tier))
 
 
 def _bump_hint(path: str, tier: str) -> str:
@@ -261,8 +239,3 @@ def _bump_hint(path: str, tier: str) -> str:
 def conflicts(item: Item, history: Mapping[str, str]) -> bool:
     """Return whether other content was admitted under the item's version."""
     return history.get(item.ref.version or "") not in (None, item.content_sha256)
-
-
-def _conflict_message(item: Item, tier: str) -> str:
-    where = "published to the registry" if tier == "registry" else f"admitted to the {tier} tier"
-    return f"version {item.ref.version} of {item.ref.item_id} was {where} with other content"

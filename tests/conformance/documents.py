@@ -11,10 +11,10 @@ from kiwi_rag.model.refs import ITEM_TYPES, ItemType
 from kiwi_rag.signing.keys import Indexer, SigningKey
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, seal_record, verify_records
 from kiwi_rag.validation.document_gate import DocumentFile
 from kiwi_rag.validation.manager import ValidationManager
-from kiwi_rag.validation.policy import policy_of
 from tests.conformance.items import FINGERPRINT, KEY, REGISTRY, SIGNED, unit_vector
 
 WORKSPACE = "harbour"

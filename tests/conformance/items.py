@@ -14,7 +14,7 @@ from kiwi_rag.model import Admission, CollectionStatistics, EmbeddingRecord, Fil
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import keys, statement
 from kiwi_rag.stores.base import VectorStore
-from kiwi_rag.validation.issuing import issue
+from kiwi_rag.validation.admission import issue
 
 DIMENSION = 384
 FINGERPRINT = "test/0000000000000000/384/mean/256"

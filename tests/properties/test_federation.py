@@ -19,7 +19,7 @@ from kiwi_rag.chunking import split
 from kiwi_rag.collection import Collection
 from kiwi_rag.model import EmbeddingRecord, Filters, SearchReply
 from kiwi_rag.stores.local import LocalVectorStore
-from kiwi_rag.validation.policy import policy_of
+from kiwi_rag.validation.admission import policy_of
 from tests.examples import examples
 from tests.registry_shelf import registry, registry_tier
 from tests.search_tiers import ADA, AUDIENCE, BOB, EMBED, GATE, NOW, THREE, WRITER, Shelf, candidate, note

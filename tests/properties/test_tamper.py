@@ -15,8 +15,8 @@ from kiwi_rag.errors import BadSignature, Rejected, SignatureRefused
 from kiwi_rag.model import Envelope
 from kiwi_rag.signing import dsse, statement
 from kiwi_rag.signing.trust import Signer, TrustPolicy, verify
+from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.manager import ValidationManager
-from kiwi_rag.validation.policy import policy_of
 from tests import skills
 from tests.conformance.documents import ListedLog
 from tests.conformance.items import KEY, SIGNED, admission

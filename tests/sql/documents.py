@@ -16,7 +16,7 @@ from kiwi_rag.signing import dsse
 from kiwi_rag.signing.keys import Indexer, SigningKey
 from kiwi_rag.signing.statement import digest_of
 from kiwi_rag.stores.postgres import RegistryVectorStore
-from kiwi_rag.validation.issuing import issue
+from kiwi_rag.validation.admission import issue
 from tests.conformance.items import FINGERPRINT, KEY, REGISTRY, SIGNED, unit_vector
 from tests.sql.databases import database, template
 

@@ -22,8 +22,8 @@ from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
+from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.manager import ValidationManager
-from kiwi_rag.validation.policy import policy_of
 from kiwi_rag.validation.signature import ItemCandidate
 from tests.conformance.items import KEY, REGISTRY
 from tests.search_tiers import WordsProvider, note

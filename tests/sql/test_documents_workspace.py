@@ -23,8 +23,8 @@ from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.sources.workspace.source import WorkspaceSource
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
+from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.manager import ValidationManager
-from kiwi_rag.validation.policy import policy_of
 from tests.conformance.items import KEY, REGISTRY
 from tests.sql.documents import WORKSPACE, registry_of_documents
 from tests.sql.shelves import SmallModel

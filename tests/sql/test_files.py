@@ -14,7 +14,7 @@ from kiwi_rag.model import Admission, Item, Section, sha256_hex
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import dsse, statement
 from kiwi_rag.stores.postgres import RegistryVectorStore
-from kiwi_rag.validation.issuing import issue
+from kiwi_rag.validation.admission import issue
 from tests.conformance.items import KEY, REGISTRY, SIGNED, admission, records
 from tests.sql.databases import ADA
 from tests.sql.publication import CALL, INSERT, encoded, published, row_of, store_blobs

@@ -17,7 +17,7 @@ from kiwi_rag.registry.supabase import ApiCaller, SupabaseApi
 from kiwi_rag.search.verify import HitChanged, verify_stored
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.stores.postgres import RegistryVectorStore
-from kiwi_rag.validation.policy import policy_of
+from kiwi_rag.validation.admission import policy_of
 from tests.conformance.items import REGISTRY, admission, query, records
 from tests.sql.databases import ADA
 

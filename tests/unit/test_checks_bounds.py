@@ -9,7 +9,7 @@ import pytest
 
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation import checks
-from kiwi_rag.validation.inspection import inspect_item
+from kiwi_rag.validation.manager import inspect_item
 from kiwi_rag.validation.signature import ItemCandidate
 
 

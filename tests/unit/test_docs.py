@@ -15,7 +15,7 @@ from kiwi_rag.config import Settings
 from kiwi_rag.formats import locate
 from kiwi_rag.model.refs import ITEM_TYPES
 from kiwi_rag.signing import trust_file
-from kiwi_rag.validation.inspection import inspect_item
+from kiwi_rag.validation.manager import inspect_item
 from kiwi_rag.validation.signature import ItemCandidate
 from tests.shared import ROOT
 

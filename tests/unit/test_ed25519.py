@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_rag.errors import BadSignature, MalformedEnvelope, SignatureRefused
-from kiwi_rag.signing import ed25519
+from kiwi_rag.signing import dsse
 from tests.examples import examples
 from tests.shared import wycheproof_ed25519
 
@@ -35,10 +35,10 @@ WYCHEPROOF = {str(case.id): case for case in wycheproof_ed25519()}
 @pytest.mark.parametrize("case", WYCHEPROOF.values(), ids=WYCHEPROOF)
 def test_wycheproof(case):
     if case.valid:
-        assert ed25519.verify(case.key, case.message, case.signature) is None
+        assert dsse.verify_signature(case.key, case.message, case.signature) is None
     else:
         with pytest.raises(SignatureRefused):
-            ed25519.verify(case.key, case.message, case.signature)
+            dsse.verify_signature(case.key, case.message, case.signature)
 
 
 def test_wycheproof_has_all_its_cases():
@@ -50,16 +50,16 @@ def test_wycheproof_has_all_its_cases():
 def test_small_order_points_are_refused_as_key_and_as_r(point, sign):
     point = point[:31] + bytes([point[31] | sign])
     with pytest.raises(MalformedEnvelope):
-        ed25519.check_public_key(point)
+        dsse.check_public_key(point)
     key = Ed25519PrivateKey.generate()
     with pytest.raises(BadSignature):
-        ed25519.verify(key.public_key().public_bytes_raw(), b"m", point + bytes(32))
+        dsse.verify_signature(key.public_key().public_bytes_raw(), b"m", point + bytes(32))
 
 
 def test_identity_key_would_pass_openssl_and_is_refused_here():
     # With A the identity, R = [S]B verifies for every message in OpenSSL; S = 0 makes R the identity too.
     with pytest.raises(MalformedEnvelope):
-        ed25519.verify((1).to_bytes(32, "little"), b"anything", (1).to_bytes(32, "little") + bytes(32))
+        dsse.verify_signature((1).to_bytes(32, "little"), b"anything", (1).to_bytes(32, "little") + bytes(32))
 
 
 def test_an_unreduced_s_is_refused():
@@ -67,7 +67,7 @@ def test_an_unreduced_s_is_refused():
     signature = private.sign(b"m")
     s = int.from_bytes(signature[32:], "little") + L
     with pytest.raises(BadSignature, match="not reduced"):
-        ed25519.verify(private.public_key().public_bytes_raw(), b"m", signature[:32] + s.to_bytes(32, "little"))
+        dsse.verify_signature(private.public_key().public_bytes_raw(), b"m", signature[:32] + s.to_bytes(32, "little"))
 
 
 @examples(200)
@@ -80,4 +80,4 @@ def test_one_flipped_bit_is_judged_as_libsodium_judges(seed, message, bit):
     with pytest.raises(nacl.exceptions.BadSignatureError):
         nacl.signing.VerifyKey(key).verify(message, signature)
     with pytest.raises(SignatureRefused):
-        ed25519.verify(key, message, signature)
+        dsse.verify_signature(key, message, signature)

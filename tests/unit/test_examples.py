@@ -19,7 +19,7 @@ import yaml
 
 from kiwi_rag.formats import parse_item
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType, check_item_id, fold_item_id
-from kiwi_rag.validation.inspection import inspect_item
+from kiwi_rag.validation.manager import inspect_item
 from kiwi_rag.validation.signature import ItemCandidate
 
 ACME = Path(__file__).parents[2] / "examples" / "acme"

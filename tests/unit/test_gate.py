@@ -17,10 +17,9 @@ from kiwi_rag.signing import keys, statement
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
 from kiwi_rag.stores.local.audit import SqliteAuditLog
 from kiwi_rag.stores.local.store import LocalVectorStore
+from kiwi_rag.validation.admission import POLICIES, policy_of, require_sealed
 from kiwi_rag.validation.audit import AuditRecord
 from kiwi_rag.validation.manager import ValidationManager, candidate_of
-from kiwi_rag.validation.policy import POLICIES, policy_of
-from kiwi_rag.validation.seal import require_sealed
 from kiwi_rag.validation.signature import ItemCandidate
 
 ADA, EVE = keys.generate("ada"), keys.generate("eve")
@@ -89,7 +88,7 @@ def refused(
     with pytest.raises(Rejected) as caught:
         (by or gate()).admit(what, options.get("policy", PROJECT), options.get("history", {}), audit)
     (record,) = audit.entries(before)
-    assert (record.event, record.ref) == ("rejected", what.name)
+    assert (record.event, record.ref) == ("rejected", str(what.ref))
     assert record.details["findings"] == sorted(set(codes(caught.value)))
     return codes(caught.value)
 

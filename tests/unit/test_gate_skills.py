@@ -14,10 +14,8 @@ from kiwi_rag.model import Admission, Envelope, Finding
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.signing import keys, statement
 from kiwi_rag.signing.trust import Signer, TrustPolicy
-from kiwi_rag.validation.inspection import inspect_item
-from kiwi_rag.validation.manager import ValidationManager, candidate_of
-from kiwi_rag.validation.policy import policy_of
-from kiwi_rag.validation.seal import require_sealed
+from kiwi_rag.validation.admission import policy_of, require_sealed
+from kiwi_rag.validation.manager import ValidationManager, candidate_of, inspect_item
 from kiwi_rag.validation.signature import ItemCandidate
 from tests import skills
 from tests.conformance.documents import ListedLog

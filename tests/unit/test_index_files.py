@@ -24,7 +24,7 @@ from kiwi_rag.signing.statement import signature_file
 from kiwi_rag.sources.file_states import FileStates
 from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.stores.local import LocalVectorStore
-from kiwi_rag.validation.policy import policy_of
+from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.wordpieces import embedded_text
 from tests.conformance.items import admission
 from tests.search_tiers import ADA, AUDIENCE, GATE, TRUST, note

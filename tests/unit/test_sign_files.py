@@ -20,8 +20,8 @@ from kiwi_rag.signing import keys, statement
 from kiwi_rag.signing.trust import Signer, TrustPolicy, verify
 from kiwi_rag.storage import atomic
 from kiwi_rag.usecases import sign
+from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.manager import ValidationManager, read_candidate
-from kiwi_rag.validation.policy import policy_of
 from tests import skills
 from tests.conformance.documents import ListedLog
 
@@ -305,7 +305,7 @@ def test_a_skill_is_removed_as_a_whole(tmp_path: Path) -> None:
 def test_an_item_of_one_file_is_placed_and_removed_with_its_signature(past: Path, tmp_path: Path) -> None:
     source = next(walk(past))
     candidate: Any = read_candidate(source, past)
-    item = ValidationManager(TRUST, "kiwi").inspect(candidate, policy_of("project")).item
+    item = ValidationManager(TRUST, "kiwi").inspect(candidate).item
     assert item is not None
     envelope = ADA.sign(item, "kiwi", NOW)
     placed = sign.place_item(tmp_path / "other", envelope, item.files)

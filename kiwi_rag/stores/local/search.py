@@ -285,7 +285,7 @@ class Snapshot:
 
     def matching(self, connection: sqlite3.Connection, filters: Filters) -> NDArray[np.bool_] | None:
         """Return which rows match the filters; None when there are none."""
-        if filters.is_empty:
+        if filters == Filters():
             return None
         return np.isin(self.item_keys, np.array(matching_items(connection, filters), dtype=np.int64))
 
