@@ -6,7 +6,10 @@ find and read the files.
 
 from __future__ import annotations
 
-from kiwi_rag.formats.outcome import ParseOutcome
+from collections.abc import Mapping
+from importlib import import_module
+
+from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
 from kiwi_rag.formats.source import (
     MAX_BYTES,
     ItemFiles,
@@ -39,18 +42,39 @@ __all__ = [
 ]
 
 
-def parse_item(item_type: ItemType, item_id: str, content: str, path: str = "") -> ParseOutcome:
-    """Parse the main file of an item of this type and id; `path` is only named in findings.
+def parse_item(
+    item_type: ItemType,
+    item_id: str,
+    content: str,
+    path: str = "",
+    files: Mapping[str, bytes] | None = None,
+) -> ParseOutcome:
+    """Parse an item of this type and id; `content` is its main file.
+
+    Parameters
+    ----------
+    path
+        That of the main file, which findings name.
+    files
+        All files of a skill, of which the main one has `content`.
 
     Raises
     ------
     InvalidItemId
         If `item_id` is not legal: which is an error of the caller, not of the content.
     """
-    from kiwi_rag.formats import directive, knowledge, script, skill
+    from kiwi_rag.formats import skill
+    from kiwi_rag.model import Item
     from kiwi_rag.model.refs import ItemRef, check_item_id
 
-    if item_type is ItemType.SKILL:
-        return skill.parse(check_item_id(item_id), {ItemRef(item_type, item_id).main_file: content.encode()}, (), path)
-    parsers = {ItemType.DIRECTIVE: directive.parse, ItemType.SCRIPT: script.parse, ItemType.KNOWLEDGE: knowledge.parse}
-    return parsers[item_type](check_item_id(item_id), content, path)
+    main = ItemRef(item_type, check_item_id(item_id)).main_file
+    found = FindingList(path)
+    try:
+        version, metadata, sections = import_module(f"{__name__}.{item_type}").parse(item_id, content, found)
+    except MalformedSource as error:
+        found.add(error.code, error.message, error.line, error.hint)
+        return ParseOutcome(None, tuple(found.found))
+    files = files or {main: content.encode()}
+    sections += tuple(skill.other_sections(files, main))
+    findings, ref = tuple(found.found), ItemRef(item_type, item_id, version)
+    return ParseOutcome(Item(ref, files, main, metadata, sections, findings), findings)

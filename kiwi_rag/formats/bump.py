@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
+from functools import partial
 
 from kiwi_rag.errors import UsageError
-from kiwi_rag.formats import directive, knowledge, markdown, script, skill
+from kiwi_rag.formats import directive, markdown, script
+from kiwi_rag.formats.front_matter import FrontMatter, front_matter
+from kiwi_rag.formats.nodes import Node
 from kiwi_rag.formats.outcome import FindingList, MalformedSource
 from kiwi_rag.model.refs import ItemType
 
 FIRST = "1.0.0"
 """The version that is added to a file without one."""
 
-_SPANS = {
-    ItemType.DIRECTIVE: directive.version_span,
-    ItemType.SCRIPT: script.version_span,
-    ItemType.KNOWLEDGE: knowledge.version_span,
-    ItemType.SKILL: skill.version_span,
-}
 _ROOT = re.compile(r"<directive\b")
 
 
@@ -68,12 +66,26 @@ def _span(item_type: ItemType, content: str) -> tuple[int, int] | None:
         raise UsageError(f"the version cannot be changed: {error.message}", hint=error.hint) from error
 
 
+def _metadata_span(keys: tuple[str, ...], content: str) -> tuple[int, int] | None:
+    """Return where the text of the scalar under `keys` stands, if it stands there as it is read."""
+    block, node = _metadata(content)
+    for key in keys:
+        node = node.child(key) if node else None
+    if block is None or node is None or not node.text:
+        return None
+    quote = block.text[node.start] in "\"'"
+    start, end = block.offset + node.start + quote, block.offset + node.end - quote
+    return (start, end) if content[start:end] == node.text else None
+
+
+def _metadata(content: str) -> tuple[FrontMatter | None, Node | None]:
+    block = front_matter(content, FindingList())
+    return block, block.root() if block else None
+
+
 def _directive_with(content: str, version: str) -> str:
-    fence = directive.block_start(content)
-    root = _ROOT.search(content, fence) if fence is not None else None
-    if root is None:
-        return content
-    return f'{content[: root.end()]} version="{version}"{content[root.end() :]}'
+    root = _ROOT.search(content, directive.block_span(content)[0])
+    return f'{content[: root.end()]} version="{version}"{content[root.end() :]}' if root else content
 
 
 def _script_with(content: str, version: str) -> str:
@@ -85,38 +97,56 @@ def _script_with(content: str, version: str) -> str:
         if not is_text and not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
             break
         head = node.end_lineno or node.lineno
-    before = head or (min(_first_lines(tree.body[0])) - 1 if tree.body else len(markdown.split_lines(content)))
-    return _inserted(
-        content, before, ["", f'__version__ = "{version}"'] if head else [f'__version__ = "{version}"', ""]
-    )
-
-
-def _first_lines(node: ast.stmt) -> list[int]:
-    return [node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))]
+    declared = f'__version__ = "{version}"'
+    if head:
+        return _inserted(content, head, "", declared)
+    first = script.first_line(tree.body[0]) - 1 if tree.body else len(markdown.split_lines(content))
+    return _inserted(content, first, declared, "")
 
 
 def _knowledge_with(content: str, version: str) -> str:
-    lines = markdown.split_lines(content)
-    block = knowledge.metadata_block(lines, FindingList.of(""))
+    block, _ = _metadata(content)
+    line = f'version: "{version}"'
     if block:
-        return _inserted(content, block.end_line - 1, [f'version: "{version}"'])
-    return _inserted(content, markdown.signature_lines(lines), ["---", f'version: "{version}"', "---", ""])
+        return _inserted(content, block.end_line - 1, line)
+    return _inserted(content, markdown.signature_lines(markdown.split_lines(content)), "---", line, "---", "")
 
 
-def _inserted(content: str, after: int, lines: list[str]) -> str:
+def _skill_with(content: str, version: str) -> str:
+    """Declare the version first below ``metadata``, which is added where there is none."""
+    block, root = _metadata(content)
+    declared = f'version: "{version}"'
+    if block is None or root is None:
+        return content
+    node = root.child("metadata")
+    if node is None:
+        return _inserted(content, block.end_line - 1, "metadata:", f"  {declared}")
+    start = block.offset + node.start
+    if content[start] == "{":
+        return f"{content[: start + 1]}{declared}{', ' if node.children else ''}{content[start + 1 :]}"
+    before = content[:start]
+    if node.children:
+        return _inserted(content, before.count("\n"), before[before.rindex("\n") + 1 :] + declared)
+    return _inserted(content, before.count("\n") + 1, f"  {declared}")
+
+
+def _inserted(content: str, after: int, *lines: str) -> str:
     """Return `content` with whole lines put in below its line `after` (0: at the top, behind a byte order mark)."""
     end = "\r\n" if "\r\n" in content else "\n"
-    body = content.removeprefix("\ufeff")
-    kept = body.split("\n")
-    head = "".join(f"{line}\n" for line in kept[:after])
-    if after >= len(kept):  # the last line had no end
-        head = head[:-1] + end
-    return content[: len(content) - len(body)] + head + "".join(line + end for line in lines) + "\n".join(kept[after:])
+    start = markdown.line_offset(content, after + 1)
+    head = content[:start] if start <= len(content) else content + end  # the last line had no end
+    return head + "".join(line + end for line in lines) + content[start:]
 
 
+_SPANS: dict[ItemType, Callable[[str], tuple[int, int] | None]] = {
+    ItemType.DIRECTIVE: directive.version_span,
+    ItemType.SCRIPT: script.version_span,
+    ItemType.KNOWLEDGE: partial(_metadata_span, ("version",)),
+    ItemType.SKILL: partial(_metadata_span, ("metadata", "version")),
+}
 _ADDED = {
     ItemType.DIRECTIVE: _directive_with,
     ItemType.SCRIPT: _script_with,
     ItemType.KNOWLEDGE: _knowledge_with,
-    ItemType.SKILL: skill.with_new_version,
+    ItemType.SKILL: _skill_with,
 }

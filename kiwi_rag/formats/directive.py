@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kiwi_rag.formats import markdown
-from kiwi_rag.formats.lines import section
+from kiwi_rag.formats.lines import Stretch, flat
 from kiwi_rag.formats.markdown import Block, Heading
-from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome, outcome_of
+from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, labels
 from kiwi_rag.formats.xml_block import XmlElement, parse_xml, text_after_directive
 from kiwi_rag.model import Section
-from kiwi_rag.model.refs import ItemRef, ItemType
 
 MAX_STEP_DESCRIPTION = 300
 _SUMMARY_STEP = 120
@@ -29,6 +28,7 @@ _STEP = re.compile(r"\s*<step(?:\s[^<>]*?)?\bname\s*=\s*(?:\"([^\"<>]*)\"|'([^'<
 _PROCESS = re.compile(r"\s*<(/?)process\b")
 _TAG = re.compile(r"</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?>")
 _END = re.compile(r"</directive\s*>\s*\Z|/>\s*\Z")
+_VERSION = re.compile(r"<directive\b[^>]*?\sversion\s*=\s*([\"'])(?P<value>[^<]*?)\1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,72 +39,59 @@ class StepTag:
     line: int
 
 
-def parse(item_id: str, content: str, path: str = "") -> ParseOutcome:
+def parse(item_id: str, content: str, found: FindingList) -> ItemParts:
     """Parse a directive."""
-    found = FindingList.of(path)
     lines, outline = markdown.split_lines(content), markdown.outline(content)
     fence = _directive_fence(lines, outline.blocks, found)
-    root = _root(lines, fence, found) if fence else None
-    if fence is None or root is None:
-        return ParseOutcome(None, tuple(found.found))
+    root = _root(lines, fence, found)
     metadata = _metadata(root, _steps(root, lines, fence))
-    ref = ItemRef(ItemType.DIRECTIVE, item_id, root.attributes.get("version", "").strip() or None)
     summary = Section("summary", _summary(metadata, item_id), fence.start_line, fence.end_line)
-    body = tuple(_body(lines, outline.headings, fence, root))
-    return outcome_of(ref, content, metadata, (summary, *body), found)
+    version = root.attributes.get("version", "").strip() or None
+    return ItemParts(version, metadata, (summary, *_body(lines, outline.headings, fence, root)))
 
 
 def block_steps(content: str) -> tuple[StepTag, ...]:
     """Return the steps that stand inside the XML block of a directive that parses."""
     lines = markdown.split_lines(content)
-    fence = _directive_fence(lines, markdown.outline(content).blocks, FindingList.of(""))
-    root = _root(lines, fence, FindingList.of("")) if fence else None
-    if fence is None or root is None:
-        return ()
-    steps = (step for process in root.all("process") for step in process.iter() if step.tag == "step")
-    return tuple(StepTag(s.attributes.get("name", "").strip(), fence.start_line + s.line) for s in steps)
+    root = _root(lines, _directive_fence(lines, markdown.outline(content).blocks, FindingList()), FindingList())
+    return tuple(StepTag(step.attributes.get("name", "").strip(), step.line) for step in _xml_steps(root))
+
+
+def block_span(content: str) -> tuple[int, int]:
+    """Return where the text of the block that holds the directive begins and ends in `content`.
+
+    Raises
+    ------
+    MalformedSource
+        If there is no such block.
+    """
+    fence = _directive_fence(markdown.split_lines(content), markdown.outline(content).blocks, FindingList())
+    return markdown.line_offset(content, fence.start_line + 1), markdown.line_offset(content, fence.end_line)
 
 
 def version_span(content: str) -> tuple[int, int] | None:
     """Return where the value of the root's ``version`` attribute stands in `content`, or ``None``."""
-    lines = markdown.split_lines(content)
-    fence = _directive_fence(lines, markdown.outline(content).blocks, FindingList.of(""))
-    if fence is None:
-        return None
-    root = re.search(r"<directive\b[^>]*?\sversion\s*=\s*(?:\"([^\"<]*)\"|'([^'<]*)')", _inside(lines, fence))
-    if root is None:
-        return None
-    offset = _offset(content, lines, fence)
-    start, end = root.span(1 if root[1] is not None else 2)
-    return offset + start, offset + end
+    root = _VERSION.search(content, *block_span(content))
+    return root.span("value") if root else None
 
 
-def block_start(content: str) -> int | None:
-    """Return where the text of the block that holds the directive begins in `content`, or ``None``."""
-    lines = markdown.split_lines(content)
-    fence = _directive_fence(lines, markdown.outline(content).blocks, FindingList.of(""))
-    return _offset(content, lines, fence) if fence else None
-
-
-def _offset(content: str, lines: Sequence[str], fence: Block) -> int:
-    mark = len(content) - len(content.removeprefix("\ufeff"))
-    return mark + sum(len(line) + 1 for line in lines[: fence.start_line])
-
-
-def _directive_fence(lines: Sequence[str], blocks: Sequence[Block], found: FindingList) -> Block | None:
-    """Return the one fence that holds the directive; note why there is none, or more than one."""
+def _directive_fence(lines: Sequence[str], blocks: Sequence[Block], found: FindingList) -> Block:
+    """Return the one fence that holds the directive; note where there is more than one."""
     fences = [b for b in blocks if b.kind == "fence" and _opens_directive(lines, b)]
-    wanted = [fence for fence in fences if fence.info == "xml"]
-    if not wanted:
-        _note_missing(lines, fences, found)
-        return None
-    for line in _other_roots(lines, wanted[0]):
-        hint = "keep one directive to a file; indent no example of one as a block of its own"
-        found.add("structure.two-directives", "a second <directive> block", line, hint)
-    if not wanted[0].closed:
-        found.add("form.unclosed-fence", "the xml fence is never closed", wanted[0].start_line, "close it with ```")
-        return None
-    return wanted[0]
+    wanted = next((fence for fence in fences if fence.info == "xml"), None)
+    if wanted is None:
+        line = fences[0].start_line if fences else next(_roots(lines), 0)
+        hint = "put <directive name=... version=...> in a fence that opens with ```xml"
+        message = "there is no fenced xml block whose root is <directive>"
+        raise MalformedSource("form.no-directive", message, line, hint)
+    for line in _roots(lines):
+        if not wanted.start_line <= line <= wanted.end_line:
+            hint = "keep one directive to a file; indent no example of one as a block of its own"
+            found.add("structure.two-directives", "a second <directive> block", line, hint)
+    if not wanted.closed:
+        message = "the xml fence is never closed"
+        raise MalformedSource("form.unclosed-fence", message, wanted.start_line, "close it with ```")
+    return wanted
 
 
 def _opens_directive(lines: Sequence[str], fence: Block) -> bool:
@@ -118,49 +105,26 @@ def _opens_directive(lines: Sequence[str], fence: Block) -> bool:
     return False
 
 
-def _other_roots(lines: Sequence[str], fence: Block) -> Iterator[int]:
-    """Yield lines outside `fence` that open a directive: whatever reads the file by pattern might take those."""
-    for number, line in enumerate(lines, start=1):
-        if not fence.start_line <= number <= fence.end_line and _ROOT_WITH_ATTRIBUTES.match(line):
-            yield number
+def _roots(lines: Sequence[str]) -> Iterator[int]:
+    """Yield the lines that open a directive: whatever reads the file by pattern might take any of those."""
+    return (number for number, line in enumerate(lines, start=1) if _ROOT_WITH_ATTRIBUTES.match(line))
 
 
-def _note_missing(lines: Sequence[str], fences: Sequence[Block], found: FindingList) -> None:
-    line = next((n for n, text in enumerate(lines, start=1) if _ROOT_WITH_ATTRIBUTES.match(text)), 0)
-    if fences:
-        line = fences[0].start_line
-    hint = "put <directive name=... version=...> in a fence that opens with ```xml"
-    found.add("form.no-directive", "there is no fenced xml block whose root is <directive>", line, hint)
-
-
-def _inside(lines: Sequence[str], fence: Block) -> str:
-    return "\n".join(lines[fence.start_line : fence.end_line - 1])
-
-
-def _root(lines: Sequence[str], fence: Block, found: FindingList) -> XmlElement | None:
-    text = _inside(lines, fence)
+def _root(lines: Sequence[str], fence: Block, found: FindingList) -> XmlElement:
+    text = "\n".join(lines[fence.start_line : fence.end_line - 1])
     try:
-        root = parse_xml(text)
+        root = parse_xml(text, fence.start_line)
         if not _END.search(text[-200:]):
             raise text_after_directive(root.end_line + 1)
     except MalformedSource as error:
-        _add_xml_fault(error, text, fence, found)
-        return None
-    if root.tag != "directive":
-        found.add(
-            "form.no-directive", f"the root element is <{root.tag}>, not <directive>", fence.start_line + root.line
-        )
-        return None
-    return root
-
-
-def _add_xml_fault(error: MalformedSource, text: str, fence: Block, found: FindingList) -> None:
-    found.add_malformed(error, fence.start_line)
-    if error.code == "form.text-after-directive":
-        rest = text.split("\n")[error.line - 1 :]
+        rest = lines[error.line - 1 : fence.end_line - 1] if error.code == "form.text-after-directive" else ()
         if any(_ROOT.match(part) or ("</directive" in part and "<directive" in part) for part in rest):
             hint = "keep one directive to a file"
-            found.add("structure.two-directives", "a second <directive> block", fence.start_line + error.line, hint)
+            found.add("structure.two-directives", "a second <directive> block", error.line, hint)
+        raise
+    if root.tag != "directive":
+        raise MalformedSource("form.no-directive", f"the root element is <{root.tag}>, not <directive>", root.line)
+    return root
 
 
 def _metadata(root: XmlElement, steps: list[dict[str, str]]) -> dict[str, Any]:
@@ -206,8 +170,8 @@ def _permissions(root: XmlElement) -> list[dict[str, str]]:
 
 
 def _group_permissions(group: XmlElement) -> Iterator[dict[str, str]]:
-    if group.text.strip():
-        yield _permission("*", "*", group.text.strip())
+    if group.text:
+        yield _permission("*", "*", group.text)
     for child in group.children:
         yield from _group_permissions(child) if child.tag == "permission" else _verb_permissions(child)
 
@@ -216,8 +180,8 @@ def _verb_permissions(verb: XmlElement) -> Iterator[dict[str, str]]:
     if verb.attributes:
         pattern = next((v for k, v in sorted(verb.attributes.items()) if k != "resource"), "*")
         yield _permission(verb.tag, verb.attributes.get("resource", "*"), pattern)
-    if verb.text.strip():
-        yield _permission(verb.tag, "*", verb.text.strip())
+    if verb.text:
+        yield _permission(verb.tag, "*", verb.text)
     for resource in verb.children:
         yield _permission(verb.tag, resource.tag, resource.prose)
 
@@ -250,15 +214,17 @@ def _output(element: XmlElement) -> dict[str, str]:
 
 
 def _steps(root: XmlElement, lines: Sequence[str], fence: Block) -> list[dict[str, str]]:
-    inside = [_xml_step(s) for process in root.all("process") for s in process.iter() if s.tag == "step"]
+    inside = [_xml_step(step) for step in _xml_steps(root)]
     return inside or [_body_step(lines, name, start, end) for name, start, end in _step_spans(lines, fence)]
 
 
+def _xml_steps(root: XmlElement) -> Iterator[XmlElement]:
+    return (step for process in root.all("process") for step in process.iter() if step.tag == "step")
+
+
 def _xml_step(step: XmlElement) -> dict[str, str]:
-    return {
-        "name": step.attributes.get("name", "").strip(),
-        "description": _clip(_text(step, "description") or step.prose, MAX_STEP_DESCRIPTION),
-    }
+    description = _clip(_text(step, "description") or step.prose, MAX_STEP_DESCRIPTION)
+    return {"name": step.attributes.get("name", "").strip(), "description": description}
 
 
 def _body_step(lines: Sequence[str], name: str, start: int, end: int) -> dict[str, str]:
@@ -287,8 +253,7 @@ def _clip(text: str, length: int) -> str:
 def _summary(metadata: dict[str, Any], item_id: str) -> str:
     """Compose the text that a directive is found by, with outputs beside inputs."""
     parts = [f"Directive: {metadata['name'] or item_id}", f"Description: {metadata['description']}"]
-    parts += [f"Category: {metadata['category']}"] if metadata["category"] else []
-    parts += [f"Tags: {', '.join(metadata['tags'])}"] if metadata["tags"] else []
+    parts += labels(metadata)
     parts += [f"Input {i['name']}: {i['description']}" for i in metadata["inputs"]]
     parts += [f"Output {o['name']}: {o['description']}" for o in metadata["outputs"]]
     parts += [f"Step {s['name']}: {_clip(s['description'], _SUMMARY_STEP)}" for s in metadata["steps"]]
@@ -298,10 +263,7 @@ def _summary(metadata: dict[str, Any], item_id: str) -> str:
 def _body(lines: Sequence[str], headings: Sequence[Heading], fence: Block, root: XmlElement) -> Iterator[Section]:
     first = markdown.signature_lines(lines) + 1
     yield from markdown.sections(lines, first, fence.start_line - 1, headings)
-    for process in root.all("process"):
-        start, end = fence.start_line + process.line, fence.start_line + process.end_line
-        if process_section := section(lines, start, end, ("process",)):
-            yield process_section
+    yield from flat(lines, (Stretch("body", p.line, p.end_line, ("process",)) for p in root.all("process")))
     yield from _body_after(lines, fence, headings)
 
 

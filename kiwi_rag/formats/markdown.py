@@ -77,6 +77,12 @@ def split_lines(content: str) -> list[str]:
     return content.removeprefix("\ufeff").split("\n")
 
 
+def line_offset(content: str, line: int) -> int:
+    """Return where a line of `content` begins, as `split_lines` counts them."""
+    mark = content.startswith("\ufeff")
+    return mark + sum(len(each) + 1 for each in split_lines(content)[: line - 1])
+
+
 def is_large(content: str) -> bool:
     """Return whether a document has too many lines to be read as Markdown."""
     return content.count("\n") >= MAX_LINES

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from kiwi_rag.model import Finding, Item, Section, Severity
-from kiwi_rag.model.refs import ItemRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +22,9 @@ class ParseOutcome:
 
 
 class MalformedSource(Exception):
-    """A block cannot be read. Never leaves ``kiwi_rag.formats``: parsers turn it into a finding.
+    """A file, or a block in it, cannot be read. Never leaves ``kiwi_rag.formats``: it becomes a finding.
 
-    ``line`` is 1-based within the block that was parsed.
+    ``line`` is 1-based within the text that was parsed.
     """
 
     def __init__(self, code: str, message: str, line: int = 1, hint: str = "") -> None:
@@ -37,13 +36,8 @@ class MalformedSource(Exception):
 class FindingList:
     """Collects findings about one file."""
 
-    path: str
-    found: list[Finding]
-
-    @classmethod
-    def of(cls, path: str) -> FindingList:
-        """Return an empty list for the file at `path`."""
-        return cls(path, [])
+    path: str = ""
+    found: list[Finding] = field(default_factory=list)
 
     def add(self, code: str, message: str, line: int = 0, hint: str = "", severity: Severity = "error") -> None:
         """Note an error, or a warning."""
@@ -53,18 +47,24 @@ class FindingList:
         """Note a warning."""
         self.add(code, message, line, hint, "warning")
 
-    def add_malformed(self, error: MalformedSource, line_before: int) -> None:
-        """Note why a block could not be read; `line_before` lines of the file precede the block."""
-        self.add(error.code, error.message, line_before + error.line, error.hint)
+
+class ItemParts(NamedTuple):
+    """What a parser reads of an item: version, metadata and sections."""
+
+    version: str | None
+    metadata: dict[str, Any]
+    sections: tuple[Section, ...]
 
 
-def outcome_of(
-    ref: ItemRef, content: str, metadata: Mapping[str, Any], sections: tuple[Section, ...], found: FindingList
-) -> ParseOutcome:
-    """Return the outcome for an item of one file."""
-    findings = tuple(found.found)
-    files = {ref.main_file: content.encode()}
-    return ParseOutcome(Item(ref, files, ref.main_file, metadata, sections, findings), findings)
+def labels(metadata: Mapping[str, Any]) -> list[str]:
+    """Return category and tags as the lines of a summary."""
+    named = (("Category", metadata["category"]), ("Tags", ", ".join(metadata["tags"])))
+    return [f"{name}: {value}" for name, value in named if value]
+
+
+def summary_of(title: str, metadata: Mapping[str, Any]) -> str:
+    """Compose the text that an item is found by: title, description, category and tags."""
+    return "\n".join(filter(None, [title, metadata["description"], *labels(metadata)]))
 
 
 @dataclass(frozen=True, slots=True)

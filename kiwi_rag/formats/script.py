@@ -11,33 +11,29 @@ import io
 import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
+from threading import Lock
 from typing import Any
 
 from kiwi_rag.formats import markdown
-from kiwi_rag.formats.lines import section
-from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome, outcome_of
+from kiwi_rag.formats.lines import Stretch, flat
+from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, labels
 from kiwi_rag.model import Section
-from kiwi_rag.model.refs import ItemRef, ItemType
 
-DUNDERS = ("version", "description", "category", "author", "tags", "permissions")
 MAX_COMMENTS = 400
 # CPython up to 3.11 takes time in the square of a line's length for f-strings.
 MAX_LINE = 8_192
+_NAMES = frozenset(f"__{name}__" for name in ("version", "description", "category", "author", "tags", "permissions"))
 _LISTS = frozenset({"tags", "permissions"})
+_QUIET = Lock()  # what is done about warnings is done to the whole process
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def parse(item_id: str, content: str, path: str = "") -> ParseOutcome:
+def parse(item_id: str, content: str, found: FindingList) -> ItemParts:
     """Parse a script."""
-    found = FindingList.of(path)
     try:
-        tree = parse_module(content)
-        return _outcome(item_id, content, tree, found)
-    except MalformedSource as error:
-        found.add_malformed(error, 0)
-    except (RecursionError, MemoryError):
-        found.add("form.python-nesting", "the script is nested too deeply to be read", 0, "split long expressions")
-    return ParseOutcome(None, tuple(found.found))
+        return _parts(item_id, content, parse_module(content), found)
+    except (RecursionError, MemoryError) as error:
+        raise _too_nested() from error
 
 
 def parse_module(content: str) -> ast.Module:
@@ -46,70 +42,65 @@ def parse_module(content: str) -> ast.Module:
     Raises
     ------
     MalformedSource
-        If it is not Python, or nested too deeply for the parser.
+        If it is not Python, has a line that is too long, or is nested too deeply for the parser.
     """
-    hint = "run python -m py_compile on it"
-    _check_lines(content)
+    lines = markdown.split_lines(content)
+    if long := next((number for number, line in enumerate(lines, start=1) if len(line) > MAX_LINE), 0):
+        message = f"the line has over {MAX_LINE} characters"
+        raise MalformedSource("form.python-line", message, long, "break the line, or keep data in a file")
     try:
-        # An invalid escape sequence in a file must not write a SyntaxWarning to stderr.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(content.removeprefix("\ufeff"))
-    except SyntaxError as error:
-        raise MalformedSource("form.python", f"not Python: {error.msg}", error.lineno or 1, hint) from error
-    except ValueError as error:
-        raise MalformedSource("form.python", f"not Python: {error}", 1, hint) from error
+        return syntax_tree("\n".join(lines))
+    except (SyntaxError, ValueError) as error:
+        reason, line = getattr(error, "msg", error), getattr(error, "lineno", 1) or 1
+        raise MalformedSource("form.python", f"not Python: {reason}", line, "run python -m py_compile on it") from error
     except (RecursionError, MemoryError) as error:
-        message = "the script is nested too deeply to be read"
-        raise MalformedSource("form.python-nesting", message, 1, "split long expressions") from error
+        raise _too_nested() from error
 
 
-def _check_lines(content: str) -> None:
-    for number, line in enumerate(content.split("\n"), start=1):
-        if len(line) > MAX_LINE:
-            message = f"the line has over {MAX_LINE} characters"
-            raise MalformedSource("form.python-line", message, number, "break the line, or keep data in a file")
+def _too_nested() -> MalformedSource:
+    message = "the script is nested too deeply to be read"
+    return MalformedSource("form.python-nesting", message, 1, "split long expressions")
+
+
+def syntax_tree(text: str) -> ast.Module:
+    """Return the syntax tree of Python; an invalid escape sequence in it writes no warning to stderr."""
+    with _QUIET, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
 
 
 def dunder_assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
     """Yield name and value of each module-level metadata assignment, in order."""
     for node in tree.body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-        for target in targets:
-            name = target.id.strip("_") if isinstance(target, ast.Name) else ""
-            if value is not None and name in DUNDERS and isinstance(target, ast.Name) and target.id == f"__{name}__":
-                yield name, value
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = (target.id for target in targets if isinstance(target, ast.Name))
+            yield from ((name.strip("_"), node.value) for name in names if name in _NAMES)
 
 
 def version_span(content: str) -> tuple[int, int] | None:
     """Return where the text of ``__version__``'s value stands in `content`, quotes left out, or ``None``."""
-    nodes = [v for name, v in dunder_assignments(parse_module(content)) if name == "version"]
-    if not nodes or not isinstance(nodes[-1], ast.Constant) or nodes[-1].lineno != nodes[-1].end_lineno:
+    nodes = [value for name, value in dunder_assignments(parse_module(content)) if name == "version"]
+    if not nodes or not isinstance(node := nodes[-1], ast.Constant) or node.lineno != node.end_lineno:
         return None
-    node = nodes[-1]
-    lines = markdown.split_lines(content)
-    offset = len(content) - len(content.removeprefix("\ufeff")) + sum(len(x) + 1 for x in lines[: node.lineno - 1])
     # The tree counts columns in UTF-8 bytes.
-    line = lines[node.lineno - 1].encode()
+    line = markdown.split_lines(content)[node.lineno - 1].encode()
     literal = line[node.col_offset : node.end_col_offset].decode()
     inner = literal.find(str(node.value))
-    start = offset + len(line[: node.col_offset].decode()) + inner
+    start = markdown.line_offset(content, node.lineno) + len(line[: node.col_offset].decode()) + inner
     return (start, start + len(str(node.value))) if inner >= 0 else None
 
 
-def _outcome(item_id: str, content: str, tree: ast.Module, found: FindingList) -> ParseOutcome:
-    lines = markdown.split_lines(content)
+def _parts(item_id: str, content: str, tree: ast.Module, found: FindingList) -> ItemParts:
     declared = _declared(tree, found)
     docstring = ast.get_docstring(tree) or ""
     metadata = _metadata(declared, docstring, tree, item_id)
+    lines = markdown.split_lines(content)
     first, last = _docstring_lines(tree)
     summary = Section("summary", _summary(metadata, docstring, tree, content), max(first, 1), max(last, 1))
-    body = tuple(_body(tree, lines, first, last))
-    ref = ItemRef(ItemType.SCRIPT, item_id, declared.get("version") or None)
-    return outcome_of(ref, content, metadata, (summary, *body), found)
+    return ItemParts(
+        declared.get("version") or None, metadata, (summary, *flat(lines, _body(tree, lines, first, last)))
+    )
 
 
 def _declared(tree: ast.Module, found: FindingList) -> dict[str, Any]:
@@ -164,11 +155,8 @@ def _summary(metadata: dict[str, Any], docstring: str, tree: ast.Module, content
     parts = [f"Script: {metadata['name']}", docstring.strip() or metadata["description"]]
     if metadata["description"] and metadata["description"] not in " ".join(docstring.split()):
         parts.append(metadata["description"])
-    parts += [f"Category: {metadata['category']}"] if metadata["category"] else []
-    parts += [f"Tags: {', '.join(metadata['tags'])}"] if metadata["tags"] else []
-    parts += [_signature(node) for node in _functions(tree)]
-    comments = _comments(content)
-    return "\n".join(part for part in [*parts, comments] if part)
+    parts += [*labels(metadata), *map(_signature, _functions(tree)), _comments(content)]
+    return "\n".join(filter(None, parts))
 
 
 def _functions(tree: ast.Module) -> Iterator[Function]:
@@ -209,19 +197,20 @@ def _docstring_lines(tree: ast.Module) -> tuple[int, int]:
     return first.lineno, first.end_lineno or first.lineno
 
 
-def _body(tree: ast.Module, lines: Sequence[str], first: int, last: int) -> Iterator[Section]:
+def _body(tree: ast.Module, lines: Sequence[str], first: int, last: int) -> Iterator[Stretch]:
     """Yield each top-level function or class, and what stands between them; the docstring is in the summary."""
-    yield from _code(lines, 1, first - 1, ())
+    yield Stretch("body", 1, first - 1)
     begin = last + 1
     for node in tree.body:
         if isinstance(node, Function | ast.ClassDef):
-            start = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            yield from _code(lines, begin, start - 1, ())
-            yield from _code(lines, max(start, begin), node.end_lineno or start, (node.name,))
-            begin = (node.end_lineno or start) + 1
-    yield from _code(lines, begin, len(lines), ())
+            start, end = first_line(node), node.end_lineno or node.lineno
+            yield Stretch("body", begin, start - 1)
+            yield Stretch("body", max(start, begin), end, (node.name,))
+            begin = end + 1
+    yield Stretch("body", begin, len(lines))
 
 
-def _code(lines: Sequence[str], start: int, end: int, heading: tuple[str, ...]) -> Iterator[Section]:
-    if found := section(lines, start, end, heading):
-        yield found
+def first_line(node: ast.stmt) -> int:
+    """Return the line of a statement or of its first decorator."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])

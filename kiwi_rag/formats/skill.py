@@ -7,18 +7,16 @@ The front matter of ``SKILL.md`` describes the skill. Its map ``metadata`` may h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from kiwi_rag.formats import markdown
 from kiwi_rag.formats.documents import parse as parse_document
-from kiwi_rag.formats.knowledge import DEFAULT_VERSION, MetadataBlock, metadata_block
-from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
-from kiwi_rag.formats.yaml_block import parse_yaml
-from kiwi_rag.model import Finding, Item, Section
-from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.formats.front_matter import Metadata, front_matter, values
+from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, summary_of
+from kiwi_rag.model import Finding, Section
 
 MAX_FILES = 200
 MAX_TOTAL_BYTES = 5 << 20
@@ -32,11 +30,6 @@ _ASSETS = frozenset({
     *(".zip", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".tar", ".parquet", ".sqlite", ".db", ".npy", ".npz", ".onnx"),
 })  # fmt: skip
 _TOOL = re.compile(r"[A-Za-z_][\w.:-]*(?:\([^)]*\))?")
-_VALUE = r"(?:\"([^\"\n]*)\"|'([^'\n]*)'|([^\s#'\",{}][^\n#,{}]*))"
-_VERSION_LINE = re.compile(rf"[ \t]+version[ \t]*:[ \t]+{_VALUE}")
-_FLOW_VERSION = re.compile(rf"metadata[ \t]*:[ \t]*\{{(?:[^}}\n]*[,\s])?version[ \t]*:[ \t]+{_VALUE}")
-_METADATA_KEY = re.compile(r"metadata[ \t]*:[ \t]*(?:#.*)?$")
-_FLOW_METADATA = re.compile(r"metadata[ \t]*:[ \t]*\{")
 
 
 def is_asset(name: str, data: bytes) -> bool:
@@ -59,128 +52,47 @@ def exceeded_limit(count: int, total: int, path: str) -> Finding | None:
     return None
 
 
-def parse(item_id: str, files: Mapping[str, bytes], executables: tuple[str, ...] = (), path: str = "") -> ParseOutcome:
-    """Parse a skill; `files` has ``SKILL.md`` in UTF-8, and `path` is that of ``SKILL.md``."""
-    found = FindingList.of(path)
-    ref = ItemRef(ItemType.SKILL, item_id)
-    content = files[ref.main_file].decode()
+def parse(item_id: str, content: str, found: FindingList) -> ItemParts:
+    """Parse the ``SKILL.md`` of a skill."""
     lines = markdown.split_lines(content)
-    block = metadata_block(lines, found)
+    block = front_matter(content, found)
     if block is None or lines[block.start_line - 1].rstrip() != "---":
         hint = "begin SKILL.md with a line '---', name and description, and another line '---'"
-        found.add("form.no-front-matter", "SKILL.md does not begin with front matter", 1, hint)
-        return ParseOutcome(None, tuple(found.found))
-    try:
-        raw = parse_yaml(block.text)
-    except MalformedSource as error:
-        found.add_malformed(error, block.start_line)
-        return ParseOutcome(None, tuple(found.found))
-    metadata, version = _metadata(raw, found), _version(raw, block, found)
-    sections = (*_main_sections(lines, block, content, metadata), *_other_sections(files, ref.main_file))
-    findings = tuple(found.found)
-    item = Item(replace(ref, version=version), files, ref.main_file, metadata, sections, findings, executables)
-    return ParseOutcome(item, findings)
+        raise MalformedSource("form.no-front-matter", "SKILL.md does not begin with front matter", 1, hint)
+    raw = values(block.root())
+    inner = Metadata(found, _inner(raw, found))
+    metadata = _metadata(Metadata(found, raw), inner)
+    version = inner.version(block.start_line, "below metadata in the front matter")
+    summary = summary_of(metadata["name"], metadata)
+    headings = markdown.outline(content, block.end_line).headings
+    body = markdown.sections(lines, block.end_line + 1, len(lines), headings)
+    return ItemParts(version, metadata, (Section("summary", summary, block.start_line, block.end_line), *body))
 
 
-def version_span(content: str) -> tuple[int, int] | None:
-    """Return where the value of ``version`` below ``metadata`` stands in `content`, or ``None``."""
-    lines = markdown.split_lines(content)
-    block = metadata_block(lines, FindingList.of(""))
-    if block is None:
-        return None
-    inside = False
-    offset = len(content) - len(content.removeprefix("\ufeff")) + sum(len(x) + 1 for x in lines[: block.start_line])
-    for line in lines[block.start_line : block.end_line - 1]:
-        if line[:1].strip() and not line.startswith("#"):
-            inside = _METADATA_KEY.match(line.rstrip()) is not None
-        match = (_VERSION_LINE if inside else _FLOW_VERSION).match(line)
-        if match:
-            group = next(g for g in (1, 2, 3) if match[g] is not None)
-            start = offset + match.start(group)
-            return start, start + len(match[group].rstrip())
-        offset += len(line) + 1
-    return None
-
-
-def with_new_version(content: str, version: str) -> str:
-    """Return `content`, whose front matter declares no version, with `version` below ``metadata``."""
-    lines = content.split("\n")
-    block = metadata_block(markdown.split_lines(content), FindingList.of(""))
-    if block is None:
-        return content
-    end = "\r" if lines[block.start_line - 1].endswith("\r") else ""
-    for number in range(block.start_line, block.end_line - 1):
-        if flow := _FLOW_METADATA.match(lines[number]):
-            rest = lines[number][flow.end() :]
-            comma = "" if rest.lstrip().startswith("}") else ", "
-            lines[number] = f'{flow[0]}version: "{version}"{comma}{rest}'
-            return "\n".join(lines)
-        if _METADATA_KEY.match(lines[number].rstrip()):
-            indent = re.match(r"[ \t]*", lines[number + 1])
-            lines.insert(number + 1, f'{(indent and indent[0]) or "  "}version: "{version}"{end}')
-            return "\n".join(lines)
-    lines[block.end_line - 1 : block.end_line - 1] = [f"metadata:{end}", f'  version: "{version}"{end}']
-    return "\n".join(lines)
-
-
-def _metadata(raw: Mapping[str, Any], found: FindingList) -> dict[str, Any]:
+def _inner(raw: Mapping[str, Any], found: FindingList) -> Mapping[str, Any]:
+    """Return the map ``metadata`` of the front matter."""
     for key in sorted(raw.keys() - _KEYS):
         hint = "remove it, or write it below 'metadata'"
         found.warn("metadata.unknown-key", f"the format of skills has no key {key[:40]!r}", 1, hint)
-    inner = raw.get("metadata", {}) or {}
-    if not isinstance(inner, dict):
-        found.add("metadata.type", "'metadata' is not a map of names to texts", 0, "write it as 'name: text' lines")
-        inner = {}
-    plain = ("name", "description", "license", "compatibility")
+    inner = raw.get("metadata") or {}
+    if isinstance(inner, dict):
+        return inner
+    found.add("metadata.type", "'metadata' is not a map of names to texts", 0, "write it as 'name: text' lines")
+    return {}
+
+
+def _metadata(outer: Metadata, inner: Metadata) -> dict[str, Any]:
     return {
-        **{key: _text(raw, key, found) for key in plain},
-        **{key: _text(inner, key, found) for key in ("category", "author")},
-        "tags": _words(inner, "tags", found),
-        "permissions": _words(inner, "permissions", found),
-        "allowed_tools": _TOOL.findall(" ".join(_words(raw, "allowed-tools", found, " "))),
+        **{key: outer.text(key) for key in ("name", "description", "license", "compatibility")},
+        **{key: inner.text(key) for key in ("category", "author")},
+        "tags": inner.words("tags"),
+        "permissions": inner.words("permissions"),
+        "allowed_tools": _TOOL.findall(" ".join(outer.words("allowed-tools", " "))),
     }
 
 
-def _text(raw: Mapping[str, Any], key: str, found: FindingList) -> str:
-    value = raw.get(key, "")
-    if isinstance(value, str):
-        return " ".join(value.split())
-    found.add("metadata.type", f"the metadata key {key!r} is not text", 0, f"write {key} as one line of text")
-    return ""
-
-
-def _words(raw: Mapping[str, Any], key: str, found: FindingList, separator: str = ",") -> list[str]:
-    value = raw.get(key, "")
-    if isinstance(value, list) and all(isinstance(word, str) for word in value):
-        return [" ".join(word.split()) for word in value if word.strip()]
-    if not isinstance(value, str):
-        found.add("metadata.type", f"{key!r} is not a list of words", 0, f"write {key} as [one, two]")
-        return []
-    return [word.strip() for word in value.split(separator) if word.strip()]
-
-
-def _version(raw: Mapping[str, Any], block: MetadataBlock, found: FindingList) -> str:
-    inner = raw.get("metadata")
-    version = _text(inner, "version", found) if isinstance(inner, dict) else ""
-    if not version:
-        message = f"no version is declared; {DEFAULT_VERSION} is assumed"
-        hint = 'add version: "1.0.0" below metadata in the front matter'
-        found.warn("metadata.version-missing", message, block.start_line, hint)
-    return version or DEFAULT_VERSION
-
-
-def _main_sections(
-    lines: Sequence[str], block: MetadataBlock, content: str, metadata: Mapping[str, Any]
-) -> Iterator[Section]:
-    parts = [metadata["name"], metadata["description"]]
-    parts += [f"Category: {metadata['category']}"] if metadata["category"] else []
-    parts += [f"Tags: {', '.join(metadata['tags'])}"] if metadata["tags"] else []
-    yield Section("summary", "\n".join(part for part in parts if part), block.start_line, block.end_line)
-    headings = markdown.outline(content, block.end_line).headings
-    yield from markdown.sections(lines, block.end_line + 1, len(lines), headings)
-
-
-def _other_sections(files: Mapping[str, bytes], main: str) -> Iterator[Section]:
+def other_sections(files: Mapping[str, bytes], main: str) -> Iterator[Section]:
+    """Yield the sections of the text files beside ``SKILL.md``, in the order of their names."""
     for name in sorted(files.keys() - {main}):
         if is_asset(name, files[name]):
             continue

@@ -18,7 +18,7 @@ from typing import Any
 from kiwi_rag.chunking import split
 from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import NotFound, Refused, StoreCorrupt, UsageError
-from kiwi_rag.formats import parse_item, skill
+from kiwi_rag.formats import parse_item
 from kiwi_rag.lexical import K1, bm25_weights
 from kiwi_rag.model import Candidate, Candidates, CollectionStatistics, Passage, StoredItem, StoreQuery, sha256_hex
 from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id
@@ -136,11 +136,8 @@ def _signed_passages(
 
     They are those of its main file, and of another `file` of its folder where that has a name.
     """
-    if item_type.is_folder:
-        files = {ItemRef(item_type, item_id).main_file: main} | ({file: content} if file else {})
-        item = skill.parse(item_id, {name: text.encode() for name, text in files.items()}).item
-    else:
-        item = parse_item(item_type, item_id, main).item
+    files = {ItemRef(item_type, item_id).main_file: main.encode()} | ({file: content.encode()} if file else {})
+    item = parse_item(item_type, item_id, main, files=files).item
     if item is None:
         return 0, ()
     summary = replace(item, sections=tuple(s for s in item.sections if s.kind == "summary"))

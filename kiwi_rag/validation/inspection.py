@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from kiwi_rag.formats import parse_item, skill
@@ -33,13 +34,11 @@ def inspect_item(candidate: ItemCandidate, hidden: Severity = "error") -> tuple[
     if item_type is ItemType.SCRIPT:
         findings += checks.check_python_encoding(text, path)
     # 1. Form
-    if item_type is ItemType.SKILL:
-        outcome = skill.parse(candidate.item_id, candidate.files, candidate.executables, path)
-    else:
-        outcome = parse_item(item_type, candidate.item_id, text, path)
+    outcome = parse_item(item_type, candidate.item_id, text, path, candidate.files)
     findings += outcome.findings
     item = outcome.item
     if item is not None:
+        item = replace(item, executables=candidate.executables)
         findings += checks.check_structure(item, path)  # 2. Structure
         findings += checks.check_metadata(item, path)  # 3. Metadata
         findings += permissions.check_permissions(item, path)  # 4. Permissions

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kiwi_rag.formats.documents import parse
 from kiwi_rag.formats.documents.cuts import LONG_LINE
-from kiwi_rag.formats.documents.nodes import DEPTH, Node, read_json, read_yaml
+from kiwi_rag.formats.nodes import DEPTH, Node, read_json, read_yaml
 from kiwi_rag.formats.outcome import ParsedDocument
 from tests.examples import examples
 

@@ -52,21 +52,12 @@ def templates() -> dict[str, str]:
     }
 
 
-def refusal_kinds(module: str) -> set[str]:
-    """The first arguments of every call of `_refuse` in a module."""
-    calls = (node for node in ast.walk(dict(trees())[module]) if isinstance(node, ast.Call))
-    refusals = [c for c in calls if getattr(c.func, "id", getattr(c.func, "attr", "")) == "_refuse"]
-    return {str(call.args[0].value) for call in refusals if isinstance(call.args[0], ast.Constant)}
-
-
 def signature_codes(kind: type[errors.KiwiError] = errors.SignatureRefused) -> set[str]:
     return {code for sub in kind.__subclasses__() for code in (sub.code, *signature_codes(sub))}
 
 
 def composed_codes() -> dict[str, set[str]]:
     return {
-        "f'form.xml-{kind}'": {f"form.xml-{kind}" for kind in refusal_kinds("formats/xml_block.py")},
-        "f'form.yaml-{kind}'": {f"form.yaml-{kind}" for kind in refusal_kinds("formats/yaml_block.py") if kind},
         "f'metadata.{key}-missing'": {"metadata.category-missing", "metadata.author-missing"},
         "f'signature.{error.code}'": {f"signature.{code}" for code in signature_codes()},
     }

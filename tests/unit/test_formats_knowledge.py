@@ -91,6 +91,8 @@ def test_scalars_stay_as_they_are_written() -> None:
         ("title: a\ntitle: b", "form.yaml-duplicate-key", 3),
         ("a: b\nc: d: e", "form.yaml", 3),
         ("just words", "form.yaml-mapping", 2),
+        ("a: b\n--- {c: d}", "form.yaml-mapping", 2),
+        ("a: b\n? [c]\n: d", "form.yaml-mapping", 3),
         ("a: " + "[" * 50 + "]" * 50, "form.yaml-size", 2),
         ("\n".join(f"k{n}: v" for n in range(900)), "form.yaml-size", None),
         ("a: " + "x" * 20_000, "form.yaml-size", 2),
@@ -129,6 +131,11 @@ def test_version_is_replaced_where_it_is_declared(version: str) -> None:
     changed = with_version(ItemType.KNOWLEDGE, content, "1.1.0")
     assert parsed(changed).ref.version == "1.1.0"
     assert changed == content.replace(version, version.replace("1.0.0", "1.1.0"), 1)
+
+
+def test_a_version_that_does_not_stand_on_its_own_is_not_replaced() -> None:
+    with pytest.raises(UsageError):
+        with_version(ItemType.KNOWLEDGE, "---\nversion: |\n  1.0.0\n---\n", "1.1.0")
 
 
 def test_a_version_in_the_body_is_not_the_declared_one() -> None:

@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kiwi_rag.formats.documents.nodes import Node
 from kiwi_rag.formats.lines import line_starts
+from kiwi_rag.formats.nodes import Node
 from kiwi_rag.model import Section
 
 LONG_LINE = 400

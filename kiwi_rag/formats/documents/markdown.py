@@ -11,10 +11,10 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import dropwhile, islice
 
-from kiwi_rag.formats.documents.nodes import Node, read_yaml
 from kiwi_rag.formats.documents.text import file_name, large
 from kiwi_rag.formats.lines import Stretch, flat, one_line
 from kiwi_rag.formats.markdown import MAX_LINES, Heading, heading_path, is_large, outline
+from kiwi_rag.formats.nodes import Node, read_yaml
 from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument
 from kiwi_rag.model import Finding
 

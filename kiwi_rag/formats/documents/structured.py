@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from kiwi_rag.formats.documents.cuts import Cut, cuts_of, document_cuts, named, sections_of, starting_at
-from kiwi_rag.formats.documents.nodes import Node, read_json, read_yaml
+from kiwi_rag.formats.nodes import Node, read_json, read_yaml
 from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument
 
 _MAX_TITLE = 200
