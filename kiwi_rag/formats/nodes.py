@@ -9,7 +9,7 @@ ends (YAML 1.1 §4.2); whoever needs lines counts them from the offsets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from json import JSONDecodeError, JSONDecoder
 from typing import Any, Literal, NoReturn
@@ -56,12 +56,15 @@ class Node:
         """Return the first entry under `key`, if there is one."""
         return next((node for node in self.children if node.key == key), None) if self.kind == "mapping" else None
 
-    def said(self, *keys: str) -> str:
-        """Return what the scalar at the end of `keys` says on one line, or an empty text."""
-        node: Node | None = self
-        for key in keys:
-            node = node.child(key) if node else None
-        return " ".join(node.text.split()) if node and node.kind == "scalar" else ""
+    def said(self, *paths: Sequence[str]) -> str:
+        """Return what the scalar at the end of the first of `paths` that leads to one says, on one line; else empty."""
+        for path in paths:
+            node: Node | None = self
+            for key in path:
+                node = node.child(key) if node else None
+            if node and node.kind == "scalar" and (text := " ".join(node.text.split())):
+                return text
+        return ""
 
     @property
     def is_collection(self) -> bool:

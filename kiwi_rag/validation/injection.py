@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from kiwi_rag.formats import markdown
-from kiwi_rag.formats.documents.detect import detect, is_markdown
+from kiwi_rag.formats.documents import detect, is_markdown
 from kiwi_rag.formats.lines import line_starts
 from kiwi_rag.model import Finding, Severity
 from kiwi_rag.model.refs import ItemType

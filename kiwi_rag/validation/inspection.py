@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from kiwi_rag.formats import parse_item, skill
-from kiwi_rag.formats.documents.detect import is_python
+from kiwi_rag.formats.documents import is_python
 from kiwi_rag.model import Finding, Item, Severity
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing.statement import is_nameable
