@@ -12,7 +12,7 @@ import click
 from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session, ask_passphrase, command, option
 from kiwi_rag.errors import RegistryUnreachable, Rejected, UsageError
-from kiwi_rag.formats import SourceFile
+from kiwi_rag.formats.source import SourceFile
 from kiwi_rag.ingest.publication import NotPublished, Published, PublishRun
 from kiwi_rag.model import Admission, Visibility
 from kiwi_rag.services import Services

@@ -12,7 +12,7 @@ from kiwi_rag import render
 from kiwi_rag.cli.search import ITEM_TYPE, NAMESPACE, SOURCE
 from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session, command, confirm, option
 from kiwi_rag.errors import NotFound
-from kiwi_rag.formats import display_path
+from kiwi_rag.formats.source import display_path
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.usecases import filters_of, items

@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kiwi_rag.formats import MAX_BYTES, directive
+from kiwi_rag.formats import directive
 from kiwi_rag.formats.lines import line_starts
+from kiwi_rag.formats.source import MAX_BYTES
 from kiwi_rag.model import Finding, Item, Severity
 from kiwi_rag.model.refs import ItemType
 

@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kiwi_rag.errors import Rejected
-from kiwi_rag.formats import SourceFile, display_path, read_item
+from kiwi_rag.formats.source import SourceFile, display_path, read_item
 from kiwi_rag.model import Admission, Document, Envelope, Finding, Item, Passage, has_errors
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import statement

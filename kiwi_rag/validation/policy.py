@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import MappingProxyType
 
 from kiwi_rag.errors import UsageError
-from kiwi_rag.formats import MAX_BYTES
+from kiwi_rag.formats.source import MAX_BYTES
 from kiwi_rag.model import Severity
 
 

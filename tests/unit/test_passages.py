@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from kiwi_rag.chunking import split
-from kiwi_rag.formats import parse_item, read_source, walk
+from kiwi_rag.formats import parse_item
+from kiwi_rag.formats.source import read_source, walk
 from kiwi_rag.model import Item, Passage
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.wordpieces import embedded_text, estimate_tokens
