@@ -8,9 +8,10 @@ to its length, whether it is one line of megabytes or a million short ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
+from operator import attrgetter
 from pathlib import PurePosixPath
 
 from kiwi_rag.errors import UsageError
@@ -18,10 +19,6 @@ from kiwi_rag.model import Document, Item, Passage, Section
 from kiwi_rag.wordpieces import Estimate, code, document_context, estimate_of, estimate_tokens, item_context
 
 SEPARATORS = ("\n\n", "\n", ". ", " ", "")
-TARGET_TOKENS = 215
-OVERLAP_TOKENS = 30
-_CHARACTERS = 5
-"""Of a word piece, about."""
 _LINE_ENDS = ("\n\n", ".\n", "}\n", "\n")
 _LINE_STARTS = ("\n\n", "\n")
 _BLANK_START = re.compile(r"(?:[^\S\n]*+\n)++")
@@ -48,18 +45,18 @@ DOCUMENTS = Sizes()
 """Of documents, `tokens` include the context."""
 
 
-def split(
-    item: Item, *, target_tokens: int = TARGET_TOKENS, overlap_tokens: int = OVERLAP_TOKENS
-) -> tuple[Passage, ...]:
+ITEMS = Sizes(size=1_500, overlap=150, whole=1_500, tokens=215, tiny=1_500, joined_tokens=215)
+"""Of items: word pieces decide, unless they are long."""
+
+
+def split(item: Item, sizes: Sizes = ITEMS) -> tuple[Passage, ...]:
     """Split an item into its passages, the summary first, then the main file, then its other files by name.
 
-    Neighbouring sections under a common heading share a passage while they fit. A section over `target_tokens` is
-    cut at line ends, or within a line where that alone is too long; each further passage repeats up to about
-    `overlap_tokens` from the end of the one before. Every line of every body section that is not blank is in a passage,
-    and a passage's lines are where its text stands in the file (the summary's: the metadata block).
+    Neighbouring sections under a common heading share a passage while they fit. A section that is too long is cut at
+    line ends, or within a line where that alone is too long; each further passage repeats some of the end of the one
+    before. Every line of every body section that is not blank is in a passage, and a passage's lines are where its text
+    stands in the file (the summary's: the metadata block).
     """
-    size = DOCUMENTS.whole  # word pieces decide, unless they are long
-    sizes = Sizes(size, _CHARACTERS * overlap_tokens, size, target_tokens, tiny=size, joined_tokens=target_tokens)
     found: list[Passage] = []
     for section in _item_sections(item, sizes):
         is_summary = section.kind == "summary"  # composed from the metadata block: each piece is of all its lines
@@ -76,11 +73,8 @@ def _item_sections(item: Item, sizes: Sizes) -> Iterator[Section]:
     """Yield the sections of an item, the summary first; of each file, small neighbours are joined."""
     yield from (section for section in item.sections if section.kind == "summary")
     body = (section for section in item.sections if section.kind != "summary")
-    for file, group in groupby(body, key=lambda section: section.file):
-        lines, sections = item.lines(file), list(group)
-        if file:  # of structured formats, sections may share a long line
-            sections = [part for section in sections for part in _parts(section, lines)]
-        yield from joined(sections, lines, sizes)
+    for file, sections in groupby(body, key=attrgetter("file")):
+        yield from joined(sections, item.lines(file), sizes)
 
 
 def _evenly(sizes: Sizes, section: Section) -> Sizes:
@@ -104,8 +98,7 @@ def split_document(document: Document) -> tuple[Passage, ...]:
         title = ""  # a file under another name needs no new vectors
     found: list[Passage] = []
     lines = document.content.split("\n")
-    parts = [part for whole in document.sections for part in _parts(whole, lines)]
-    for section in joined(parts, lines, DOCUMENTS):
+    for section in joined(document.sections, lines, DOCUMENTS):
         context = document_context(title, section.heading, service)
         sizes = replace(DOCUMENTS, tokens=DOCUMENTS.tokens - estimate_tokens(context))
         for text, first, last in _pieces(section, sizes):
@@ -131,7 +124,8 @@ def _parts(section: Section, lines: Sequence[str]) -> Iterator[Section]:
 class _Group:
     """Sections that become one: kind and heading of the whole, its first section and its characters.
 
-    ``tokens`` are its word pieces, 0 until they are needed; ``bare`` says that it is headings and nothing else.
+    ``tokens`` are its word pieces, 0 until they are needed; ``bare`` says that it is headings and nothing else: found
+    by itself, it would answer nothing.
     """
 
     kind: str
@@ -139,8 +133,15 @@ class _Group:
     first: Section
     end_line: int
     size: int
-    tokens: int = 0
-    bare: bool = False
+    tokens: int
+    bare: bool
+
+    @classmethod
+    def of(cls, section: Section) -> _Group:
+        """Return a section as a group."""
+        text = section.text.strip()
+        bare = bool(section.heading) and text.startswith("#") and "\n" not in text
+        return cls(section.kind, section.heading, section, section.end_line, len(section.text), 0, bare)
 
     def counted(self) -> int:
         """Return about how many word pieces it has."""
@@ -151,10 +152,10 @@ class _Group:
         if self.end_line == self.first.end_line:
             return self.first
         text = "\n".join(lines[self.first.start_line - 1 : self.end_line])
-        return Section(self.kind, text, self.first.start_line, self.end_line, self.heading, self.first.file)
+        return replace(self.first, kind=self.kind, text=text, end_line=self.end_line, heading=self.heading)
 
 
-def joined(sections: Sequence[Section], lines: Sequence[str], sizes: Sizes) -> Iterator[Section]:
+def joined(sections: Iterable[Section], lines: Sequence[str], sizes: Sizes) -> Iterator[Section]:
     """Yield the sections, tiny ones joined to a neighbour with nothing but blank lines between, as `sizes` allow.
 
     A tiny section joins the neighbour with which it shares more of its headings, the one before it where that is
@@ -163,9 +164,9 @@ def joined(sections: Sequence[Section], lines: Sequence[str], sizes: Sizes) -> I
     one path begins the other. `lines` are those of the file.
     """
     current: _Group | None = None
-    for section, following in zip(sections, (*sections[1:], None), strict=False):
-        size, bare = len(section.text), _is_bare(section)
-        group = _Group(section.kind, section.heading, section, section.end_line, size, bare=bare)
+    parts = [part for section in sections for part in _parts(section, lines)]  # sections may share a long line
+    for section, following in zip(parts, (*parts[1:], None), strict=False):
+        group = _Group.of(section)
         if current and _adjoin(current, group, lines) and _belong_together(current, group, following, sizes):
             current = _join(current, group)
             continue
@@ -192,19 +193,12 @@ def _belong_together(first: _Group, second: _Group, following: Section | None, s
     return shared > 0 and not closer and first.counted() + second.counted() <= sizes.joined_tokens
 
 
-def _is_bare(section: Section) -> bool:
-    """Say whether it is a heading of Markdown and nothing below it: found by itself, it would answer nothing."""
-    text = section.text.strip()
-    return bool(section.heading) and text.startswith("#") and "\n" not in text
-
-
 def _join(first: _Group, second: _Group) -> _Group:
     larger = first if first.size >= second.size else second
     common = _common(first.heading, second.heading)
     heading = larger.heading if common in (first.heading, second.heading) else common
     size, tokens = first.size + second.size, first.counted() + second.counted()
-    bare = first.bare and second.bare
-    return _Group(larger.kind, heading, first.first, second.end_line, size, tokens, bare)
+    return _Group(larger.kind, heading, first.first, second.end_line, size, tokens, first.bare and second.bare)
 
 
 def _relation(first: tuple[str, ...], second: tuple[str, ...]) -> int:

@@ -14,7 +14,7 @@ from kiwi_rag import render
 from kiwi_rag.cli.search import ITEM_TYPE, NAMESPACE, SOURCE
 from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, YES, Session, ask_passphrase, command, confirm, option
 from kiwi_rag.errors import NotFound, RegistryUnreachable, Rejected, UsageError
-from kiwi_rag.formats import SourceFile, display_path
+from kiwi_rag.formats.source import SourceFile, display_path
 from kiwi_rag.ingest.publication import NotPublished, PublishRun
 from kiwi_rag.model import Admission, Visibility
 from kiwi_rag.search.verify import parse_address

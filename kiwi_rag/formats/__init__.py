@@ -1,7 +1,6 @@
 """Bytes on disk → items with metadata, sections and true line ranges. One module a format.
 
-Parsing never raises for bad content: it collects findings. `parse_item` parses; `walk`, `locate` and `read_source`
-find and read the files.
+Parsing never raises for bad content: it collects findings. `kiwi_rag.formats.source` finds and reads the files.
 """
 
 from __future__ import annotations
@@ -10,44 +9,12 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
-from kiwi_rag.formats.source import (
-    MAX_BYTES,
-    ItemFiles,
-    SourceFile,
-    display_path,
-    item_id_of,
-    locate,
-    path_of,
-    read_item,
-    read_source,
-    signature_path,
-    walk,
-)
-from kiwi_rag.model.refs import ItemType
-
-__all__ = [
-    "MAX_BYTES",
-    "ItemFiles",
-    "ParseOutcome",
-    "SourceFile",
-    "display_path",
-    "item_id_of",
-    "locate",
-    "parse_item",
-    "path_of",
-    "read_item",
-    "read_source",
-    "signature_path",
-    "walk",
-]
+from kiwi_rag.model import Item
+from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
 
 
 def parse_item(
-    item_type: ItemType,
-    item_id: str,
-    content: str,
-    path: str = "",
-    files: Mapping[str, bytes] | None = None,
+    item_type: ItemType, item_id: str, content: str, path: str = "", files: Mapping[str, bytes] | None = None
 ) -> ParseOutcome:
     """Parse an item of this type and id; `content` is its main file.
 
@@ -64,8 +31,6 @@ def parse_item(
         If `item_id` is not legal: which is an error of the caller, not of the content.
     """
     from kiwi_rag.formats import skill
-    from kiwi_rag.model import Item
-    from kiwi_rag.model.refs import ItemRef, check_item_id
 
     main = ItemRef(item_type, check_item_id(item_id)).main_file
     found = FindingList(path)

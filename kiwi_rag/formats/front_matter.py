@@ -21,7 +21,6 @@ DEFAULT_VERSION = "0.0.0"
 MAX_BYTES = 16 * 1024
 MAX_DEPTH = 6
 MAX_NODES = 1_000
-_SIMPLIFY = "simplify the metadata"
 _KEYS_HINT = "write it as 'key: value' lines"
 _YAML_FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*ya?ml[ \t]*$", re.IGNORECASE)
 
@@ -123,9 +122,7 @@ def _root(text: str) -> Node:
         raise
     if any(node.kind != "mapping" for node in roots) or len(roots) > 1:
         refuse(text, "the metadata block is not one mapping of keys to values", 0, "form.yaml-mapping", _KEYS_HINT)
-    root = roots[0] if roots else Node("mapping", 0, 0)
-    _check_keys(text, root)
-    return root
+    return roots[0] if roots else Node("mapping", 0, 0)
 
 
 class _StrictReader(YamlReader):
@@ -135,43 +132,27 @@ class _StrictReader(YamlReader):
         depth = nodes = 0
         event: Any
         for event in super().events(loader):
-            self._check_event(event)
             opens = isinstance(event, self.opening)
             depth += opens - isinstance(event, self.closing)
             nodes += opens or hasattr(event, "value")
+            if getattr(event, "anchor", None):  # of an anchor, and of an alias
+                self._refuse(
+                    event, "form.yaml-alias", "the metadata uses a YAML anchor or alias", "write the value out"
+                )
+            if getattr(event, "tag", None):
+                self._refuse(event, "form.yaml-tag", f"the metadata uses the YAML tag {event.tag!r}", "remove the tag")
             if depth > MAX_DEPTH or nodes > MAX_NODES:
                 message = f"the metadata nests deeper than {MAX_DEPTH} or has over {MAX_NODES} values"
-                refuse(self.text, message, event.start_mark.index, "form.yaml-size", _SIMPLIFY)
+                self._refuse(event, "form.yaml-size", message)
             yield event
 
-    def _check_event(self, event: Any) -> None:
-        if getattr(event, "anchor", None):  # of an anchor, and of an alias
-            hint = "write the value out"
-            refuse(
-                self.text, "form.yaml-alias", "the metadata uses a YAML anchor or alias", event.start_mark.index, hint
-            )
-        if getattr(event, "tag", None):
-            message = f"the metadata uses the YAML tag {event.tag!r}"
-            refuse(self.text, message, event.start_mark.index, "form.yaml-tag", "remove the tag")
-
-    def key(self, event: Any, depth: int) -> str:
+    def key(self, event: Any, parent: Node, depth: int) -> str:
         if isinstance(event, self.opening):
-            refuse(
-                self.text, "form.yaml-mapping", "a metadata key is not plain text", event.start_mark.index, _SIMPLIFY
-            )
-        return super().key(event, depth)
+            self._refuse(event, "form.yaml-mapping", "a metadata key is not plain text")
+        if parent.child(event.value):
+            message = f"the metadata key {event.value!r} occurs twice"
+            self._refuse(event, "form.yaml-duplicate-key", message, "keep one")
+        return super().key(event, parent, depth)
 
-
-def _check_keys(text: str, node: Node) -> None:
-    seen: set[str] = set()
-    for child in node.children:
-        if node.kind == "mapping" and child.key in seen:
-            refuse(
-                text,
-                "form.yaml-duplicate-key",
-                f"the metadata key {child.key!r} occurs twice",
-                child.anchor,
-                "keep one",
-            )
-        seen.add(child.key)
-        _check_keys(text, child)
+    def _refuse(self, event: Any, code: str, message: str, hint: str = "simplify the metadata") -> None:
+        refuse(self.text, message, event.start_mark.index, code, hint)

@@ -231,17 +231,19 @@ def block_lines(blocks: Iterable[Block]) -> set[int]:
     return {n for block in blocks for n in range(block.start_line, block.end_line + 1)}
 
 
-def sections(lines: Sequence[str], start: int, end: int, headings: Sequence[Heading]) -> list[Section]:
+def sections(
+    lines: Sequence[str], start: int, end: int, headings: Sequence[Heading], kind: str = "body"
+) -> list[Section]:
     """Return the prose of lines `start` to `end`, one section a heading, each under its path of `headings`."""
     found: list[Section | None] = []
     path: list[Heading] = []
     begin = start
     first, last = bisect_left(headings, start, key=_line_of), bisect_right(headings, end, key=_line_of)
     for heading in headings[first:last]:
-        found.append(section(lines, begin, heading.line - 1, heading_path(path)))
+        found.append(section(lines, begin, heading.line - 1, heading_path(path), kind))
         path = [*(h for h in path if h.level < heading.level), heading]
         begin = heading.line
-    found.append(section(lines, begin, end, heading_path(path)))
+    found.append(section(lines, begin, end, heading_path(path), kind))
     return [each for each in found if each]
 
 

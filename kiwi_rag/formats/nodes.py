@@ -9,7 +9,7 @@ ends (YAML 1.1 §4.2); whoever needs lines counts them from the offsets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from json import JSONDecodeError, JSONDecoder
 from typing import Any, Literal, NoReturn
@@ -56,12 +56,15 @@ class Node:
         """Return the first entry under `key`, if there is one."""
         return next((node for node in self.children if node.key == key), None) if self.kind == "mapping" else None
 
-    def said(self, *keys: str) -> str:
-        """Return what the scalar at the end of `keys` says on one line, or an empty text."""
-        node: Node | None = self
-        for key in keys:
-            node = node.child(key) if node else None
-        return " ".join(node.text.split()) if node and node.kind == "scalar" else ""
+    def said(self, *paths: Sequence[str]) -> str:
+        """Return what the scalar at the end of the first of `paths` that leads to one says, on one line; else empty."""
+        for path in paths:
+            node: Node | None = self
+            for key in path:
+                node = node.child(key) if node else None
+            if node and node.kind == "scalar" and (text := " ".join(node.text.split())):
+                return text
+        return ""
 
     @property
     def is_collection(self) -> bool:
@@ -133,12 +136,8 @@ class YamlReader:
             # What is never closed is noticed at the end of the file; where it begins is what a reader looks for.
             scanning = (error.context or "").startswith("while scanning")
             mark = error.context_mark if scanning and error.context_mark else error.problem_mark
-            refuse(
-                self.text,
-                _MALFORMED,
-                error.problem or error.context or "the parser gives up",
-                mark.index if mark else 0,
-            )
+            offset = mark.index if mark else 0
+            refuse(self.text, error.problem or error.context or "the parser gives up", offset)
         except yaml.reader.ReaderError as error:
             # libyaml counts bytes of UTF-8 here.
             offset = len(self.text.encode()[: error.position].decode(errors="ignore"))
@@ -178,15 +177,15 @@ class YamlReader:
         while not isinstance(event := next(self._events), self.closing):
             key, anchor = "", event.start_mark.index
             if node.kind == "mapping":
-                key = self.key(event, depth)
+                key = self.key(event, node, depth)
                 event = next(self._events)
             child = self._value(event, depth)
             child.key, child.anchor = key, anchor
             node.children.append(child)
         self._close(event)
 
-    def key(self, event: Any, depth: int) -> str:
-        """Return the key that begins with `event`; empty where it is no scalar."""
+    def key(self, event: Any, parent: Node, depth: int) -> str:
+        """Return the key of `parent` that begins with `event`; empty where it is no scalar."""
         if isinstance(event, self.opening):
             self._value(event, depth)
         return getattr(event, "value", "")

@@ -74,7 +74,7 @@ class ParsedDocument:
     ``sections`` stand in the order of the file and do not overlap; every line that is not blank is in one of them. The
     text of a section is that of its lines, joined by line feeds, unless several sections share one long line.
     ``service`` and ``domain`` are those that the content names; `parse` takes a service that the content does not
-    name from the path (`kiwi_rag.formats.documents.detect.service_of`), and a title from the file's name.
+    name from the path (`kiwi_rag.formats.documents.service_of`), and a title from the file's name.
     """
 
     file_type: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,52 +63,57 @@ def read_item(source: SourceFile, root: Path) -> ItemFiles | Finding:
         side = signature_path(path)
         signature = read_linked(side, root, MAX_SIGNATURE_BYTES) if os.path.lexists(side) else None
         return ItemFiles({path.name: read_source(path, root)}, path.name, signature=signature)
-    except (SourceUnreadable, FileNotFoundError) as error:
-        message, hint = (
-            (error.message, error.hint) if isinstance(error, SourceUnreadable) else (f"{path} is gone", "run it again")
-        )
-        return Finding("source.unreadable", message, path=str(path), hint=hint)
+    except SourceUnreadable as error:
+        return _problem(path, "source.unreadable", error.message, error.hint)
+    except FileNotFoundError:
+        return _problem(path, "source.unreadable", f"{path} is gone", "run it again")
 
 
 def _read_folder(folder: Path, main: str, root: Path) -> ItemFiles | Finding:
     files: dict[str, bytes] = {}
     executables: list[str] = []
-    signature, total = None, 0
-    for path in _files_below(folder):
-        if isinstance(path, Finding):
-            return path
+    signature = None
+    for path in _below(folder):
         name, steps = path.relative_to(folder).as_posix(), _absolute(path).relative_to(_absolute(root)).as_posix()
+        if problem := _file_problem(path, name):
+            return problem
+        if path.is_dir():
+            continue
         if name == f"{main}.sig":
             signature = read_below(root, steps, MAX_SIGNATURE_BYTES)[0]
             continue
-        data, entry = read_below(root, steps, skill.MAX_ASSET_BYTES)
-        files[name] = data
-        total += len(data)
+        files[name], entry = read_below(root, steps, skill.MAX_ASSET_BYTES)
         if entry.st_mode & 0o111:
             executables.append(name)
-        if exceeded := skill.exceeded_limit(len(files), total, str(folder / main)):
+        if exceeded := skill.exceeded_limit(len(files), sum(map(len, files.values())), str(folder / main)):
             return exceeded
     return ItemFiles(files, main, tuple(sorted(executables)), signature)
 
 
-def _files_below(folder: Path) -> Iterator[Path | Finding]:
-    """Yield the files of a skill, sorted, or a finding about one that a skill must not have."""
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield the folders and files below a folder, a folder's own in their order and before those within them."""
 
     def unreadable(error: OSError) -> None:
         raise SourceUnreadable(f"cannot read {error.filename}: {error.strerror}", hint="check its mode and owner")
 
     for parent, folders, files in os.walk(folder, onerror=unreadable):
         folders.sort()
-        for name in sorted([*folders, *files]):
-            path = Path(parent, name)
-            if name.startswith(".") or name == "__pycache__":
-                message = f"{path.relative_to(folder)} is hidden or a cache; a skill is signed as a whole"
-                yield Finding("source.hidden-file", message, path=str(path), hint=f"remove {path}")
-            elif path.is_symlink():
-                message = f"{path.relative_to(folder)} is a link, which a skill must not have"
-                yield Finding("source.linked-file", message, path=str(path), hint="replace it with a copy of the file")
-            elif name in files:
-                yield path
+        yield from (Path(parent, name) for name in sorted([*folders, *files]))
+
+
+def _file_problem(path: Path, name: str) -> Finding | None:
+    """Return a finding about a file or folder that a skill must not have."""
+    if path.name.startswith(".") or path.name == "__pycache__":
+        message = f"{name} is hidden or a cache; a skill is signed as a whole"
+        return _problem(path, "source.hidden-file", message, f"remove {path}")
+    if path.is_symlink():
+        hint = "replace it with a copy of the file"
+        return _problem(path, "source.linked-file", f"{name} is a link, which a skill must not have", hint)
+    return None
+
+
+def _problem(path: Path, code: str, message: str, hint: str) -> Finding:
+    return Finding(code, message, path=str(path), hint=hint)
 
 
 def item_id_of(relative: str | Path) -> str:
@@ -216,16 +221,14 @@ def _entries(folder: Path, item_type: ItemType) -> list[tuple[Path, bool]]:
         if item_type.is_folder and _SKILL in files:
             found.append((Path(parent, _SKILL), False))
             folders.clear()  # what is below belongs to this skill, and its links are found when it is read
-        linked = [name for name in folders if Path(parent, name).is_symlink() and _is_visible(name)]
-        folders[:] = [name for name in folders if _is_visible(name) and name not in linked]
+        visible = [name for name in folders if _is_visible(name)]
+        linked = {name for name in visible if Path(parent, name).is_symlink()}
+        folders[:] = [name for name in visible if name not in linked]
         found += [(Path(parent, name), True) for name in linked]
         if not item_type.is_folder:
-            found += [(Path(parent, name), False) for name in _item_names(files, item_type.suffix)]
+            names = (name for name in files if name.endswith(item_type.suffix) and name != "__init__.py")
+            found += [(Path(parent, name), False) for name in names if _is_visible(name)]
     return sorted(found)
-
-
-def _item_names(files: Iterable[str], suffix: str) -> list[str]:
-    return [name for name in files if name.endswith(suffix) and _is_visible(name) and name != "__init__.py"]
 
 
 def _is_visible(name: str) -> bool:
@@ -233,43 +236,35 @@ def _is_visible(name: str) -> bool:
 
 
 def _source(ai_dir: Path, path: Path, is_folder: bool, item_type: ItemType, seen: dict[str, str]) -> SourceFile:
-    problem = _folder_problem(path) if is_folder else _link_problem(path, ai_dir)
-    if problem:
+    if problem := _folder_problem(path) if is_folder else _link_problem(path, ai_dir):
         return SourceFile(path, item_type, None, problem)
     try:
         relative = path.relative_to(ai_dir / item_type.folder)
         item_id = check_item_id(relative.parent.as_posix()) if item_type.is_folder else item_id_of(relative)
     except InvalidItemId as error:
-        return SourceFile(path, item_type, None, Finding("source.item-id", error.message, 0, str(path), error.hint))
-    return SourceFile(path, item_type, item_id, _collision(path, item_id, seen))
+        return SourceFile(path, item_type, None, _problem(path, "source.item-id", error.message, error.hint))
+    first = seen.setdefault(fold_item_id(item_id), item_id)
+    message = f"{item_id!r} and {first!r} are the same id, because '-' and '_' are equal in ids"
+    same = None if first == item_id else _problem(path, "source.same-id", message, "rename one of the two files")
+    return SourceFile(path, item_type, item_id, same)
 
 
 def _folder_problem(path: Path) -> Finding:
     if path.is_symlink():
-        hint = "replace the link with a real folder"
-        return Finding("source.linked-folder", "a linked folder is not followed", 0, str(path), hint)
-    return Finding("source.unreadable", "this folder cannot be read", 0, str(path), "check its mode and owner")
+        return _problem(
+            path, "source.linked-folder", "a linked folder is not followed", "replace the link with a real folder"
+        )
+    return _problem(path, "source.unreadable", "this folder cannot be read", "check its mode and owner")
 
 
 def _link_problem(path: Path, ai_dir: Path) -> Finding | None:
-    if not path.is_symlink():
-        return None
     try:
-        inside = path.resolve(strict=True).is_relative_to(ai_dir.resolve())
+        if not path.is_symlink() or path.resolve(strict=True).is_relative_to(ai_dir.resolve()):
+            return None
     except (OSError, RuntimeError) as error:
-        return Finding(
-            "source.unreadable", f"the target of the link cannot be read: {error}", 0, str(path), "remove the link"
-        )
+        return _problem(path, "source.unreadable", f"the target of the link cannot be read: {error}", "remove the link")
     hint = "replace the link with a copy of the file"
-    return None if inside else Finding("source.link-leaves-root", f"the link leads out of {ai_dir}", 0, str(path), hint)
-
-
-def _collision(path: Path, item_id: str, seen: dict[str, str]) -> Finding | None:
-    first = seen.setdefault(fold_item_id(item_id), item_id)
-    if first == item_id:
-        return None
-    message = f"{item_id!r} and {first!r} are the same id, because '-' and '_' are equal in ids"
-    return Finding("source.same-id", message, 0, str(path), "rename one of the two files")
+    return _problem(path, "source.link-leaves-root", f"the link leads out of {ai_dir}", hint)
 
 
 def _absolute(path: Path) -> Path:

@@ -14,7 +14,7 @@ from kiwi_rag.chunking import split, split_document
 from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.errors import KeyUnavailable, SourceUnreadable
-from kiwi_rag.formats import SourceFile
+from kiwi_rag.formats.source import SourceFile
 from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Visibility
 from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.sources.file_states import FileStates

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, RegistryUnreachable, UsageError
-from kiwi_rag.formats import SourceFile
+from kiwi_rag.formats.source import SourceFile
 from kiwi_rag.ingest import pipeline
 from kiwi_rag.ingest.pipeline import CONCURRENCY, IngestContext, bounded_map
 from kiwi_rag.ingest.registry_indexer import concerns_one_item, index_admitted

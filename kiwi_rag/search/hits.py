@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, Refused, StoreError, TierTimedOut
-from kiwi_rag.formats import path_of
+from kiwi_rag.formats.source import path_of
 from kiwi_rag.model import (
     ItemState,
     Passage,

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError
-from kiwi_rag.formats import SourceFile, path_of, read_item
+from kiwi_rag.formats.source import SourceFile, path_of, read_item
 from kiwi_rag.model import Finding, ItemState, StoredItem, VersionConflict, sha256_hex
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.search.verify import VerifiedItem

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import Rejected, SourceUnreadable
-from kiwi_rag.formats import SourceFile, path_of, walk
+from kiwi_rag.formats.source import SourceFile, path_of, walk
 from kiwi_rag.model import content_digest, sha256_hex
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.sources.source import FoundFile, NotWalked, SourceContent

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kiwi_rag import ingest
 from kiwi_rag.errors import KiwiError, NotFound, Rejected, UsageError
-from kiwi_rag.formats import SourceFile
+from kiwi_rag.formats.source import SourceFile
 from kiwi_rag.ingest.pipeline import Progress
 from kiwi_rag.ingest.publication import PublishRun
 from kiwi_rag.ingest.sync import Callbacks

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kiwi_rag import ingest, render
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, UsageError, Yanked
-from kiwi_rag.formats import SourceFile, path_of
+from kiwi_rag.formats.source import SourceFile, path_of
 from kiwi_rag.model import Admission, Filters, Finding, ItemState, StoredItem, VersionConflict, sha256_hex
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.search import verify as verification

@@ -25,8 +25,8 @@ from kiwi_rag.errors import (
     UnknownSigner,
     UsageError,
 )
-from kiwi_rag.formats import SourceFile, path_of, read_item, signature_path, walk
 from kiwi_rag.formats.bump import FIRST, add_version, version_line, with_version
+from kiwi_rag.formats.source import SourceFile, path_of, read_item, signature_path, walk
 from kiwi_rag.model import Envelope, Finding, Item, sha256_hex
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import statement

@@ -16,7 +16,7 @@ from datetime import timedelta
 from types import MappingProxyType
 
 from kiwi_rag.errors import NotAdmitted, UsageError
-from kiwi_rag.formats import MAX_BYTES
+from kiwi_rag.formats.source import MAX_BYTES
 from kiwi_rag.model import Admission, Passage
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.signing.statement import digest_of, passage_digest

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from kiwi_rag.formats import MAX_BYTES, directive
+from kiwi_rag.formats import directive
 from kiwi_rag.formats.lines import line_starts
 from kiwi_rag.formats.outcome import FindingList
+from kiwi_rag.formats.source import MAX_BYTES
 from kiwi_rag.model import Finding, Item, Severity
 from kiwi_rag.model.refs import ItemType
 
@@ -187,7 +188,7 @@ _VERSION_LINES = {
 
 def check_structure(item: Item, path: str = "") -> list[Finding]:
     """Return the findings of step 2."""
-    found = FindingList.of(path)
+    found = FindingList(path)
     _check_name(item, found)
     category, folder = str(item.metadata.get("category", "")), item.ref.item_id.rpartition("/")[0]
     if category and category.strip("/") != folder:
@@ -248,7 +249,7 @@ def _check_inputs(item: Item, found: FindingList) -> None:
 
 def check_metadata(item: Item, path: str = "") -> list[Finding]:
     """Return the findings of step 3."""
-    found = FindingList.of(path)
+    found = FindingList(path)
     _check_version(item, found)
     _check_required(item, found)
     _check_lengths(item, found)

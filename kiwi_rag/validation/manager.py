@@ -25,8 +25,9 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from kiwi_rag.errors import Rejected
-from kiwi_rag.formats import SourceFile, display_path, parse_item, read_item, skill
-from kiwi_rag.formats.documents.detect import detect, is_python
+from kiwi_rag.formats import parse_item, skill
+from kiwi_rag.formats.documents import detect, is_python
+from kiwi_rag.formats.source import SourceFile, display_path, read_item
 from kiwi_rag.model import Admission, Document, Envelope, Finding, Item, Passage, has_errors
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.signing import statement

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_rag.chunking import DOCUMENTS, TextChunker, split_document
-from kiwi_rag.formats.documents import adr, java, markdown, plantuml, python, text
+from kiwi_rag.formats.documents import parse_as
 from kiwi_rag.wordpieces import PROSE_KINDS, code, estimate_tokens, prose
 from tests.document_lines import as_document, assert_passages_are_the_lines, assert_sections_are_the_lines
 
@@ -20,30 +20,30 @@ ANY_LINE = st.one_of(
     st.integers(1, 400).map(lambda n: "漢 {" * n),
 )
 WORDS = {
-    markdown: ["# One", "## Two", "#", "```", "~~~", "===", "- item", "> quote", "    code", "<div>", "<!--", "-->",
-               "title: x", "a: [b"],
-    adr: ["# Use it", "## Context", "### Consequences", "## Considered Options", "## Decision"],
-    java: ["package a.b;", "import x.Y;", "class A {", "interface B {", "enum C { D,", "int f() {", "}", "/** doc */",
-           "// note", "@Override", "int x = 1;", "A() { }", "record R(int a) {", "return (a) -> { };", "/*", '"""'],
-    python: ["def f(a):", "    return 1", "class A:", "    def g(self):", "        pass", "@x", "# note", '"""',
-             "if x:", "    x = 1", "else:", "async def h(): ..."],
-    plantuml: ["@startuml", "@enduml", "title Some", "a -> b", "' note"],
-    text: ["Title", "====="],
+    "markdown": ["# One", "## Two", "#", "```", "~~~", "===", "- item", "> quote", "    code", "<div>", "<!--", "-->",
+                 "title: x", "a: [b"],
+    "adr": ["# Use it", "## Context", "### Consequences", "## Considered Options", "## Decision"],
+    "java": ["package a.b;", "import x.Y;", "class A {", "interface B {", "enum C { D,", "int f() {", "}", "/** doc */",
+             "// note", "@Override", "int x = 1;", "A() { }", "record R(int a) {", "return (a) -> { };", "/*", '"""'],
+    "python": ["def f(a):", "    return 1", "class A:", "    def g(self):", "        pass", "@x", "# note", '"""',
+               "if x:", "    x = 1", "else:", "async def h(): ..."],
+    "plantuml": ["@startuml", "@enduml", "title Some", "a -> b", "' note"],
+    "text": ["Title", "====="],
 }  # fmt: skip
-FORMATS = st.sampled_from(list(WORDS))
+FORMS = st.sampled_from(list(WORDS))
 
 
 @st.composite
-def files(draw: st.DrawFn) -> tuple[object, str]:
-    module = draw(FORMATS)
-    lines = draw(st.lists(st.one_of(st.sampled_from(WORDS[module]), ANY_LINE), max_size=60))
-    return module, "\n".join(lines)
+def files(draw: st.DrawFn) -> tuple[str, str]:
+    form = draw(FORMS)
+    lines = draw(st.lists(st.one_of(st.sampled_from(WORDS[form]), ANY_LINE), max_size=60))
+    return form, "\n".join(lines)
 
 
 @given(files())
-def test_sections_and_passages_are_the_lines_they_name(file: tuple[object, str]) -> None:
-    module, content = file
-    parsed = module.parse("docs/a.x", content)
+def test_sections_and_passages_are_the_lines_they_name(file: tuple[str, str]) -> None:
+    form, content = file
+    parsed = parse_as("docs/a.x", content, form)
     assert_sections_are_the_lines(content, parsed)
     passages = split_document(as_document(content, parsed))
     assert_passages_are_the_lines(content, passages)
@@ -56,9 +56,9 @@ def test_sections_and_passages_are_the_lines_they_name(file: tuple[object, str])
 
 
 @given(files())
-def test_no_passage_stands_within_the_one_before(file: tuple[object, str]) -> None:
-    module, content = file
-    passages = split_document(as_document(content, module.parse("docs/a.x", content)))
+def test_no_passage_stands_within_the_one_before(file: tuple[str, str]) -> None:
+    form, content = file
+    passages = split_document(as_document(content, parse_as("docs/a.x", content, form)))
     for first, second in pairwise(passages):
         assert second.end_line > first.end_line or second.start_line == first.end_line
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_rag.formats.documents import parse
-from kiwi_rag.formats.documents.cuts import LONG_LINE
+from kiwi_rag.formats.documents.structured import LONG_LINE
 from kiwi_rag.formats.nodes import DEPTH, Node, read_json, read_yaml
 from kiwi_rag.formats.outcome import ParsedDocument
 from tests.examples import examples

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kiwi_rag.chunking import split
+from kiwi_rag.chunking import ITEMS as ITEM_SIZES
+from kiwi_rag.chunking import Sizes, split
 from kiwi_rag.formats import parse_item
 from kiwi_rag.model import Item
 from kiwi_rag.model.refs import ItemType
@@ -26,6 +28,11 @@ FENCE = "```xml\n<directive name='a' version='1.0.0'><description>d</description
 CODE = st.lists(
     st.sampled_from(["x = 1", "", "def f():\n    return 1", "# note", "class A:\n    b = 2\n", "@f\ndef g(): ..."])
 )
+
+
+def sized(tokens: int, overlap: int) -> Sizes:
+    """Return sizes in word pieces, of about five characters each."""
+    return replace(ITEM_SIZES, tokens=tokens, joined_tokens=tokens, overlap=5 * overlap)
 
 
 def knowledge(body: str) -> Item | None:
@@ -73,7 +80,7 @@ def test_knowledge_sections_cover_the_body(body: str) -> None:
 
 @given(ITEMS, SIZES)
 def test_passages_cover_every_line_of_the_body(item: Item, sizes: tuple[int, int]) -> None:
-    passages = split(item, target_tokens=sizes[0], overlap_tokens=sizes[1])[1:]
+    passages = split(item, sized(sizes[0], sizes[1]))[1:]
     lines = file_lines(item)
     covered = {n for p in passages for n in range(p.start_line, p.end_line + 1)}
     body = {n for s in item.sections if s.kind == "body" for n in range(s.start_line, s.end_line + 1)}
@@ -82,7 +89,7 @@ def test_passages_cover_every_line_of_the_body(item: Item, sizes: tuple[int, int
 
 @given(ITEMS, SIZES)
 def test_no_word_of_the_body_is_lost(item: Item, sizes: tuple[int, int]) -> None:
-    passages = split(item, target_tokens=sizes[0], overlap_tokens=0)
+    passages = split(item, sized(sizes[0], 0))
     summaries = sum(p.text in item.sections[0].text for p in passages)
     body = "".join("".join(p.text.split()) for p in passages if p.ordinal >= min(summaries, 1))
     for section in item.sections:
@@ -93,7 +100,7 @@ def test_no_word_of_the_body_is_lost(item: Item, sizes: tuple[int, int]) -> None
 @given(ITEMS, SIZES)
 def test_passages_stand_where_they_say(item: Item, sizes: tuple[int, int]) -> None:
     lines = file_lines(item)
-    for passage in split(item, target_tokens=sizes[0], overlap_tokens=sizes[1]):
+    for passage in split(item, sized(sizes[0], sizes[1])):
         stretch = "\n".join(lines[passage.start_line - 1 : passage.end_line])
         assert passage.text in stretch or passage.text in item.sections[0].text
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from kiwi_rag.formats import read_source, walk
+from kiwi_rag.formats.source import read_source, walk
 from kiwi_rag.model import Finding, has_errors
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation import injection, secrets

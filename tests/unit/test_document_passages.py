@@ -9,7 +9,7 @@ import pytest
 
 from kiwi_rag.chunking import DOCUMENTS, TextChunker, split_document
 from kiwi_rag.errors import UsageError
-from kiwi_rag.formats.documents import markdown, text
+from kiwi_rag.formats.documents import parse
 from kiwi_rag.formats.outcome import ParsedDocument
 from kiwi_rag.model import Document, Passage, Section
 from kiwi_rag.model.refs import ItemRef, ItemType
@@ -20,13 +20,13 @@ SENTENCE = "A guest checks in at the desk of the lodge. "
 
 
 def split_markdown(content: str, path: str = "docs/a.md") -> tuple[Passage, ...]:
-    found = split_document(as_document(content, markdown.parse(path, content), path))
+    found = split_document(as_document(content, parse(path, content), path))
     assert_passages_are_the_lines(content, found)
     return found
 
 
 def split_text(content: str) -> tuple[Passage, ...]:
-    found = split_document(as_document(content, text.parse("a.txt", content), "a.txt"))
+    found = split_document(as_document(content, parse("a.txt", content), "a.txt"))
     assert_passages_are_the_lines(content, found)
     return found
 
@@ -149,7 +149,7 @@ def test_the_model_sees_code_with_its_words_apart_and_prose_without_markup() -> 
     ids=["letters", "words", "spaces", "blank-lines", "short-lines"],
 )
 def test_large_files_take_time_in_proportion(content: str) -> None:
-    document = as_document(content, text.parse("a.txt", content), "a.txt")
+    document = as_document(content, parse("a.txt", content), "a.txt")
     started = process_time()
     passages = split_document(document)
     assert process_time() - started < 15

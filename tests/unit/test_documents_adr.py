@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kiwi_rag.formats.documents.adr import parse, part_of
+from kiwi_rag.formats.documents.markdown import parse, part_of
 from tests.document_lines import assert_sections_are_the_lines
 
 MADR = """\
@@ -53,7 +53,7 @@ NYGARD = "# 1. Record it\n\nDate: x\n\n## Status\n\nok\n\n## Context\n\na\n\n## 
 
 
 def kinds(text: str) -> list[tuple[str, str]]:
-    parsed = parse("docs/adr/0001.md", text)
+    parsed = parse(text, "adr")
     assert_sections_are_the_lines(text, parsed)
     assert parsed.file_type == "adr"
     return [(section.kind, section.heading[-1]) for section in parsed.sections]
@@ -72,7 +72,7 @@ def test_parts_of_madr() -> None:
         ("options", "Solution by hand"),
         ("section", "More Information"),
     ]
-    assert parse("docs/adr/0001.md", MADR).title == "Use PostGIS"
+    assert parse(MADR, "adr").title == "Use PostGIS"
 
 
 def test_parts_of_nygards_template() -> None:

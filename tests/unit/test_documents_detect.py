@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kiwi_rag.formats.documents.detect import detect, service_of
+from kiwi_rag.formats.documents import detect, service_of
 
 MADR = "# Use queues\n\n## Context and Problem Statement\n\nWhy?\n\n## Decision Outcome\n\nBecause.\n"
 NYGARD = "# 7. Use queues\n\n## Status\n\nAccepted\n\n## Context\n\nx\n\n## Decision\n\ny\n\n## Consequences\n\nz\n"

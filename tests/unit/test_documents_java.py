@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kiwi_rag.formats.documents.java import parse
+from kiwi_rag.formats.documents import parse, parse_as
 from kiwi_rag.formats.outcome import ParsedDocument
 from tests.document_lines import assert_sections_are_the_lines
 
@@ -53,7 +53,7 @@ public class Orders implements Store<Order> {
 
 
 def read(text: str) -> ParsedDocument:
-    parsed = parse("src/Orders.java", text)
+    parsed = parse_as("src/Orders.java", text, "java")
     assert_sections_are_the_lines(text, parsed)
     return parsed
 

@@ -6,8 +6,7 @@ from time import process_time
 
 import pytest
 
-from kiwi_rag.formats.documents import parse as read
-from kiwi_rag.formats.documents.markdown import parse
+from kiwi_rag.formats.documents import parse
 from kiwi_rag.formats.markdown import MAX_LINES
 from tests.document_lines import assert_sections_are_the_lines
 
@@ -147,7 +146,7 @@ def test_a_file_of_as_many_lines_as_allowed_has_all_its_headings() -> None:
 @pytest.mark.parametrize("path", ["docs/a.md", "docs/adr/0001-a.md"])
 def test_a_file_of_more_lines_is_plain_text_and_says_so(path: str) -> None:
     text = "# A part\n\n## Status\n\nAccepted\n" + "\n## Decision\n" * (MAX_LINES // 2)
-    document = read(path, text)
+    document = parse(path, text)
     assert_sections_are_the_lines(text, document)
     (section,) = document.sections
     assert (document.file_type, section.heading) == ("markdown", ())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kiwi_rag.formats.documents.plantuml import parse
+from kiwi_rag.formats.documents import parse
 from tests.document_lines import assert_sections_are_the_lines
 
 TWO = """\

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from kiwi_rag.formats.documents.python import parse
+from kiwi_rag.formats.documents import parse
 from kiwi_rag.formats.outcome import ParsedDocument
 from tests.document_lines import assert_sections_are_the_lines
 

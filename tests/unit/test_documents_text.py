@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kiwi_rag.formats.documents.text import malformed, parse
+from kiwi_rag.formats.documents import parse
 from tests.document_lines import assert_sections_are_the_lines
 
 
@@ -31,7 +31,7 @@ def test_the_text_is_one_section_without_blank_lines_around_it() -> None:
 
 
 def test_what_is_not_its_format_is_text_with_a_warning_that_says_why() -> None:
-    parsed = malformed("src/a.py", "Title\n", "Python", "invalid syntax", 3)
+    parsed = parse("src/a.py", "Title\n\nx = = 1\n")
     (finding,) = parsed.findings
     assert (parsed.file_type, parsed.title) == ("text", "a.py")
     assert (finding.code, finding.severity, finding.where) == ("document.malformed", "warning", "src/a.py:3")

@@ -7,9 +7,10 @@ import time
 import pytest
 
 from kiwi_rag.errors import UsageError
-from kiwi_rag.formats import ParseOutcome, parse_item
+from kiwi_rag.formats import parse_item
 from kiwi_rag.formats.bump import with_version
 from kiwi_rag.formats.directive import block_steps
+from kiwi_rag.formats.outcome import ParseOutcome
 from kiwi_rag.model import Item
 from kiwi_rag.model.refs import ItemType
 

@@ -10,8 +10,9 @@ import pytest
 
 from kiwi_rag.chunking import split
 from kiwi_rag.errors import UsageError
-from kiwi_rag.formats import ItemFiles, SourceFile, locate, parse_item, path_of, read_item, skill, walk
+from kiwi_rag.formats import parse_item, skill
 from kiwi_rag.formats.bump import add_version, version_line, with_version
+from kiwi_rag.formats.source import ItemFiles, SourceFile, locate, path_of, read_item, walk
 from kiwi_rag.model import Finding
 from kiwi_rag.model.refs import ItemRef, ItemType
 from tests import skills

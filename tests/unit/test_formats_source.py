@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, UsageError
-from kiwi_rag.formats import MAX_BYTES, item_id_of, locate, read_source, walk
+from kiwi_rag.formats.source import MAX_BYTES, item_id_of, locate, read_source, walk
 from kiwi_rag.model.refs import ItemType
 
 

@@ -15,7 +15,8 @@ import pytest
 from kiwi_rag import ingest
 from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import EmbeddingError, StoreFull
-from kiwi_rag.formats import parse_item, signature_path
+from kiwi_rag.formats import parse_item
+from kiwi_rag.formats.source import signature_path
 from kiwi_rag.ingest import Callbacks, IngestContext, ItemSource
 from kiwi_rag.ingest.batches import GROUP, JOBS, AdmittedFile, encode_files
 from kiwi_rag.model import Filters, Passage

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
-from kiwi_rag.chunking import split
-from kiwi_rag.formats import parse_item, read_source, walk
+from kiwi_rag.chunking import ITEMS, Sizes, split
+from kiwi_rag.formats import parse_item
+from kiwi_rag.formats.source import read_source, walk
 from kiwi_rag.model import Item, Passage
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.wordpieces import embedded_text, estimate_tokens
 from tests.shared import CORPUS, needs_shared
+
+
+def sized(tokens: int, overlap: int) -> Sizes:
+    """Return sizes in word pieces, of about five characters each."""
+    return replace(ITEMS, tokens=tokens, joined_tokens=tokens, overlap=5 * overlap)
 
 
 def knowledge(body: str) -> Item:
@@ -66,7 +73,7 @@ def test_sections_of_different_chapters_do_not_share_one() -> None:
 
 def test_long_sections_are_cut_at_lines_and_overlap() -> None:
     lines = [f"Line number {n} says a little about something." for n in range(100)]
-    passages = split(knowledge("\n".join(lines)), target_tokens=100, overlap_tokens=20)[1:]
+    passages = split(knowledge("\n".join(lines)), sized(100, 20))[1:]
     assert all(estimate_tokens(p.text) <= 100 for p in passages)
     assert all(later.start_line <= earlier.end_line for earlier, later in pairwise(passages))
     assert all(p.text == "\n".join(lines[p.start_line - 5 : p.end_line - 4]) for p in passages)
@@ -74,7 +81,7 @@ def test_long_sections_are_cut_at_lines_and_overlap() -> None:
 
 def test_a_long_line_is_cut_at_sentence_ends() -> None:
     sentence = "This sentence has a few plain words in it. "
-    passages = split(knowledge(sentence * 60), target_tokens=60, overlap_tokens=0)[1:]
+    passages = split(knowledge(sentence * 60), sized(60, 0))[1:]
     assert len(passages) > 5
     assert {(p.start_line, p.end_line) for p in passages} == {(5, 5)}
     assert all(p.text.endswith(".") for p in passages)
@@ -82,7 +89,7 @@ def test_a_long_line_is_cut_at_sentence_ends() -> None:
 
 
 def test_a_line_without_spaces_is_cut_too() -> None:
-    passages = split(knowledge("x" * 5_000), target_tokens=60, overlap_tokens=0)[1:]
+    passages = split(knowledge("x" * 5_000), sized(60, 0))[1:]
     assert "".join(p.text for p in passages) == "x" * 5_000
     assert max(estimate_tokens(p.text) for p in passages) <= 80
 
@@ -100,6 +107,6 @@ def test_real_items_make_a_moderate_number_of_passages() -> None:
 
 
 def test_blank_lines_between_long_ones_make_no_passage() -> None:
-    passages = split(knowledge("\n\n".join(["x" * 105] * 3) + "\n"), target_tokens=20, overlap_tokens=19)[1:]
+    passages = split(knowledge("\n\n".join(["x" * 105] * 3) + "\n"), sized(20, 19))[1:]
     assert all(p.text.strip() for p in passages)
     assert len({(p.text, p.start_line) for p in passages}) == len(passages)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kiwi_rag.errors import MalformedEnvelope, OldSignature, Rejected, SourceUnreadable, UsageError
-from kiwi_rag.formats import SourceFile, read_item, signature_path, walk
+from kiwi_rag.formats.source import SourceFile, read_item, signature_path, walk
 from kiwi_rag.model import Envelope, content_digest
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.signing import keys, statement

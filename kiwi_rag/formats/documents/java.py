@@ -11,9 +11,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kiwi_rag.formats.documents.text import file_name, large, malformed
 from kiwi_rag.formats.lines import Stretch, one_line, sections
-from kiwi_rag.formats.outcome import ParsedDocument
+from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
@@ -35,13 +34,13 @@ LARGEST = 2 << 20
 """Characters; the tree of larger ones takes memory by the gigabyte."""
 
 
-def parse(path: str, text: str) -> ParsedDocument:
+def parse(text: str, form: str) -> ParsedDocument:
     """Return Java as sections of the kinds ``class``, ``method`` and ``field``; the title is the first type's name.
 
     The path of headings is the type with its package, types nested in it, and the method's signature.
     """
     if len(text) > LARGEST:
-        return large(path, text, "Java", f"{LARGEST >> 20} MiB")
+        raise MalformedSource("document.large", f"{LARGEST >> 20} MiB", 0)
     from tree_sitter import Parser
 
     root = Parser(_language()).parse(text.encode("utf-8", "replace")).root_node
@@ -49,11 +48,11 @@ def parse(path: str, text: str) -> ParsedDocument:
     package = _package(root)
     inner = tuple(_members(root, package, (), _NESTING))
     if not inner and root.has_error:
-        return malformed(path, text, "Java", "no class, interface, enum or record is found in it")
+        raise MalformedSource("document.malformed", "no class, interface, enum or record is found in it", 0)
     types = [stretch for stretch in inner if stretch.kind == "class"]
-    name = types[0].heading[-1].removeprefix(f"{package}.") if types else file_name(path)
+    name = types[0].heading[-1].removeprefix(f"{package}.") if types else ""
     whole = Stretch("class", 1, len(lines), types[0].heading if types else (package,) if package else (), inner)
-    return ParsedDocument("java", one_line(name), sections(lines, whole))
+    return ParsedDocument(form, one_line(name), sections(lines, whole))
 
 
 @lru_cache(maxsize=1)

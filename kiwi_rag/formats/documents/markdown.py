@@ -1,22 +1,26 @@
-"""Markdown: a section for each heading, under the path of the headings above it.
+"""Markdown: a section for each heading, under the path of the headings above it; and architecture decision records.
 
-A heading within a quote or a list is part of what quotes or lists it. Front matter stays with the first section.
+A heading within a quote or a list is part of what quotes or lists it. Front matter stays with the first section. Of a
+decision record, each section has the kind of the part of the decision it belongs to. The forms are Markdown Any
+Decision Records 2 to 4 (https://adr.github.io/madr/), Michael Nygard's "Documenting Architecture Decisions" (2011:
+Status, Context, Decision, Consequences), and the usual words for the same parts. A heading that names no part belongs
+to the part it stands under.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import dropwhile, islice
+from pathlib import PurePosixPath
 
-from kiwi_rag.formats.documents.text import file_name, large
-from kiwi_rag.formats.lines import Stretch, flat, one_line
-from kiwi_rag.formats.markdown import MAX_LINES, Heading, heading_path, is_large, outline
+from kiwi_rag.formats.lines import one_line
+from kiwi_rag.formats.markdown import MAX_LINES, Heading, is_large, outline, sections
 from kiwi_rag.formats.nodes import Node, read_yaml
 from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument
-from kiwi_rag.model import Finding
+from kiwi_rag.model import Finding, Section
 
 _FENCE = re.compile(r"---[ \t]*$")
 _FENCE_END = re.compile(r"(?:---|\.\.\.)[ \t]*$")
@@ -25,22 +29,61 @@ _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
 _NOT_WORDS = re.compile(r"<[^<>]*>|`+|\*\*|\{[#.:][^{}]*\}\s*$")
 _HTML_TITLE = re.compile(r"<h1\b[^<>]*>(.{1,500}?)</h1>", re.DOTALL | re.IGNORECASE)
 
+_PARTS = {
+    "context": ("context", "problem", "issue", "background", "motivation", "situation"),
+    "drivers": ("decision driver", "driver", "force", "decision criteria", "criteria", "constraint", "assumption"),
+    "options": ("considered option", "considered alternative", "option", "alternative", "pros and cons", "position"),
+    "decision": ("decision", "outcome", "resolution", "solution", "rationale", "confirmation", "validation"),
+    "consequences": ("consequence", "positive consequence", "negative consequence", "implication", "result", "impact"),
+    "section": ("more information", "link", "reference", "related", "status", "note", "appendix", "history", "date"),
+}
+_KINDS = {word: kind for kind, words in _PARTS.items() for word in words}
+_PART = re.compile(rf"(?:\d+[.)]?\s+|the\s+)?({'|'.join(sorted(_KINDS, key=len, reverse=True))})(?:s|es)?\b")
 
-def parse(path: str, text: str) -> ParsedDocument:
+_MADR = frozenset(
+    {
+        "context and problem statement",
+        "decision drivers",
+        "considered options",
+        "decision outcome",
+        "pros and cons of the options",
+    }
+)
+_NYGARD = frozenset({"status", "context", "decision", "consequences"})
+_FOLDERS = frozenset({"adr", "adrs", "decisions", "decision-records", "decision-log", "architecture-decisions"})
+_HEAD_LINES = 40
+# In front matter, or as MADR 2 has it: "* Status: accepted", with or without emphasis.
+_STATUS = re.compile(
+    r"[\s*_-]*status[*_]*[ \t]*:[\s*_\"'{]*(?:proposed|accepted|rejected|deprecated|superseded|draft)\b", re.IGNORECASE
+)
+_PEOPLE = re.compile(r"[\s*_-]*(?:deciders|decision[-_]makers)[*_]*[ \t]*:", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+(?:\.\d+)*[.)]?\s+")
+
+
+def parse(text: str, form: str) -> ParsedDocument:
     """Return Markdown as sections of the kind ``section``, with title, service and domain of its front matter.
 
-    Without a title there, it is the first heading of level 1, else the file's name. A text of more than `MAX_LINES`
-    lines is Markdown too, but one section without a heading.
+    Without a title there, it is the first heading of level 1. The sections of a decision record (`form` ``adr``) have
+    the kinds of its parts.
+
+    Raises
+    ------
+    MalformedSource
+        If the text has more than `MAX_LINES` lines.
     """
     if is_large(text):
-        return replace(large(path, text, "Markdown", f"{MAX_LINES:,} lines"), file_type="markdown")
+        raise MalformedSource("document.large", f"{MAX_LINES:,} lines", 0)
     lines = text.split("\n")
     front = front_matter_lines(lines)
-    values, findings = _front_matter(path, lines, front)
-    found = headings(text, front)
-    title = values.said("title") or _first_title(found, text) or file_name(path)
-    parts = flat(lines, stretches(found, front, lines))
-    return ParsedDocument("markdown", title, parts, values.said("service"), values.said("domain"), findings)
+    values, findings = _front_matter(lines, front)
+    found = list(headings(text, front))
+    title = values.said(("title",)) or _first_title(found, text)
+    if found and not any(line.strip() for line in lines[front : found[0].line - 1]):
+        found[0] = replace(found[0], line=1)  # front matter goes with the first heading
+    parts = sections(lines, 1, len(lines), found, "section")
+    if form == "adr":
+        parts = _parts_of_decision(parts)
+    return ParsedDocument(form, title, tuple(parts), values.said(("service",)), values.said(("domain",)), findings)
 
 
 def front_matter_lines(lines: Sequence[str]) -> int:
@@ -56,19 +99,7 @@ def front_matter_lines(lines: Sequence[str]) -> int:
 def headings(text: str, front: int) -> tuple[Heading, ...]:
     """Return the headings below the first `front` lines without inline markup; none of a text that is too large."""
     found = () if is_large(text) else outline(text, front or None).headings
-    return tuple(Heading(each.line, each.level, plain(each.text)) for each in found)
-
-
-def stretches(found: Sequence[Heading], front: int, lines: Sequence[str]) -> Iterator[Stretch]:
-    """Yield the lines above the first heading, then those of each; front matter goes with the first of them."""
-    path: list[Heading] = []
-    begin = 1
-    for heading in found:
-        if begin > 1 or any(line.strip() for line in lines[front : heading.line - 1]):
-            yield Stretch("section", begin, heading.line - 1, heading_path(path))
-            begin = heading.line
-        path = [*(h for h in path if h.level < heading.level), heading]
-    yield Stretch("section", begin, len(lines), heading_path(path))
+    return tuple(Heading(each.line, each.level, one_line(plain(each.text))) for each in found)
 
 
 def plain(heading: str) -> str:
@@ -76,7 +107,7 @@ def plain(heading: str) -> str:
     return " ".join(_NOT_WORDS.sub("", _LINK.sub(r"\1", heading)).split())
 
 
-def _front_matter(path: str, lines: Sequence[str], front: int) -> tuple[Node, tuple[Finding, ...]]:
+def _front_matter(lines: Sequence[str], front: int) -> tuple[Node, tuple[Finding, ...]]:
     """Return the front matter's values, with a warning where there are none to be read."""
     nothing = Node("mapping", 0, 0)
     if not front:
@@ -86,10 +117,44 @@ def _front_matter(path: str, lines: Sequence[str], front: int) -> tuple[Node, tu
     except MalformedSource as refusal:
         message = f"the front matter is not read: {refusal.message}"
         hint = refusal.hint or "write it as 'key: value' lines"
-        return nothing, (Finding("document.front-matter", message, refusal.line + 1, path, hint, severity="warning"),)
+        return nothing, (Finding("document.front-matter", message, refusal.line + 1, hint=hint, severity="warning"),)
 
 
 def _first_title(found: Sequence[Heading], text: str) -> str:
     titles = (heading.text for heading in found if heading.level == 1 and heading.text)
     html = _HTML_TITLE.search(text[:4_000])
     return one_line(next(titles, "") or (plain(html[1]) if html else ""))
+
+
+def _parts_of_decision(found: Sequence[Section]) -> list[Section]:
+    """Return the sections of a decision record with the kinds of the parts they belong to."""
+    titled = sum(bool(part_of(top)) for top in {section.heading[0] for section in found if section.heading}) < 2
+    return [replace(section, kind=_kind(section.heading[titled:])) for section in found]
+
+
+def part_of(heading: str) -> str:
+    """Return the kind of the part of a decision record that a heading names, empty if it names none."""
+    named = _PART.match(heading.lower().strip())
+    return _KINDS[named[1]] if named else ""
+
+
+def _kind(headings: Sequence[str]) -> str:
+    """Return the kind that the innermost heading says, ``section`` if none does; what is under options is of them."""
+    kinds = [kind for heading in headings if (kind := part_of(heading))]
+    return "options" if "options" in kinds else kinds[-1] if kinds else "section"
+
+
+def is_decision_record(path: str, text: str) -> bool:
+    """Say whether `text` is a decision record, by its headings and head; a folder only tips a doubtful case."""
+    lines = text.split("\n")
+    words = (heading.text.lower() for heading in headings(text, front_matter_lines(lines)))
+    said = {_NUMBER.sub("", text, count=1).strip(" :*_") for text in words}
+    madr, nygard = len(said & _MADR), len(said & _NYGARD)
+    head = [line[:200] for line in lines[:_HEAD_LINES]]
+    status, people = any(map(_STATUS.match, head)), any(map(_PEOPLE.match, head))
+    if madr >= 2 or (nygard >= 3 and "decision" in said):
+        return True
+    if madr + nygard and (people or (status and said & {"decision", "decision outcome"})):
+        return True
+    in_folder = bool(_FOLDERS & {part.lower() for part in PurePosixPath(path).parent.parts})
+    return in_folder and (madr + (nygard >= 2) + ("decision" in said) + status + people) > 0

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator, Sequence
-from threading import Lock
 
-from kiwi_rag.formats.documents.text import file_name, large, malformed
 from kiwi_rag.formats.lines import Stretch, sections
-from kiwi_rag.formats.outcome import ParsedDocument
+from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument
+from kiwi_rag.formats.script import first_line, syntax_tree
 
 _WHOLE = 1_500
 LARGEST = 1 << 20
@@ -22,35 +20,31 @@ LARGEST = 1 << 20
 _NESTING = 50
 _TITLE_AT_MOST = 80
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
-_QUIET = Lock()  # what is done about warnings, is done to the whole process
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _Block = ast.If | ast.Try | ast.TryStar | ast.With | ast.For | ast.While
 
 
-def parse(path: str, text: str) -> ParsedDocument:
+def parse(text: str, form: str) -> ParsedDocument:
     """Return Python as sections of the kinds ``module``, ``class`` and ``function``.
 
-    The title is the first sentence of the module's docstring where that is short, else the file's name.
+    The title is the first sentence of the module's docstring where that is short.
+
+    Raises
+    ------
+    MalformedSource
+        If the text is larger than `LARGEST`, or not Python.
     """
     if len(text) > LARGEST:
-        return large(path, text, "Python", f"{LARGEST >> 20} MiB")
+        raise MalformedSource("document.large", f"{LARGEST >> 20} MiB", 0)
     try:
-        tree = _tree(text)
+        tree = syntax_tree(text.replace("\r", " ").replace("\f", " "))  # neither ends a line here
     except SyntaxError as error:
-        return malformed(path, text, "Python", error.msg, error.lineno or 0)
+        raise MalformedSource("document.malformed", error.msg, error.lineno or 0) from error
     except (ValueError, RecursionError, MemoryError) as error:  # NUL bytes; expressions nested beyond the parser
-        return malformed(path, text, "Python", str(error) or "it nests too deeply")
+        raise MalformedSource("document.malformed", str(error) or "it nests too deeply", 0) from error
     lines = text.split("\n")
     inner = tuple(_stretches(tree.body, lines, (), _NESTING))
-    return ParsedDocument(
-        "python", _title(tree) or file_name(path), sections(lines, Stretch("module", 1, len(lines), (), inner))
-    )
-
-
-def _tree(text: str) -> ast.Module:
-    with _QUIET, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of invalid escapes: the file's own matter
-        return ast.parse(text.replace("\r", " ").replace("\f", " "))  # neither ends a line here
+    return ParsedDocument(form, _title(tree), sections(lines, Stretch("module", 1, len(lines), (), inner)))
 
 
 def _stretches(
@@ -80,7 +74,7 @@ def _definitions(body: Sequence[ast.stmt], nesting: int) -> Iterator[_Definition
 
 def _first_line(node: _Definition, lines: Sequence[str]) -> int:
     """Return the line of the first decorator, or of the comments that stand right above it."""
-    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    first = first_line(node)
     while first > 1 and lines[first - 2].lstrip().startswith("#"):
         first -= 1
     return first
