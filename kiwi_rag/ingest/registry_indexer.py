@@ -7,10 +7,10 @@ stores it. So no work is done twice, no indexer waits for another, and the claim
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kiwi_rag.chunking import split
 from kiwi_rag.collection import Collection
@@ -87,17 +87,18 @@ async def index_pending(
         When it cannot be reached; the next run continues where this one stopped.
     """
     run, after = _Run(to, writer, patient), 0
-    while batch := await to.store.client.pending_items(str(writer.embed.fingerprint), after=after):
-        after = batch[-1][0]
-        async with aclosing(run.index([envelope for _, envelope in batch], concurrency)) as outcomes:
+    while True:
+        if batch := await to.store.client.pending_items(str(writer.embed.fingerprint), after=after):
+            after, envelopes = batch[-1][0], [envelope for _, envelope in batch]
+        elif run.busy and not patient:  # claimed by others: wait until those have indexed them, or failed
+            await asyncio.sleep(_BUSY_SECONDS)
+            envelopes, run.busy = run.busy, []
+        else:
+            return
+        async with aclosing(bounded_map(run.index, envelopes, concurrency)) as outcomes:
             async for outcome in outcomes:
-                yield outcome
-    while run.busy and not patient:  # claimed by others: wait until those have indexed them, or failed
-        await asyncio.sleep(_BUSY_SECONDS)
-        claimed_by_others, run.busy = run.busy, []
-        async with aclosing(run.index(claimed_by_others, concurrency)) as outcomes:
-            async for outcome in outcomes:
-                yield outcome
+                if outcome is not None:
+                    yield outcome
 
 
 async def watch(
@@ -160,13 +161,7 @@ class _Run:
     patient: bool
     busy: list[Envelope] = field(default_factory=list)
 
-    async def index(self, envelopes: Sequence[Envelope], concurrency: int) -> AsyncGenerator[Outcome]:
-        async with aclosing(bounded_map(self._index_with_retries, envelopes, concurrency)) as outcomes:
-            async for outcome in outcomes:
-                if outcome is not None:
-                    yield outcome
-
-    async def _index_with_retries(self, envelope: Envelope) -> Outcome | None:
+    async def index(self, envelope: Envelope) -> Outcome | None:
         if not envelope.payload:
             return Failed("an item", MalformedEnvelope("a waiting item of the registry is not a valid envelope"))
         try:
@@ -246,19 +241,13 @@ async def _embed(admission: Admission, claim: RegistryClaim, writer: IngestConte
 
 async def _until(stop: asyncio.Event, outcomes: AsyncGenerator[Outcome]) -> AsyncGenerator[Outcome]:
     """Yield outcomes until there are no more or `stop` is set; items in progress are then cancelled and released."""
-    stopping = asyncio.ensure_future(stop.wait())
-    tasks: list[asyncio.Future[Any]] = [stopping]
     async with aclosing(outcomes):
-        try:
-            while True:
-                step = asyncio.ensure_future(anext(outcomes, None))
-                tasks[1:] = [step]
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                if not step.done() or (outcome := step.result()) is None:
-                    return
-                yield outcome
-        finally:  # a generator cannot be closed while a step of it runs
-            await cancel_all(tasks)
+        while not stop.is_set():
+            step = asyncio.ensure_future(anext(outcomes, None))
+            await _first(stop.wait(), step)
+            if step.cancelled() or (outcome := step.result()) is None:
+                return
+            yield outcome
 
 
 async def _first(*waits: Awaitable[object]) -> None:
