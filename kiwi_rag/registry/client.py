@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -36,6 +36,23 @@ Parse = Callable[[Any], _T]
 INDEXER = "kiwi_indexer"
 ONCE: tuple[float, ...] = ()
 """Calls whose answer would be another the second time: a repetition could not tell what the first one did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A registry's answer to a publication.
+
+    ``sequence`` counts publications; ``audit_head`` is the audit log's after it. ``already_published``: the registry
+    had this very statement before. ``private``: only its owner can see it; ``made_public``: it was private until now.
+    """
+
+    sequence: int
+    digest: str
+    audit_head: str
+    already_published: bool
+    made_public: bool
+    private: bool
+    yanked: bool
 
 
 class RegistryClient:
@@ -330,11 +347,8 @@ class RegistryClient:
         raise RegistryUnreachable("no attempt was made")
 
 
-def parse_receipt(answer: Row) -> Row:
+def parse_receipt(answer: Row) -> Receipt:
     """Return the receipt of ``publish_item``.
-
-    It has ``sequence``, ``digest``, ``audit_head``, ``visibility``, ``already_published``, ``made_public`` (it was
-    private until now) and two times, ``received_at`` and ``yanked_at``.
 
     Raises
     ------
@@ -345,7 +359,9 @@ def parse_receipt(answer: Row) -> Row:
     """
     raise_refusal(answer)
     with rows.parse_as("receipt"):
-        return rows.RECEIPT(answer)
+        columns = rows.RECEIPT(answer)
+    is_private, is_yanked = columns["visibility"] == "private", columns["yanked_at"] is not None
+    return rows.make_record(Receipt, columns, private=is_private, yanked=is_yanked)
 
 
 def _passage_arguments(records: Sequence[EmbeddingRecord]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 
 from kiwi_rag.errors import NotAdmitted, UsageError
 from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
@@ -20,7 +19,7 @@ from kiwi_rag.model import (
 )
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry.calls import Transport
-from kiwi_rag.registry.client import INDEXER, RegistryClient, parse_receipt
+from kiwi_rag.registry.client import INDEXER, Receipt, RegistryClient, parse_receipt
 from kiwi_rag.registry.rows import Claimed
 from kiwi_rag.signing.statement import ITEMS, check_collection, parse_index
 from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
@@ -28,35 +27,6 @@ from kiwi_rag.validation.admission import require_sealed
 
 _BATCH = 10_000  # passages; publishing and revoking wait while one batch is removed
 _CLEAR_BATCH = 500  # documents, with all their passages and postings
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """A registry's answer to a publication.
-
-    Attributes
-    ----------
-    sequence
-        The item's number in the order of publication.
-    audit_head
-        The head of the audit log after it.
-    already_published
-        The registry had this very statement before.
-    private
-        Only its owner can see it.
-    made_public
-        It was private until now.
-    yanked
-        This version was yanked, so it is not found.
-    """
-
-    sequence: int
-    digest: str
-    audit_head: str
-    already_published: bool
-    private: bool = False
-    made_public: bool = False
-    yanked: bool = False
 
 
 class RegistryVectorStore:
@@ -199,16 +169,7 @@ class RegistryVectorStore:
             When the registry's own checks refuse the item.
         """
         require_sealed(admission)
-        receipt = parse_receipt(await self.client.publish_item(admission, visibility))
-        return Receipt(
-            receipt["sequence"],
-            receipt["digest"],
-            receipt["audit_head"],
-            already_published=receipt["already_published"],
-            private=receipt["visibility"] == "private",
-            made_public=receipt["made_public"],
-            yanked=receipt["yanked_at"] is not None,
-        )
+        return parse_receipt(await self.client.publish_item(admission, visibility))
 
     @asynccontextmanager
     async def claim(self, digest: str, fingerprint: str, *, patient: bool = False) -> AsyncIterator[RegistryClaim]:

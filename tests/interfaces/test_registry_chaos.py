@@ -114,7 +114,7 @@ async def test_more_clients_at_once_than_there_are_connections(registry: Kiwi):
                 return await caller.value("publish_item", arguments(items[number % 4]))
 
         try:
-            return client.parse_receipt(await with_retries(once, pauses=(0.5,) * 200))["digest"]
+            return client.parse_receipt(await with_retries(once, pauses=(0.5,) * 200)).digest
         finally:
             await lines.close()
 

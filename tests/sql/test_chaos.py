@@ -16,8 +16,9 @@ from kiwi_rag import retry
 from kiwi_rag.errors import RegistryUnreachable
 from kiwi_rag.model import Admission, Filters
 from kiwi_rag.registry.calls import with_retries
+from kiwi_rag.registry.client import Receipt
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.stores.postgres import Receipt, RegistryVectorStore
+from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission
 from tests.examples import KILLS
 from tests.sql.proxy import Proxy, proxied
