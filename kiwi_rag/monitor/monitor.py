@@ -19,7 +19,6 @@ import semver
 from kiwi_rag.errors import (
     ChainForked,
     ChainShortened,
-    KiwiError,
     MalformedEnvelope,
     Refused,
     RegistryUnreachable,
@@ -117,8 +116,8 @@ class RegistryMonitor:
 
     async def version_states(self, ref: ItemRef) -> Mapping[str, VersionState]:
         """Return the registry's present state of each version of an item."""
-        rows = await self._client.item_status(replace(ref, version=None))
-        return {str(row["version"]): _state(row) for row in rows if row["visibility"] == "public"}
+        rows = await self._client.item_status(ref)
+        return {row["version"]: _state(row) for row in rows if row["visibility"] == "public"}
 
     async def get_yanked(self, ref: ItemRef) -> StoredItem | None:
         """Return the version that `ref` names if it was yanked, otherwise None."""
@@ -180,12 +179,13 @@ class ConsistencyCheck:
             # public item by calling it private, so the versions that were seen still count.
             return await self._check_newest(ref, seen, found_by) if newest else None
         before, yanked = seen.get(ref.version or ""), stored.yanked_at is not None
-        if before and before.yanked and not yanked:
-            await self._check_not_just_yanked(ref)
         if before and before.digest != stored.digest:
             digests = f"digest {before.digest[:16]}…, now {stored.digest[:16]}…"
             raise VersionChanged(f"{ref} was seen with other bytes ({digests})", hint=_accept_hint(ref))
         if before and before.yanked and not yanked:
+            state = (await self.monitor.version_states(ref)).get(ref.version or "")
+            if state and state.yanked:  # after this answer, as another process pinned: no contradiction
+                raise Refused(f"{ref} was yanked a moment ago")
             raise YankUndone(f"{ref} was yanked, and the registry serves it again", hint=_accept_hint(ref))
         if newest:
             await self._check_newest(ref, seen, found_by)
@@ -210,19 +210,19 @@ class ConsistencyCheck:
                 missing = f"{replace(ref, version=one.version)} was seen, and the registry does not have it now"
                 raise RolledBack(missing, hint=_accept_hint(ref))
         if states and not ref.version and all(state.yanked or state.revoked for state in states.values()):
-            raise no_version_left(ref, states)
+            if all(state.yanked for state in states.values()):
+                newest = replace(ref, version=next(iter(states)))
+                raise Yanked(f"{ref} was yanked, in all its versions", hint=f"kiwi get {newest}@registry")
+            raise WrongKey(
+                f"{ref}: the key that signed it was revoked, and no other key signed a version",
+                hint="ask its author to sign it with another key and to publish it again",
+            )
 
     def save(self) -> None:
         """Write what is new, if anything is. Blocks for a short time."""
         if self.fresh:
             self.monitor.pinned.pin_versions(self.fresh)
             self.fresh.clear()
-
-    async def _check_not_just_yanked(self, ref: ItemRef) -> None:
-        """Raise `Refused` if it was yanked after this answer, as another process pinned: no contradiction."""
-        state = (await self.monitor.version_states(ref)).get(ref.version or "")
-        if state and state.yanked:
-            raise Refused(f"{ref} was yanked a moment ago")
 
     async def _check_newest(self, ref: ItemRef, seen: Mapping[str, SeenVersion], found_by: str) -> None:
         earlier = [one for one in seen.values() if one.number <= self.number]
@@ -241,7 +241,7 @@ class ConsistencyCheck:
 
 def _state(row: Mapping[str, Any]) -> VersionState:
     revoked = row["signer_status"] == SignerStatus.COMPROMISED
-    return VersionState(str(row["digest"]), row["yanked_at"] is not None, revoked, int(row["passages"]))
+    return VersionState(row["digest"], row["yanked_at"] is not None, revoked, row["passages"])
 
 
 def verify_rows(rows: Iterable[Mapping[str, Any]], head: AuditHead) -> AuditHead:
@@ -325,17 +325,6 @@ def check_rollback(
         f"the registry serves {ref} as the newest, but {above.version} was seen and was not yanked",
         hint=_accept_hint(ref),
     )
-
-
-def no_version_left(ref: ItemRef, states: Mapping[str, VersionState]) -> KiwiError:
-    """Return the error for an item whose versions were all yanked or revoked; `states` begins with the highest."""
-    if not all(state.yanked for state in states.values()):
-        return WrongKey(
-            f"{ref}: the key that signed it was revoked, and no other key signed a version",
-            hint="ask its author to sign it with another key and to publish it again",
-        )
-    versioned = replace(ref, version=next(iter(states)))
-    return Yanked(f"{ref} was yanked, in all its versions", hint=f"kiwi get {versioned}@registry")
 
 
 def _accept_hint(ref: ItemRef) -> str:
