@@ -30,7 +30,7 @@ from kiwi_rag.errors import (
 from kiwi_rag.ingest.pipeline import CONCURRENCY, IngestContext, admit_stored, bounded_map, cancel_all, embed
 from kiwi_rag.model import Admission, Envelope
 from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit, with_retries
+from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit
 from kiwi_rag.retry import attempts
 from kiwi_rag.signing import statement
 from kiwi_rag.telemetry import span
@@ -164,21 +164,25 @@ class _Run:
     async def index(self, envelope: Envelope) -> Outcome | None:
         if not envelope.payload:
             return Failed("an item", MalformedEnvelope("a waiting item of the registry is not a valid envelope"))
+        digest, model = statement.digest_of(envelope), str(self.writer.embed.fingerprint)
+        outcome: Outcome | None = None
         try:
-            return await with_retries(lambda: self._index_once(envelope), seconds=_item_seconds())
+            for attempt in attempts():
+                claiming = self.to.store.claim(digest, model, patient=self.patient)
+                async with attempt, time_limit(_item_seconds()), claiming as claim:
+                    if claim.state == "busy":
+                        self.busy.append(envelope)
+                    elif claim.state == "claimed":
+                        outcome = await self._index_claimed(envelope, claim)
         except RegistryError as error:
             if not concerns_one_item(error):
                 raise
-            failed = Failed(_name(envelope), error)
-        await with_retries(lambda: self._requeue(envelope, failed.error))
-        return failed
-
-    async def _index_once(self, envelope: Envelope) -> Outcome | None:
-        digest, model = statement.digest_of(envelope), str(self.writer.embed.fingerprint)
-        async with self.to.store.claim(digest, model, patient=self.patient) as claim:
-            if claim.state == "busy":
-                self.busy.append(envelope)
-            return await self._index_claimed(envelope, claim) if claim.state == "claimed" else None
+            outcome = Failed(_name(envelope), error)
+            for attempt in attempts():  # in a new transaction: the registry's error rolled back that of the claim
+                async with attempt, time_limit(ANSWER_SECONDS), self.to.store.claim(digest, model) as claim:
+                    if claim.state == "claimed":
+                        await claim.requeue(_problem(error))
+        return outcome
 
     async def _index_claimed(self, envelope: Envelope, claim: RegistryClaim) -> Outcome:
         try:
@@ -193,13 +197,6 @@ class _Run:
             await claim.requeue(_problem(error))
             return Failed(_name(envelope), error)
         return admission.ref
-
-    async def _requeue(self, envelope: Envelope, error: KiwiError) -> None:
-        """Requeue an item in a new transaction: the registry's error rolled back that of the claim."""
-        digest, model = statement.digest_of(envelope), str(self.writer.embed.fingerprint)
-        async with self.to.store.claim(digest, model) as claim:
-            if claim.state == "claimed":
-                await claim.requeue(_problem(error))
 
 
 def concerns_one_item(error: KiwiError) -> bool:

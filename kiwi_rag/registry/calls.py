@@ -6,9 +6,9 @@ Here alone SQLSTATEs become Kiwi's errors, whether psycopg or Supabase's API rep
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kiwi_rag.errors import (
     FingerprintMismatch,
@@ -20,7 +20,6 @@ from kiwi_rag.errors import (
     RegistryUnreachable,
     UnknownFilter,
 )
-from kiwi_rag.retry import WRITING, attempts
 
 if TYPE_CHECKING:
     import psycopg
@@ -165,7 +164,6 @@ def from_state(state: str, message: str, hint: str, hints: Hints) -> KiwiError:
     return error
 
 
-_T = TypeVar("_T")
 ANSWER_SECONDS = 90.0
 """How long one attempt may take: longer than the server's statement timeout, so that its error arrives first."""
 
@@ -186,22 +184,6 @@ async def time_limit(seconds: float) -> AsyncIterator[None]:
         hint = "check the network with kiwi registry status; running it again is safe"
         message = f"the registry gave no answer within {seconds:g} s"
         raise RegistryUnreachable(message, hint=hint, transient=True) from error
-
-
-async def with_retries(
-    work: Callable[[], Awaitable[_T]], pauses: Sequence[float] = WRITING, seconds: float = ANSWER_SECONDS
-) -> _T:
-    """Return what `work` returns. Attempts are repeated as `attempts` does; each may take up to `seconds`.
-
-    Raises
-    ------
-    RegistryError
-        Of the last attempt, or of the first that another attempt would not help.
-    """
-    for attempt in attempts(pauses):
-        async with attempt, time_limit(seconds):
-            return await work()
-    raise RegistryUnreachable("no attempt was made")
 
 
 MAX_ROWS = 100_000

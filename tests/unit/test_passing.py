@@ -7,7 +7,8 @@ import pytest
 
 from kiwi_rag.errors import RegistryError, RegistryOutdated, RegistryRefused, RegistryUnreachable
 from kiwi_rag.registry import supabase
-from kiwi_rag.registry.calls import DIRECT, from_state, with_retries
+from kiwi_rag.registry.calls import DIRECT, from_state
+from kiwi_rag.retry import attempts
 
 PASSING = ("08006", "57P01", "57P03", "53300", "25P03", "40001", "40P01", "55P03", "PGRST003")
 LASTING = ("28P01", "28000", "3D000", "57014", "42501", "42883", "KW004", "XX000", "")
@@ -23,7 +24,9 @@ async def test_only_what_may_pass_is_tried_again(state: str) -> None:
         raise from_state(state, "it said no", "", DIRECT)
 
     with pytest.raises(RegistryError):
-        await with_retries(fail, pauses=(0.0, 0.0))
+        for attempt in attempts((0.0, 0.0)):
+            async with attempt:
+                await fail()
     assert tries == (3 if state in PASSING else 1)
 
 
