@@ -65,7 +65,8 @@ def content(start: str, version: str) -> str:
     head = migrate.head()
     header = _HEADER.format(start=start or "none", head=head, digest=migrate.digest())
     guard = _GUARD.format(applied=start, version=version)
-    return header + migrate.refusal() + guard + migrate.script(start=start, transaction=False)
+    refusal = next(text for text in migrate.before_revisions() if "pre_release" in text.partition("\n")[0])
+    return header + refusal + guard + migrate.script(start=start, transaction=False)
 
 
 def told(file: Path) -> tuple[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kiwi_rag.model import EmbeddingRecord
-from kiwi_rag.registry.records import EnrolledSigner
 from kiwi_rag.signing.trust import Signer
 from kiwi_rag.stores.postgres import RegistryVectorStore
 
@@ -20,6 +19,6 @@ async def enrol(store: RegistryVectorStore, signer: Signer) -> str:
     return await store.client.enrol_signer(signer)
 
 
-async def signers(store: RegistryVectorStore) -> Sequence[EnrolledSigner]:
+async def signers(store: RegistryVectorStore) -> Sequence[Signer]:
     """Who may publish."""
     return await store.client.list_signers()

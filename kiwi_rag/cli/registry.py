@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from kiwi_rag.signing.trust import SignerStatus
 from kiwi_rag.usecases import registry as use_case
 
 if TYPE_CHECKING:
-    from kiwi_rag.registry.records import Progress
+    from kiwi_rag.registry.rows import Progress
     from kiwi_rag.validation.audit import AuditHead
 
 REASON = option("--reason", default="", help="Reason; every reader of the registry can see it.")
@@ -90,16 +89,9 @@ async def enrol(session: Session, app: Services, principal: str) -> None:
 async def signers(session: Session, app: Services) -> None:
     """List the signers that may publish to the registry."""
     shown = ("principal", "status", "items", "types", "key_id")
-    found = [signer_row(enrolled.signer) for enrolled in await app.registry_client.list_signers()]
+    found = [signer_row(signer) for signer in await app.registry_client.list_signers()]
     rows = [{name: row[name] for name in shown} for row in found]
     session.print_data(rows, (render.safe("  ".join(row.values())) for row in rows))
-
-
-def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
-    """Refuse nan, which is neither below nor above a bound."""
-    if value is not None and math.isnan(value):
-        raise click.BadParameter("nan is not a number from 0.5 to 1")
-    return value
 
 
 @registry.command(epilog="Example: kiwi registry tune, or kiwi registry tune --method hnsw --recall 0.99")
@@ -112,7 +104,6 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
     "--recall",
     "wanted",
     type=click.FloatRange(0.5, 1.0),
-    callback=_number,
     help="Share of the ten nearest passages that a search is to find.  [default: that of the last time, or 0.98]",
 )
 @option("--model", "fingerprint", default="", help="Fingerprint of the model. Default: the active model.")

@@ -13,7 +13,7 @@ from kiwi_rag.errors import Refused
 from kiwi_rag.ingest.pipeline import IngestContext, admit_stored, embed
 from kiwi_rag.lexical import term_frequencies
 from kiwi_rag.model import EmbeddingRecord
-from kiwi_rag.registry.records import IndexedItem, StoredPassage
+from kiwi_rag.registry.rows import IndexedItem, StoredPassage
 from kiwi_rag.signing import statement
 from kiwi_rag.validation.manager import ValidationManager, candidate_of
 

@@ -28,7 +28,8 @@ from kiwi_rag.validation.signature import ItemCandidate
 from kiwi_rag.wordpieces import embedded_text
 
 if TYPE_CHECKING:
-    from kiwi_rag.stores.postgres import Receipt, RegistryVectorStore
+    from kiwi_rag.registry.client import Receipt
+    from kiwi_rag.stores.postgres import RegistryVectorStore
     from kiwi_rag.validation.audit import AuditSink
 
 GATE_VERSION = 6

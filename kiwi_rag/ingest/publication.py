@@ -19,7 +19,8 @@ from kiwi_rag.sources.items import read
 from kiwi_rag.stores.base import VectorStore
 
 if TYPE_CHECKING:
-    from kiwi_rag.stores.postgres import Receipt, RegistryVectorStore
+    from kiwi_rag.registry.client import Receipt
+    from kiwi_rag.stores.postgres import RegistryVectorStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ stores it. So no work is done twice, no indexer waits for another, and the claim
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kiwi_rag.chunking import split
 from kiwi_rag.collection import Collection
@@ -30,7 +30,7 @@ from kiwi_rag.errors import (
 from kiwi_rag.ingest.pipeline import CONCURRENCY, IngestContext, admit_stored, bounded_map, cancel_all, embed
 from kiwi_rag.model import Admission, Envelope
 from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit, with_retries
+from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit
 from kiwi_rag.retry import attempts
 from kiwi_rag.signing import statement
 from kiwi_rag.telemetry import span
@@ -87,17 +87,18 @@ async def index_pending(
         When it cannot be reached; the next run continues where this one stopped.
     """
     run, after = _Run(to, writer, patient), 0
-    while batch := await to.store.client.pending_items(str(writer.embed.fingerprint), after=after):
-        after = batch[-1][0]
-        async with aclosing(run.index([envelope for _, envelope in batch], concurrency)) as outcomes:
+    while True:
+        if batch := await to.store.client.pending_items(str(writer.embed.fingerprint), after=after):
+            after, envelopes = batch[-1][0], [envelope for _, envelope in batch]
+        elif run.busy and not patient:  # claimed by others: wait until those have indexed them, or failed
+            await asyncio.sleep(_BUSY_SECONDS)
+            envelopes, run.busy = run.busy, []
+        else:
+            return
+        async with aclosing(bounded_map(run.index, envelopes, concurrency)) as outcomes:
             async for outcome in outcomes:
-                yield outcome
-    while run.busy and not patient:  # claimed by others: wait until those have indexed them, or failed
-        await asyncio.sleep(_BUSY_SECONDS)
-        claimed_by_others, run.busy = run.busy, []
-        async with aclosing(run.index(claimed_by_others, concurrency)) as outcomes:
-            async for outcome in outcomes:
-                yield outcome
+                if outcome is not None:
+                    yield outcome
 
 
 async def watch(
@@ -160,30 +161,28 @@ class _Run:
     patient: bool
     busy: list[Envelope] = field(default_factory=list)
 
-    async def index(self, envelopes: Sequence[Envelope], concurrency: int) -> AsyncGenerator[Outcome]:
-        async with aclosing(bounded_map(self._index_with_retries, envelopes, concurrency)) as outcomes:
-            async for outcome in outcomes:
-                if outcome is not None:
-                    yield outcome
-
-    async def _index_with_retries(self, envelope: Envelope) -> Outcome | None:
+    async def index(self, envelope: Envelope) -> Outcome | None:
         if not envelope.payload:
             return Failed("an item", MalformedEnvelope("a waiting item of the registry is not a valid envelope"))
+        digest, model = statement.digest_of(envelope), str(self.writer.embed.fingerprint)
+        outcome: Outcome | None = None
         try:
-            return await with_retries(lambda: self._index_once(envelope), seconds=_item_seconds())
+            for attempt in attempts():
+                claiming = self.to.store.claim(digest, model, patient=self.patient)
+                async with attempt, time_limit(_item_seconds()), claiming as claim:
+                    if claim.state == "busy":
+                        self.busy.append(envelope)
+                    elif claim.state == "claimed":
+                        outcome = await self._index_claimed(envelope, claim)
         except RegistryError as error:
             if not concerns_one_item(error):
                 raise
-            failed = Failed(_name(envelope), error)
-        await with_retries(lambda: self._requeue(envelope, failed.error))
-        return failed
-
-    async def _index_once(self, envelope: Envelope) -> Outcome | None:
-        digest, model = statement.digest_of(envelope), str(self.writer.embed.fingerprint)
-        async with self.to.store.claim(digest, model, patient=self.patient) as claim:
-            if claim.state == "busy":
-                self.busy.append(envelope)
-            return await self._index_claimed(envelope, claim) if claim.state == "claimed" else None
+            outcome = Failed(_name(envelope), error)
+            for attempt in attempts():  # in a new transaction: the registry's error rolled back that of the claim
+                async with attempt, time_limit(ANSWER_SECONDS), self.to.store.claim(digest, model) as claim:
+                    if claim.state == "claimed":
+                        await claim.requeue(_problem(error))
+        return outcome
 
     async def _index_claimed(self, envelope: Envelope, claim: RegistryClaim) -> Outcome:
         try:
@@ -198,13 +197,6 @@ class _Run:
             await claim.requeue(_problem(error))
             return Failed(_name(envelope), error)
         return admission.ref
-
-    async def _requeue(self, envelope: Envelope, error: KiwiError) -> None:
-        """Requeue an item in a new transaction: the registry's error rolled back that of the claim."""
-        digest, model = statement.digest_of(envelope), str(self.writer.embed.fingerprint)
-        async with self.to.store.claim(digest, model) as claim:
-            if claim.state == "claimed":
-                await claim.requeue(_problem(error))
 
 
 def concerns_one_item(error: KiwiError) -> bool:
@@ -246,19 +238,13 @@ async def _embed(admission: Admission, claim: RegistryClaim, writer: IngestConte
 
 async def _until(stop: asyncio.Event, outcomes: AsyncGenerator[Outcome]) -> AsyncGenerator[Outcome]:
     """Yield outcomes until there are no more or `stop` is set; items in progress are then cancelled and released."""
-    stopping = asyncio.ensure_future(stop.wait())
-    tasks: list[asyncio.Future[Any]] = [stopping]
     async with aclosing(outcomes):
-        try:
-            while True:
-                step = asyncio.ensure_future(anext(outcomes, None))
-                tasks[1:] = [step]
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                if not step.done() or (outcome := step.result()) is None:
-                    return
-                yield outcome
-        finally:  # a generator cannot be closed while a step of it runs
-            await cancel_all(tasks)
+        while not stop.is_set():
+            step = asyncio.ensure_future(anext(outcomes, None))
+            await _first(stop.wait(), step)
+            if step.cancelled() or (outcome := step.result()) is None:
+                return
+            yield outcome
 
 
 async def _first(*waits: Awaitable[object]) -> None:

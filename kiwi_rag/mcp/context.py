@@ -25,7 +25,7 @@ _USED_BY_CALLS = (
     "kiwi_rag.embedding.factory",
     "kiwi_rag.embedding.onnx",
     "kiwi_rag.stores.local",
-    "kiwi_rag.monitor.pinned_state_file",
+    "kiwi_rag.monitor.pinned_state",
     "rfc8785",
 )
 

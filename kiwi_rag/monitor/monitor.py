@@ -10,21 +10,32 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from kiwi_rag.errors import AuditBroken, Refused, RegistryUnreachable
+import semver
+
+from kiwi_rag.errors import (
+    ChainForked,
+    ChainShortened,
+    MalformedEnvelope,
+    Refused,
+    RegistryUnreachable,
+    RolledBack,
+    VersionChanged,
+    WrongKey,
+    Yanked,
+    YankUndone,
+)
 from kiwi_rag.model import StoredItem
 from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.monitor import pinned_state
-from kiwi_rag.monitor.pinned_state import RegistryIdentity, SeenVersion, VersionState
-from kiwi_rag.monitor.pinned_state_file import PinnedState, pinned_state_path
-from kiwi_rag.registry.checkpoint import Checkpoint, parse_head
+from kiwi_rag.monitor.pinned_state import ACCEPT, PinnedState, SeenVersion
+from kiwi_rag.registry.calls import checked_url
 from kiwi_rag.registry.client import RegistryClient
+from kiwi_rag.registry.rows import Checkpoint, parse_head
 from kiwi_rag.signing.trust import RevocationNotice, SignerStatus, TrustPolicy, apply_revocations
-from kiwi_rag.validation.audit import AuditHead
+from kiwi_rag.validation.audit import AuditHead, AuditRecord, verify_records
 
 WRITE_AFTER = timedelta(minutes=10)
 """How old the time of the last check may be on disk: otherwise every search would write it."""
@@ -60,17 +71,19 @@ class RegistryMonitor:
         RegistryError
             When the registry cannot be reached, or its answer is invalid.
         """
-        pinned, number = self.pinned.head(), self.pinned.last_number()
-        since = 0 if fully else self.pinned.signers_seq()
+        pinned = self.pinned.read()
         # The registry lists what was yanked after this record. For 0 it lists nothing, and before record 1 nothing can
         # have been yanked, so 1 lists all of it for a client that pinned no head yet.
-        checkpoint = await self._checkpoint(pinned.seq or 1, since)
-        head = pinned_state.follow(pinned, checkpoint)
-        if pinned.seq and not self.pinned.has_all_yanks():
+        checkpoint = await self._checkpoint(pinned.head.seq or 1, 0 if fully else pinned.signers_seq)
+        head = follow(pinned.head, checkpoint)
+        if pinned.head.seq and not pinned.has_all_yanks:
             checkpoint = replace(checkpoint, yanked=(await self._checkpoint(1, head.seq)).yanked)
-        if self._is_worth_writing(pinned, checkpoint, fully):
+        known = {(notice.key_id, notice.status) for notice in self.pinned.notices()}
+        has_news = head != pinned.head or any((one.key_id, one.status) not in known for one in checkpoint.notices)
+        is_due = pinned.checked_at is None or self._now() - pinned.checked_at > WRITE_AFTER or not pinned.has_all_yanks
+        if has_news or is_due or fully:
             await asyncio.to_thread(self.pinned.pin_checkpoint, head, checkpoint, self._now())
-        return ConsistencyCheck(self, number, tuple(self.pinned.notices()))
+        return ConsistencyCheck(self, pinned.number, self.pinned.notices())
 
     def add_receipt(self, ref: ItemRef, digest: str, key_id: str, head: str) -> None:
         """Collect what a receipt says; `verify_receipts` verifies that against the log and writes it."""
@@ -92,7 +105,7 @@ class RegistryMonitor:
         with suppress(RegistryUnreachable):  # the next check will verify its log
             await self.check()
             head = self._receipt_head
-            pinned_state.follow(head, await self._checkpoint(head.seq, head.seq))
+            follow(head, await self._checkpoint(head.seq, head.seq))
 
     async def close(self) -> None:
         """Verify the receipts, and close the pinned state."""
@@ -103,8 +116,8 @@ class RegistryMonitor:
 
     async def version_states(self, ref: ItemRef) -> Mapping[str, VersionState]:
         """Return the registry's present state of each version of an item."""
-        rows = await self._client.item_status(replace(ref, version=None))
-        return {str(row["version"]): _state(row) for row in rows if row["visibility"] == "public"}
+        rows = await self._client.item_status(ref)
+        return {row["version"]: _state(row) for row in rows if row["visibility"] == "public"}
 
     async def get_yanked(self, ref: ItemRef) -> StoredItem | None:
         """Return the version that `ref` names if it was yanked, otherwise None."""
@@ -115,12 +128,15 @@ class RegistryMonitor:
         name = self.pinned.identity.name
         return await self._client.registry_checkpoint(known_seq, signers_since, name)
 
-    def _is_worth_writing(self, pinned: AuditHead, checkpoint: Checkpoint, fully: bool) -> bool:
-        pinned_notices = {(n.key_id, n.status) for n in self.pinned.notices()}
-        has_notices = any((n.key_id, n.status) not in pinned_notices for n in checkpoint.notices)
-        checked_at = self.pinned.checked_at()
-        is_due = checked_at is None or self._now() - checked_at > WRITE_AFTER or not self.pinned.has_all_yanks()
-        return checkpoint.head != pinned or has_notices or fully or is_due
+
+@dataclass(frozen=True, slots=True)
+class VersionState:
+    """The registry's present state of one version."""
+
+    digest: str
+    yanked: bool
+    revoked: bool
+    passages: int
 
 
 @dataclass(slots=True)
@@ -163,18 +179,19 @@ class ConsistencyCheck:
             # public item by calling it private, so the versions that were seen still count.
             return await self._check_newest(ref, seen, found_by) if newest else None
         before, yanked = seen.get(ref.version or ""), stored.yanked_at is not None
+        if before and before.digest != stored.digest:
+            digests = f"digest {before.digest[:16]}…, now {stored.digest[:16]}…"
+            raise VersionChanged(f"{ref} was seen with other bytes ({digests})", hint=_accept_hint(ref))
         if before and before.yanked and not yanked:
-            await self._check_not_just_yanked(ref)
-        pinned_state.check_seen(ref, stored.digest, before, yanked=yanked)
+            state = (await self.monitor.version_states(ref)).get(ref.version or "")
+            if state and state.yanked:  # after this answer, as another process pinned: no contradiction
+                raise Refused(f"{ref} was yanked a moment ago")
+            raise YankUndone(f"{ref} was yanked, and the registry serves it again", hint=_accept_hint(ref))
         if newest:
             await self._check_newest(ref, seen, found_by)
         now = SeenVersion(ref.version or "", stored.digest, key_id, yanked, found_by)
         if before is None or (yanked, found_by or before.found_by) != (before.yanked, before.found_by):
             self.fresh.append((ref, now))
-
-    def pinned_items(self) -> Sequence[ItemRef]:
-        """Return every pinned item, without versions, under its folded id."""
-        return [ItemRef(item_type, folded_id) for item_type, folded_id in self.monitor.pinned.items()]
 
     async def check_missing(self, ref: ItemRef) -> None:
         """Check an item, or the version that `ref` names, that the registry does not serve.
@@ -190,9 +207,16 @@ class ConsistencyCheck:
         seen = [one for one in self.monitor.pinned.seen(ref).values() if ref.version in (None, one.version)]
         for one in seen:
             if one.number <= self.number and not one.yanked and one.key_id not in revoked and one.version not in states:
-                raise pinned_state.missing_version(ref, one)
+                missing = f"{replace(ref, version=one.version)} was seen, and the registry does not have it now"
+                raise RolledBack(missing, hint=_accept_hint(ref))
         if states and not ref.version and all(state.yanked or state.revoked for state in states.values()):
-            raise pinned_state.no_version_left(ref, states)
+            if all(state.yanked for state in states.values()):
+                newest = replace(ref, version=next(iter(states)))
+                raise Yanked(f"{ref} was yanked, in all its versions", hint=f"kiwi get {newest}@registry")
+            raise WrongKey(
+                f"{ref}: the key that signed it was revoked, and no other key signed a version",
+                hint="ask its author to sign it with another key and to publish it again",
+            )
 
     def save(self) -> None:
         """Write what is new, if anything is. Blocks for a short time."""
@@ -200,60 +224,116 @@ class ConsistencyCheck:
             self.monitor.pinned.pin_versions(self.fresh)
             self.fresh.clear()
 
-    async def _check_not_just_yanked(self, ref: ItemRef) -> None:
-        """Raise `Refused` if it was yanked after this answer, as another process pinned: no contradiction."""
-        state = (await self.monitor.version_states(ref)).get(ref.version or "")
-        if state and state.yanked:
-            raise Refused(f"{ref} was yanked a moment ago")
-
     async def _check_newest(self, ref: ItemRef, seen: Mapping[str, SeenVersion], found_by: str) -> None:
         earlier = [one for one in seen.values() if one.number <= self.number]
-        if not pinned_state.newer(ref.version or "", earlier, self._revoked()):
+        if not newer(ref.version or "", earlier, self._revoked()):
             return
         # A key may have been revoked since this check began, so that its versions no longer count.
         self.notices = (await self.monitor.check(fully=True)).notices
         states = await self.monitor.version_states(ref)
-        for one in pinned_state.newer(ref.version or "", earlier, self._revoked()):
-            if pinned_state.check_rollback(ref, one, states.get(one.version), found_by) == "yanked":
+        for one in newer(ref.version or "", earlier, self._revoked()):
+            if check_rollback(ref, one, states.get(one.version), found_by) == "yanked":
                 self.fresh.append((replace(ref, version=one.version), replace(one, yanked=True)))
 
     def _revoked(self) -> set[str]:
         return {notice.key_id for notice in self.notices if notice.status is SignerStatus.COMPROMISED}
 
 
-def open_monitor(client: RegistryClient, folder: Path, identity: RegistryIdentity) -> RegistryMonitor:
-    """Return a monitor of a registry, with its pinned state below `folder`."""
-    return RegistryMonitor(client, PinnedState(pinned_state_path(folder, identity), identity))
-
-
 def _state(row: Mapping[str, Any]) -> VersionState:
     revoked = row["signer_status"] == SignerStatus.COMPROMISED
-    return VersionState(str(row["digest"]), row["yanked_at"] is not None, revoked, int(row["passages"]))
-
-
-_FIELDS = ("previous_hash", "seq", "at", "event", "ref", "digest", "key_id", "details")
+    return VersionState(row["digest"], row["yanked_at"] is not None, revoked, row["passages"])
 
 
 def verify_rows(rows: Iterable[Mapping[str, Any]], head: AuditHead) -> AuditHead:
-    """Verify that rows of ``audit_records`` follow `head`, and return the new head.
+    """Verify that rows of ``audit_records`` follow `head`, and return the new head; raises as `verify_records`."""
+    return verify_records((AuditRecord(*row.values()) for row in rows), head, _row_hash)
+
+
+def _row_hash(record: AuditRecord) -> str:
+    """Return the hash that a record of a registry should have."""
+    *fields, previous, _ = astuple(record)
+    return hashlib.sha256("\n".join(map(str, (previous, *fields))).encode()).hexdigest()
+
+
+def database_address(url: str) -> str:
+    """Return the address of a database from its URL: host, port and name, without user, password and options.
 
     Raises
     ------
-    AuditBroken
-        Naming the first record that is wrong or missing.
+    RegistryUnreachable
+        When the URL is not a valid one.
     """
-    for row in rows:
-        seq = head.seq + 1
-        if row["seq"] != seq:
-            raise AuditBroken(f"the registry's audit chain breaks at record {seq}: it is missing, {row['seq']} follows")
-        if row["previous_hash"] != head.hash:
-            raise AuditBroken(f"the registry's audit chain breaks at record {seq}: it does not follow the one before")
-        if row["hash"] != row_hash(row):
-            raise AuditBroken(f"the registry's audit chain breaks at record {seq}: it was altered")
-        head = AuditHead(seq, row["hash"])
-    return head
+    from psycopg.conninfo import conninfo_to_dict
+
+    parts = conninfo_to_dict(checked_url(url))
+    host = str(parts.get("host") or parts.get("hostaddr") or "localhost").lower()
+    return f"{host}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
 
 
-def row_hash(row: Mapping[str, Any]) -> str:
-    """Return the hash that a row of ``audit_records`` should have."""
-    return hashlib.sha256("\n".join(str(row[name]) for name in _FIELDS).encode()).hexdigest()
+def follow(pinned: AuditHead, checkpoint: Checkpoint) -> AuditHead:
+    """Return the registry's head, if its log contains the pinned one.
+
+    Raises
+    ------
+    ChainShortened
+        When the log ends before the pinned head.
+    ChainForked
+        When its record with the number of the pinned head is another one.
+    """
+    if checkpoint.head.seq < pinned.seq:
+        raise ChainShortened(
+            f"the registry's audit log ends at record {checkpoint.head.seq}, but record {pinned.seq} was seen",
+            hint=ACCEPT,
+        )
+    hash_at_pinned = checkpoint.head.hash if checkpoint.head.seq == pinned.seq else checkpoint.known_hash
+    if pinned.seq and hash_at_pinned != pinned.hash:
+        raise ChainForked(
+            f"the registry's audit log was rewritten: record {pinned.seq} is another one than was seen", hint=ACCEPT
+        )
+    return checkpoint.head
+
+
+def newer(version: str, seen: Iterable[SeenVersion], revoked: Iterable[str]) -> Sequence[SeenVersion]:
+    """Return the versions in `seen` that contradict serving `version` as the newest, highest first.
+
+    Those are the higher ones that were not yanked, and whose key is not in `revoked`.
+    """
+    revoked, served = set(revoked), _order(version)
+    above = [s for s in seen if not s.yanked and s.key_id not in revoked and _order(s.version) > served]
+    return sorted(above, key=lambda s: _order(s.version), reverse=True)
+
+
+def check_rollback(
+    ref: ItemRef, above: SeenVersion, state: VersionState | None, found_by: str
+) -> Literal["yanked", "unindexed"]:
+    """Return why the registry may serve `ref` as the newest though `above` was seen, by the present `state` of that.
+
+    It was yanked, or a search with the model `found_by` cannot find it because it is not indexed yet. The latter does
+    not hold for a version that a search with this model has found before.
+
+    Raises
+    ------
+    RolledBack
+        When there is no such reason.
+    """
+    if state and state.digest == above.digest:
+        if state.yanked:
+            return "yanked"
+        if found_by and state.passages == 0 and above.found_by != found_by:
+            return "unindexed"
+    raise RolledBack(
+        f"the registry serves {ref} as the newest, but {above.version} was seen and was not yanked",
+        hint=_accept_hint(ref),
+    )
+
+
+def _accept_hint(ref: ItemRef) -> str:
+    item = f"{ref.item_type}:{ref.item_id}"
+    return f"ask the registry's operator why; to accept what it says now: kiwi registry accept {item}"
+
+
+def _order(version: str) -> semver.Version:
+    try:
+        return semver.Version.parse(version)
+    except ValueError as error:  # an item can be signed without Kiwi, and then its version is not checked
+        raise MalformedEnvelope(f"{version[:40]!r} is not a SemVer version") from error

@@ -1,36 +1,69 @@
-"""The state that a client pins of a registry, and the checks of the registry's answers against it, without I/O.
+"""The state that a client pins of a registry, on disk: one SQLite file for each, below the user's folder, mode 0600.
 
 The owner of a database can remove every protection in it, but cannot change what a client has pinned: the head of the
 audit log, the digest of each version, the highest version of each item, which versions were yanked and which keys were
 revoked. The Update Framework's clients do the same (theupdateframework.github.io/specification, §1.5.2: rollback,
 freeze and mix-and-match attacks).
+
+SQLite locks the file between processes, and a commit is durable when it returns. Until the user accepts the present
+state of the registry, the head only moves forward, a version stays yanked, and a key stays revoked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+import json
+import re
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import semver
+from kiwi_rag.errors import ChainForked, PinnedStateDamaged, StoreError
+from kiwi_rag.model import sha256_hex
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.signing.trust import RevocationNotice, SignerStatus
+from kiwi_rag.storage.atomic import link_new, new_file
+from kiwi_rag.storage.sqlite import closed_on_error, connect, move_database_aside, transaction, translate_sqlite_errors
+from kiwi_rag.validation.audit import GENESIS, AuditHead
 
-from kiwi_rag.errors import (
-    ChainForked,
-    ChainShortened,
-    KiwiError,
-    MalformedEnvelope,
-    RolledBack,
-    VersionChanged,
-    WrongKey,
-    Yanked,
-    YankUndone,
-)
-from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.registry.calls import checked_url
-from kiwi_rag.registry.checkpoint import Checkpoint
-from kiwi_rag.validation.audit import AuditHead
+if TYPE_CHECKING:
+    from kiwi_rag.registry.rows import Checkpoint
 
+_T = TypeVar("_T")
+MAX_VERSIONS = 200_000
+MAX_VERSIONS_OF_AN_ITEM = 64
+MAX_NOTICES = 10_000
+MAX_YANKS = 100_000
+SUFFIX = ".sqlite3"
 ACCEPT = "ask its operator why; if it was restored or replaced on purpose: kiwi registry accept"
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS registry (
+    name TEXT NOT NULL, place TEXT NOT NULL, head_seq INTEGER NOT NULL, head_hash TEXT NOT NULL,
+    signers_seq INTEGER NOT NULL, asked_at TEXT NOT NULL, only_row INTEGER PRIMARY KEY CHECK (only_row = 1)
+) STRICT;
+CREATE TABLE IF NOT EXISTS versions (
+    id INTEGER PRIMARY KEY, item_type TEXT NOT NULL, folded_id TEXT NOT NULL, version TEXT NOT NULL,
+    digest TEXT NOT NULL, key_id TEXT NOT NULL, yanked INTEGER NOT NULL, found_by TEXT NOT NULL,
+    UNIQUE (item_type, folded_id, version)
+) STRICT;
+CREATE INDEX IF NOT EXISTS versions_by_digest ON versions (digest);
+CREATE TABLE IF NOT EXISTS notices (
+    key_id TEXT NOT NULL, status TEXT NOT NULL, principal TEXT NOT NULL, since TEXT NOT NULL, reason TEXT NOT NULL,
+    overruled INTEGER NOT NULL, PRIMARY KEY (key_id, status)
+) STRICT;
+CREATE TABLE IF NOT EXISTS yanks (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE) STRICT;
+"""
+"""Of all yanked versions ``yanks`` has the digests: a local tier may have one that was never seen at the registry.
+
+Files of earlier versions lack it and have ``user_version`` 0: the first check reads all that was yanked.
+"""
+_REGISTRY = "name, place, head_seq, head_hash, signers_seq, asked_at"
+_SEEN = "version, digest, key_id, yanked, found_by, id"
+_NOTICE = "key_id, principal, status, since, reason, overruled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,129 +94,294 @@ class SeenVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class VersionState:
-    """The registry's present state of one version."""
+class PinnedRegistry:
+    """What is pinned of a registry besides its versions and notices.
 
-    digest: str
-    yanked: bool
-    revoked: bool
-    passages: int
-
-
-def database_address(url: str) -> str:
-    """Return the address of a database from its URL: host, port and name, without user, password and options.
-
-    Raises
-    ------
-    RegistryUnreachable
-        When the URL is not a valid one.
+    ``signers_seq`` is the audit record up to which changes of signers were read, ``checked_at`` when it was last
+    checked, ``number`` that of the version that was pinned last. ``has_all_yanks`` says whether all versions that were
+    yanked up to the head are pinned, not only those that this user had seen.
     """
-    from psycopg.conninfo import conninfo_to_dict
 
-    parts = conninfo_to_dict(checked_url(url))
-    host = str(parts.get("host") or parts.get("hostaddr") or "localhost").lower()
-    return f"{host}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
+    identity: RegistryIdentity
+    head: AuditHead
+    signers_seq: int = 0
+    checked_at: datetime | None = None
+    number: int = 0
+    has_all_yanks: bool = False
 
 
-def follow(pinned: AuditHead, checkpoint: Checkpoint) -> AuditHead:
-    """Return the registry's head, if its log contains the pinned one.
+def pinned_state_path(folder: Path, identity: RegistryIdentity) -> Path:
+    """Return the path of a registry's pinned state below `folder`."""
+    return folder / f"{sha256_hex(str((identity.name, identity.address)).encode())[:16]}{SUFFIX}"
 
-    Raises
-    ------
-    ChainShortened
-        When the log ends before the pinned head.
-    ChainForked
-        When its record with the number of the pinned head is another one.
+
+class PinnedState:
+    """What this user pinned of one registry; the file is made at the first write.
+
+    Threads may share one. A lock gives each the file while it reads or writes.
+
+    Parameters
+    ----------
+    path
+        The file.
+    identity
+        The registry; None for the one that the file names.
     """
-    if checkpoint.head.seq < pinned.seq:
-        raise ChainShortened(
-            f"the registry's audit log ends at record {checkpoint.head.seq}, but record {pinned.seq} was seen",
-            hint=ACCEPT,
+
+    def __init__(self, path: Path, identity: RegistryIdentity | None = None) -> None:
+        self.path = path
+        self._expected = identity
+        self._connection: sqlite3.Connection | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def identity(self) -> RegistryIdentity:
+        """The registry."""
+        return self._expected or self.read().identity
+
+    def read(self) -> PinnedRegistry:
+        """Return what is pinned of the registry as a whole."""
+        if self._expected and not self.path.exists():
+            return PinnedRegistry(self._expected, AuditHead())
+        counted = "(SELECT coalesce(max(id), 0) FROM versions), (SELECT user_version FROM pragma_user_version)"
+        with self._connected() as connection:
+            row = connection.execute(f"SELECT {_REGISTRY}, {counted} FROM registry").fetchone()  # noqa: S608
+            if row is None:
+                raise ValueError("it has no registry")
+            name, address, seq, head, signers_seq, checked_at, number, has_all_yanks = row
+            identity = RegistryIdentity(name, address)
+            if self._expected not in (None, identity):
+                raise ValueError(f"it belongs to {identity}")
+            if not re.fullmatch("[0-9a-f]{64}", head) or seq < 0 or (seq == 0) != (head == GENESIS):
+                raise ValueError("it has no valid head")
+            at = datetime.fromisoformat(checked_at) if checked_at else None
+            return PinnedRegistry(identity, AuditHead(seq, head), signers_seq, at, number, bool(has_all_yanks))
+
+    def seen(self, ref: ItemRef) -> Mapping[str, SeenVersion]:
+        """Return the pinned versions of an item."""
+        sql = f"SELECT {_SEEN} FROM versions WHERE item_type = ? AND folded_id = ?"  # noqa: S608  # a constant
+        return {seen.version: seen for seen in self._read(SeenVersion, sql, *ref.key)}
+
+    def items(self) -> Sequence[ItemRef]:
+        """Return every pinned item, without versions, under its folded id."""
+        sql = "SELECT DISTINCT item_type, folded_id FROM versions ORDER BY folded_id, item_type"
+        return self._read(lambda item_type, folded_id: ItemRef(ItemType(item_type), folded_id), sql)
+
+    def key_ids(self) -> Sequence[str]:
+        """Return the ids of the keys that signed the pinned versions."""
+        return self._read(str, "SELECT DISTINCT key_id FROM versions")
+
+    def notices(self) -> Sequence[RevocationNotice]:
+        """Return the notices of this registry about keys that it retired or revoked."""
+
+        def notice(*row: Any) -> RevocationNotice:
+            key_id, principal, status, since, reason, overruled = row
+            at, name = datetime.fromisoformat(since), self.identity.name
+            return RevocationNotice(key_id, principal, SignerStatus(status), at, reason, name, bool(overruled))
+
+        return self._read(notice, f"SELECT {_NOTICE} FROM notices ORDER BY since")  # noqa: S608  # a constant
+
+    def yanked(self, digests: Sequence[str]) -> frozenset[str]:
+        """Return those of some digests whose versions were yanked."""
+        sql = (
+            "SELECT value FROM json_each(?) WHERE value IN (SELECT digest FROM yanks) "
+            "OR value IN (SELECT digest FROM versions WHERE yanked)"
         )
-    hash_at_pinned = checkpoint.head.hash if checkpoint.head.seq == pinned.seq else checkpoint.known_hash
-    if pinned.seq and hash_at_pinned != pinned.hash:
-        raise ChainForked(
-            f"the registry's audit log was rewritten: record {pinned.seq} is another one than was seen", hint=ACCEPT
-        )
-    return checkpoint.head
+        return frozenset(self._read(str, sql, json.dumps(list(digests))))
+
+    def pin_checkpoint(self, head: AuditHead, checkpoint: Checkpoint, at: datetime) -> None:
+        """Pin a head that was followed, with what was yanked and the keys that lost trust up to it.
+
+        The head only moves forward. Yanked digests have their own table with its own limit, so that a registry cannot
+        displace the versions that this user has seen by listing very many.
+
+        Raises
+        ------
+        ChainForked
+            When another process pinned another record with this number.
+        """
+        with self._writing() as connection:
+            _move_head(connection, head)
+            connection.executemany(
+                "UPDATE versions SET yanked = 1 WHERE digest = ?", [(digest,) for digest in checkpoint.yanked]
+            )
+            _pin_yanks(connection, checkpoint.yanked)
+            connection.executemany(
+                "INSERT INTO notices (key_id, status, principal, since, reason, overruled) VALUES (?, ?, ?, ?, ?, 0) "
+                "ON CONFLICT (key_id, status) DO NOTHING",
+                [(n.key_id, n.status.value, n.principal, n.since.isoformat(), n.reason) for n in checkpoint.notices],
+            )
+            connection.execute(
+                "DELETE FROM notices WHERE rowid IN (SELECT rowid FROM notices ORDER BY since DESC LIMIT -1 OFFSET ?)",
+                [MAX_NOTICES],
+            )
+            connection.execute(
+                "UPDATE registry SET signers_seq = max(signers_seq, ?), asked_at = ?", [head.seq, at.isoformat()]
+            )
+
+    def pin_versions(self, versions: Iterable[tuple[ItemRef, SeenVersion]]) -> None:
+        """Pin versions that verified. Of one that is pinned already only ``yanked`` and ``found_by`` change."""
+        with self._writing() as connection:
+            for ref, seen in versions:
+                _pin_version(connection, ref, seen)
+            connection.execute("DELETE FROM versions WHERE id <= (SELECT max(id) FROM versions) - ?", [MAX_VERSIONS])
+
+    def overrule(self, key_id: str, *, overruled: bool) -> int:
+        """Ignore this registry's notices about a key, or follow them again; return how many changed."""
+        if not self.path.exists():
+            return 0
+        with self._writing() as connection:
+            sql = "UPDATE notices SET overruled = ? WHERE key_id = ? AND overruled <> ?"
+            return connection.execute(sql, [overruled, key_id, overruled]).rowcount
+
+    def accept(self, head: AuditHead) -> None:
+        """Replace the pinned head, and remove all pinned versions; notices about keys stay."""
+        with self._writing() as connection:
+            connection.execute("DELETE FROM versions")
+            _forget_yanks(connection)
+            connection.execute(
+                "UPDATE registry SET head_seq = ?, head_hash = ?, signers_seq = 0", [head.seq, head.hash]
+            )
+
+    def forget(self, ref: ItemRef) -> int:
+        """Remove the pinned versions of one item; return how many there were."""
+        with self._writing() as connection:
+            _forget_yanks(connection)
+            sql = "DELETE FROM versions WHERE item_type = ? AND folded_id = ?"
+            return connection.execute(sql, ref.key).rowcount
+
+    def move_aside(self) -> Path:
+        """Rename a damaged file; return its new path."""
+        self.close()
+        try:
+            return move_database_aside(self.path, "damaged") or self.path
+        except OSError as error:
+            raise StoreError(f"cannot move {self.path}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _read(self, make: Callable[..., _T], sql: str, *arguments: str) -> Sequence[_T]:
+        """Return what `make` makes of each row of a query; nothing where there is no file."""
+        if not self.path.exists():
+            return ()
+        with self._connected() as connection:
+            return tuple(make(*row) for row in connection.execute(sql, arguments).fetchall())
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Run a transaction, which excludes other threads by `_lock` and other processes by SQLite's lock."""
+        with self._lock:
+            if not self.path.exists():
+                self._create()
+            self.read()
+            with self._connected() as connection, transaction(connection):
+                yield connection
+
+    def _create(self) -> None:
+        """Make the file under another name and link it, so that no process sees one without its registry."""
+        if self._expected is None:
+            raise StoreError(f"{self.path} was removed", hint="run the command again")
+        with self._translated(), new_file(self.path) as draft:
+            with closing(connect(draft, wal=False)) as connection:
+                connection.executescript(_SCHEMA)
+                connection.execute(
+                    "INSERT INTO registry VALUES (?, ?, 0, ?, 0, '', 1)",
+                    [self._expected.name, self._expected.address, GENESIS],
+                )
+            link_new(draft, self.path)  # if another process was first, its file stays
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translate_sqlite_errors(self.path, lambda error: _damaged(self.path, error))
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        """Yield the connection, and translate SQLite's errors and those of parsing the file's content.
+
+        Raises
+        ------
+        PinnedStateDamaged, StoreBusy, StoreFull, StoreError
+            By SQLite's result code.
+        """
+        try:
+            with self._lock, self._translated():
+                if self._connection is None:
+                    connection = connect(self.path, wal=False)
+                    with closed_on_error(connection):
+                        _check_tables(connection)
+                        connection.executescript(_SCHEMA)
+                    self._connection = connection
+                yield self._connection
+        except (ValueError, TypeError, OverflowError) as error:
+            raise _damaged(self.path, error) from error
 
 
-def check_seen(ref: ItemRef, digest: str, before: SeenVersion | None, *, yanked: bool) -> None:
-    """Check a version against its pinned state `before`, if there is one.
-
-    Raises
-    ------
-    VersionChanged, YankUndone
-        When it contradicts that.
-    """
-    if before and before.digest != digest:
-        raise VersionChanged(
-            f"{ref} was seen with other bytes (digest {before.digest[:16]}…, now {digest[:16]}…)",
-            hint=_accept_hint(ref),
-        )
-    if before and before.yanked and not yanked:
-        raise YankUndone(f"{ref} was yanked, and the registry serves it again as not yanked", hint=_accept_hint(ref))
+def pinned_states(folder: Path) -> Sequence[PinnedState]:
+    """Return the pinned states of all registries that this user has used."""
+    return [PinnedState(path) for path in sorted(folder.glob(f"[0-9a-f]*{SUFFIX}"))]
 
 
-def newer(version: str, seen: Iterable[SeenVersion], revoked: Iterable[str]) -> Sequence[SeenVersion]:
-    """Return the versions in `seen` that contradict serving `version` as the newest, highest first.
+def read_all(folder: Path, read: Callable[[PinnedState], Iterable[_T]]) -> list[_T]:
+    """Return what `read` returns for the pinned states of all registries."""
+    found: list[_T] = []
+    for pinned in pinned_states(folder):
+        with closing(pinned):
+            found += read(pinned)
+    return found
 
-    Those are the higher ones that were not yanked, and whose key is not in `revoked`.
-    """
-    revoked, served = set(revoked), _order(version)
-    above = [s for s in seen if not s.yanked and s.key_id not in revoked and _order(s.version) > served]
-    return sorted(above, key=lambda s: _order(s.version), reverse=True)
+
+def _check_tables(connection: sqlite3.Connection) -> None:
+    """Raise `ValueError` when a table or a column is missing."""
+    # SQLite has one result code for that and for wrong SQL, which would count as a fault in Kiwi.
+    for table, columns in {"registry": _REGISTRY, "versions": _SEEN, "notices": _NOTICE}.items():
+        existing = {row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", [table])}
+        if not existing.issuperset(columns.split(", ")):
+            raise ValueError(f"its table {table} is missing or incomplete")
 
 
-def check_rollback(
-    ref: ItemRef, above: SeenVersion, state: VersionState | None, found_by: str
-) -> Literal["yanked", "unindexed"]:
-    """Return why the registry may serve `ref` as the newest though `above` was seen, by the present `state` of that.
+def _move_head(connection: sqlite3.Connection, head: AuditHead) -> None:
+    seq, pinned_hash = connection.execute("SELECT head_seq, head_hash FROM registry").fetchone()
+    if seq == head.seq and pinned_hash != head.hash:
+        raise ChainForked(f"the registry gave two records with the number {seq} for its audit log", hint=ACCEPT)
+    if head.seq > seq:
+        connection.execute("UPDATE registry SET head_seq = ?, head_hash = ?", [head.seq, head.hash])
 
-    It was yanked, or a search with the model `found_by` cannot find it because it is not indexed yet. The latter does
-    not hold for a version that a search with this model has found before.
 
-    Raises
-    ------
-    RolledBack
-        When there is no such reason.
-    """
-    if state and state.digest == above.digest:
-        if state.yanked:
-            return "yanked"
-        if found_by and state.passages == 0 and above.found_by != found_by:
-            return "unindexed"
-    raise RolledBack(
-        f"the registry serves {ref} as the newest, but {above.version} was seen and was not yanked",
-        hint=_accept_hint(ref),
+def _pin_version(connection: sqlite3.Connection, ref: ItemRef, seen: SeenVersion) -> None:
+    connection.execute(
+        "INSERT INTO versions (item_type, folded_id, version, digest, key_id, yanked, found_by) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (item_type, folded_id, version) DO UPDATE SET "
+        "yanked = max(yanked, excluded.yanked), "
+        "found_by = CASE excluded.found_by WHEN '' THEN found_by ELSE excluded.found_by END "
+        "WHERE digest = excluded.digest",
+        [*ref.key, seen.version, seen.digest, seen.key_id, seen.yanked, seen.found_by],
+    )
+    # The highest versions matter, and versions grow, so those pinned last stay.
+    connection.execute(
+        "DELETE FROM versions WHERE id IN (SELECT id FROM versions WHERE item_type = ? AND folded_id = ? "
+        "ORDER BY id DESC LIMIT -1 OFFSET ?)",
+        [*ref.key, MAX_VERSIONS_OF_AN_ITEM],
     )
 
 
-def missing_version(ref: ItemRef, seen: SeenVersion) -> RolledBack:
-    """Return the error for a version that was seen, and that the registry does not have now."""
-    return RolledBack(
-        f"{replace(ref, version=seen.version)} was seen, and the registry does not have it now", hint=_accept_hint(ref)
+def _pin_yanks(connection: sqlite3.Connection, digests: Iterable[str]) -> None:
+    connection.executemany("INSERT OR IGNORE INTO yanks (digest) VALUES (?)", [(digest,) for digest in digests])
+    connection.execute("DELETE FROM yanks WHERE id <= (SELECT max(id) FROM yanks) - ?", [MAX_YANKS])
+    connection.execute("PRAGMA user_version = 1")
+
+
+def _forget_yanks(connection: sqlite3.Connection) -> None:
+    """Remove what was yanked; the next check reads all of it again."""
+    connection.execute("DELETE FROM yanks")
+    connection.execute("PRAGMA user_version = 0")
+
+
+def _damaged(path: Path, error: Exception) -> PinnedStateDamaged:
+    return PinnedStateDamaged(
+        f"the pinned state of a registry, {path}, is damaged: {error}",
+        hint="kiwi registry accept moves it aside; versions and revocations are then pinned anew",
     )
-
-
-def no_version_left(ref: ItemRef, states: Mapping[str, VersionState]) -> KiwiError:
-    """Return the error for an item whose versions were all yanked or revoked; `states` begins with the highest."""
-    if not all(state.yanked for state in states.values()):
-        return WrongKey(
-            f"{ref}: the key that signed it was revoked, and no other key signed a version",
-            hint="ask its author to sign it with another key and to publish it again",
-        )
-    versioned = replace(ref, version=next(iter(states)))
-    return Yanked(f"{ref} was yanked, in all its versions", hint=f"kiwi get {versioned}@registry")
-
-
-def _accept_hint(ref: ItemRef) -> str:
-    item = f"{ref.item_type}:{ref.item_id}"
-    return f"ask the registry's operator why; to accept what it says now: kiwi registry accept {item}"
-
-
-def _order(version: str) -> semver.Version:
-    try:
-        return semver.Version.parse(version)
-    except ValueError as error:  # an item can be signed without Kiwi, and then its version is not checked
-        raise MalformedEnvelope(f"{version[:40]!r} is not a SemVer version") from error

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, TypeVar
 
-from kiwi_rag.errors import RegistryError
+from kiwi_rag.errors import RegistryError, RegistryUnreachable
+from kiwi_rag.lexical import bm25_weights
 from kiwi_rag.model import (
     Admission,
     Candidates,
@@ -21,17 +24,35 @@ from kiwi_rag.model import (
 )
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.registry import rows
-from kiwi_rag.registry.calls import Caller, Transport, call, raise_refusal
-from kiwi_rag.registry.checkpoint import Checkpoint
-from kiwi_rag.registry.records import Claimed, EnrolledSigner, IndexedItem, Progress, StoredPassage
-from kiwi_rag.retry import READING, WRITING
+from kiwi_rag.registry.calls import ANSWER_SECONDS, Caller, Transport, raise_refusal, time_limit
+from kiwi_rag.registry.rows import Checkpoint, Claimed, IndexedItem, Progress, Row, StoredPassage
+from kiwi_rag.retry import READING, WRITING, attempts
 from kiwi_rag.signing import dsse
 from kiwi_rag.signing.statement import ITEMS
 from kiwi_rag.signing.trust import Signer
 
+_T = TypeVar("_T")
+Parse = Callable[[Any], _T]
 INDEXER = "kiwi_indexer"
 ONCE: tuple[float, ...] = ()
 """Calls whose answer would be another the second time: a repetition could not tell what the first one did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A registry's answer to a publication.
+
+    ``sequence`` counts publications; ``audit_head`` is the audit log's after it. ``already_published``: the registry
+    had this very statement before. ``private``: only its owner can see it; ``made_public``: it was private until now.
+    """
+
+    sequence: int
+    digest: str
+    audit_head: str
+    already_published: bool
+    made_public: bool
+    private: bool
+    yanked: bool
 
 
 class RegistryClient:
@@ -56,56 +77,61 @@ class RegistryClient:
 
         Raises
         ------
+        RegistryRefused
+            When this transport cannot change the role, or this connection may not.
         RegistryError
             For what fails inside the block too, translated.
         """
-        async with self.transport.session(role) as caller:
-            yield RegistryClient(self.transport, caller=caller)
+        async with self.transport.session() as caller:
+            session = RegistryClient(self.transport, caller=caller)
+            await session.set_role(role)
+            yield session
 
     async def set_role(self, role: str) -> None:
-        """Act as `role` until the session ends.
-
-        Raises
-        ------
-        RegistryRefused
-            When this transport cannot change the role, or this connection may not.
-        """
+        """Act as `role` until the session ends; raises as `session` does."""
         if self._caller is None:
             raise RegistryError("a role is set within a session")
-        await self._caller.set_role(role)
+        if role:
+            await self._caller.set_role(role)
 
     # Items and documents
 
-    async def publish_item(self, admission: Admission, visibility: Visibility | None = None) -> Mapping[str, Any]:
+    async def publish_item(self, admission: Admission, visibility: Visibility | None = None) -> Row:
         """Publish an item with its files; return the answer, which is a receipt or a refusal.
 
         `parse_receipt` raises a refusal. Not raised here: inside a session it would roll back the refusal's own record
         in the registry's audit log. Without a `visibility` a new item is public, and that of an existing one stays.
         """
         files = {name: base64.b64encode(content).decode() for name, content in admission.item.files.items()}
-        arguments: dict[str, Any] = {"envelope": dsse.encode(admission.envelope), "files": files}
-        if visibility:
-            arguments["visibility"] = visibility
-        return rows.parse_object(await self._value("publish_item", arguments, WRITING))
+        arguments = {"envelope": dsse.encode(admission.envelope), "files": files}
+        given = {"visibility": visibility} if visibility else {}
+        return await self._value("publish_item", rows.OBJECT, {**arguments, **given}, WRITING)
 
-    async def put_document(self, records: Sequence[EmbeddingRecord]) -> Mapping[str, Any]:
-        """Store a signed document with all its passages, at least one; return the answer, as `publish_item` does."""
-        arguments = {
-            "envelope": dsse.encode(records[0].admission.envelope),
-            "model_fingerprint": records[0].fingerprint,
-            "passages": [rows.passage_object(record) for record in records],
-        }
-        return rows.parse_object(await self._value("put_document", arguments, WRITING, INDEXER))
+    async def put_document(self, records: Sequence[EmbeddingRecord]) -> None:
+        """Store a signed document with all its passages, at least one.
+
+        Raises
+        ------
+        RegistryRefused
+            When the registry's own checks refused it; ``state`` is ``KW018`` when it holds one that was signed later.
+        FingerprintMismatch
+            When the collection holds vectors of another model.
+        """
+        arguments = {"envelope": dsse.encode(records[0].admission.envelope), **_passage_arguments(records)}
+        answer = await self._value("put_document", rows.OBJECT, arguments, WRITING, INDEXER)
+        raise_refusal(answer)
+        with rows.parse_as("receipt"):
+            rows.DOCUMENT_RECEIPT(answer)
 
     async def delete_document(self, collection: str, path: str) -> bool:
         """Remove a document; return whether it was there. The role must be ``kiwi_indexer``."""
         arguments = {"collection": collection, "path": path}
-        return rows.parse_boolean(await self._value("delete_document", arguments, WRITING, INDEXER))
+        return await self._value("delete_document", rows.BOOLEAN, arguments, WRITING, INDEXER)
 
     async def clear_documents(self, collection: str, limit: int) -> int:
         """Remove up to `limit` documents; fewer means that none are left, and another model may be used."""
         arguments = {"collection": collection, "max_documents": limit}
-        return rows.parse_integer(await self._value("clear_documents", arguments, WRITING, INDEXER))
+        return await self._value("clear_documents", rows.INTEGER, arguments, WRITING, INDEXER)
 
     async def get_item(
         self, ref: ItemRef, files: Sequence[str] | None = None, collection: str = ITEMS, *, yanked_too: bool = False
@@ -114,72 +140,63 @@ class RegistryClient:
 
         `files` are the names of those to return with it, None for all.
         """
-        arguments: dict[str, Any] = {
-            "item_type": ref.item_type.value,
-            "item_id": ref.item_id,
-            "version": ref.version,
-            "files": None if files is None else list(files),
-            "collection": collection,
-        }
-        found = await self._rows("get_item", arguments)
-        found = [row for row in found if yanked_too or row.get("yanked_at") is None]
-        return rows.parse_item(found[0]) if found else None
+        wanted = None if files is None else list(files)
+        arguments = {**asdict(ref), "files": wanted, "collection": collection}
+        found = await self._rows("get_item", rows.parse_item, arguments)
+        return next((item for item in found if yanked_too or item.yanked_at is None), None)
 
     async def list_items(self, filters: Filters, collection: str = ITEMS) -> Sequence[StoredItem]:
         """Return the newest version of every item that matches, or documents, by type and id, without files."""
-        arguments = {"filter": rows.filter_object(filters), "collection": collection}
-        return [rows.parse_item_or_problem(row) for row in await self._rows("list_items", arguments)]
+        arguments = {"filter": _filter_object(filters), "collection": collection}
+        return await self._rows("list_items", rows.parse_item_or_problem, arguments)
 
-    async def item_status(self, ref: ItemRef) -> Sequence[Mapping[str, Any]]:
+    async def item_status(self, ref: ItemRef) -> Sequence[Row]:
         """Return the state of each version, newest first.
 
-        Each has version, digest, content_sha256, key_id, signer_status, yanked_at, passages, searchable, visibility.
+        Each has version, digest, content_sha256, key_id, signer_status, yanked_at, passages, visibility.
         """
         # As patient as writing: the indexer reads the history before it writes.
-        arguments = {"item_id": ref.item_id, "item_type": ref.item_type.value}
-        return [rows.parse_version_status(row) for row in await self._rows("item_status", arguments, WRITING)]
+        arguments = {"item_id": ref.item_id, "item_type": ref.item_type}
+        return await self._rows("item_status", rows.VERSION_STATUS, arguments, WRITING)
 
     async def yank_item(self, ref: ItemRef, reason: str = "") -> int:
         """Yank the version that `ref` names, or all versions; return how many were yanked."""
-        arguments = {"item_type": ref.item_type.value, "item_id": ref.item_id, "version": ref.version, "reason": reason}
-        return rows.parse_integer(await self._value("yank_item", arguments, ONCE))
+        return await self._value("yank_item", rows.INTEGER, {**asdict(ref), "reason": reason}, ONCE)
 
     # Search
 
     async def search_hybrid(self, query: StoreQuery, collection: str = ITEMS) -> Candidates:
         """Return both legs' best passages with both scores, BM25 by the query's own statistics."""
-        arguments = rows.search_arguments(query) | {"collection": collection}
-        return rows.parse_candidates(await self._rows("search_hybrid", arguments), query.depth)
+        arguments = _search_arguments(query) | {"collection": collection}
+        return rows.parse_candidates(await self._rows("search_hybrid", dict, arguments), query.depth)
 
     async def collection_statistics(
         self, terms: Sequence[str], fingerprint: str = "", collection: str = ITEMS
     ) -> CollectionStatistics:
         """Return the statistics of a model's collection, or of the active one when no `fingerprint` is named."""
-        return rows.parse_statistics(await self._terms("collection_statistics", terms, fingerprint, collection))
+        arguments = {"terms": list(terms), "model_fingerprint": fingerprint or None, "collection": collection}
+        return await self._value("collection_statistics", rows.parse_statistics, arguments)
 
     async def similar_terms(
         self, terms: Sequence[str], fingerprint: str = "", collection: str = ITEMS
     ) -> Mapping[str, Sequence[str]]:
         """Return for each term the indexed terms that share its first or its second half, the most frequent first."""
-        return rows.parse_similar_terms(await self._terms("similar_terms", terms, fingerprint, collection))
-
-    async def _terms(self, function: str, terms: Sequence[str], fingerprint: str, collection: str) -> Any:
         arguments = {"terms": list(terms), "model_fingerprint": fingerprint or None, "collection": collection}
-        return await self._value(function, arguments)
+        return await self._value("similar_terms", rows.SIMILAR_TERMS, arguments)
 
     # The state of the registry
 
-    async def registry_status(self) -> Mapping[str, Any]:
+    async def registry_status(self) -> dict[str, Any]:
         """Return counts, versions and health."""
-        return rows.parse_registry_status(await self._value("registry_status", {}))
+        return await self._value("registry_status", rows.parse_registry_status, {})
 
-    async def collection_status(self, collection: str) -> Mapping[str, Any]:
+    async def collection_status(self, collection: str) -> dict[str, Any]:
         """Return the state of a collection of documents.
 
         It has ``documents``, ``passages``, ``fingerprint``, ``file_types`` (type → documents), ``last_received_at``,
         and ``audience`` (the registry's name).
         """
-        return rows.parse_collection_status(await self._value("collection_status", {"collection": collection}))
+        return await self._value("collection_status", rows.parse_collection_status, {"collection": collection})
 
     async def registry_checkpoint(self, known_seq: int, signers_since: int, name: str) -> Checkpoint:
         """Return the head of the audit log, its hash at record `known_seq`, and what was revoked after `signers_since`.
@@ -187,18 +204,17 @@ class RegistryClient:
         `name` is the registry's, for the notices.
         """
         arguments = {"known_seq": known_seq, "signers_since": signers_since}
-        return rows.parse_checkpoint(await self._value("registry_checkpoint", arguments), name)
+        return await self._value("registry_checkpoint", partial(rows.parse_checkpoint, name), arguments)
 
     # The indexer, whose role must be `kiwi_indexer`
 
     async def pending_items(self, fingerprint: str, limit: int = 100, after: int = 0) -> Sequence[tuple[int, Envelope]]:
-        """Return what waits for the indexer, as ``(sequence, envelope)``, oldest first.
+        """Return up to `limit` published items without vectors of this model, ``(sequence, envelope)``, oldest first.
 
         An envelope that cannot be decoded comes without a payload, so that it does not hold up the others.
         """
         arguments = {"model_fingerprint": fingerprint, "max_count": limit, "after": after}
-        found = await self._rows("pending_items", arguments, WRITING, INDEXER)
-        return [(rows.parse_integer(row.get("sequence")), rows.parse_envelope(row)) for row in found]
+        return await self._rows("pending_items", rows.parse_pending, arguments, WRITING, INDEXER)
 
     async def claim_item(self, digest: str, fingerprint: str, *, patient: bool = False) -> Claimed:
         """Claim an item until the session ends. Only a `patient` indexer gets the state ``later``.
@@ -209,39 +225,37 @@ class RegistryClient:
             When the registry has no collection of this model.
         """
         arguments = {"which_digest": digest, "model_fingerprint": fingerprint, "patient": patient}
-        return rows.parse_claim(await self._value("claim_item", arguments, ONCE, INDEXER))
+        return await self._value("claim_item", rows.parse_claim, arguments, ONCE, INDEXER)
 
     async def store_passages(self, records: Sequence[EmbeddingRecord]) -> int:
         """Store the passages of one item, at least one; return how many."""
-        arguments = {
-            "which_digest": records[0].admission.digest,
-            "model_fingerprint": records[0].fingerprint,
-            "passages": [rows.passage_object(record) for record in records],
-        }
-        return rows.parse_integer(await self._value("store_passages", arguments, WRITING, INDEXER))
+        arguments = {"which_digest": records[0].admission.digest, **_passage_arguments(records)}
+        return await self._value("store_passages", rows.INTEGER, arguments, WRITING, INDEXER)
 
     async def requeue_item(self, digest: str, problem: str) -> None:
         """Record why a claimed item could not be indexed; patient indexers retry it later, after ever longer pauses."""
-        await self._value("requeue_item", {"which_digest": digest, "problem": problem}, ONCE, INDEXER)
+        await self._value("requeue_item", str, {"which_digest": digest, "problem": problem}, ONCE, INDEXER)
 
     async def begin_collection(self, fingerprint: str) -> str:
-        """Start a model's collection if it has none, beside the active one; return its state."""
-        arguments = {"model_fingerprint": fingerprint}
-        return rows.parse_text(await self._value("begin_collection", arguments, WRITING, INDEXER))
+        """Start a model's collection beside the active one if it has none; return its state."""
+        return await self._value("begin_collection", rows.TEXT, {"model_fingerprint": fingerprint}, WRITING, INDEXER)
 
     async def finish_collection(self, fingerprint: str, *, insist: bool = False) -> Progress:
         """Make a model's collection the active one if nothing waits for it; return its progress either way."""
         arguments = {"model_fingerprint": fingerprint, "insist": insist}
-        return rows.parse_progress(await self._value("finish_collection", arguments, WRITING, INDEXER))
+        return await self._value("finish_collection", rows.parse_progress, arguments, WRITING, INDEXER)
 
     async def drop_collection(self, fingerprint: str, limit: int) -> int:
         """Remove up to `limit` passages of a model that is not the active one; fewer means that none are left."""
         arguments = {"model_fingerprint": fingerprint, "max_passages": limit}
-        return rows.parse_integer(await self._value("drop_collection", arguments, ONCE, INDEXER))
+        return await self._value("drop_collection", rows.INTEGER, arguments, ONCE, INDEXER)
 
-    async def index_status(self) -> Mapping[str, Any]:
-        """Return, of public items, ``models`` (the progress of each) and ``queue`` (waiting, refused, oldest, …)."""
-        return rows.parse_object(await self._value("index_status", {}))
+    async def index_status(self) -> dict[str, Any]:
+        """Return, of public items, ``models`` (the progress of each) and ``queue`` (waiting, refused, oldest, …).
+
+        The role must be ``kiwi_indexer`` or ``kiwi_admin``.
+        """
+        return await self._value("index_status", rows.OBJECT, {})
 
     async def indexed_items(self, fingerprint: str, limit: int, after: str | None = None) -> Sequence[IndexedItem]:
         """Return up to `limit` items that have vectors of this model, with their files, in the order of their digests.
@@ -254,7 +268,7 @@ class RegistryClient:
             When the registry returns items again that came before: paging would never end.
         """
         arguments = {"model_fingerprint": fingerprint, "max_count": limit, "after": after}
-        found = [rows.parse_indexed(row) for row in await self._rows("indexed_items", arguments, READING, INDEXER)]
+        found = await self._rows("indexed_items", rows.parse_indexed, arguments, READING, INDEXER)
         if any(one.digest <= (after or "") for one in found):
             raise RegistryError("the registry gave an indexed item for the second time")
         return found
@@ -262,7 +276,7 @@ class RegistryClient:
     async def read_passages(self, digest: str, fingerprint: str) -> Sequence[StoredPassage]:
         """Return an item's passages of one model as they are stored, in order."""
         arguments = {"which_digest": digest, "model_fingerprint": fingerprint}
-        return [rows.parse_stored(row) for row in await self._rows("read_passages", arguments, READING, INDEXER)]
+        return await self._rows("read_passages", rows.parse_stored, arguments, READING, INDEXER)
 
     # Administration, for which the role must be `kiwi_admin`
 
@@ -279,31 +293,22 @@ class RegistryClient:
             "principal": signer.principal,
             "item_patterns": list(signer.patterns),
             "item_types": [kind.value for kind in signer.types],
-            "valid_after": signer.valid_after.isoformat() if signer.valid_after else None,
-            "valid_before": signer.valid_before.isoformat() if signer.valid_before else None,
+            "valid_after": signer.valid_after and signer.valid_after.isoformat(),
+            "valid_before": signer.valid_before and signer.valid_before.isoformat(),
         }
-        return rows.parse_text(await self._value("enrol_signer", arguments, ONCE))
+        return await self._value("enrol_signer", rows.TEXT, arguments, ONCE)
 
     async def retire_signer(self, key_id: str, reason: str = "") -> bool:
         """Retire a key: what it signed before stays valid. Return whether that changed anything."""
-        return rows.parse_boolean(await self._value("retire_signer", {"key_id": key_id, "reason": reason}, ONCE))
+        return await self._value("retire_signer", rows.BOOLEAN, {"key_id": key_id, "reason": reason}, ONCE)
 
     async def revoke_signer(self, key_id: str, reason: str = "") -> bool:
         """Revoke a key: nothing that it signed is found any more. Return whether that changed anything."""
-        return rows.parse_boolean(await self._value("revoke_signer", {"key_id": key_id, "reason": reason}, ONCE))
+        return await self._value("revoke_signer", rows.BOOLEAN, {"key_id": key_id, "reason": reason}, ONCE)
 
-    async def list_signers(self) -> Sequence[EnrolledSigner]:
+    async def list_signers(self) -> Sequence[Signer]:
         """Return every signer, by principal; for readers, too."""
-        return [rows.parse_signer(row) for row in await self._rows("list_signers", {})]
-
-    async def set_audience(self, name: str) -> None:
-        """Name the registry; refused once something was published under another name."""
-        await self._value("set_audience", {"name_of_registry": name}, ONCE)
-
-    async def verify_audit(self) -> int | None:
-        """Return the number of the first audit record that breaks the chain; None when none does."""
-        broken = await self._value("verify_audit", {})
-        return None if broken is None else rows.parse_integer(broken)
+        return await self._rows("list_signers", rows.parse_signer, {})
 
     async def audit_records(self, since: int, limit: int) -> Sequence[dict[str, Any]]:
         """Return up to `limit` audit records with a number above `since`, in order; ``details`` is JSON as text.
@@ -312,31 +317,38 @@ class RegistryClient:
         ------
         RegistryRefused
             When the role may not read them.
-        RegistryError
-            When a record cannot be parsed.
         """
-        return rows.parse_audit_records(await self._rows("audit_records", {"since": since, "max_count": limit}))
+        return await self._rows("audit_records", rows.AUDIT_RECORD, {"since": since, "max_count": limit})
 
     async def _value(
-        self, function: str, arguments: Mapping[str, Any], pauses: Sequence[float] = READING, role: str = ""
-    ) -> Any:
-        if self._caller is not None:  # in a session, which has a role and is repeated as a whole or not at all
-            return await self._caller.value(function, arguments)
-        return await call(self.transport, lambda caller: caller.value(function, arguments), pauses, role)
+        self, function: str, parse: Parse[_T], arguments: Row, pauses: Sequence[float] = READING, role: str = ""
+    ) -> _T:
+        answer = await self._call(lambda caller: caller.value(function, arguments), pauses, role)
+        with rows.parse_as(f"answer to {function}"):
+            return parse(answer)
 
     async def _rows(
-        self, function: str, arguments: Mapping[str, Any], pauses: Sequence[float] = READING, role: str = ""
-    ) -> list[dict[str, Any]]:
+        self, function: str, parse: Parse[_T], arguments: Row, pauses: Sequence[float] = READING, role: str = ""
+    ) -> list[_T]:
+        found = await self._call(lambda caller: caller.rows(function, arguments), pauses, role)
+        with rows.parse_as(f"row of {function}"):
+            return [parse(row) for row in found]
+
+    async def _call(self, function: Callable[[Caller], Awaitable[_T]], pauses: Sequence[float], role: str) -> _T:
+        """Call `function` in this session, which has a role and is repeated as a whole or not at all, or in a new one.
+
+        It is called again where the connection was lost, so it must be safe to repeat.
+        """
         if self._caller is not None:
-            return await self._caller.rows(function, arguments)
-        return await call(self.transport, lambda caller: caller.rows(function, arguments), pauses, role)
+            return await function(self._caller)
+        for attempt in attempts(pauses):
+            async with attempt, time_limit(ANSWER_SECONDS), self.session(role) as session:
+                return await session._call(function, pauses, role)
+        raise RegistryUnreachable("no attempt was made")
 
 
-def parse_receipt(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+def parse_receipt(answer: Row) -> Receipt:
     """Return the receipt of ``publish_item``.
-
-    It has ``sequence``, ``digest``, ``audit_head``, ``visibility``, ``already_published``, ``made_public`` (it was
-    private until now) and two times, ``received_at`` and ``yanked_at``.
 
     Raises
     ------
@@ -346,20 +358,35 @@ def parse_receipt(answer: Mapping[str, Any]) -> Mapping[str, Any]:
         When the answer is neither.
     """
     raise_refusal(answer)
-    return rows.check_receipt(answer)
+    with rows.parse_as("receipt"):
+        columns = rows.RECEIPT(answer)
+    is_private, is_yanked = columns["visibility"] == "private", columns["yanked_at"] is not None
+    return rows.make_record(Receipt, columns, private=is_private, yanked=is_yanked)
 
 
-def parse_document_receipt(answer: Mapping[str, Any]) -> bool:
-    """Return whether the registry had this very statement of a document already.
+def _passage_arguments(records: Sequence[EmbeddingRecord]) -> dict[str, Any]:
+    """Return what ``store_passages`` and ``put_document`` take for the passages of one item or document."""
+    passages = [rows.passage_object(record) for record in records]
+    return {"model_fingerprint": records[0].fingerprint, "passages": passages}
 
-    Raises
-    ------
-    RegistryRefused
-        When the registry's own checks refused it; ``state`` is ``KW018`` when it holds one that was signed later.
-    FingerprintMismatch
-        When the collection holds vectors of another model.
-    RegistryError
-        When the answer is neither.
-    """
-    raise_refusal(answer)
-    return rows.check_document_receipt(answer)
+
+def _search_arguments(query: StoreQuery) -> dict[str, Any]:
+    """Return what ``search_hybrid`` takes for a query; BM25 weighs by its own statistics."""
+    weights = bm25_weights(query.statistics, query.terms)
+    return {
+        "query_embedding": rows.vector_text(query.vector),
+        "terms": list(weights),
+        "weights": list(weights.values()),
+        "average_length": query.statistics.average_length,
+        "average_item_length": query.statistics.average_item_length,
+        "depth": query.depth,
+        "filter": _filter_object(query.filters),
+        "model_fingerprint": query.fingerprint,
+    }
+
+
+def _filter_object(filters: Filters) -> dict[str, Any]:
+    """Return the filters as the SQL functions take them, without those that are not set."""
+    since = filters.since.isoformat() if filters.since else None
+    given = asdict(filters) | {"file_type": filters.file_types, "since": since}
+    return {name: value for name, value in given.items() if value}

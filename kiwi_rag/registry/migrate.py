@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TextIO
 
 from kiwi_rag.errors import RegistryOutdated
 from kiwi_rag.registry.calls import checked_url, translate_errors
@@ -39,24 +39,23 @@ def migrate(url: str, *, audience: str = "") -> None:
     from sqlalchemy.exc import DBAPIError
     from sqlalchemy.pool import NullPool
 
-    _check_not_newer(url)
+    revision, _ = applied(url)
+    if revision is not None and revision > head():
+        raise RegistryOutdated(
+            f"the registry has revision {revision}, and this Kiwi has revisions up to {head()}",
+            hint="install the Kiwi that migrated it, or a newer one",
+        )
     options = {"connect_timeout": _CONNECT_SECONDS}
-    engine = create_engine(sqlalchemy_url(checked_url(url)), connect_args=options, poolclass=NullPool)
-    with translate_errors(wrapped=(DBAPIError,)), engine.begin() as connection:
-        command.upgrade(_config(attributes={"connection": connection}), "head")
-    if audience:
-        _set_audience(url, audience)
-
-
-def schema_version(url: str) -> str | None:
-    """Return the newest revision that the database has; None for one without a registry.
-
-    Raises
-    ------
-    RegistryUnreachable
-        When there is no connection.
-    """
-    return _applied(url)[0]
+    engine = create_engine(sqlalchemy_url(url), connect_args=options, poolclass=NullPool)
+    with translate_errors():
+        try:
+            with engine.begin() as connection:
+                command.upgrade(_config(connection=connection), "head")
+            if audience:
+                with engine.begin() as connection:
+                    connection.exec_driver_sql(_NAME_IT, (audience,))
+        except DBAPIError as error:
+            raise error.orig or error from error
 
 
 def is_current(url: str) -> bool:
@@ -67,7 +66,7 @@ def is_current(url: str) -> bool:
     RegistryUnreachable
         When there is no connection.
     """
-    return _applied(url) == (head(), digest())
+    return applied(url) == (head(), digest())
 
 
 def bring_up_to_date(url: str, *, audience: str = "") -> bool:
@@ -93,22 +92,29 @@ def script(*, start: str = "", transaction: bool = True) -> str:
     from alembic import command
 
     out = io.StringIO()
-    config = _config(output=out, attributes={"transaction": transaction})
+    config = _config(out, transaction=transaction)
     command.upgrade(config, f"{start}:head" if start else "head", sql=True)
     return out.getvalue()
 
 
-def _config(*, attributes: dict[str, object] | None = None, output: object = None) -> Config:
+def _config(output: TextIO | None = None, **attributes: object) -> Config:
     from alembic.config import Config
 
-    config = Config(output_buffer=output) if output else Config()  # type: ignore[arg-type]
+    config = Config(output_buffer=output)
     config.set_main_option("script_location", str(locate("migrations")).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    config.attributes.update(attributes or {})
+    config.attributes.update(attributes)
     return config
 
 
-def _applied(url: str) -> tuple[str | None, str | None]:
+def applied(url: str) -> tuple[str | None, str | None]:
+    """Return the newest revision that the database has, and the `digest` of its code; None without a registry.
+
+    Raises
+    ------
+    RegistryUnreachable
+        When there is no connection.
+    """
     import psycopg
 
     query = """
@@ -120,27 +126,12 @@ def _applied(url: str) -> tuple[str | None, str | None]:
             row = connection.execute(query).fetchone()
         except psycopg.errors.UndefinedTable:
             return None, None
-    return (row[0], row[1]) if row else (None, None)
+    return row or (None, None)
 
 
-def _check_not_newer(url: str) -> None:
-    revision = schema_version(url)
-    if revision is not None and revision > head():
-        raise RegistryOutdated(
-            f"the registry has revision {revision}, and this Kiwi has revisions up to {head()}",
-            hint="install the Kiwi that migrated it, or a newer one",
-        )
-
-
-def _set_audience(url: str, audience: str) -> None:
-    import psycopg
-
-    with translate_errors(), psycopg.connect(url, connect_timeout=_CONNECT_SECONDS) as connection:
-        existing = connection.execute("select from kiwi.settings where name = 'audience'").fetchone()
-        if existing is None:
-            connection.execute("select public.set_audience(%s)", [audience])
-
-
+_NAME_IT = """
+select public.set_audience(%s) where not exists (select from kiwi.settings where name = 'audience')
+"""
 # Any fixed number: the key of the advisory lock that a migration holds until its transaction ends.
 _MIGRATION_LOCK = 7_310_595_114_001
 _FOLDERS = ("functions", "triggers", "policies", "views", "comments", "grants")
@@ -159,11 +150,6 @@ def before_revisions() -> Iterator[str]:
     """Yield what runs before the revisions: the lock, then roles, schemas and the functions of generated columns."""
     yield _LOCK
     yield from _texts("bootstrap")
-
-
-def refusal() -> str:
-    """Return the SQL that refuses the registry of a pre-release Kiwi; `before_revisions` has it, too."""
-    return next(text for text in _texts("bootstrap") if "pre_release" in text.partition("\n")[0])
 
 
 def after_revisions() -> Iterator[str]:

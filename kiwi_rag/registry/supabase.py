@@ -9,37 +9,35 @@ PostgREST's codes: https://docs.postgrest.org/en/stable/references/errors.html
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from kiwi_rag.errors import ConfigError, KiwiError, RegistryError, RegistryRefused, RegistryUnreachable
-from kiwi_rag.registry.calls import Caller, Hints, characters, check_size, from_state, unreachable
+from kiwi_rag.errors import ConfigError, RegistryError, RegistryRefused, RegistryUnreachable, UsageError
+from kiwi_rag.registry.calls import NO_CONNECTION, Caller, Hints, characters, check_size, from_state
 
 if TYPE_CHECKING:
     import httpx
-    from postgrest import APIError, APIResponse, AsyncRPCFilterRequestBuilder
+    from postgrest import APIResponse, AsyncRPCFilterRequestBuilder
     from supabase import AsyncClient
 
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
 _MAX_QUOTE = 400
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_API = Hints(
-    "a publishable key reads; to publish set KIWI_SUPABASE_TOKEN to a signed-in user's token, "
+_API: Hints = {
+    "refused": "a publishable key reads; to publish set KIWI_SUPABASE_TOKEN to a signed-in user's token, "
     "and for the rest KIWI_REGISTRY_URL",
-    "check SUPABASE_URL, and whether the project is paused",
-    "check SUPABASE_URL and SUPABASE_KEY",
-)
-_DIRECT_ONLY = "set KIWI_REGISTRY_URL=postgresql://… to the database's connection string"
-_KEY_HINT = (
-    "SUPABASE_KEY is the project's publishable key; "
-    "a user's token (KIWI_SUPABASE_TOKEN) expires, often after an hour: sign in again"
-)
+    "unreachable": "check SUPABASE_URL, and whether the project is paused",
+    "access_denied": "SUPABASE_KEY is the project's publishable key; "
+    "a user's token (KIWI_SUPABASE_TOKEN) expires, often after an hour: sign in again",
+}
 # Too many requests, a gateway without a server, Cloudflare's 52x, and Supabase's status of a paused project.
-_UNREACHABLE_STATUS = frozenset({429, 502, 503, 504, *range(520, 531), 540})
+_UNREACHABLE = (429, 502, 503, 504, *range(520, 531), 540)
+# The states, as of the errors that PostgREST reports, of what a gateway answers in its place.
+_STATES = {401: "PGRST30", 403: "PGRST30"} | dict.fromkeys(_UNREACHABLE, NO_CONNECTION)
 
 
 class SupabaseApi:
@@ -62,46 +60,91 @@ class SupabaseApi:
         self._opening = asyncio.Lock()
 
     @asynccontextmanager
-    async def session(self, role: str = "") -> AsyncIterator[Caller]:
-        """Yield a caller; nothing is contacted before its first call.
+    async def session(self) -> AsyncIterator[Caller]:
+        """Yield this transport, whose calls are each a transaction; nothing is contacted before the first."""
+        yield self
 
-        Raises
-        ------
-        RegistryRefused
-            When a role is named: the key decides it.
-        RegistryError
-            For what fails inside the block too, translated.
-        """
-        caller = ApiCaller(self)
-        if role:
-            await caller.set_role(role)
-        yield caller
-
-    async def call(self, function: str, arguments: Mapping[str, Any]) -> Any:
-        """Call a function that returns one value; return that as JSON data."""
+    async def value(self, function: str, arguments: Mapping[str, Any]) -> Any:
+        """Return the value; None of a function that returns nothing, for which PostgREST answers with an empty list."""
         client = await self._open()
-        return (await self._answer(client.rpc(function, dict(arguments)))).data
+        answer = (await self._answer(client.rpc(function, dict(arguments)))).data
+        check_size(function, 1, characters(answer))
+        return None if answer == [] else answer
 
-    async def page(self, function: str, arguments: Mapping[str, Any], offset: int) -> tuple[Any, int]:
-        """Call a function that returns a table; return its rows from `offset` on, and how many it has in all.
+    async def rows(self, function: str, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the rows, page by page.
 
         A project limits the rows of one answer ("Max rows" in its API settings, 1,000 by default).
         """
         from postgrest.types import CountMethod
 
+        rows: list[dict[str, Any]] = []
+        total, size = 1, 0
         client = await self._open()
-        request = client.rpc(function, dict(arguments), count=CountMethod.exact)
-        if offset:
-            request = request.offset(offset)
-        answer = await self._answer(request)
-        return answer.data, answer.count or 0
+        while len(rows) < total:
+            request = client.rpc(function, dict(arguments), count=CountMethod.exact)
+            answer = await self._answer(request.offset(len(rows)) if rows else request)
+            page: Any = answer.data
+            if not isinstance(page, list) or not all(isinstance(row, dict) for row in page):
+                raise RegistryError("the registry's answer is not a table", hint=_API["unreachable"])
+            total = answer.count or 0
+            if not page and len(rows) < total:
+                raise RegistryError(f"the registry gave {len(rows)} of {total} rows", hint="try again")
+            rows += page
+            size += characters(page)
+            check_size(function, max(total, len(rows)), size)
+        return rows
+
+    async def set_role(self, role: str) -> None:
+        """Raise `RegistryRefused`: the key decides the role."""
+        raise direct_only(f"acting as {role}")
+
+    def listen(self, channel: str) -> AbstractAsyncContextManager[Callable[[float], Awaitable[bool]]]:
+        """Raise `UsageError`: the API delivers no notifications."""
+        raise UsageError("only a direct connection can watch a registry", hint="set KIWI_REGISTRY_URL")
 
     async def _answer(self, request: AsyncRPCFilterRequestBuilder) -> APIResponse:
+        import httpx
+        from postgrest.exceptions import APIError
+
         try:
-            with _translate_errors():
-                return await request.execute()
-        except KiwiError as error:
-            raise self._without_secrets(error) from error.__cause__
+            return await request.execute()
+        except APIError as error:  # as a cause it would quote the whole answer
+            raise from_state(
+                error.code or "", self._quote(error.message or ""), self._quote(error.hint or ""), _API
+            ) from None
+        except httpx.TimeoutException as error:
+            message = "the registry took too long to answer"
+            raise RegistryUnreachable(message, hint=_API["unreachable"], transient=True) from error
+        except httpx.HTTPError as error:
+            raise from_state(NO_CONNECTION, self._quote(str(error)) or type(error).__name__, "", _API) from error
+
+    async def _inspect(self, response: httpx.Response) -> None:
+        """Raise for what is not PostgREST's answer: a gateway's refusal, a proxy's page, anything that is not JSON."""
+        if response.status_code == HTTPStatus.NO_CONTENT:
+            return
+        await response.aread()
+        try:
+            body = response.json()
+        except ValueError:
+            body = None
+        # The errors of PostgREST itself are objects with a code; the `supabase` package turns those into an `APIError`.
+        is_postgrest_error = isinstance(body, dict) and isinstance(body.get("code"), str) and bool(body["code"])
+        if body is None if response.is_success else not is_postgrest_error:
+            message = str(body.get("message") or "") if isinstance(body, dict) else ""
+            quoted = f"HTTP {response.status_code}, {self._quote(message or response.reason_phrase)}"
+            state = _STATES.get(response.status_code)
+            if state is None:
+                raise RegistryError(
+                    f"the server at SUPABASE_URL is not Supabase's API: {quoted}", hint=_API["unreachable"]
+                )
+            raise from_state(state, quoted, "", _API)
+
+    def _quote(self, text: str) -> str:
+        """Return `text` as one line of bounded length, without the key and the token, which a server may repeat."""
+        for secret in filter(None, (self._token, self._key)):
+            text = text.replace(secret, "(hidden)")
+        return " ".join(text.split())[:_MAX_QUOTE]
 
     async def close(self) -> None:
         """Close the connections."""
@@ -109,134 +152,35 @@ class SupabaseApi:
             await self._http.aclose()
         self._client = self._http = None
 
-    def _without_secrets(self, error: KiwiError) -> KiwiError:
-        """Return `error` without the key and the token: a server may have repeated them in its message."""
-        for secret in filter(None, (self._token, self._key)):
-            error.message = error.message.replace(secret, "(hidden)")
-            error.hint = error.hint.replace(secret, "(hidden)")
-        error.args = (error.message,)
-        return error
-
     async def _open(self) -> AsyncClient:
         async with self._opening:
             if self._client is None:
-                self._http = _http_client()
-                self._client = await _client(
-                    _checked_url(self._url), _checked_key(self._key), _checked_key(self._token or self._key), self._http
+                from supabase import AsyncClientOptions, acreate_client
+
+                url, key, token = (
+                    _checked_url(self._url),
+                    _checked_key(self._key),
+                    _checked_key(self._token or self._key),
                 )
+                self._http = _http_client(self._inspect)
+                options = AsyncClientOptions(auto_refresh_token=False, persist_session=False, httpx_client=self._http)
+                options.headers["Authorization"] = f"Bearer {token}"
+                self._client = await acreate_client(url, key, options)
         return self._client
 
 
-class ApiCaller:
-    """Calls the registry's SQL functions by RPC."""
-
-    def __init__(self, api: SupabaseApi) -> None:
-        self._api = api
-
-    async def value(self, function: str, arguments: Mapping[str, Any]) -> Any:
-        """Return the value; None of a function that returns nothing, for which PostgREST answers with an empty list."""
-        answer = await self._api.call(function, arguments)
-        check_size(function, 1, characters(answer))
-        return None if answer == [] else answer
-
-    async def rows(self, function: str, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the rows, fetched page by page where the project limits the rows of one answer."""
-        rows, total = _table(await self._api.page(function, arguments, 0))
-        check_size(function, max(total, len(rows)), size := characters(rows))
-        while len(rows) < total:
-            more, _ = _table(await self._api.page(function, arguments, len(rows)))
-            if not more:
-                raise RegistryError(f"the registry gave {len(rows)} of {total} rows", hint="try again")
-            rows += more
-            size += characters(more)
-            check_size(function, len(rows), size)
-        return rows
-
-    async def set_role(self, role: str) -> None:
-        """Raise `RegistryRefused`: the key decides the role."""
-        raise RegistryRefused(f"acting as {role} needs a direct connection, not Supabase's API", hint=_DIRECT_ONLY)
+def direct_only(what: str) -> RegistryRefused:
+    """Return the error for `what`, which needs a direct connection."""
+    hint = "set KIWI_REGISTRY_URL=postgresql://… to the database's connection string"
+    return RegistryRefused(f"{what} needs a direct connection to the database, not Supabase's API", hint=hint)
 
 
-def direct_only() -> RegistryRefused:
-    """Return the error for what needs a direct connection."""
-    return RegistryRefused("this needs a direct connection to the database, not Supabase's API", hint=_DIRECT_ONLY)
-
-
-def _table(page: tuple[Any, int]) -> tuple[list[dict[str, Any]], int]:
-    rows, total = page
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise RegistryError("the registry's answer is not a table", hint=_API.unreachable)
-    return rows, total
-
-
-async def _client(url: str, key: str, token: str, http: httpx.AsyncClient) -> AsyncClient:
-    from supabase import AsyncClientOptions, acreate_client
-
-    options = AsyncClientOptions(auto_refresh_token=False, persist_session=False, httpx_client=http)
-    options.headers["Authorization"] = f"Bearer {token}"
-    return await acreate_client(url, key, options)
-
-
-def _http_client() -> httpx.AsyncClient:
+def _http_client(inspect: Callable[[httpx.Response], Awaitable[None]]) -> httpx.AsyncClient:
     """Return a client that follows no redirect, because that would send the key to another server."""
     import httpx
 
     timeout = httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
-    return httpx.AsyncClient(timeout=timeout, follow_redirects=False, event_hooks={"response": [_inspect]})
-
-
-async def _inspect(response: httpx.Response) -> None:
-    """Raise for a response that is not PostgREST's: a gateway's refusal, a proxy's page, anything that is not JSON."""
-    if response.status_code == HTTPStatus.NO_CONTENT:
-        return
-    await response.aread()
-    try:
-        body = response.json()
-    except ValueError:
-        body = None
-    # The errors of PostgREST itself are objects with a code; the `supabase` package turns those into an `APIError`.
-    is_postgrest_error = isinstance(body, dict) and isinstance(body.get("code"), str) and bool(body["code"])
-    if body is None if response.is_success else not is_postgrest_error:
-        message = str(body.get("message") or "") if isinstance(body, dict) else ""
-        raise _by_status(response.status_code, message or response.reason_phrase)
-
-
-def _by_status(status: int, message: str) -> RegistryError:
-    quoted = f"HTTP {status}, {_quoted(message)}"
-    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        return RegistryRefused(f"the registry did not accept the key or the token: {quoted}", hint=_KEY_HINT)
-    if status in _UNREACHABLE_STATUS:
-        return unreachable(quoted, _API)
-    return RegistryError(f"the server at SUPABASE_URL is not Supabase's API: {quoted}", hint=_API.unreachable)
-
-
-@contextmanager
-def _translate_errors() -> Iterator[None]:
-    import httpx
-    from postgrest.exceptions import APIError
-
-    try:
-        yield
-    except APIError as error:
-        raise _translate_error(error) from None  # the cause would quote the whole answer
-    except httpx.TimeoutException as error:
-        raise RegistryUnreachable(
-            "the registry took too long to answer", hint=_API.unreachable, transient=True
-        ) from error
-    except httpx.HTTPError as error:
-        raise unreachable(_quoted(str(error)) or type(error).__name__, _API) from error
-
-
-def _translate_error(error: APIError) -> KiwiError:
-    code, message = error.code or "", _quoted(error.message or "")
-    if code.startswith("PGRST30"):
-        return RegistryRefused(f"the registry did not accept the key or the token: {message}", hint=_KEY_HINT)
-    return from_state(code, message, _quoted(error.hint or ""), _API)
-
-
-def _quoted(text: str) -> str:
-    """Return `text` as one line of bounded length."""
-    return " ".join(text.split())[:_MAX_QUOTE]
+    return httpx.AsyncClient(timeout=timeout, follow_redirects=False, event_hooks={"response": [inspect]})
 
 
 def _checked_url(url: str) -> str:
@@ -256,7 +200,7 @@ def _checked_url(url: str) -> str:
 def _checked_key(key: str) -> str:
     """Return `key` if it can be sent in a header; httpx's own error for one that cannot would quote it."""
     if not key:
-        raise ConfigError("SUPABASE_URL is set, but SUPABASE_KEY is not", hint=_KEY_HINT)
+        raise ConfigError("SUPABASE_URL is set, but SUPABASE_KEY is not", hint=_API["access_denied"])
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigError("SUPABASE_KEY contains characters that no key has", hint=_KEY_HINT)
+        raise ConfigError("SUPABASE_KEY contains characters that no key has", hint=_API["access_denied"])
     return key

@@ -13,9 +13,9 @@ import math
 import statistics
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from math import isqrt
 from typing import TYPE_CHECKING, Any, Literal, LiteralString, get_args
 
 from kiwi_rag.errors import NotFound, RegistryRefused, UsageError
@@ -29,7 +29,6 @@ IndexMethod = Literal["auto", "exact", "ivfflat", "hnsw"]
 METHODS: tuple[str, ...] = get_args(IndexMethod)
 EXACT_BELOW = 10_000
 """Passages up to which all are compared: about 20 ms on one core, and no index to keep."""
-
 MAX_DIMENSION = 4000
 """Dimensions up to which pgvector has an index over half floats; beyond, all are compared."""
 _TOP = 10
@@ -133,17 +132,16 @@ def choose(passages: int, method: IndexMethod = "auto", memory: int = 1024, dime
     """Return the index for so many passages.
 
     ``auto`` is exact below `EXACT_BELOW` and ivfflat from there on; nothing is built over no passages, nor beyond
-    `MAX_DIMENSION`. `memory` is what
-    building may take, in MiB: it limits ivfflat's lists, and how far hnsw's graph grows before it is slow to build.
-    ivfflat has ``4 √passages`` lists (pgvector's README begins with ``passages / 1000``), which finds the same share of
-    neighbours comparing several times fewer vectors: docs/decisions/0016-vector-index.md has the figures.
+    `MAX_DIMENSION`. `memory` is what building may take, in MiB: it limits ivfflat's lists, and how far hnsw's graph
+    grows before it is slow to build. ``4 √passages`` lists (pgvector's README begins with ``passages / 1000``) find the
+    same share of neighbours and compare several times fewer vectors: docs/decisions/0016-vector-index.md.
     """
     too_few = method == "auto" and passages < EXACT_BELOW
     if method == "exact" or not passages or too_few or dimension > MAX_DIMENSION:
         return IndexChoice("exact")
     if method == "hnsw":
         return IndexChoice("hnsw", 0, memory)
-    lists = max(1, 4 * isqrt(max(passages, 1)))
+    lists = 4 * math.isqrt(passages)
     while lists > 1 and _kmeans_memory(lists, passages, dimension) > memory:
         lists -= max(1, lists // 20)
     return IndexChoice("ivfflat", lists, max(64, _kmeans_memory(lists, passages, dimension) + 16))
@@ -286,16 +284,14 @@ def _measured(connection: psycopg.Connection[Any], tuning: Tuning, report: Repor
     return replace(enough, wide_effort=tried.effort) if enough else tried
 
 
-def _efforts(choice: IndexChoice) -> Iterator[int]:
-    """Yield efforts, each about a quarter more than the one before."""
+def _efforts(choice: IndexChoice) -> Sequence[int]:
+    """Return efforts, each about a quarter more than the one before."""
     if choice.method == "hnsw":
-        yield from (40, 80, 120, 180, 270, 400, 600, 1000)
-        return
-    effort, most = 1, min(choice.lists, 32_768)  # pgvector probes no more
-    while effort < most:
-        yield effort
-        effort += max(1, effort // 4)
-    yield most
+        return (40, 80, 120, 180, 270, 400, 600, 1000)
+    efforts, most = [1], min(choice.lists, 32_768)  # pgvector probes no more
+    while efforts[-1] < most:
+        efforts.append(min(efforts[-1] + max(1, efforts[-1] // 4), most))
+    return efforts
 
 
 def _queries(connection: psycopg.Connection[Any], tuning: Tuning, report: Report) -> list[tuple[str, list[int]]]:
@@ -374,16 +370,14 @@ def _connected(url: str) -> psycopg.Connection[Any]:
 def _exclusive(connection: psycopg.Connection[Any], url: str, report: Report, stop: threading.Event) -> Iterator[None]:
     """Hold the lock of tuning in a second connection, since an index is built outside of any transaction."""
     done = threading.Event()
-    with _owner(url) as second, second.transaction():
+    with _owner(url) as second, second.transaction(), ThreadPoolExecutor(1) as watcher:
         second.execute("set local idle_in_transaction_session_timeout = 0")
         second.execute("select from kiwi_private.locks where name = 'tuning' for update nowait")
-        watcher = threading.Thread(target=_watch, args=(connection, url, report, stop, done), daemon=True)
-        watcher.start()
+        watcher.submit(_watch, connection, url, report, stop, done)
         try:
             yield
         finally:
             done.set()
-            watcher.join()
 
 
 def _watch(

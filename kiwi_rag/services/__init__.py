@@ -137,26 +137,27 @@ class Services:
         """
         if not self.monitor_dir.is_dir():
             return ()
-        from kiwi_rag.monitor.pinned_state_file import read_notices
+        from kiwi_rag.monitor.pinned_state import PinnedState, read_all
 
-        return read_notices(self.monitor_dir)
+        return read_all(self.monitor_dir, PinnedState.notices)
 
     def yanked(self, digests: Sequence[str]) -> frozenset[str]:
         """Return the digests of yanked versions among `digests`, according to the pinned states on this machine."""
-        from kiwi_rag.monitor.pinned_state_file import find_yanked
+        from kiwi_rag.monitor.pinned_state import read_all
 
-        return find_yanked(self.monitor_dir, digests)
+        return frozenset(read_all(self.monitor_dir, lambda pinned: pinned.yanked(digests)) if digests else ())
 
     @cached_property
     def monitor(self) -> RegistryMonitor:
         """The monitor of the registry: it checks what the registry says against the pinned state."""
-        from kiwi_rag.monitor.monitor import open_monitor
-        from kiwi_rag.monitor.pinned_state import RegistryIdentity, database_address
+        from kiwi_rag.monitor.monitor import RegistryMonitor, database_address
+        from kiwi_rag.monitor.pinned_state import PinnedState, RegistryIdentity, pinned_state_path
 
         s = self.settings
         address = s.supabase_url if self.registry_connection.is_api else str(self.registry_dir.resolve())
         identity = RegistryIdentity(s.registry_name, database_address(s.registry_url) if s.registry_url else address)
-        monitor = open_monitor(self.registry_client, self.monitor_dir, identity)
+        pinned = PinnedState(pinned_state_path(self.monitor_dir, identity), identity)
+        monitor = RegistryMonitor(self.registry_client, pinned)
         self._opened.push_async_callback(monitor.close)
         return monitor
 
@@ -293,7 +294,7 @@ class Services:
         if not self.registry_connection.is_embedded:
             return
         await self.registry_connection.migrate()
-        enrolled = {row.signer.key_id for row in await self.registry_client.list_signers()}
+        enrolled = {signer.key_id for signer in await self.registry_client.list_signers()}
         for signer in self.trust.by_key.values():
             if signer.key_id not in enrolled and signer.status is SignerStatus.ACTIVE:
                 await self.registry_client.enrol_signer(signer)

@@ -70,7 +70,7 @@ class RegistryConnection:
         if self.is_api:
             from kiwi_rag.registry.supabase import direct_only
 
-            raise direct_only()
+            raise direct_only("this")
         from kiwi_rag.registry import server
 
         if not self.folder.exists():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 
 from kiwi_rag.errors import NotAdmitted, UsageError
 from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
@@ -19,44 +18,15 @@ from kiwi_rag.model import (
     Visibility,
 )
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.registry.calls import NotificationSource, Transport
-from kiwi_rag.registry.client import INDEXER, RegistryClient, parse_document_receipt, parse_receipt
-from kiwi_rag.registry.records import Claimed
+from kiwi_rag.registry.calls import Transport
+from kiwi_rag.registry.client import INDEXER, Receipt, RegistryClient, parse_receipt
+from kiwi_rag.registry.rows import Claimed
 from kiwi_rag.signing.statement import ITEMS, check_collection, parse_index
 from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
 from kiwi_rag.validation.admission import require_sealed
 
 _BATCH = 10_000  # passages; publishing and revoking wait while one batch is removed
 _CLEAR_BATCH = 500  # documents, with all their passages and postings
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """A registry's answer to a publication.
-
-    Attributes
-    ----------
-    sequence
-        The item's number in the order of publication.
-    audit_head
-        The head of the audit log after it.
-    already_published
-        The registry had this very statement before.
-    private
-        Only its owner can see it.
-    made_public
-        It was private until now.
-    yanked
-        This version was yanked, so it is not found.
-    """
-
-    sequence: int
-    digest: str
-    audit_head: str
-    already_published: bool
-    private: bool = False
-    made_public: bool = False
-    yanked: bool = False
 
 
 class RegistryVectorStore:
@@ -80,15 +50,11 @@ class RegistryVectorStore:
     """It keeps every version of an item, and of a document the one that was signed last."""
 
     def __init__(self, transport: Transport, collection: str = ITEMS, *, fingerprint: str = "") -> None:
+        self.transport = transport
         self.client = RegistryClient(transport)
         """The registry's functions, for those that no other store has."""
         self._collection = collection if collection == ITEMS else check_collection(collection)
         self._fingerprint = fingerprint
-
-    @property
-    def transport(self) -> Transport:
-        """The transport."""
-        return self.client.transport
 
     async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
         """Store admitted items or documents in their order, each in a transaction of its own.
@@ -112,7 +78,7 @@ class RegistryVectorStore:
                 await self._put_item(admission, records)
             else:
                 self._check_collection(admission)
-                parse_document_receipt(await self.client.put_document(records))
+                await self.client.put_document(records)
 
     async def _put_item(self, admission: Admission, records: Sequence[EmbeddingRecord]) -> None:
         async with self.client.session() as session:
@@ -203,16 +169,7 @@ class RegistryVectorStore:
             When the registry's own checks refuse the item.
         """
         require_sealed(admission)
-        receipt = parse_receipt(await self.client.publish_item(admission, visibility))
-        return Receipt(
-            receipt["sequence"],
-            receipt["digest"],
-            receipt["audit_head"],
-            already_published=receipt["already_published"],
-            private=receipt["visibility"] == "private",
-            made_public=receipt["made_public"],
-            yanked=receipt.get("yanked_at") is not None,
-        )
+        return parse_receipt(await self.client.publish_item(admission, visibility))
 
     @asynccontextmanager
     async def claim(self, digest: str, fingerprint: str, *, patient: bool = False) -> AsyncIterator[RegistryClaim]:
@@ -237,8 +194,6 @@ class RegistryVectorStore:
         UsageError
             When this transport delivers no notifications.
         """
-        if not isinstance(self.transport, NotificationSource):
-            raise UsageError("only a direct connection can watch a registry", hint="set KIWI_REGISTRY_URL")
         return self.transport.listen("kiwi_published")
 
     async def drop_model(self, fingerprint: str) -> int:
@@ -293,5 +248,4 @@ class RegistryClaim:
 
 
 async def _history(client: RegistryClient, ref: ItemRef) -> Mapping[str, str]:
-    versions = await client.item_status(ref)
-    return {str(row["version"]): str(row["content_sha256"]) for row in reversed(versions)}
+    return {row["version"]: row["content_sha256"] for row in reversed(await client.item_status(ref))}

@@ -39,7 +39,7 @@ from kiwi_rag.errors import KiwiError, SignatureRefused, StoreCorrupt
 from kiwi_rag.lexical import K1, B, term_frequencies
 from kiwi_rag.model import Candidate, Envelope, ItemScores, Passage, RefusedHit, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.registry.rows import PASSAGE, Columns, parse_passage, parse_ref
+from kiwi_rag.registry.rows import PASSAGE, Columns, make_record, parse_ref
 from kiwi_rag.signing import dsse
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR, timestamp
 from kiwi_rag.stores.qdrant_connection import DENSE, SCHEMA, WORDS, models
@@ -251,7 +251,7 @@ class FoundPassage:
 def read_passage(point: models.ScoredPoint) -> tuple[FoundPassage, float]:
     """Return the passage of a point whose id is that of its item, generation and ordinal, and the point's score."""
     row = _POINT(point.payload)
-    passage = parse_passage(_PASSAGE(row["passage"]))
+    passage = make_record(Passage, _PASSAGE(row["passage"]))
     if str(point.id) != passage_id(row["item"], row["generation"], passage.ordinal):
         raise ValueError("a point of another id")
     if isinstance(point.score, bool) or not math.isfinite(point.score):

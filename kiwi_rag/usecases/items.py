@@ -268,7 +268,7 @@ async def _find_withheld(
     """Return a refusal for each item in the pinned state that the registry no longer has, without a yank."""
     there = {stored.ref.key for stored in held}
     found = []
-    for ref in check.pinned_items():
+    for ref in check.monitor.pinned.items():
         try:
             if ref.key not in there:
                 await check.check_missing(ref)

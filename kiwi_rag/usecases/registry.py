@@ -24,9 +24,9 @@ from kiwi_rag.ingest.pipeline import cancel_all
 from kiwi_rag.ingest.registry_indexer import Failed, Unreachable
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.monitor.monitor import verify_rows
-from kiwi_rag.monitor.pinned_state_file import PinnedState, pinned_states
+from kiwi_rag.monitor.pinned_state import PinnedState, pinned_states
 from kiwi_rag.registry import server, tuning
-from kiwi_rag.registry.records import Progress
+from kiwi_rag.registry.rows import Progress
 from kiwi_rag.registry.tuning import Tuning
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
@@ -125,9 +125,9 @@ async def verify_log(app: Services) -> VerifiedLog:
     AuditBroken, ChainShortened, ChainForked
         When the chain is broken, or does not contain the pinned head.
     """
-    pinned = app.monitor.pinned.head()
+    pinned = app.monitor.pinned.read().head
     await app.monitor.check(fully=True)
-    head, reached = app.monitor.pinned.head(), AuditHead()
+    head, reached = app.monitor.pinned.read().head, AuditHead()
     try:
         async for row in _records(app, 0, head.seq):
             reached = verify_rows([row], reached)
@@ -271,7 +271,7 @@ async def find_enrolled(app: Services, who: str, status: SignerStatus) -> Signer
     UsageError
         When `who` names several keys that do not have the status yet.
     """
-    enrolled = [row.signer for row in await app.registry_client.list_signers()]
+    enrolled = await app.registry_client.list_signers()
     named = [signer for signer in enrolled if who in (signer.principal, signer.public_key.hex())]
     found = named or [signer for signer in enrolled if len(who) >= 8 and signer.key_id.startswith(who)]
     if not found:
@@ -307,7 +307,7 @@ def damaged_states(app: Services) -> Iterator[tuple[PinnedState, PinnedStateDama
 async def read_heads(app: Services) -> tuple[AuditHead, AuditHead]:
     """Return the pinned audit head, and the registry's present one, which is not compared with it."""
     pinned = app.monitor.pinned
-    return pinned.head(), (await app.registry_client.registry_checkpoint(0, 0, pinned.identity.name)).head
+    return pinned.read().head, (await app.registry_client.registry_checkpoint(0, 0, pinned.identity.name)).head
 
 
 async def accept_head(app: Services, head: AuditHead) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import NotFound, RegistryContradicted, RegistryError, SignatureRefused, UsageError
-from kiwi_rag.monitor.pinned_state_file import pinned_states
+from kiwi_rag.monitor.pinned_state import PinnedState, pinned_states, read_all
 from kiwi_rag.services import Services
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.dsse import is_on_curve
@@ -62,8 +62,7 @@ def _key_ids_seen(app: Services) -> Iterator[str]:
         for path in root.rglob("*.sig"):
             if path.is_file() and path.stat().st_size <= trust_file.MAX_BYTES:
                 yield from re.findall(r'"keyid"\s*:\s*"([0-9a-f]{64})"', path.read_text(errors="replace"))
-    for memory in pinned_states(app.monitor_dir):
-        yield from (seen.key_id for versions in memory.items().values() for seen in versions)
+    yield from read_all(app.monitor_dir, PinnedState.key_ids)
 
 
 def plan_entry(app: Services, signer: Signer, given: Container[str], *, replaces: bool) -> tuple[Signer, Sequence[str]]:
@@ -209,6 +208,6 @@ async def fetch_revocations(app: Services) -> str:
         problem = "the registry did not answer in time"
     except (RegistryError, RegistryContradicted) as error:
         problem = error.message
-    if read_at := app.monitor.pinned.checked_at():
+    if read_at := app.monitor.pinned.read().checked_at:
         return f"{problem}; the revocations used are of {read_at:%Y-%m-%d %H:%M} UTC"
     return f"{problem}; its revocations were never read"

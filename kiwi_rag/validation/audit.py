@@ -7,7 +7,7 @@ later hash wrong. The head (number and hash of the last record) therefore proves
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -124,7 +124,9 @@ def record_hash(record: AuditRecord) -> str:
     return hashlib.sha256(bytes.fromhex(record.previous) + canonical).hexdigest()
 
 
-def verify_records(records: Iterable[AuditRecord], head: AuditHead | None = None) -> AuditHead:
+def verify_records(
+    records: Iterable[AuditRecord], head: AuditHead | None = None, hash_of: Callable[[AuditRecord], str] = record_hash
+) -> AuditHead:
     """Verify that `records` follow `head` (an empty chain when None) and return the new head.
 
     Raises
@@ -134,15 +136,15 @@ def verify_records(records: Iterable[AuditRecord], head: AuditHead | None = None
     """
     current = head or AuditHead()
     for record in records:
-        current = _follow(current, record)
+        current = _follow(current, record, hash_of)
     return current
 
 
-def _follow(head: AuditHead, record: AuditRecord) -> AuditHead:
+def _follow(head: AuditHead, record: AuditRecord, hash_of: Callable[[AuditRecord], str]) -> AuditHead:
     if record.seq != head.seq + 1:
         raise AuditBroken(f"the audit chain breaks at record {head.seq + 1}: it is missing, {record.seq} follows")
     if record.previous != head.hash:
         raise AuditBroken(f"the audit chain breaks at record {record.seq}: it does not follow the one before")
-    if record.hash != record_hash(record):
+    if record.hash != hash_of(record):
         raise AuditBroken(f"the audit chain breaks at record {record.seq}: it was altered")
     return AuditHead(record.seq, record.hash)

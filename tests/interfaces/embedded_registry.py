@@ -17,7 +17,7 @@ from unittest.mock import patch
 from kiwi_rag.config import Settings
 from kiwi_rag.registry import server
 from kiwi_rag.registry.migrate import migrate
-from kiwi_rag.registry.postgres_binaries import run
+from kiwi_rag.registry.server import run
 
 _initialise = server._initialise
 _SETTINGS = "fsync = off\nfull_page_writes = off\n"

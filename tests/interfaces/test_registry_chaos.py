@@ -16,7 +16,7 @@ import pytest
 from kiwi_rag import retry
 from kiwi_rag.model import Filters, StoredItem
 from kiwi_rag.registry import client, server
-from kiwi_rag.registry.calls import with_retries
+from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import dsse
 from kiwi_rag.stores.postgres import RegistryVectorStore
@@ -109,12 +109,12 @@ async def test_more_clients_at_once_than_there_are_connections(registry: Kiwi):
     async def hand_in(number: int) -> str:
         lines = Connections(url)
 
-        async def once():
-            async with lines.session() as caller:
-                return await caller.value("publish_item", arguments(items[number % 4]))
-
+        answer = None
         try:
-            return client.parse_receipt(await with_retries(once, pauses=(0.5,) * 200))["digest"]
+            for attempt in retry.attempts((0.5,) * 200):
+                async with attempt, time_limit(ANSWER_SECONDS), lines.session() as caller:
+                    answer = await caller.value("publish_item", arguments(items[number % 4]))
+            return client.parse_receipt(answer).digest
         finally:
             await lines.close()
 

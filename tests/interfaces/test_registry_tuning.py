@@ -36,7 +36,7 @@ def test_an_index_is_built_by_hand_and_again_when_it_is_due(ready: Kiwi) -> None
     assert len(told["removed"]) == 1
     assert plan(ready) == "hnsw"
     assert "no vectors of" in ready.run("registry", "tune", "--model", "other", expect=1).stderr
-    assert "nan is not a number" in ready.run("registry", "tune", "--recall", "nan", expect=2).stderr
+    assert "recall nan is not between" in ready.run("registry", "tune", "--recall", "nan", expect=2).stderr
 
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("update kiwi_private.collections set passages = 20000")

@@ -15,9 +15,10 @@ from psycopg.conninfo import make_conninfo
 from kiwi_rag import retry
 from kiwi_rag.errors import RegistryUnreachable
 from kiwi_rag.model import Admission, Filters
-from kiwi_rag.registry.calls import with_retries
+from kiwi_rag.registry.calls import time_limit
+from kiwi_rag.registry.client import Receipt
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.stores.postgres import Receipt, RegistryVectorStore
+from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission
 from tests.examples import KILLS
 from tests.sql.proxy import Proxy, proxied
@@ -123,7 +124,9 @@ async def test_a_registry_that_never_answers_is_given_up_with_a_clear_error(url:
         proxy.silent = True
         async with asyncio.timeout(60):
             with pytest.raises(RegistryUnreachable, match=r"no answer within 0\.5 s") as told:
-                await with_retries(store.status, pauses=(0.1,), seconds=0.5)
+                for attempt in retry.attempts((0.1,)):
+                    async with attempt, time_limit(0.5):
+                        await store.status()
         assert "again is safe" in told.value.hint
 
 

@@ -14,8 +14,7 @@ import pytest
 from kiwi_rag.errors import ChainForked, ChainShortened, RolledBack, VersionChanged, WrongKey, Yanked, YankUndone
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.monitor.monitor import RegistryMonitor
-from kiwi_rag.monitor.pinned_state import RegistryIdentity
-from kiwi_rag.monitor.pinned_state_file import PinnedState, pinned_state_path
+from kiwi_rag.monitor.pinned_state import PinnedState, RegistryIdentity, pinned_state_path
 from kiwi_rag.registry.client import RegistryClient
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
@@ -76,11 +75,11 @@ def as_owner(connection: psycopg.Connection, *statements: str) -> None:
 
 async def test_the_head_is_remembered_and_followed(watch: RegistryMonitor, store: RegistryVectorStore) -> None:
     await watch.check()
-    first = watch.pinned.head()
+    first = watch.pinned.read().head
     assert first.seq == 2
     await publish(store, "1.0.0")
     await watch.check()
-    assert watch.pinned.head().seq == 3
+    assert watch.pinned.read().head.seq == 3
 
 
 async def test_a_shortened_log_is_refused(
@@ -91,7 +90,7 @@ async def test_a_shortened_log_is_refused(
     as_owner(connection, "delete from kiwi.audit where seq = 3")
     with pytest.raises(ChainShortened, match="ends at record 2, but record 3 was seen"):
         await watch.check()
-    assert watch.pinned.head().seq == 3
+    assert watch.pinned.read().head.seq == 3
 
 
 @pytest.mark.parametrize("later", [0, 1], ids=["at the head", "below the head"])
@@ -119,8 +118,8 @@ async def test_a_receipt_counts_only_in_the_log_that_was_known(
     receipt = await store.publish(admission("acme/x"))
     watch.add_receipt(X, receipt.digest, KEY.key_id, receipt.audit_head)
     await watch.verify_receipts()
-    assert f"{watch.pinned.head().seq}:{watch.pinned.head().hash}" == receipt.audit_head
-    known = watch.pinned.head()
+    assert f"{watch.pinned.read().head.seq}:{watch.pinned.read().head.hash}" == receipt.audit_head
+    known = watch.pinned.read().head
     as_owner(
         connection,
         "update kiwi.audit set details = '{}' where seq = 3",
@@ -130,7 +129,7 @@ async def test_a_receipt_counts_only_in_the_log_that_was_known(
     watch.add_receipt(ItemRef(X.item_type, "acme/y", "1.0.0"), receipt.digest, KEY.key_id, receipt.audit_head)
     with pytest.raises(ChainForked):
         await watch.verify_receipts()
-    assert watch.pinned.head() == known
+    assert watch.pinned.read().head == known
 
 
 async def test_a_receipt_that_the_log_does_not_bear_out_is_told(
@@ -221,7 +220,7 @@ async def test_every_yank_is_learned_at_the_first_contact_and_once_by_a_memory_t
     await publish(store, "2.0.0")
     await watch.check()
     assert watch.pinned.yanked([stored.digest]) == {stored.digest}
-    assert watch.pinned.has_all_yanks()
+    assert watch.pinned.read().has_all_yanks
 
 
 async def test_a_revocation_explains_an_older_version(watch: RegistryMonitor, store: RegistryVectorStore) -> None:

@@ -15,7 +15,7 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry import migrate
 from kiwi_rag.registry import migrate as scripts
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.registry.postgres_binaries import binaries, run
+from kiwi_rag.registry.server import binaries, run
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.shared import ROOT
 from tests.sql.databases import database, template
@@ -23,17 +23,17 @@ from tests.sql.databases import database, template
 
 def dump(url: str) -> str:
     """The schema, less what pg_dump draws at random for each run."""
-    text = run([binaries() / "pg_dump", "--schema-only", "--dbname", url], as_user=None)
+    text = run([binaries() / "pg_dump", "--schema-only", "--dbname", url])
     return re.sub(r"^\\(un)?restrict .*$", "", text, flags=re.MULTILINE)
 
 
 def test_migrating_twice_changes_nothing() -> None:
     with database() as url:
-        assert (migrate.schema_version(url), migrate.is_current(url)) == (None, False)
+        assert (migrate.applied(url), migrate.is_current(url)) == ((None, None), False)
         assert migrate.bring_up_to_date(url, audience="acme")
         first = dump(url)
         assert migrate.is_current(url)
-        assert migrate.schema_version(url) == scripts.head()
+        assert migrate.applied(url)[0] == scripts.head()
         migrate.migrate(url, audience="other")
         assert dump(url) == first
         assert not migrate.bring_up_to_date(url)
@@ -60,7 +60,7 @@ def test_two_migrators_at_once_both_succeed() -> None:
 
 
 def _migrate(url: str) -> bool:
-    run([_python(), "-c", f"from kiwi_rag.registry.migrate import migrate; migrate({url!r})"], as_user=None)
+    run([_python(), "-c", f"from kiwi_rag.registry.migrate import migrate; migrate({url!r})"])
     return migrate.is_current(url)
 
 
@@ -91,7 +91,7 @@ def test_a_registry_that_is_newer_than_this_kiwi_is_left_alone() -> None:
 
 def everything(url: str) -> str:
     """The schema and the rows, less what pg_dump draws at random for each run."""
-    text = run([binaries() / "pg_dump", "--inserts", "--dbname", url], as_user=None)
+    text = run([binaries() / "pg_dump", "--inserts", "--dbname", url])
     return re.sub(r"^\\(un)?restrict .*$", "", text, flags=re.MULTILINE)
 
 
@@ -102,7 +102,7 @@ def pre_release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with database() as url:
         dump = tmp_path_factory.mktemp("dump") / "registry.sql"
         dump.write_bytes(gzip.decompress((ROOT / "tests/data/pre-release/registry.sql.gz").read_bytes()))
-        run([binaries() / "psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", dump, "--dbname", url], as_user=None)
+        run([binaries() / "psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", dump, "--dbname", url])
         yield url
 
 
@@ -131,7 +131,7 @@ def test_a_failed_migration_leaves_nothing() -> None:
         with pytest.raises(RegistryRefused, match="schema public") as refused:
             migrate.migrate(url)
         assert refused.value.hint.startswith("ALTER EXTENSION")
-        assert migrate.schema_version(url) is None
+        assert migrate.applied(url) == (None, None)
         with psycopg.connect(url) as connection:
             assert connection.execute("select to_regnamespace('kiwi')").fetchone() == (None,)
 

@@ -14,7 +14,6 @@ from psycopg.types.json import Jsonb
 
 from kiwi_rag import ingest
 from kiwi_rag.chunking import split
-from kiwi_rag.errors import RegistryRefused
 from kiwi_rag.ingest import IngestContext
 from kiwi_rag.ingest import registry_indexer as indexing
 from kiwi_rag.ingest.registry_indexer import Failed, Unreachable, watch
@@ -223,18 +222,11 @@ async def test_only_the_indexer_takes_from_the_queue(url: str, connection: psyco
 
 async def test_a_way_without_announcements_says_so(tmp_path: Path) -> None:
     from kiwi_rag.errors import UsageError
+    from kiwi_rag.registry.supabase import SupabaseApi
     from kiwi_rag.stores.postgres import RegistryVectorStore
 
-    class Api:
-        """A way to a registry on which every call stands alone."""
-
-        def session(self, role: str = ""):
-            raise RegistryRefused("no role can be taken here")
-
-        async def close(self) -> None: ...
-
     with pytest.raises(UsageError, match="direct connection"):
-        RegistryVectorStore(Api()).listen()
+        RegistryVectorStore(SupabaseApi("https://acme.supabase.co", "key")).listen()
 
 
 class Stalling(SmallModel):

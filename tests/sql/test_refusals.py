@@ -21,8 +21,8 @@ ADMINS: dict[str, Call] = {
     "enrol": lambda caller: caller.enrol_signer(ADA),
     "retire": lambda caller: caller.retire_signer(ADA.key_id),
     "revoke": lambda caller: caller.revoke_signer(ADA.key_id),
-    "name": lambda caller: caller.set_audience("other"),
-    "verify the audit": lambda caller: caller.verify_audit(),
+    "name": lambda caller: caller._value("set_audience", str, {"name_of_registry": "other"}),
+    "verify the audit": lambda caller: caller._value("verify_audit", str, {}),
     "read the audit": lambda caller: caller.audit_records(0, 10),
     "store vectors": lambda caller: caller.store_passages(records(admission("acme/x"))),
 }

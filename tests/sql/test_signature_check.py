@@ -12,7 +12,7 @@ import pytest
 from kiwi_rag.errors import MalformedEnvelope
 from kiwi_rag.model import Envelope
 from kiwi_rag.registry.migrate import is_current
-from kiwi_rag.registry.postgres_binaries import binaries, run
+from kiwi_rag.registry.server import binaries, run
 from kiwi_rag.signing import dsse, keys
 from tests.conformance.items import KEY, admission
 from tests.sql import publication
@@ -189,7 +189,7 @@ def test_a_weak_key_is_not_enrolled(shared: psycopg.Connection, key: bytes) -> N
 
 def test_a_dump_is_restored_with_every_row_checked(url: str, connection: psycopg.Connection) -> None:
     assert "sequence" in published(connection, admission("acme/deploy"))
-    text = run([binaries() / "pg_dump", "--inserts", "--dbname", url], as_user=None)
+    text = run([binaries() / "pg_dump", "--inserts", "--dbname", url])
     text = re.sub(r"^\\(un)?restrict .*$", "", text, flags=re.MULTILINE)
     with database() as copy, psycopg.connect(copy, autocommit=True) as restored:
         restored.execute(text.encode())

@@ -57,7 +57,7 @@ async def test_a_retired_signers_items_stay(store: RegistryVectorStore) -> None:
     with pytest.raises(RegistryRefused, match="retired"):
         await store.publish(admission("acme/y"))
     (told,) = await signers(store)
-    assert (told.signer.status, told.signer.key_id, told.signer.patterns) == ("retired", ADA.key_id, ("*",))
+    assert (told.status, told.key_id, told.patterns) == ("retired", ADA.key_id, ("*",))
 
 
 async def test_no_publication_lands_after_a_revocation(

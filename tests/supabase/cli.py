@@ -12,8 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kiwi_rag.registry import server
-from kiwi_rag.registry.postgres_binaries import binaries
+from kiwi_rag.registry.server import binaries
 from tests.shared import ROOT
 
 PROGRAM = ROOT / "node_modules/.bin/supabase"
@@ -60,7 +59,7 @@ class Cluster:
             with psycopg.connect(self.admin(name)) as connection:
                 connection.execute(_PROJECT)
             return self.url(name, "operator", "operator")
-        return self.url(name, "postgres", server.password(self.directory))
+        return self.url(name, "postgres", (self.directory / "pgpass").read_text().strip().rpartition(":")[2])
 
     def clone(self, name: str, like: str) -> str:
         """Make a copy of the project `like`, to which nobody is connected; return its operator's URL."""

@@ -145,9 +145,9 @@ async def test_what_only_a_connection_can_do_says_so(hosted: PostgRest) -> None:
 
 async def test_admins_functions_are_for_connections_too(hosted: PostgRest) -> None:
     for key in (PUBLISHABLE, SECRET_KEY):
-        async with store_at(hosted.url, key=key) as store:
+        async with store_at(hosted.url, key=key) as store, store.transport.session() as caller:
             with pytest.raises(RegistryRefused):
-                await store.client.set_audience("mine")
+                await caller.value("set_audience", {"name_of_registry": "mine"})
 
 
 async def test_the_registrys_own_errors_keep_their_class(hosted: PostgRest) -> None:

@@ -15,7 +15,7 @@ from kiwi_rag.errors import RegistryRefused
 from kiwi_rag.model import Filters
 from kiwi_rag.registry.migrate import bring_up_to_date, migrate
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.registry.postgres_binaries import binaries
+from kiwi_rag.registry.server import binaries
 from kiwi_rag.registry.supabase import SupabaseApi
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, KEY, REGISTRY, admission, query, records

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
-from postgrest.exceptions import APIError
 
 from kiwi_rag.errors import RegistryError, RegistryOutdated, RegistryRefused, RegistryUnreachable
-from kiwi_rag.registry.calls import DIRECT, from_state, with_retries
-from kiwi_rag.registry.supabase import _translate_error
+from kiwi_rag.registry import supabase
+from kiwi_rag.registry.calls import DIRECT, from_state
+from kiwi_rag.retry import attempts
 
 PASSING = ("08006", "57P01", "57P03", "53300", "25P03", "40001", "40P01", "55P03", "PGRST003")
 LASTING = ("28P01", "28000", "3D000", "57014", "42501", "42883", "KW004", "XX000", "")
@@ -23,15 +24,21 @@ async def test_only_what_may_pass_is_tried_again(state: str) -> None:
         raise from_state(state, "it said no", "", DIRECT)
 
     with pytest.raises(RegistryError):
-        await with_retries(fail, pauses=(0.0, 0.0))
+        for attempt in attempts((0.0, 0.0)):
+            async with attempt:
+                await fail()
     assert tries == (3 if state in PASSING else 1)
 
 
 @pytest.mark.parametrize("state", ["40001", "40P01"])
-def test_a_conflict_passes_over_supabases_api_too(state: str) -> None:
-    error = _translate_error(APIError({"code": state, "message": "could not serialize access"}))
-    assert isinstance(error, RegistryError)
-    assert error.transient
+async def test_a_conflict_passes_over_supabases_api_too(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = httpx.Response(409, json={"code": state, "message": "could not serialize access"})
+    http = httpx.AsyncClient(transport=httpx.MockTransport(lambda request: answer))
+    monkeypatch.setattr(supabase, "_http_client", lambda _: http)
+    with pytest.raises(RegistryError) as error:
+        await supabase.SupabaseApi("http://localhost", "key").value("registry_status", {})
+    assert error.value.transient
+    await http.aclose()
 
 
 def test_a_statement_that_was_cut_off_is_told_without_a_deadline_that_nobody_can_raise() -> None:

@@ -20,11 +20,17 @@ from kiwi_rag.errors import (
     StoreError,
 )
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.monitor import pinned_state
-from kiwi_rag.monitor import pinned_state_file as memory_file
-from kiwi_rag.monitor.pinned_state import RegistryIdentity, SeenVersion, VersionState, database_address, follow, newer
-from kiwi_rag.monitor.pinned_state_file import PinnedState, pinned_state_path, pinned_states
-from kiwi_rag.registry.checkpoint import Checkpoint, parse_head
+from kiwi_rag.monitor import pinned_state as memory_file
+from kiwi_rag.monitor.monitor import VersionState, check_rollback, database_address, follow, newer
+from kiwi_rag.monitor.pinned_state import (
+    PinnedState,
+    RegistryIdentity,
+    SeenVersion,
+    pinned_state_path,
+    pinned_states,
+    read_all,
+)
+from kiwi_rag.registry.rows import Checkpoint, parse_head
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus, TrustPolicy, apply_revocations
 from kiwi_rag.validation.audit import AuditHead
@@ -59,7 +65,7 @@ def made(tmp_path: Path) -> PinnedState:
 
 
 def test_nothing_is_made_by_reading(made: PinnedState) -> None:
-    assert (made.head(), dict(made.seen(X)), made.notices(), made.checked_at()) == (AuditHead(), {}, (), None)
+    assert (made.read().head, dict(made.seen(X)), made.notices(), made.read().checked_at) == (AuditHead(), {}, (), None)
     assert not made.path.parent.exists()
 
 
@@ -69,7 +75,7 @@ def test_what_is_remembered_is_there_for_the_next_process(made: PinnedState) -> 
     made.close()
     (again,) = pinned_states(made.path.parent)
     assert again.identity == HERE
-    assert (again.head(), again.signers_seq(), again.checked_at()) == (head(3), 3, NOW)
+    assert (again.read().head, again.read().signers_seq, again.read().checked_at) == (head(3), 3, NOW)
     assert list(again.notices()) == [notice()]
     folded = ItemRef(X.item_type, "acme/X-y".lower())
     assert again.seen(folded) == {"1.0.0": SeenVersion("1.0.0", digest(1), KEY.key_id, found_by="model", number=1)}
@@ -80,7 +86,7 @@ def test_what_is_remembered_is_there_for_the_next_process(made: PinnedState) -> 
 def test_a_memory_only_grows_more_suspicious(made: PinnedState) -> None:
     made.pin_checkpoint(head(5), told([]), NOW)
     made.pin_checkpoint(head(4), told([]), NOW)
-    assert made.head() == head(5)
+    assert made.read().head == head(5)
     with pytest.raises(ChainForked):
         made.pin_checkpoint(AuditHead(5, digest(6)), told([]), NOW)
     yanked = SeenVersion("1.0.0", digest(1), "k", yanked=True, found_by="model")
@@ -93,26 +99,28 @@ def test_a_memory_only_grows_more_suspicious(made: PinnedState) -> None:
 def test_only_what_was_seen_is_remembered_as_yanked(made: PinnedState) -> None:
     made.pin_versions([(X, SeenVersion("1.0.0", digest(1), "k"))])
     made.pin_checkpoint(head(1), told([], *map(digest, range(1000))), NOW)
-    ((key, (kept,)),) = made.items().items()
-    assert (key, kept.version, kept.yanked) == (X.key, "1.0.0", True)
+    (ref,) = made.items()
+    (kept,) = made.seen(ref).values()
+    assert (ref.key, kept.version, kept.yanked) == (X.key, "1.0.0", True)
 
 
 def test_every_yank_is_remembered_apart_from_the_versions_that_were_seen(made: PinnedState) -> None:
-    assert memory_file.find_yanked(made.path.parent, [digest(1)]) == frozenset()
-    assert not made.has_all_yanks()
+    assert read_all(made.path.parent, lambda pinned: pinned.yanked([digest(1)])) == []
+    assert not made.read().has_all_yanks
     made.pin_checkpoint(head(1), told([], digest(1), digest(2)), NOW)
     made.pin_versions([(X, SeenVersion("1.0.0", digest(3), "k", yanked=True))])
     asked = [digest(number) for number in range(5)]
-    assert memory_file.find_yanked(made.path.parent, asked) == {digest(1), digest(2), digest(3)}
-    assert made.has_all_yanks()
-    assert list(made.items()) == [X.key]
+    assert set(read_all(made.path.parent, lambda pinned: pinned.yanked(asked))) == {digest(1), digest(2), digest(3)}
+    assert made.read().has_all_yanks
+    assert [ref.key for ref in made.items()] == [X.key]
+    assert made.key_ids() == ("k",)
 
 
 @pytest.mark.parametrize("forget", [lambda made: made.accept(head(2)), lambda made: made.forget(X)])
 def test_what_was_yanked_is_asked_for_again_after_something_was_accepted(made: PinnedState, forget: object) -> None:
     made.pin_checkpoint(head(1), told([], digest(1)), NOW)
     forget(made)  # type: ignore[operator]
-    assert not made.has_all_yanks()
+    assert not made.read().has_all_yanks
     assert made.yanked([digest(1)]) == frozenset()
 
 
@@ -123,7 +131,7 @@ def test_a_memory_made_before_yanks_were_kept_still_serves(made: PinnedState) ->
         connection.execute("DROP TABLE yanks")
         connection.execute("PRAGMA user_version = 0")
     connection.close()
-    assert (made.head(), list(made.notices()), made.has_all_yanks()) == (head(3), [notice()], False)
+    assert (made.read().head, list(made.notices()), made.read().has_all_yanks) == (head(3), [notice()], False)
     made.pin_checkpoint(head(3), told([], digest(1)), NOW)
     assert made.yanked([digest(1)]) == {digest(1)}
 
@@ -132,7 +140,7 @@ def test_accepting_forgets_versions_and_keeps_revocations(made: PinnedState) -> 
     made.pin_checkpoint(head(5), told([notice()]), NOW)
     made.pin_versions([(X, SeenVersion("1.0.0", digest(1), "k"))])
     made.accept(head(2))
-    assert (made.head(), dict(made.seen(X)), made.signers_seq()) == (head(2), {}, 0)
+    assert (made.read().head, dict(made.seen(X)), made.read().signers_seq) == (head(2), {}, 0)
     assert list(made.notices()) == [notice()]
 
 
@@ -166,7 +174,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
         process.join(60)
         assert process.exitcode == 0
     after = PinnedState(pinned_state_path(tmp_path, HERE), HERE)
-    assert after.head() == head(163)
+    assert after.read().head == head(163)
     assert len(after.items()) == 160
     assert {n.key_id for n in after.notices()} == {digest(who) for who in range(4)}
     assert [p.name for p in tmp_path.iterdir()] == [after.path.name]
@@ -181,7 +189,7 @@ def test_its_size_is_bounded(made: PinnedState, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(memory_file, "MAX_VERSIONS", 10)
     monkeypatch.setattr(memory_file, "MAX_NOTICES", 5)
     made.pin_versions([(ItemRef(X.item_type, "acme/z"), SeenVersion("1.0.0", digest(1), "k"))])
-    assert sum(map(len, made.items().values())) == 10
+    assert sum(len(made.seen(ref)) for ref in made.items()) == 10
     moments = [NOW + timedelta(days=n) for n in range(20)]
     made.pin_checkpoint(head(1), told([notice(since=at, key_id=digest(n)) for n, at in enumerate(moments)]), NOW)
     assert [n.since for n in made.notices()] == moments[-5:]
@@ -213,13 +221,13 @@ def test_damage_is_told_and_set_aside(made: PinnedState, damage) -> None:
     made.close()
     damage(made.path)
     broken = PinnedState(made.path, HERE)
-    for ask in (broken.head, broken.signers_seq, lambda: broken.pin_checkpoint(head(9), told([]), NOW)):
+    for ask in (broken.read, lambda: broken.pin_checkpoint(head(9), told([]), NOW)):
         with pytest.raises(PinnedStateDamaged) as error:
             ask()
         assert "kiwi registry accept" in error.value.hint
     aside = broken.move_aside()
     assert aside.exists()
-    assert broken.head() == AuditHead()
+    assert broken.read().head == AuditHead()
     assert pinned_states(made.path.parent) == []
 
 
@@ -266,10 +274,10 @@ def test_only_a_live_higher_version_by_a_good_key_speaks_against_an_older_one() 
 def test_what_excuses_an_older_version(told: VersionState | None, found_before: str, verdict: str | None) -> None:
     above = SeenVersion("2.0.0", digest(2), "k", found_by=found_before)
     if verdict:
-        assert pinned_state.check_rollback(X, above, told, "model") == verdict
+        assert check_rollback(X, above, told, "model") == verdict
     else:
         with pytest.raises(RolledBack):
-            pinned_state.check_rollback(X, above, told, "model")
+            check_rollback(X, above, told, "model")
 
 
 @pytest.mark.parametrize("text", ["", "0", "0:x", "1:", f"0:{digest(1)}", f"-1:{digest(1)}", f"x:{digest(1)}", None, 7])
@@ -309,11 +317,11 @@ def test_threads_that_share_a_memory_do_not_come_between_each_other(made: Pinned
         for n in range(1, 101):
             made.pin_checkpoint(head(n * 4 + who), told([notice(key_id=digest(who))]), NOW)
             made.pin_versions([(ItemRef(X.item_type, f"acme/p{who}-{n}"), SeenVersion("1.0.0", digest(n), "k"))])
-            assert made.head().seq >= n * 4 + who
+            assert made.read().head.seq >= n * 4 + who
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(4)))
-    assert made.head() == head(403)
+    assert made.read().head == head(403)
     assert len(made.items()) == 400
     assert {n.key_id for n in made.notices()} == {digest(who) for who in range(4)}
 
@@ -324,4 +332,4 @@ def test_a_wrong_call_is_not_taken_for_damage(made: PinnedState) -> None:
         connection.execute("BEGIN")
     assert not isinstance(error.value, PinnedStateDamaged)
     assert "accept" not in error.value.hint
-    assert made.head() == head(3)
+    assert made.read().head == head(3)

@@ -40,18 +40,13 @@ def test_what_is_no_row_is_an_error_of_the_registry(row: object) -> None:
 
 
 def test_single_values_are_of_their_types() -> None:
-    assert (rows.parse_integer(3), rows.parse_boolean(True), rows.parse_text("x"), rows.parse_object({"a": 1})) == (
-        3,
-        True,
-        "x",
-        {"a": 1},
-    )
+    assert (rows.INTEGER(3), rows.BOOLEAN(True), rows.TEXT("x"), rows.OBJECT({"a": 1})) == (3, True, "x", {"a": 1})
     for read, wrong in (
-        (rows.parse_integer, True),
-        (rows.parse_integer, 1.0),
-        (rows.parse_boolean, 1),
-        (rows.parse_text, 3),
-        (rows.parse_object, [1]),
+        (rows.INTEGER, True),
+        (rows.INTEGER, 1.0),
+        (rows.BOOLEAN, 1),
+        (rows.TEXT, 3),
+        (rows.OBJECT, [1]),
     ):
-        with pytest.raises(RegistryError, match=r"^the registry gave an invalid "):
+        with pytest.raises(RegistryError, match=r"^the registry gave an invalid test"), rows.parse_as("test"):
             read(wrong)
