@@ -12,7 +12,7 @@ from kiwi_rag.model import sha256_hex
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.sources.source import Entry, Skipped, SourceContent
 from kiwi_rag.sources.workspace.config import WorkspaceConfig, head_commit
-from kiwi_rag.sources.workspace.walk import find_file, is_path_ignored, walk, walk_below
+from kiwi_rag.sources.workspace.walk import find_file, is_path_ignored, walk
 from kiwi_rag.validation.document_gate import DocumentFile
 
 
@@ -49,7 +49,7 @@ class WorkspaceSource:
             if is_path_ignored(root, path):
                 yield Skipped(path, "left out, by .kiwiignore, .gitignore or its name")
             elif (root / path).is_dir():
-                yield from walk_below(root, path)
+                yield from walk(root, path)
             elif entry := find_file(root, path):
                 yield entry
             elif not self.named([path], indexed):

@@ -24,10 +24,11 @@ _BINARY = re.compile(
 )
 
 
-def walk(root: Path) -> Iterator[FoundFile | NotWalked]:
-    """Yield the files of a workspace in the order of their paths, and entries that could not be read.
+def walk(root: Path, path: str = "") -> Iterator[FoundFile | NotWalked]:
+    """Yield the files of a workspace, or below one of its folders, in the order of their paths.
 
-    Links to targets inside the root are skipped, because the targets are found under their own paths.
+    Entries that could not be read are reported. Patterns do not apply to the folder itself. Links to targets inside the
+    root are skipped, because the targets are found under their own paths.
 
     Raises
     ------
@@ -36,11 +37,6 @@ def walk(root: Path) -> Iterator[FoundFile | NotWalked]:
     """
     if not root.is_dir():
         raise NotFound(f"{root} is no folder", hint="name the workspace's root: kiwi workspace index ROOT")
-    yield from walk_below(root, "")
-
-
-def walk_below(root: Path, path: str) -> Iterator[FoundFile | NotWalked]:
-    """Yield the files below one folder of a workspace, as `walk` does; patterns do not apply to the folder itself."""
     resolved = root.resolve()
     rules = IgnoreRules.at_root()
     for step in _steps(path)[:-1]:
@@ -59,23 +55,12 @@ def walk_below(root: Path, path: str) -> Iterator[FoundFile | NotWalked]:
 
 def find_file(root: Path, path: str) -> FoundFile | NotWalked | None:
     """Return the file at one path below the root, as `walk` does but without patterns; None when there is none."""
-    if not is_nameable(path):
-        return _unnameable(path)
     try:
-        entry = (root / path).lstat()
+        return _file(root, root.resolve(), path, (root / path).lstat())
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     except OSError as error:
         return NotWalked(path, unreadable(path, error))
-    if stat.S_ISLNK(entry.st_mode):
-        return _link(root, root.resolve(), path)
-    if not stat.S_ISREG(entry.st_mode) or _is_binary(path):
-        return None
-    return _found_file(path, entry)
-
-
-def _found_file(path: str, entry: os.stat_result) -> FoundFile:
-    return FoundFile(path, entry.st_size, max(entry.st_mtime_ns, entry.st_ctime_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,27 +110,23 @@ def _inspect(
             return None
         if is_folder and is_nameable(path):
             return _Folder(path, rules)
-        return _file(entry, root, resolved, path)
+        return _file(root, resolved, path, entry.stat(follow_symlinks=False))
     except FileNotFoundError:  # deleted after it was listed
         return None
     except OSError as error:
         return NotWalked(path, unreadable(path, error))
 
 
-def _file(entry: os.DirEntry[str], root: Path, resolved: Path, path: str) -> FoundFile | NotWalked | None:
+def _file(root: Path, resolved: Path, path: str, entry: os.stat_result) -> FoundFile | NotWalked | None:
     if not is_nameable(path):
-        return _unnameable(path)
-    if entry.is_symlink():
+        shown = path.encode("unicode_escape", "replace").decode("ascii")[:MAX_PATH_CHARACTERS]
+        error = SourceUnreadable(f"{shown} has a name with characters that cannot be displayed", hint="rename it")
+        return NotWalked(shown, error)
+    if stat.S_ISLNK(entry.st_mode):
         return _link(root, resolved, path)
-    if entry.is_file(follow_symlinks=False) and not _is_binary(entry.name):
-        return _found_file(path, entry.stat(follow_symlinks=False))
-    return None
-
-
-def _unnameable(path: str) -> NotWalked:
-    shown = path.encode("unicode_escape", "replace").decode("ascii")[:MAX_PATH_CHARACTERS]
-    error = SourceUnreadable(f"{shown} has a name with characters that cannot be displayed", hint="rename it")
-    return NotWalked(shown, error)
+    if not stat.S_ISREG(entry.st_mode) or _is_binary(path):
+        return None
+    return FoundFile(path, entry.st_size, max(entry.st_mtime_ns, entry.st_ctime_ns))
 
 
 def _link(root: Path, resolved: Path, path: str) -> NotWalked | None:
