@@ -26,12 +26,11 @@ from kiwi_rag.embedding.weights import (
     source_folder,
 )
 from kiwi_rag.errors import EmbeddingError, MissingExtra, ModelUnavailable
+from kiwi_rag.model import Vector
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from kiwi_rag.model import Vector
 
     _Rows = Sequence[Vector]
 
