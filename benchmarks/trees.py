@@ -25,7 +25,7 @@ from benchmarks.place import MODELS_OF, Place
 from benchmarks.timing import timed
 from benchmarks.trees_check import Checked, check
 from benchmarks.trees_fetch import TREES, NotFetched, Tree, fetched, mark_of
-from kiwi_rag.sources.workspace.walk import FoundFile, walk
+from kiwi_rag.sources.workspace.source import FoundFile, walk
 
 PASSAGES = 2_000
 

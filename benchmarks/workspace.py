@@ -28,7 +28,7 @@ from kiwi_rag.ingest import sync
 from kiwi_rag.model import SearchQuery
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
-from kiwi_rag.sources.workspace.walk import walk
+from kiwi_rag.sources.workspace.source import walk
 from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
 from kiwi_rag.wordpieces import embedded_text

@@ -222,6 +222,8 @@ class EmbeddingError(KiwiError, code="embedding"):
 
     status = 0
     """The HTTP status of the server's response; 0 without a response, or without a server."""
+    retry_after: float | None = None
+    """Seconds after which another attempt may succeed, 0 for any time; None where it would not."""
 
     def with_message(self, message: str) -> Self:
         """Return the same error with another message, which contains the one it has now."""

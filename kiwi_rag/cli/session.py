@@ -22,7 +22,7 @@ from kiwi_rag import render
 from kiwi_rag.config import find_project, home_of, process_environment, resolve
 from kiwi_rag.errors import ConfigError, KiwiError, NotFound, Refused, RegistryRefused, Rejected, UsageError
 from kiwi_rag.services import Services
-from kiwi_rag.telemetry import logs
+from kiwi_rag.telemetry import append_error, configure_log
 
 DONE, FAILED, USAGE, PARTLY, REFUSED = range(5)
 INTERRUPTED = 130
@@ -172,11 +172,11 @@ class Session:
     def log_error(self, command: str, code: str, message: str) -> None:
         """Append a failure to the error log that ``kiwi status`` shows; a log that cannot be written is no error."""
         with contextlib.suppress(ConfigError):
-            logs.append_error(resolve(self.environment()).settings.user_dir, command, code, message)
+            append_error(resolve(self.environment()).settings.user_dir, command, code, message)
 
     def start_logging(self, app: Services) -> None:
         """Start logging, for a command that runs until it is stopped."""
-        logs.configure(app.user_dir, app.settings.log_level, verbose=self.verbose)
+        configure_log(app.user_dir, app.settings.log_level, verbose=self.verbose)
 
     def exit_on_sigterm(self) -> None:
         """Let SIGTERM end a long-running command as Ctrl-C does: close what is open, and send pending traces."""

@@ -10,12 +10,10 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch
-
-if TYPE_CHECKING:
-    from kiwi_rag.model import Vector
+from kiwi_rag.model import Vector
 
 Progress = Callable[[int], None]
 """Called with the number of texts that were just encoded."""

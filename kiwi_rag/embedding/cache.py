@@ -13,16 +13,13 @@ import logging
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from kiwi_rag.embedding import EmbeddingProvider, Fingerprint, Progress, batches, well_formed
+from kiwi_rag.model import Vector
 from kiwi_rag.storage.atomic import create_file
 from kiwi_rag.storage.sqlite import DerivedDatabase, transaction
 from kiwi_rag.telemetry import span
-
-if TYPE_CHECKING:
-    from kiwi_rag.model import Vector
-
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

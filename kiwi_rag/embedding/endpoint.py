@@ -117,21 +117,18 @@ def post_json(endpoint: Endpoint, path: str, body: Mapping[str, object], max_byt
     for attempt in range(endpoint.retries + 1):
         try:
             return _post_once(endpoint, url, body, max_bytes)
-        except _Transient as error:
-            wait = _wait(endpoint, attempt, error.retry_after)
+        except EmbeddingError as error:
+            if error.retry_after is None:
+                raise
+            # The jitter keeps clients from retrying at the same moment.
+            backoff: float = endpoint.backoff * 2**attempt * random.uniform(0.75, 1.25)  # noqa: S311 - no cryptography
+            wait = max(backoff, error.retry_after)
             if attempt == endpoint.retries or time.monotonic() + wait > until:
-                raise _final_failure(error, attempt + 1) from error
+                tried = "once" if attempt == 0 else f"{attempt + 1} times"
+                asked = f"; the server accepts requests in {error.retry_after:.0f} s" if error.retry_after else ""
+                raise error.with_message(f"{error.message} (tried {tried}{asked})") from error
             time.sleep(wait)
     raise AssertionError("the last attempt returns or raises")
-
-
-class _Transient(Exception):
-    """A failure that another attempt may overcome; ``retry_after`` is the server's ``Retry-After`` in seconds, or 0."""
-
-    def __init__(self, failure: EmbeddingError, retry_after: float = 0.0) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-        self.retry_after = retry_after
 
 
 def _post_once(endpoint: Endpoint, url: str, body: Mapping[str, object], max_bytes: int) -> Any:
@@ -187,7 +184,7 @@ def _certificates(*_named: str | None) -> ssl.SSLContext:
     return ssl.create_default_context()  # takes some 30 ms, and httpx would use other authorities
 
 
-def _refusal(endpoint: Endpoint, url: str, response: httpx.Response, received: bytearray) -> Exception:
+def _refusal(endpoint: Endpoint, url: str, response: httpx.Response, received: bytearray) -> EmbeddingError:
     import httpx
 
     status = response.status_code
@@ -200,9 +197,9 @@ def _refusal(endpoint: Endpoint, url: str, response: httpx.Response, received: b
     failure.quoted, failure.status = detail, status
     if status == 429 and _NO_CREDIT in detail:
         failure.hint = "the account has no credit left; retrying does not help"
-        return failure
-    retry_after = _seconds(response.headers.get("Retry-After", ""))
-    return _Transient(failure, retry_after) if status in _RETRIED else failure
+    elif status in _RETRIED:
+        failure.retry_after = _seconds(response.headers.get("Retry-After", ""))
+    return failure
 
 
 def _clean(text: str) -> str:
@@ -210,7 +207,7 @@ def _clean(text: str) -> str:
     return "".join(letter if letter.isprintable() else "�" for letter in " ".join(text.split()))
 
 
-def _broken(url: str, error: Exception) -> Exception:
+def _broken(url: str, error: Exception) -> EmbeddingError:
     import httpx
 
     cause = first_cause(error)
@@ -223,7 +220,8 @@ def _broken(url: str, error: Exception) -> Exception:
     failure = ModelUnavailable(f"{url} cannot be reached: {reason}", hint="check that the server runs, and the URL")
     # A connection that was never made is not tried again: no server listens, the name or a proxy is wrong.
     broke = httpx.TimeoutException | httpx.ReadError | httpx.WriteError | httpx.ProtocolError
-    return _Transient(failure) if isinstance(error, TimeoutError | broke) else failure
+    failure.retry_after = 0.0 if isinstance(error, TimeoutError | broke) else None
+    return failure
 
 
 def first_cause(error: BaseException) -> BaseException:
@@ -233,19 +231,6 @@ def first_cause(error: BaseException) -> BaseException:
         error = below
         below = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
     return error
-
-
-def _final_failure(error: _Transient, tries: int) -> EmbeddingError:
-    """Return the failure with the number of attempts and the server's ``Retry-After``."""
-    times = "once" if tries == 1 else f"{tries} times"
-    retry_after = f"; the server accepts requests in {error.retry_after:.0f} s" if error.retry_after else ""
-    return error.failure.with_message(f"{error.failure.message} (tried {times}{retry_after})")
-
-
-def _wait(endpoint: Endpoint, attempt: int, retry_after: float) -> float:
-    """Return the seconds before the next attempt; the jitter keeps clients from retrying at the same moment."""
-    backoff: float = endpoint.backoff * 2**attempt * random.uniform(0.75, 1.25)  # noqa: S311 - not for cryptography
-    return max(backoff, retry_after)
 
 
 def _seconds(retry_after: str) -> float:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kiwi_rag.embedding import EmbeddingProvider, Fingerprint
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider, VectorFile
@@ -25,10 +24,7 @@ from kiwi_rag.embedding.remote import OllamaEmbeddingProvider, OpenAIEmbeddingPr
 from kiwi_rag.embedding.usage import UsageLog, parse_prices
 from kiwi_rag.embedding.weights import HUB, MODEL, DownloadProgress, ModelSource
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused, UsageError
-from kiwi_rag.model import sha256_hex
-
-if TYPE_CHECKING:
-    from kiwi_rag.model import Vector
+from kiwi_rag.model import Vector, sha256_hex
 
 _log = logging.getLogger(__name__)
 _LOCAL = {"onnx": OnnxEmbeddingProvider, "sentence-transformers": SentenceTransformersEmbeddingProvider}

@@ -12,7 +12,6 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -27,15 +26,13 @@ from kiwi_rag.embedding.weights import (
     source_folder,
 )
 from kiwi_rag.errors import EmbeddingError, MissingExtra, ModelUnavailable
+from kiwi_rag.model import Vector
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from kiwi_rag.model import Vector
-
     _Rows = Sequence[Vector]
-    from kiwi_rag.model import Vector
 
 
 _T = TypeVar("_T")
@@ -49,12 +46,6 @@ _BATCH_TEXTS = 16
 _MIN_LENGTH_RATIO = 0.75
 FINGERPRINT = Fingerprint(MODEL, WEIGHTS_SHA256, DIMENSION, "mean", MAX_TOKENS)
 """Shared with the ``sentence-transformers`` provider: same weights, and vectors equal up to rounding."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Model:
-    tokenizer: Any
-    session: Any
 
 
 class _LocalProvider(EmbeddingProvider, Generic[_T]):
@@ -88,7 +79,7 @@ class _LocalProvider(EmbeddingProvider, Generic[_T]):
     def _load(self) -> _T: ...
 
 
-class OnnxEmbeddingProvider(_LocalProvider[_Model]):
+class OnnxEmbeddingProvider(_LocalProvider[tuple[Any, Any]]):
     """all-MiniLM-L6-v2: 384 dimensions, mean pooling, L2-normalised, the first 256 tokens of a text.
 
     The model is found, verified and loaded when the first text is encoded; any thread may encode at any time.
@@ -121,10 +112,10 @@ class OnnxEmbeddingProvider(_LocalProvider[_Model]):
         EmbeddingError
             If ONNX Runtime fails.
         """
-        model = self._loaded()
-        tokens = [row.ids for row in model.tokenizer.encode_batch_fast([well_formed(text) for text in texts])]
+        tokenizer, session = self._loaded()
+        tokens = [row.ids for row in tokenizer.encode_batch_fast([well_formed(text) for text in texts])]
         batches = batches_by_length([len(row) for row in tokens])
-        run = partial(_run, model.session, tokens)
+        run = partial(_run, session, tokens)
         done = self._run_in_threads(run, batches) if len(batches) > 1 else map(run, batches)
         vectors = {
             position: vector
@@ -146,9 +137,9 @@ class OnnxEmbeddingProvider(_LocalProvider[_Model]):
             for future in futures:
                 future.cancel()
 
-    def _load(self) -> _Model:
+    def _load(self) -> tuple[Any, Any]:
         files = onnx_files(self._source)
-        return _Model(_tokenizer(files), _session(files))
+        return _tokenizer(files), _session(files)
 
 
 def batches_by_length(lengths: Sequence[int]) -> list[list[int]]:

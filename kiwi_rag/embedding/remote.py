@@ -15,17 +15,13 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kiwi_rag.embedding import EmbeddingProvider, Fingerprint, unit_vectors, well_formed
 from kiwi_rag.embedding.endpoint import Endpoint, post_json
 from kiwi_rag.embedding.usage import RemoteCall, UsageLog
 from kiwi_rag.errors import AnswerMalformed, EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused
-from kiwi_rag.model import sha256_hex
-
-if TYPE_CHECKING:
-    from kiwi_rag.model import Vector
-
+from kiwi_rag.model import Vector, sha256_hex
 
 _BYTES_PER_VECTOR = 1 << 17  # 4,096 numbers of up to 24 characters, and as much again for white space
 _BYTES_OF_REPLY = 1 << 20

@@ -83,9 +83,9 @@ class UsageLog:
         price = self._prices.get(call.model)
         if price is None:
             price = 0.0 if call.provider == "ollama" else _list_prices().get(call.model)
-        if price == 0.0:
-            return 0.0
-        return None if price is None or call.tokens is None else price * call.tokens / 1e6
+        if price is None or (price and call.tokens is None):
+            return None
+        return price * (call.tokens or 0) / 1e6
 
 
 def _log_file(path: Path, max_bytes: int = MAX_BYTES) -> RotatingLines:

@@ -102,15 +102,6 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class MethodSummary:
-    """One method's means over all queries, and the median and 95th percentile of its milliseconds a query."""
-
-    method: str
-    metrics: dict[str, float]
-    latency_ms: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
 class QueryChange:
     """One query's metric before and after, with the first items of both rankings."""
 
@@ -269,27 +260,27 @@ async def _texts(tiers: Sequence[Collection[VectorStore]]) -> dict[str, str]:
     return texts
 
 
-def summarise(run: Run) -> list[MethodSummary]:
-    """Return the figures of each method."""
+def summarise(run: Run) -> list[dict[str, Any]]:
+    """Return each method's means over all queries, and the median and 95th percentile of its milliseconds a query."""
     import numpy as np
 
-    summaries = []
+    rows = []
     for method in run.methods:
         answers = run.answers(method)
         means = {metric: fmean(run.column(method, metric)) for metric in answers[0].metrics}
         p50, p95 = np.percentile([answer.ms for answer in answers], [50, 95])
-        summaries.append(MethodSummary(method, means, {"p50": float(p50), "p95": float(p95)}))
-    return summaries
+        rows.append({"method": method, "metrics": means, "latency_ms": {"p50": float(p50), "p95": float(p95)}})
+    return rows
 
 
 def table(run: Run) -> Iterator[str]:
     """Yield a header and one line a method: the mean of each metric, and the latency."""
     rows = summarise(run)
-    titles = "".join(f"  {metric:>9}" for metric in rows[0].metrics)
+    titles = "".join(f"  {metric:>9}" for metric in rows[0]["metrics"])
     yield f"{'method':<8}{titles}  {'p50 ms':>8}  {'p95 ms':>8}"
     for row in rows:
-        means = "".join(f"  {mean:9.3f}" for mean in row.metrics.values())
-        yield f"{row.method:<8}{means}  {row.latency_ms['p50']:8.2f}  {row.latency_ms['p95']:8.2f}"
+        means = "".join(f"  {mean:9.3f}" for mean in row["metrics"].values())
+        yield f"{row['method']:<8}{means}  {row['latency_ms']['p50']:8.2f}  {row['latency_ms']['p95']:8.2f}"
 
 
 def as_document(run: Run) -> dict[str, Any]:
@@ -297,8 +288,8 @@ def as_document(run: Run) -> dict[str, Any]:
     return {
         "format": FORMAT,
         **run.about,
-        "rows": [asdict(row) for row in summarise(run)],
-        "kinds": {kind: [asdict(row) for row in summarise(run.of_kind(kind))] for kind in run.kinds},
+        "rows": summarise(run),
+        "kinds": {kind: summarise(run.of_kind(kind)) for kind in run.kinds},
         "queries": [asdict(query) for query in run.queries],
     }
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kiwi_rag.ingest.pipeline import bounded_map
-from kiwi_rag.model import Admission, EmbeddingRecord, Passage
+from kiwi_rag.model import Admission, EmbeddingRecord, Passage, Vector
 from kiwi_rag.wordpieces import embedded_text
 
 if TYPE_CHECKING:
     from kiwi_rag.embedding import EmbeddingProvider
-    from kiwi_rag.model import Vector
     from kiwi_rag.sources.source import FoundFile
     from kiwi_rag.stores.base import SourceStamp
 

@@ -182,16 +182,12 @@ async def admit_stored(
     return await asyncio.to_thread(gate.admit, candidate, to.policy, same_version, to.audit)
 
 
-async def embed(
-    admission: Admission, passages: Sequence[Passage], writer: IngestContext, progress: Progress | None = None
-) -> list[EmbeddingRecord]:
+async def embed(admission: Admission, passages: Sequence[Passage], writer: IngestContext) -> list[EmbeddingRecord]:
     """Return an admitted item's passages with their vectors."""
-    vectors = await writer.embed.documents([embedded_text(p) for p in passages], progress)
+    vectors = await writer.embed.documents([embedded_text(p) for p in passages])
     fingerprint = str(writer.embed.fingerprint)
-    return [
-        EmbeddingRecord(admission, passage, vector, fingerprint)
-        for passage, vector in zip(passages, vectors, strict=True)
-    ]
+    pairs = zip(passages, vectors, strict=True)
+    return [EmbeddingRecord(admission, passage, vector, fingerprint) for passage, vector in pairs]
 
 
 def fingerprint_rules(to: Collection[VectorStore], writer: IngestContext, of_source: Sequence[object] = ()) -> str:

@@ -317,35 +317,20 @@ THEN = "open the folder again: the watch task starts with it, if VS Code is allo
 _GROUP = "workspace"
 
 
-def _task(label: str, verb: str, options: Mapping[str, Any]) -> Entry:
-    """Return a task; `options` are what a new one says beside what it starts, and are the user's from then on."""
+def _task(label: str, verb: str, options: Mapping[str, Any], run: Mapping[str, Any], reveal: str) -> Entry:
+    """Return a task; what a new one says beside what it starts is the user's from then on."""
     started = {"type": "process", "command": NAME, "args": [_GROUP, verb]}
-    return Entry(label, _GROUP, lambda there: {"label": label, **started, **(there or options), **started})
+    shown = {"reveal": reveal, "panel": "dedicated"}
+    new = {**options, "problemMatcher": [], "runOptions": {**run, "instanceLimit": 1}, "presentation": shown}
+    return Entry(label, _GROUP, lambda there: {"label": label, **started, **(there or new), **started})
 
 
 TASKS = ConfigEntries(
     replace(JSON, blank='{\n  "version": "2.0.0"\n}\n'),
     "tasks",
     [
-        _task(
-            WATCH,
-            "watch",
-            {
-                "isBackground": True,
-                "problemMatcher": [],
-                "runOptions": {"runOn": "folderOpen", "instanceLimit": 1},
-                "presentation": {"reveal": "never", "panel": "dedicated"},
-            },
-        ),
-        _task(
-            INDEX,
-            "index",
-            {
-                "problemMatcher": [],
-                "runOptions": {"instanceLimit": 1},
-                "presentation": {"reveal": "always", "panel": "dedicated"},
-            },
-        ),
+        _task(WATCH, "watch", {"isBackground": True}, {"runOn": "folderOpen"}, "never"),
+        _task(INDEX, "index", {}, {}, "always"),
     ],
     labelled=True,
 )

@@ -4,8 +4,6 @@ Imports only the errors from Kiwi. Vectors are ``numpy.ndarray`` of ``float32``;
 that importing this package stays cheap.
 """
 
-from typing import TYPE_CHECKING
-
 from kiwi_rag.model.items import Admission as Admission
 from kiwi_rag.model.items import Document as Document
 from kiwi_rag.model.items import EmbeddingRecord as EmbeddingRecord
@@ -17,6 +15,7 @@ from kiwi_rag.model.items import Passage as Passage
 from kiwi_rag.model.items import Section as Section
 from kiwi_rag.model.items import Severity as Severity
 from kiwi_rag.model.items import StoredItem as StoredItem
+from kiwi_rag.model.items import Vector as Vector
 from kiwi_rag.model.items import Visibility as Visibility
 from kiwi_rag.model.items import content_digest as content_digest
 from kiwi_rag.model.items import has_errors as has_errors
@@ -38,6 +37,3 @@ from kiwi_rag.model.search import TierName as TierName
 from kiwi_rag.model.search import TierOutcome as TierOutcome
 from kiwi_rag.model.search import TierState as TierState
 from kiwi_rag.model.search import VersionConflict as VersionConflict
-
-if TYPE_CHECKING:
-    from kiwi_rag.model.items import Vector as Vector

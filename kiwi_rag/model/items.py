@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from kiwi_rag.model.refs import ItemRef
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Vector = NDArray[np.float32]
+
+Vector: TypeAlias = "NDArray[np.float32]"
 
 Severity = Literal["error", "warning"]
 

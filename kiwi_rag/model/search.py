@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from kiwi_rag.model.items import ItemState, Passage
+from kiwi_rag.model.items import ItemState, Passage, Vector
 from kiwi_rag.model.refs import ItemRef, ItemType
-
-if TYPE_CHECKING:
-    from kiwi_rag.model.items import Vector
 
 
 @dataclass(frozen=True, slots=True)

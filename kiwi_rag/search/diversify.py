@@ -31,18 +31,38 @@ towards a cap: variety does not justify an answer that matches far worse.
 
 @dataclass(slots=True)
 class Selection:
-    """The hits that were chosen, unordered.
+    """The choice of up to ``limit`` hits, and what is left over of it.
 
-    ``cap`` is how many hits one signer may have (None: any number). ``duplicates`` maps a content key to verified
-    hits with that content which are not shown; ``unverified_duplicates`` to the addresses of further items that
-    resemble them. ``suppressed`` counts better items that the cap kept out.
+    ``principals`` is key id → principal. Who signed an item is certain only after verification; the key id that its
+    tier reports decides no more than whether it is verified now or later. ``cap`` is how many hits one signer may have
+    (None: any number). ``hits`` are the chosen ones, unordered. ``duplicates`` maps a content key to verified hits with
+    that content which are not shown; ``unverified_duplicates`` to the addresses of further items that resemble them.
+    ``capped`` are the hits kept out by the cap, best first, ``suppressed`` counts those of them that are better than a
+    chosen one, and ``copies`` are duplicates as the tiers report them.
     """
 
+    limit: int
     cap: int | None
+    verifier: Verifier
+    principals: Mapping[str, str]
     hits: list[SearchResult] = field(default_factory=list)
     duplicates: dict[str, list[SearchResult]] = field(default_factory=dict)
     unverified_duplicates: dict[str, list[str]] = field(default_factory=dict)
+    capped: list[RankedHit] = field(default_factory=list)
+    copies: list[RankedHit] = field(default_factory=list)
     suppressed: int = 0
+
+    @property
+    def missing(self) -> int:
+        """How many hits are missing."""
+        return self.limit - len(self.hits)
+
+    async def fill(self, ranked: Sequence[RankedHit]) -> None:
+        """Choose hits, best first; no much worse hit replaces a better one because of the cap."""
+        unread = await self._select(sorted(ranked, key=sort_key))
+        last = max(map(sort_key, self.hits), default=None)
+        self.suppressed = sum(last is not None and sort_key(hit) < last for hit in self.capped)
+        await self._add_duplicates([*self.capped, *self.copies, *unread])
 
     def is_full(self, principal: str) -> bool:
         """Whether this signer has as many hits as it may have."""
@@ -79,6 +99,68 @@ class Selection:
         duplicates = self.duplicates.get(hit.content_key, ())
         verified = sorted(duplicates, key=lambda one: (RANKS[one.tier], one.address))
         return [*(one.address for one in verified), *self.unverified_duplicates.get(hit.content_key, ())]
+
+    async def _select(self, best_first: Sequence[RankedHit]) -> Sequence[RankedHit]:
+        """Verify and add hits, best first, until there are enough; return those that were not needed."""
+        position = fetched = 0
+        while self.missing and position < len(best_first):
+            if position == fetched:  # fetch ahead: one request after another would add up the tiers' latencies
+                fetched += max(self.missing, FETCHED_AT_ONCE)
+                await self.verifier.fetch([hit for hit in best_first[position:fetched] if self._may_be_added(hit)])
+            await self._add_capped(best_first[position].score)
+            if self.missing:
+                await self._consider(best_first[position])
+                position += 1
+        await self._add_capped(-math.inf)
+        await self._add_copies()
+        return best_first[position:]
+
+    def _may_be_added(self, hit: RankedHit) -> bool:
+        principal = self.principals.get(hit.candidate.key_id, "")
+        return not self.is_full(principal) and not self.has_enough_duplicates(hit)
+
+    async def _consider(self, hit: RankedHit) -> None:
+        if self.has_enough_duplicates(hit):
+            self.copies.append(hit)
+            return
+        verified = await self.verifier.verify(hit) if (may_be_added := self._may_be_added(hit)) else None
+        if not may_be_added or (verified and not self.add(verified)):
+            self.capped.append(hit)
+
+    async def _add_capped(self, score: float) -> None:
+        """Add the capped hits in comparison with which an item of this score is not nearly as good."""
+        while self.missing and self.capped and score < NEAR * self.capped[0].score:
+            if verified := await self.verifier.verify(self.capped.pop(0)):
+                self.add(verified, capped=False)
+
+    async def _add_copies(self) -> None:
+        """Verify reported duplicates where hits are missing: their content may differ from what the tier reported."""
+        if self.missing:
+            await self.verifier.fetch(self.copies)
+        while self.missing and self.copies:
+            if verified := await self.verifier.verify(self.copies.pop(0)):
+                self.add(verified, capped=False)
+
+    async def _add_duplicates(self, others: Sequence[RankedHit]) -> None:
+        """Add those of the other hits that have a chosen hit's content, the oldest first.
+
+        Up to `MAX_NAMED` of those that resemble a chosen hit are verified. Further ones are only named, and not if one
+        of the verified ones has other content.
+        """
+        chosen = {_likeness(hit.metadata): hit.content_key for hit in self.hits}
+        alike = [hit for hit in others if _likeness(hit.candidate.metadata) in chosen]
+        alike.sort(key=lambda hit: (hit.rank, hit.candidate.signed_at))
+        await self.verifier.fetch(alike[:MAX_NAMED])
+        contents, differs = set(chosen.values()), False
+        for hit in alike[:MAX_NAMED]:
+            verified = await self.verifier.verify(hit)
+            if verified and verified.content_key in contents:
+                self.add(verified)
+            else:
+                differs = True
+        for hit in alike[MAX_NAMED:] if not differs else ():
+            content = chosen[_likeness(hit.candidate.metadata)]
+            self.unverified_duplicates.setdefault(content, []).append(f"{hit.candidate.ref}@{hit.tier}")
 
 
 def _precedence(hit: SearchResult) -> tuple[int, datetime, str, str]:
@@ -117,7 +199,7 @@ def resolve_cap(per_signer: int | None, limit: int, signers: int) -> int | None:
 class ItemChoice(Choice):
     """The choice among the items of several tiers, ranked together."""
 
-    _selection: Selection = field(default_factory=lambda: Selection(None))
+    _selection: Selection = field(init=False)
 
     @property
     def weights(self) -> FusionWeights:
@@ -137,7 +219,8 @@ class ItemChoice(Choice):
             ranked = self._rank(store_query)
             self.signers = count_near_signers(ranked, principals)
             self.cap = resolve_cap(self.query.per_signer, self.query.limit, self.signers)
-            self._selection = await diversify(ranked, self.query.limit, self.cap, self.verifier, principals)
+            self._selection = Selection(self.query.limit, self.cap, self.verifier, principals)
+            await self._selection.fill(ranked)
         self.hits, self.suppressed = self._selection.hits, self._selection.suppressed
 
     async def finish(self) -> tuple[SearchResult, ...]:
@@ -160,105 +243,6 @@ class ItemChoice(Choice):
         ranked = apply_shadowing(fuse(collect_candidates(self.tier_queries), store_query.depth, fusion))
         self.seconds += time.monotonic() - started
         return ranked
-
-
-async def diversify(
-    ranked: Sequence[RankedHit], limit: int, cap: int | None, verifier: Verifier, principals: Mapping[str, str]
-) -> Selection:
-    """Choose up to `limit` hits, best first; no much worse hit replaces a better one because of the cap.
-
-    Parameters
-    ----------
-    principals
-        Key id → principal. Who signed an item is certain only after verification; the key id that its tier reports
-        decides no more than whether it is verified now or later.
-    """
-    run = _Run(limit, verifier, principals, Selection(cap))
-    unread = await run.select(sorted(ranked, key=sort_key))
-    selection = run.selection
-    last = max(map(sort_key, selection.hits), default=None)
-    selection.suppressed = sum(last is not None and sort_key(hit) < last for hit in run.capped)
-    await _add_duplicates(selection, [*run.capped, *run.copies, *unread], verifier)
-    return selection
-
-
-@dataclass(slots=True)
-class _Run:
-    """A choice in progress: ``capped`` are the hits kept out by the cap, best first, ``copies`` reported duplicates."""
-
-    limit: int
-    verifier: Verifier
-    principals: Mapping[str, str]
-    selection: Selection
-    capped: list[RankedHit] = field(default_factory=list)
-    copies: list[RankedHit] = field(default_factory=list)
-
-    @property
-    def missing(self) -> int:
-        return self.limit - len(self.selection.hits)
-
-    async def select(self, best_first: Sequence[RankedHit]) -> Sequence[RankedHit]:
-        """Verify and add hits, best first, until there are enough; return those that were not needed."""
-        position = fetched = 0
-        while self.missing and position < len(best_first):
-            if position == fetched:  # fetch ahead: one request after another would add up the tiers' latencies
-                fetched += max(self.missing, FETCHED_AT_ONCE)
-                await self.verifier.fetch([hit for hit in best_first[position:fetched] if self._may_be_added(hit)])
-            await self._add_capped(best_first[position].score)
-            if self.missing:
-                await self._consider(best_first[position])
-                position += 1
-        await self._add_capped(-math.inf)
-        await self._add_copies()
-        return best_first[position:]
-
-    def _may_be_added(self, hit: RankedHit) -> bool:
-        principal = self.principals.get(hit.candidate.key_id, "")
-        return not self.selection.is_full(principal) and not self.selection.has_enough_duplicates(hit)
-
-    async def _consider(self, hit: RankedHit) -> None:
-        if self.selection.has_enough_duplicates(hit):
-            self.copies.append(hit)
-            return
-        verified = await self.verifier.verify(hit) if (may_be_added := self._may_be_added(hit)) else None
-        if not may_be_added or (verified and not self.selection.add(verified)):
-            self.capped.append(hit)
-
-    async def _add_capped(self, score: float) -> None:
-        """Add the capped hits in comparison with which an item of this score is not nearly as good."""
-        while self.missing and self.capped and score < NEAR * self.capped[0].score:
-            if verified := await self.verifier.verify(self.capped.pop(0)):
-                self.selection.add(verified, capped=False)
-
-    async def _add_copies(self) -> None:
-        """Verify reported duplicates where hits are missing: their content may differ from what the tier reported."""
-        if self.missing:
-            await self.verifier.fetch(self.copies)
-        while self.missing and self.copies:
-            if verified := await self.verifier.verify(self.copies.pop(0)):
-                self.selection.add(verified, capped=False)
-
-
-async def _add_duplicates(selection: Selection, others: Sequence[RankedHit], verifier: Verifier) -> None:
-    """Add those of the other hits that have a chosen hit's content, the oldest first.
-
-    Up to `MAX_NAMED` of those that resemble a chosen hit are verified. Further ones are only named, and not if one of
-    the verified ones has other content.
-    """
-    chosen = {_likeness(hit.metadata): hit.content_key for hit in selection.hits}
-    alike = [hit for hit in others if _likeness(hit.candidate.metadata) in chosen]
-    alike.sort(key=lambda hit: (hit.rank, hit.candidate.signed_at))
-    await verifier.fetch(alike[:MAX_NAMED])
-    contents, differs = set(chosen.values()), False
-    for hit in alike[:MAX_NAMED]:
-        verified = await verifier.verify(hit)
-        if verified and verified.content_key in contents:
-            selection.add(verified)
-        else:
-            differs = True
-    for hit in alike[MAX_NAMED:] if not differs else ():
-        content = chosen[_likeness(hit.candidate.metadata)]
-        selection.unverified_duplicates.setdefault(content, []).append(f"{hit.candidate.ref}@{hit.tier}")
 
 
 def _likeness(metadata: Mapping[str, object]) -> str:

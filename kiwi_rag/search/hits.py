@@ -52,7 +52,7 @@ class Verifier:
         self._trusts = trusts
         self._model = model
         self._items: dict[tuple[str, ItemRef, str], VerifiedItem | KiwiError] = {}
-        self._ranked: dict[tuple[str, Key], RankedHit] = {}
+        self._found: dict[tuple[str, Key], tuple[RankedHit, VerifiedItem]] = {}
         self._has_item: dict[tuple[str, Key], bool] = {}
         self.refused: list[RefusedHit] = []
 
@@ -82,7 +82,7 @@ class Verifier:
             if await self._is_shadowed(hit, tier_query):
                 return None
             item = await self._item(hit.candidate.ref, tier_query, hit.candidate.passage.file)
-            self._ranked[hit.tier, hit.candidate.ref.key] = hit
+            self._found[hit.tier, hit.candidate.ref.key] = hit, item
             return _result(hit, item, verify_passage(item, hit.candidate), tier_query.tier.root)
         except TierTimedOut:
             tier_query.unverified.add(hit.candidate.ref.key)
@@ -92,11 +92,7 @@ class Verifier:
 
     def item(self, hit: SearchResult) -> VerifiedItem:
         """Return the verified item or document of a hit that `verify` returned."""
-        ranked = self._ranked[hit.tier, hit.ref.key].candidate
-        item = self._items[hit.tier, ranked.ref, ranked.passage.file]
-        if isinstance(item, KiwiError):
-            raise item
-        return item
+        return self._found[hit.tier, hit.ref.key][1]
 
     async def complete(self, hit: SearchResult, duplicates: Sequence[str], state: ItemState) -> SearchResult:
         """Return a hit as it is shown, with the tiers that have the same content, and those that it shadows."""
@@ -176,7 +172,7 @@ class Verifier:
     async def _other_tiers(self, hit: SearchResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the tiers with the same content, and those whose other content this hit shadows."""
         same, shadows = [], []
-        for other in self._ranked[hit.tier, hit.ref.key].shadowed:
+        for other in self._found[hit.tier, hit.ref.key][0].shadowed:
             tier_query = self._tier_queries[other.tier]
             try:
                 item = await self._item(other.candidate.ref, tier_query) if tier_query.answers else None
@@ -208,7 +204,7 @@ class Verifier:
 
         A registry is not queried for what it did not report as a candidate: that would be a call for each hit.
         """
-        shadowed = self._ranked[hit.tier, hit.ref.key].shadowed
+        shadowed = self._found[hit.tier, hit.ref.key][0].shadowed
         other = next((h for h in shadowed if h.tier == tier_query.tier.name), None)
         if other is None:
             is_local = tier_query.tier.root is not None

@@ -229,7 +229,7 @@ _HINT = "a JSON file with an object 'weights', or shares such as alpha=0.8,first
 def default_weights() -> FusionWeights:
     """Return the tuned weights; ``weights.json`` names the queries they were tuned and measured on."""
     text = resources.files("kiwi_rag.search").joinpath("weights.json").read_text(encoding="utf-8")
-    return _weights(json.loads(text)["weights"], FusionWeights(0.0))
+    return _weights(json.loads(text)["weights"].items(), FusionWeights(0.0))
 
 
 def read_weights(argument: str) -> FusionWeights:
@@ -242,9 +242,10 @@ def read_weights(argument: str) -> FusionWeights:
     UsageError
         When a name is unknown or occurs twice, or a value is no share.
     """
-    if "=" in argument and not os.path.isfile(argument):  # noqa: PTH113  # Path.is_file raises for a name that is too long
-        return _weights(_pairs(argument), default_weights())
-    return _weights(_read(Path(argument)), FusionWeights(0.0))
+    if "=" not in argument or os.path.isfile(argument):  # noqa: PTH113  # Path.is_file raises for a name that is too long
+        return _weights(_read(Path(argument)).items(), FusionWeights(0.0))
+    pairs = [part.partition("=")[::2] for part in argument.split(",")]
+    return _weights([(name.strip(), share.strip()) for name, share in pairs], default_weights())
 
 
 def weights_of(query: SearchQuery) -> FusionWeights:
@@ -269,17 +270,7 @@ def check_weights(weights: FusionWeights) -> FusionWeights:
     return weights
 
 
-def _pairs(argument: str) -> Mapping[str, object]:
-    shares: dict[str, object] = {}
-    for part in argument.split(","):
-        name, _, share = (text.strip() for text in part.partition("="))
-        if name in shares:
-            raise UsageError(f"{name[:SHOWN]} is given twice", hint=_HINT)
-        shares[name] = share
-    return shares
-
-
-def _read(path: Path) -> Mapping[str, object]:
+def _read(path: Path) -> dict[str, object]:
     shown = str(path)[:SHOWN]
     try:
         with path.open(encoding="utf-8") as file:
@@ -295,16 +286,15 @@ def _read(path: Path) -> Mapping[str, object]:
     return weights
 
 
-def _weights(named: Mapping[str, object], base: FusionWeights) -> FusionWeights:
-    names = [f.name for f in fields(FusionWeights)]
-    for name in named:
+def _weights(named: Iterable[tuple[str, object]], base: FusionWeights) -> FusionWeights:
+    names, shares = [f.name for f in fields(FusionWeights)], dict[str, float]()
+    for name, share in named:
         if name not in names:
             raise UsageError(f"there is no weight {name[:SHOWN]!r}: they are {', '.join(names)}", hint=_HINT)
-    return check_weights(replace(base, **{name: _share(name, share) for name, share in named.items()}))
-
-
-def _share(name: str, share: object) -> float:
-    try:
-        return float(str(share))
-    except ValueError as error:
-        raise UsageError(f"{name} {str(share)[:SHOWN]!r} is not a number", hint=_HINT) from error
+        if name in shares:
+            raise UsageError(f"{name} is given twice", hint=_HINT)
+        try:
+            shares[name] = float(str(share))
+        except ValueError as error:
+            raise UsageError(f"{name} {str(share)[:SHOWN]!r} is not a number", hint=_HINT) from error
+    return check_weights(replace(base, **shares))

@@ -24,7 +24,16 @@ from kiwi_rag.errors import (
     TierTimedOut,
 )
 from kiwi_rag.lexical import query_terms
-from kiwi_rag.model import Candidates, CollectionStatistics, RefusedHit, SearchQuery, StoreQuery, TierOutcome, TierState
+from kiwi_rag.model import (
+    Candidates,
+    CollectionStatistics,
+    RefusedHit,
+    SearchQuery,
+    StoreQuery,
+    TierOutcome,
+    TierState,
+    Vector,
+)
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.search import corrections
 from kiwi_rag.search.ranking import RankedHit
@@ -33,7 +42,6 @@ from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.telemetry import span
 
 if TYPE_CHECKING:
-    from kiwi_rag.model import Vector
     from kiwi_rag.monitor.monitor import ConsistencyCheck
 
 _T = TypeVar("_T")

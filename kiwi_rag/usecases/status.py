@@ -22,7 +22,7 @@ from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.statement import parse_index
 from kiwi_rag.sources.source import BEGUN, COMPLETE, RUN
 from kiwi_rag.stores.base import StoreStatus, VectorStore
-from kiwi_rag.telemetry import logs
+from kiwi_rag.telemetry import read_last_errors
 from kiwi_rag.usecases.trust import WAIT_SECONDS
 
 PROBE_SECONDS = 2.0
@@ -36,7 +36,7 @@ async def collect_status(app: Services, service: Mapping[str, Any]) -> dict[str,
     `service` is the state of the local service, from `kiwi_rag.local_service.client.state`.
     """
     local = [await _local_row(app, name) for name in app.source_names("local")]
-    errors = await asyncio.to_thread(logs.read_last_errors, app.user_dir, MAX_ERRORS)
+    errors = await asyncio.to_thread(read_last_errors, app.user_dir, MAX_ERRORS)
     return {
         "tiers": [*local, *await _workspace_rows(app), await _registry_row(app)],
         "model": model_state(app),

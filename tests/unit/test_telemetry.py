@@ -17,14 +17,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kiwi_rag import telemetry as spans
+from kiwi_rag import telemetry
 from kiwi_rag.config import resolve
 from kiwi_rag.errors import ConfigError, MissingExtra, StoreBusy, UsageError
 from kiwi_rag.mcp.context import trace_call
-from kiwi_rag.telemetry import logs, span, tracing
+from kiwi_rag.telemetry import span, tracing
 
 SECRET = "zebra-7731"
-OLDER = f"{logs.NAME}.1"
+OLDER = f"{telemetry.LOG_NAME}.1"
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     kept = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(kept))
-    monkeypatch.setattr(spans, "_tracers", [provider.get_tracer("test")])
+    monkeypatch.setattr(telemetry, "_tracers", [provider.get_tracer("test")])
     return kept
 
 
@@ -47,7 +47,7 @@ def logger() -> Iterator[logging.Logger]:
     own.setLevel(level)
 
 
-def lines(user_dir: Path, name: str = logs.NAME) -> list[dict]:
+def lines(user_dir: Path, name: str = telemetry.LOG_NAME) -> list[dict]:
     path = user_dir / "logs" / name
     return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
@@ -118,7 +118,7 @@ def test_tracing_can_be_switched_off_by_the_standard_variable(capfd: pytest.Capt
 
 
 def test_a_record_is_one_line_for_its_owner_alone(tmp_path: Path) -> None:
-    logs.append_error(tmp_path, "search", "unreachable", "no\nanswer \x1b[31m\u202e\udcff" + "x" * 9000)
+    telemetry.append_error(tmp_path, "search", "unreachable", "no\nanswer \x1b[31m\u202e\udcff" + "x" * 9000)
     (line,) = (tmp_path / "logs/kiwi.jsonl").read_bytes().splitlines()
     assert line.isascii()
     assert b"\x1b" not in line
@@ -132,7 +132,7 @@ def test_a_record_is_one_line_for_its_owner_alone(tmp_path: Path) -> None:
 
 def test_a_folder_that_others_can_read_is_closed_to_them(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir(mode=0o755)
-    logs.append_error(tmp_path, "search", "busy", "")
+    telemetry.append_error(tmp_path, "search", "busy", "")
     assert stat.S_IMODE((tmp_path / "logs").stat().st_mode) == 0o700
     assert len(lines(tmp_path)) == 1
 
@@ -140,9 +140,9 @@ def test_a_folder_that_others_can_read_is_closed_to_them(tmp_path: Path) -> None
 WRITER = """if True:
     import logging, sys
     from pathlib import Path
-    from kiwi_rag.telemetry import logs
-    logs.MAX_BYTES = int(sys.argv[3])
-    logs.configure(Path(sys.argv[1]), "info")
+    from kiwi_rag import telemetry
+    telemetry.MAX_BYTES = int(sys.argv[3])
+    telemetry.configure_log(Path(sys.argv[1]), "info")
     log = logging.getLogger("kiwi_rag.test")
     for number in range(1000):
         log.info("%s %d", sys.argv[2], number)"""
@@ -154,7 +154,7 @@ def test_two_processes_lose_and_tear_no_line(tmp_path: Path, limit: int) -> None
     writers = [subprocess.Popen([*command, name, str(limit)], stderr=subprocess.PIPE) for name in "ab"]
     for writer in writers:
         assert writer.communicate(timeout=60)[1] == b""
-    told = [record["message"] for name in (OLDER, logs.NAME) for record in lines(tmp_path, name)]
+    told = [record["message"] for name in (OLDER, telemetry.LOG_NAME) for record in lines(tmp_path, name)]
     assert sorted(told) == sorted(f"{name} {number}" for name in "ab" for number in range(1000))
     for name in "ab":
         assert [m for m in told if m.startswith(name)] == [f"{name} {n}" for n in range(1000)]
@@ -162,13 +162,13 @@ def test_two_processes_lose_and_tear_no_line(tmp_path: Path, limit: int) -> None
 
 
 def test_the_log_keeps_one_older_file_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "MAX_BYTES", 2000)
+    monkeypatch.setattr(telemetry, "MAX_BYTES", 2000)
     for number in range(100):
-        logs.append_error(tmp_path, "search", "busy", str(number))
+        telemetry.append_error(tmp_path, "search", "busy", str(number))
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "logs").iterdir()}
-    assert set(sizes) == {logs.NAME, OLDER}
+    assert set(sizes) == {telemetry.LOG_NAME, OLDER}
     assert max(sizes.values()) <= 2000
-    newest = [record["message"] for record in logs.read_last_errors(tmp_path, 12)]
+    newest = [record["message"] for record in telemetry.read_last_errors(tmp_path, 12)]
     assert newest == [str(number) for number in range(99, 87, -1)], "the newest first, over both files"
 
 
@@ -207,18 +207,18 @@ def test_what_is_no_log_is_left_alone(tmp_path: Path, make) -> None:
     elsewhere.mkdir()
     make(user_dir, elsewhere)
     before = sorted(str(path) for path in tmp_path.rglob("*"))
-    logs.append_error(user_dir, "search", "busy", "x")
-    assert logs.read_last_errors(user_dir, 3) == []
+    telemetry.append_error(user_dir, "search", "busy", "x")
+    assert telemetry.read_last_errors(user_dir, 3) == []
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_a_folder_of_somebody_else_is_neither_written_nor_read(tmp_path: Path) -> None:
-    logs.append_error(tmp_path, "search", "busy", "x")
+    telemetry.append_error(tmp_path, "search", "busy", "x")
     os.chown(tmp_path / "logs", 12345, 12345)
-    logs.append_error(tmp_path, "search", "busy", "y")
+    telemetry.append_error(tmp_path, "search", "busy", "y")
     assert len(lines(tmp_path)) == 1
-    assert logs.read_last_errors(tmp_path, 3) == []
+    assert telemetry.read_last_errors(tmp_path, 3) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not write")
@@ -229,10 +229,10 @@ def test_a_folder_that_is_read_only_breaks_nothing(tmp_path: Path) -> None:
     program = """if True:
         import json, os
         from pathlib import Path
-        from kiwi_rag.telemetry import logs
+        from kiwi_rag import telemetry
         os.setuid(12345)
-        logs.append_error(Path("."), "search", "busy", "x")
-        print(logs.read_last_errors(Path("."), 3), os.listdir("logs"))"""
+        telemetry.append_error(Path("."), "search", "busy", "x")
+        print(telemetry.read_last_errors(Path("."), 3), os.listdir("logs"))"""
     done = python(program, cwd=tmp_path)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[] []", "")
 
@@ -241,21 +241,21 @@ def test_a_disk_that_takes_no_more_breaks_nothing(tmp_path: Path) -> None:
     program = """if True:
         import resource, sys
         from pathlib import Path
-        from kiwi_rag.telemetry import logs
-        logs.append_error(Path(sys.argv[1]), "search", "busy", "before")
+        from kiwi_rag import telemetry
+        telemetry.append_error(Path(sys.argv[1]), "search", "busy", "before")
         size = (Path(sys.argv[1]) / "logs/kiwi.jsonl").stat().st_size
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, size + 40))
-        logs.append_error(Path(sys.argv[1]), "search", "busy", "half of this is written")
-        logs.append_error(Path(sys.argv[1]), "search", "busy", "nothing of this")
-        print([record["message"] for record in logs.read_last_errors(Path(sys.argv[1]), 5)])"""
+        telemetry.append_error(Path(sys.argv[1]), "search", "busy", "half of this is written")
+        telemetry.append_error(Path(sys.argv[1]), "search", "busy", "nothing of this")
+        print([record["message"] for record in telemetry.read_last_errors(Path(sys.argv[1]), 5)])"""
     done = python(program, str(tmp_path))
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "['before']", "")
-    logs.append_error(tmp_path, "search", "busy", "after")
-    assert [record["message"] for record in logs.read_last_errors(tmp_path, 5)] == ["after", "before"]
+    telemetry.append_error(tmp_path, "search", "busy", "after")
+    assert [record["message"] for record in telemetry.read_last_errors(tmp_path, 5)] == ["after", "before"]
 
 
 def test_others_messages_are_not_kept(tmp_path: Path, logger: logging.Logger) -> None:
-    logs.configure(tmp_path, "debug")
+    telemetry.configure_log(tmp_path, "debug")
     stranger = logging.getLogger("stranger.client")
     stranger.setLevel(logging.DEBUG)
     try:
@@ -272,7 +272,7 @@ def test_others_messages_are_not_kept(tmp_path: Path, logger: logging.Logger) ->
 
 def test_the_level_decides_what_is_logged(tmp_path: Path, logger: logging.Logger) -> None:
     for level, told in (("warning", 1), ("info", 2), ("debug", 3)):
-        logs.configure(tmp_path, level)
+        telemetry.configure_log(tmp_path, level)
         before = len(lines(tmp_path))
         logger.warning("w")
         logger.info("i")
@@ -283,7 +283,7 @@ def test_the_level_decides_what_is_logged(tmp_path: Path, logger: logging.Logger
 def test_what_is_logged_goes_to_stderr_too_where_that_is_asked_for(
     tmp_path: Path, logger: logging.Logger, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    logs.configure(tmp_path, "info", verbose=True)
+    telemetry.configure_log(tmp_path, "info", verbose=True)
     logger.info("once")
     (record,) = lines(tmp_path)
     assert [json.loads(line) for line in capfd.readouterr().err.splitlines()] == [record]
@@ -304,7 +304,7 @@ def test_a_level_is_one_of_four_and_not_a_projects_to_set(tmp_path: Path) -> Non
 def test_a_call_of_a_tool_is_one_record_without_what_was_asked(
     tmp_path: Path, logger: logging.Logger, traced: InMemorySpanExporter
 ) -> None:
-    logs.configure(tmp_path, "info")
+    telemetry.configure_log(tmp_path, "info")
     with trace_call("kiwi_search") as call:
         failed = {"tier": "registry", "error": {"code": "unreachable", "message": SECRET}}
         call.record_answer({"complete": False, "tiers": [{"tier": "project", "error": None}, failed]})

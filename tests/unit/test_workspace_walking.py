@@ -10,7 +10,7 @@ import pytest
 
 from kiwi_rag.errors import NotFound
 from kiwi_rag.sources.source import FoundFile, NotWalked
-from kiwi_rag.sources.workspace.walk import find_file, is_path_ignored, walk
+from kiwi_rag.sources.workspace.source import find_file, is_path_ignored, walk
 
 
 def make(root: Path, *paths: str, text: str = "text\n") -> None:

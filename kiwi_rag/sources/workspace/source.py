@@ -1,18 +1,27 @@
-"""The files of a workspace as a source of documents."""
+"""The files of a workspace as a source of documents: every text file that no pattern ignores.
+
+Links out of the workspace are not followed.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-from kiwi_rag.errors import NotFound
+from kiwi_rag.errors import NotFound, SourceUnreadable
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.sources.source import Entry, Skipped, SourceContent
+from kiwi_rag.signing.statement import MAX_PATH_CHARACTERS, is_nameable
+from kiwi_rag.sources.source import Entry, FoundFile, NotWalked, Skipped, SourceContent
 from kiwi_rag.sources.workspace.config import WorkspaceConfig, head_commit
-from kiwi_rag.sources.workspace.walk import find_file, is_path_ignored, walk, walk_below
+from kiwi_rag.storage.safe_open import read_optional, unreadable
 from kiwi_rag.validation.document_gate import DocumentFile
 
 
@@ -49,7 +58,7 @@ class WorkspaceSource:
             if is_path_ignored(root, path):
                 yield Skipped(path, "left out, by .kiwiignore, .gitignore or its name")
             elif (root / path).is_dir():
-                yield from walk_below(root, path)
+                yield from walk(root, path)
             elif entry := find_file(root, path):
                 yield entry
             elif not self.named([path], indexed):
@@ -78,3 +87,231 @@ class WorkspaceSource:
         changed_ns = max(entry.st_mtime_ns, entry.st_ctime_ns)
         file = DocumentFile(path, data, labels)
         return SourceContent(file, sha256_hex(data), "", entry.st_size, changed_ns)
+
+
+# Binary by their suffix. Of any other file the content decides, when it is read.
+_BINARY = re.compile(
+    r"\.(?:7z|a|avi|avif|bin|bmp|bz2|class|dll|dmg|docx?|dylib|ear|eot|exe|flac|gif|gz|ico|icns|iso|jar|jpe?g|jks"
+    r"|keystore|lib|mkv|mov|mp3|mp4|o|obj|odt|ogg|onnx|otf|pdf|png|pptx?|psd|py[co]|rar|safetensors|so|sqlite3?|tar"
+    r"|tgz|tiff?|ttf|war|wasm|wav|webm|webp|woff2?|xlsx?|xz|zip|zst)",
+    re.IGNORECASE,
+)
+
+
+def walk(root: Path, path: str = "") -> Iterator[FoundFile | NotWalked]:
+    """Yield the files of a workspace, or below one of its folders, in the order of their paths.
+
+    Entries that could not be read are reported. Patterns do not apply to the folder itself. Links to targets inside the
+    root are skipped, because the targets are found under their own paths.
+
+    Raises
+    ------
+    NotFound
+        When the root does not exist: a missing workspace must not be taken for an empty one.
+    """
+    if not root.is_dir():
+        raise NotFound(f"{root} is no folder", hint="name the workspace's root: kiwi workspace index ROOT")
+    resolved = root.resolve()
+    rules = IgnoreRules.at_root()
+    for step in _steps(path)[:-1]:
+        rules = rules.below(root / step, step)
+    # A stack and no recursion: folders may be nested deeper than Python's recursion limit.
+    stack: list[_Entries] = [iter([_Folder(path, rules)])]
+    while stack:
+        entry = next(stack[-1], None)
+        if entry is None:
+            stack.pop()
+        elif isinstance(entry, _Folder):
+            stack.append(_entries(root, resolved, entry))
+        else:
+            yield entry
+
+
+def find_file(root: Path, path: str) -> FoundFile | NotWalked | None:
+    """Return the file at one path below the root, as `walk` does but without patterns; None when there is none."""
+    try:
+        return _file(root, root.resolve(), path, (root / path).lstat())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    except OSError as error:
+        return NotWalked(path, unreadable(path, error))
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A folder that is still to be listed, and the rules of the folders above it."""
+
+    path: str
+    above: IgnoreRules
+
+
+_Entries = Iterator["FoundFile | NotWalked | _Folder"]
+
+
+def _steps(path: str) -> list[str]:
+    """Return the folders above a path, the root first, and the path itself."""
+    steps = path.split("/") if path else []
+    return ["", *("/".join(steps[:depth]) for depth in range(1, len(steps) + 1))]
+
+
+def _entries(root: Path, resolved: Path, folder: _Folder) -> _Entries:
+    base = folder.path
+    try:
+        rules = folder.above.below(root / base, base)
+        with os.scandir(root / base) as listed:
+            entries = sorted(listed, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return
+    except SourceUnreadable as error:
+        yield NotWalked(base or ".", error)
+        return
+    except OSError as error:
+        yield NotWalked(base or ".", unreadable(base or ".", error))
+        return
+    for entry in entries:
+        path = f"{base}/{entry.name}" if base else entry.name
+        result = _inspect(entry, root, resolved, path, rules)
+        if result is not None:
+            yield result
+
+
+def _inspect(
+    entry: os.DirEntry[str], root: Path, resolved: Path, path: str, rules: IgnoreRules
+) -> FoundFile | NotWalked | _Folder | None:
+    try:
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if rules.ignores(path, is_folder=is_folder or entry.is_dir()):
+            return None
+        if is_folder and is_nameable(path):
+            return _Folder(path, rules)
+        return _file(root, resolved, path, entry.stat(follow_symlinks=False))
+    except FileNotFoundError:  # deleted after it was listed
+        return None
+    except OSError as error:
+        return NotWalked(path, unreadable(path, error))
+
+
+def _file(root: Path, resolved: Path, path: str, entry: os.stat_result) -> FoundFile | NotWalked | None:
+    if not is_nameable(path):
+        shown = path.encode("unicode_escape", "replace").decode("ascii")[:MAX_PATH_CHARACTERS]
+        error = SourceUnreadable(f"{shown} has a name with characters that cannot be displayed", hint="rename it")
+        return NotWalked(shown, error)
+    if stat.S_ISLNK(entry.st_mode):
+        return _link(root, resolved, path)
+    if not stat.S_ISREG(entry.st_mode) or _is_binary(path):
+        return None
+    return FoundFile(path, entry.st_size, max(entry.st_mtime_ns, entry.st_ctime_ns))
+
+
+def _link(root: Path, resolved: Path, path: str) -> NotWalked | None:
+    try:
+        target = (root / path).resolve()
+    except (OSError, RuntimeError):  # a loop of links
+        target = Path("/")
+    if target.is_relative_to(resolved):
+        return None
+    hint = "index its target as a separate workspace, or add the link to .kiwiignore"
+    return NotWalked(path, SourceUnreadable(f"{path} is a link out of the workspace, which is not followed", hint=hint))
+
+
+def _is_binary(path: str) -> bool:
+    dot = path.rfind(".")
+    return dot >= 0 and _BINARY.fullmatch(path, dot) is not None
+
+
+IGNORE_FILES = (".gitignore", ".kiwiignore")
+"""In ascending order of precedence."""
+MAX_BYTES = 1 << 18
+MAX_PATTERNS = 2_000
+MAX_CHARACTERS = 1_024
+MAX_STARS = 3
+"""Wildcards in one segment of a pattern: matching a name of length n takes n to this power."""
+_STARS = re.compile(r"(?<=[^*/])\*{2,}|\*{2,}(?=[^*/])|\*{3,}")
+
+NEVER = frozenset({".git", ".hg", ".svn", ".ai"})
+"""Folders that no pattern can include: those of version control, and the project tier, which is indexed separately."""
+
+# Ignored unless a pattern includes them. Compared by name and not by pathspec, which tries forty patterns in turn: that
+# would be half of the time of a run over unchanged files.
+_FOLDERS = frozenset(
+    {
+        "node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox",
+        ".gradle", ".idea", ".vscode", ".githooks", ".terraform", ".vector-db",
+    }
+)  # fmt: skip
+_FILES = re.compile(
+    r"\.DS_Store|\.env(?:\..*)?|\.gitignore|\.kiwiignore|\.gitattributes|package-lock\.json|npm-shrinkwrap\.json"
+    r"|(?:yarn|poetry|uv|Pipfile|Cargo|composer|Gemfile)\.lock|pnpm-lock\.yaml|go\.sum"
+    r"|.*\.(?:min\.js|min\.css|map|svg|csv|tsv|snap|log|sig|pem|key)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoreRules:
+    """The patterns that apply in one folder: its own, and those of the folders above it, the deepest last.
+
+    Each entry is a folder's path below the root (empty for the root itself) and the patterns of a file there.
+    """
+
+    levels: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def at_root(cls) -> IgnoreRules:
+        """Return the rules without any pattern: only the built-in names are ignored."""
+        return cls(())
+
+    def below(self, folder: Path, path: str) -> IgnoreRules:
+        """Return the rules of the folder at `path` below the root, its own patterns included.
+
+        Raises
+        ------
+        SourceUnreadable
+            When an ignore file exists and cannot be read or used: what it ignores must not be indexed. An ignore file
+            that is a link has no effect, as in git.
+        """
+        new = tuple((path, spec) for name in IGNORE_FILES if (spec := _read(folder / name)) is not None)
+        return IgnoreRules((*self.levels, *new)) if new else self
+
+    def ignores(self, path: str, *, is_folder: bool) -> bool:
+        """Whether a file or folder at `path` below the root is ignored; of two patterns the later one decides."""
+        name = path.rpartition("/")[2]
+        if is_folder and name in NEVER:
+            return True
+        for base, spec in reversed(self.levels):
+            relative = path[len(base) + 1 :] if base else path
+            ignored = spec.check_file(f"{relative}/" if is_folder else relative).include
+            if ignored is not None:
+                return bool(ignored)
+        return name in _FOLDERS if is_folder else _FILES.fullmatch(name) is not None
+
+
+def is_path_ignored(root: Path, path: str) -> bool:
+    """Whether the file at `path` below `root` is ignored, itself or by one of its folders."""
+    rules = IgnoreRules.at_root().below(root, "")
+    steps = path.split("/")
+    for depth in range(1, len(steps)):
+        folder = "/".join(steps[:depth])
+        if rules.ignores(folder, is_folder=True):
+            return True
+        rules = rules.below(root / folder, folder)
+    return rules.ignores(path, is_folder=False)
+
+
+def _spec(text: str, path: Path) -> Any:
+    from pathspec import GitIgnoreSpec
+
+    # Several stars in a row match what one does and cost more, so they are merged before the check.
+    patterns = [_STARS.sub("*", line) for line in text.split("\n") if line.strip() and not line.startswith("#")]
+    if len(patterns) > MAX_PATTERNS or any(_is_costly(pattern) for pattern in patterns):
+        hint = f"use up to {MAX_PATTERNS} patterns, each with up to {MAX_STARS} '*' between two slashes"
+        raise SourceUnreadable(f"{path} holds patterns that take too long to match", hint=hint)
+    return GitIgnoreSpec.from_lines(patterns)
+
+
+def _is_costly(pattern: str) -> bool:
+    return len(pattern) > MAX_CHARACTERS or any(step.count("*") > MAX_STARS for step in pattern.split("/"))
+
+
+def _read(path: Path) -> Any:
+    data = read_optional(path, MAX_BYTES)
+    return None if data is None else _spec(data[:MAX_BYTES].decode("utf-8", "replace"), path)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.sources.workspace.config import WorkspaceConfig, git_folder
-from kiwi_rag.sources.workspace.walk import IGNORE_FILES, NEVER
+from kiwi_rag.sources.workspace.source import IGNORE_FILES, NEVER
 
 if TYPE_CHECKING:
     from watchfiles import Change
