@@ -40,7 +40,7 @@ _MODULES = {
     "Admission": "model",
     "CachedEmbeddingProvider": "embedding.cache",
     "Document": "model",
-    "EmbeddingProvider": "embedding.base",
+    "EmbeddingProvider": "embedding",
     "EmbeddingRecord": "model",
     "Filters": "model",
     "Finding": "model",

@@ -80,7 +80,7 @@ def test_files_that_failed_are_a_warning_and_anything_else_fails(
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed; GitHub's runners have it")
 def test_the_summary_names_what_failed(tmp_path: Path) -> None:
     run(tmp_path, "Index", 3, {**REPORT, "failed": [FAILED]})
-    assert run(tmp_path, "Tell what was done").returncode == 0
+    assert run(tmp_path, "Write the summary").returncode == 0
     assert (tmp_path / "summary").read_text().splitlines() == [
         "1 indexed, 3 unchanged, 0 removed, 1 failed",
         "- `b.yaml`: line 3 mend it",
