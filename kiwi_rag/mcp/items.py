@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -107,14 +106,9 @@ async def kiwi_search(context: ServerContext, arguments: Mapping[str, Any], repo
     return ToolResult(page.text + (note if following else ""), {**page.data, "continuation": following, **explained})
 
 
-_START_AGAIN = "call again without continuation"
-
-
 def _continuation(begin: int | None, request: Mapping[str, Any]) -> str | None:
     """Return a continuation that stands for position `begin` in the answer to `request`; None for None."""
-    if begin is None:
-        return None
-    return base64.urlsafe_b64encode(f"{begin}.{_digest(request)}".encode()).decode()
+    return None if begin is None else f"{begin}.{_digest(request)}"
 
 
 def _parse_continuation(text: str, request: Mapping[str, Any]) -> int:
@@ -125,16 +119,11 @@ def _parse_continuation(text: str, request: Mapping[str, Any]) -> int:
     UsageError
         When it is not a continuation, or belongs to another request.
     """
-    if not text:
-        return 0
-    try:
-        begin, _, digest = base64.urlsafe_b64decode(text.encode()).decode().partition(".")
-        number = int(begin)
-    except ValueError as error:
-        raise UsageError("continuation is not from this server", hint=_START_AGAIN) from error
-    if digest != _digest(request) or number < 0:
-        raise UsageError("continuation belongs to another request, or to another version", hint=_START_AGAIN)
-    return number
+    begin, _, digest = text.partition(".")
+    if text and not (begin.isdecimal() and digest == _digest(request)):
+        message = "continuation belongs to another request, or to another version"
+        raise UsageError(message, hint="call again without continuation")
+    return int(begin or 0)
 
 
 def _digest(request: Mapping[str, Any]) -> str:
@@ -144,14 +133,11 @@ def _digest(request: Mapping[str, Any]) -> str:
 def _filters(arguments: Mapping[str, Any]) -> Filters:
     since: str = arguments.get("since", "")
     try:
-        return usecases.filters_of({**arguments, "since": _moment(since) if since else None})
+        moment = datetime.fromisoformat(since) if since else None
+        signed_since = moment and moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise UsageError(f"since is not a date: {since[:40]!r}", hint="2026-01-31, or 2026-01-31T12:00:00Z") from error
-
-
-def _moment(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    return found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
+    return usecases.filters_of({**arguments, "since": signed_since})
 
 
 @tool("Read one item", _GET_INPUTS, _CONTENT, "ref")
