@@ -16,15 +16,15 @@ from kiwi_rag.ingest.publication import Outcome, Published
 from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import ReportProgress
-from kiwi_rag.mcp.toolsets import Schema, ToolResult, budget, flag, members, number, text, texts, tool
+from kiwi_rag.mcp.toolsets import Schema, budget, flag, members, number, text, texts, tool
 from kiwi_rag.model import Filters, ItemState, SearchQuery, sha256_hex
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType, check_item_id
 from kiwi_rag.render import agents, hits
+from kiwi_rag.render.agents import Answer
 from kiwi_rag.usecases import add, items
 from kiwi_rag.usecases.items import FoundItem
 from kiwi_rag.usecases.status import collect_status
 from kiwi_rag.validation.signature import ItemCandidate
-from kiwi_rag.wordpieces import estimate_tokens
 
 _TYPES = [item_type.value for item_type in ITEM_TYPES]
 
@@ -85,7 +85,7 @@ _STATE = members(
 
 
 @tool("Search playbooks, scripts and notes", _SEARCH_INPUTS, _HITS, "query")
-async def kiwi_search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
+async def kiwi_search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
     """Find the team's directives (playbooks), scripts and knowledge by meaning, before you write your own or read
     files. Describe your task in plain words. Every hit was verified; cite it by its ref. kiwi_get returns the whole
     item.
@@ -96,14 +96,14 @@ async def kiwi_search(context: ServerContext, arguments: Mapping[str, Any], repo
     query = SearchQuery(arguments["query"], filters=_filters(arguments))
     source = arguments.get("source", "")
     reply = await usecases.search(context.app, query, source=source, limit=limit, begin=begin)
-    page = agents.hits_page(reply, begin, limit, arguments["max_tokens"], estimate_tokens)
+    page = agents.hits_page(reply, begin, limit, arguments["max_tokens"])
     # As many hits as were asked for: the tiers may have more, which the next page searches for.
     may_have_more = begin < limit == len(reply.hits)
     end = limit if page.end is None and may_have_more else page.end
     following = _continuation(end, request)
     note = f"\n\nThere may be more: call again with the same arguments and this continuation: {following}"
     explained = {"explain": hits.explanation_json(reply)} if arguments["explain"] else {}
-    return ToolResult(page.text + (note if following else ""), {**page.data, "continuation": following, **explained})
+    return Answer(page.text + (note if following else ""), {**page.data, "continuation": following, **explained})
 
 
 def _continuation(begin: int | None, request: Mapping[str, Any]) -> str | None:
@@ -141,7 +141,7 @@ def _filters(arguments: Mapping[str, Any]) -> Filters:
 
 
 @tool("Read one item", _GET_INPUTS, _CONTENT, "ref")
-async def kiwi_get(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
+async def kiwi_get(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> Answer:
     """Return one whole verified item: its content, and the inputs and permissions that a directive declares.
     Use the ref of a hit of kiwi_search.
     """
@@ -150,10 +150,10 @@ async def kiwi_get(context: ServerContext, arguments: Mapping[str, Any], _report
     found = await items.find(app, _address_of(arguments["ref"]), names)
     request = {"digest": found.stored.digest}
     begin = _parse_continuation(arguments["continuation"], request)
-    text, end = agents.content_page(found.item.content, begin, arguments["max_tokens"], estimate_tokens)
+    text, end = agents.content_page(found.item.content, begin, arguments["max_tokens"])
     following = _continuation(end, request)
     data = {**_described(found), "content": text, "continuation": following}
-    return ToolResult(_item_text(data, begin, found.state), data)
+    return Answer(_item_text(data, begin, found.state), data)
 
 
 def _address_of(ref: str) -> str:
@@ -212,7 +212,7 @@ def _permission_json(declared: Mapping[str, str] | str) -> dict[str, str]:
 
 
 @tool("Check a draft", _VALIDATE_INPUTS, members(boolean="valid", array="findings"), "item_type", "item_id", "content")
-async def kiwi_validate(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
+async def kiwi_validate(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> Answer:
     """Check the text of a directive, script or knowledge entry before it is signed, as publishing it would.
     Nothing is stored; each finding says how to fix it.
     """
@@ -222,16 +222,16 @@ async def kiwi_validate(context: ServerContext, arguments: Mapping[str, Any], _r
     findings = render.findings_text(inspected.findings)
     verdict = "would be admitted once a trusted key signed it" if inspected.valid else "would be rejected"
     data = {"valid": inspected.valid, "findings": [finding.as_dict() for finding in inspected.findings]}
-    return ToolResult(f"{item_type}:{item_id} {verdict}.\n{findings}".rstrip(), data)
+    return Answer(f"{item_type}:{item_id} {verdict}.\n{findings}".rstrip(), data)
 
 
 @tool("State of Kiwi", {}, _STATE)
-async def kiwi_status(context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
+async def kiwi_status(context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress) -> Answer:
     """Return what each tier contains, which model is used, current problems and last errors."""
     service = await asyncio.to_thread(client.state, run_folder(process_environment()))
     data = {**await collect_status(context.app, service), "writable": context.allow_write}
     # Problems and errors quote what a registry said.
-    return ToolResult(agents.delimited("\n".join([*render.status_lines(data), render.status_notice(data)])), data)
+    return Answer(agents.delimited("\n".join([*render.status_lines(data), render.status_notice(data)])), data)
 
 
 @tool(
@@ -241,7 +241,7 @@ async def kiwi_status(context: ServerContext, _arguments: Mapping[str, Any], _re
     "refs",
     changes="registry",
 )
-async def kiwi_publish(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
+async def kiwi_publish(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
     """Publish signed items of this project to the global registry, for everyone who trusts their signer.
     A published version cannot be changed or deleted, only yanked.
     """
@@ -257,7 +257,7 @@ async def kiwi_publish(context: ServerContext, arguments: Mapping[str, Any], rep
     return _publish_result(outcomes, searchable=run.not_indexed is None)
 
 
-def _publish_result(outcomes: Sequence[Outcome], *, searchable: bool) -> ToolResult:
+def _publish_result(outcomes: Sequence[Outcome], *, searchable: bool) -> Answer:
     published = [outcome for outcome in outcomes if isinstance(outcome, Published)]
     errors = [outcome.error for outcome in outcomes if not isinstance(outcome, Published)]
     rows = [
@@ -267,7 +267,7 @@ def _publish_result(outcomes: Sequence[Outcome], *, searchable: bool) -> ToolRes
     lines = [f"published {row['ref']}" + (" (already published)" if row["already_published"] else "") for row in rows]
     lines += [f"refused: {agents.error_text(error)}" for error in errors]
     data = {"published": rows, "refused": [error.as_dict() for error in errors], "searchable": searchable}
-    return ToolResult("\n".join(lines), data)
+    return Answer("\n".join(lines), data)
 
 
 # The tool without arguments is first, as clients call it to try a server.
