@@ -47,13 +47,14 @@ class Declined(Exception):
 
 def sent_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that the served commands depend on, without keys, passphrases and tokens."""
-    return {name: value for name, value in environ.items() if _is_sent(name) and name not in _NEVER_SENT}
+    sent = (name for name in environ if name in _SENT or name.startswith(("KIWI_", "SUPABASE_")))
+    return {name: environ[name] for name in sent if name not in _NEVER_SENT}
 
 
 def network_fingerprint(environ: Mapping[str, str]) -> int:
     """Return a checksum of the variables that libraries read from the process itself for connections."""
-    read = sorted((name, value) for name, value in environ.items() if _is_of_network(name))
-    return zlib.crc32(ascii(read).encode())
+    names = [n for n in environ if n.startswith(("PG", "SSL_CERT_")) or n == "NETRC" or n.lower().endswith("_proxy")]
+    return zlib.crc32(ascii([(name, environ[name]) for name in sorted(names)]).encode())
 
 
 def code_fingerprint() -> str:
@@ -64,14 +65,6 @@ def code_fingerprint() -> str:
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib is slow
     python = f"{sys.prefix} {'.'.join(map(str, sys.version_info[:3]))}"
     return f"{__version__} {_state_of(package):08x} {package} {python}"
-
-
-def _is_sent(name: str) -> bool:
-    return name.startswith(("KIWI_", "SUPABASE_")) or name in _SENT
-
-
-def _is_of_network(name: str) -> bool:
-    return name.startswith(("PG", "SSL_CERT_")) or name == "NETRC" or name.lower().endswith("_proxy")
 
 
 def _state_of(folder: str) -> int:

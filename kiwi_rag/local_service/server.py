@@ -187,27 +187,27 @@ class Service:
         try:
             # The client has gone, or does not read, or the service stops: nothing more can be sent.
             with contextlib.suppress(OSError, asyncio.CancelledError):
-                await self._attend(reader, writer)
+                if (answer := await self._answer((reader, writer))) is not None:
+                    await _send(writer, answer)
         finally:
             self._callers.discard(caller)
             self._sessions.discard(caller)
             self._last_left = time.monotonic()
             writer.close()
 
-    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, wire: Wire) -> Message | None:
+        """Return the answer to a client's message; None after a session, whose stream carries another protocol."""
+        reader, writer = wire
         try:
             if not protocol.is_own(writer.get_extra_info("socket")):
                 raise Declined("it belongs to another user")
             if len(self._callers) > MAX_CALLERS:
                 raise Declined("it has too many connections")
-            answer = await self._answer(await _receive(reader), (reader, writer))
+            return await self._handle(await _receive(reader), wire)
         except Declined as reason:
-            answer = {"declined": str(reason)}
-        if answer is not None:
-            await _send(writer, answer)
+            return {"declined": str(reason)}
 
-    async def _answer(self, message: Message, wire: Wire) -> Message | None:
-        """Return the answer to a message; None after a session, whose stream carries another protocol."""
+    async def _handle(self, message: Message, wire: Wire) -> Message | None:
         kind = message.get("ask")
         if kind == protocol.STOP:
             self._stopping.set()

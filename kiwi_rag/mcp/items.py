@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,15 +16,15 @@ from kiwi_rag.ingest.publication import Outcome, Published
 from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import ReportProgress
-from kiwi_rag.mcp.toolsets import Schema, ToolResult, budget, flag, members, number, text, texts, tool
+from kiwi_rag.mcp.toolsets import Schema, budget, flag, members, number, text, texts, tool
 from kiwi_rag.model import Filters, ItemState, SearchQuery, sha256_hex
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType, check_item_id
 from kiwi_rag.render import agents, hits
+from kiwi_rag.render.agents import Answer
 from kiwi_rag.usecases import add, items
 from kiwi_rag.usecases.items import FoundItem
 from kiwi_rag.usecases.status import collect_status
 from kiwi_rag.validation.signature import ItemCandidate
-from kiwi_rag.wordpieces import estimate_tokens
 
 _TYPES = [item_type.value for item_type in ITEM_TYPES]
 
@@ -86,7 +85,7 @@ _STATE = members(
 
 
 @tool("Search playbooks, scripts and notes", _SEARCH_INPUTS, _HITS, "query")
-async def kiwi_search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
+async def kiwi_search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
     """Find the team's directives (playbooks), scripts and knowledge by meaning, before you write your own or read
     files. Describe your task in plain words. Every hit was verified; cite it by its ref. kiwi_get returns the whole
     item.
@@ -97,24 +96,19 @@ async def kiwi_search(context: ServerContext, arguments: Mapping[str, Any], repo
     query = SearchQuery(arguments["query"], filters=_filters(arguments))
     source = arguments.get("source", "")
     reply = await usecases.search(context.app, query, source=source, limit=limit, begin=begin)
-    page = agents.hits_page(reply, begin, limit, arguments["max_tokens"], estimate_tokens)
+    page = agents.hits_page(reply, begin, limit, arguments["max_tokens"])
     # As many hits as were asked for: the tiers may have more, which the next page searches for.
     may_have_more = begin < limit == len(reply.hits)
     end = limit if page.end is None and may_have_more else page.end
     following = _continuation(end, request)
     note = f"\n\nThere may be more: call again with the same arguments and this continuation: {following}"
     explained = {"explain": hits.explanation_json(reply)} if arguments["explain"] else {}
-    return ToolResult(page.text + (note if following else ""), {**page.data, "continuation": following, **explained})
-
-
-_START_AGAIN = "call again without continuation"
+    return Answer(page.text + (note if following else ""), {**page.data, "continuation": following, **explained})
 
 
 def _continuation(begin: int | None, request: Mapping[str, Any]) -> str | None:
     """Return a continuation that stands for position `begin` in the answer to `request`; None for None."""
-    if begin is None:
-        return None
-    return base64.urlsafe_b64encode(f"{begin}.{_digest(request)}".encode()).decode()
+    return None if begin is None else f"{begin}.{_digest(request)}"
 
 
 def _parse_continuation(text: str, request: Mapping[str, Any]) -> int:
@@ -125,16 +119,11 @@ def _parse_continuation(text: str, request: Mapping[str, Any]) -> int:
     UsageError
         When it is not a continuation, or belongs to another request.
     """
-    if not text:
-        return 0
-    try:
-        begin, _, digest = base64.urlsafe_b64decode(text.encode()).decode().partition(".")
-        number = int(begin)
-    except ValueError as error:
-        raise UsageError("continuation is not from this server", hint=_START_AGAIN) from error
-    if digest != _digest(request) or number < 0:
-        raise UsageError("continuation belongs to another request, or to another version", hint=_START_AGAIN)
-    return number
+    begin, _, digest = text.partition(".")
+    if text and not (begin.isdecimal() and digest == _digest(request)):
+        message = "continuation belongs to another request, or to another version"
+        raise UsageError(message, hint="call again without continuation")
+    return int(begin or 0)
 
 
 def _digest(request: Mapping[str, Any]) -> str:
@@ -144,18 +133,15 @@ def _digest(request: Mapping[str, Any]) -> str:
 def _filters(arguments: Mapping[str, Any]) -> Filters:
     since: str = arguments.get("since", "")
     try:
-        return usecases.filters_of({**arguments, "since": _moment(since) if since else None})
+        moment = datetime.fromisoformat(since) if since else None
+        signed_since = moment and moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise UsageError(f"since is not a date: {since[:40]!r}", hint="2026-01-31, or 2026-01-31T12:00:00Z") from error
-
-
-def _moment(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    return found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
+    return usecases.filters_of({**arguments, "since": signed_since})
 
 
 @tool("Read one item", _GET_INPUTS, _CONTENT, "ref")
-async def kiwi_get(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
+async def kiwi_get(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> Answer:
     """Return one whole verified item: its content, and the inputs and permissions that a directive declares.
     Use the ref of a hit of kiwi_search.
     """
@@ -164,10 +150,10 @@ async def kiwi_get(context: ServerContext, arguments: Mapping[str, Any], _report
     found = await items.find(app, _address_of(arguments["ref"]), names)
     request = {"digest": found.stored.digest}
     begin = _parse_continuation(arguments["continuation"], request)
-    text, end = agents.content_page(found.item.content, begin, arguments["max_tokens"], estimate_tokens)
+    text, end = agents.content_page(found.item.content, begin, arguments["max_tokens"])
     following = _continuation(end, request)
     data = {**_described(found), "content": text, "continuation": following}
-    return ToolResult(_item_text(data, begin, found.state), data)
+    return Answer(_item_text(data, begin, found.state), data)
 
 
 def _address_of(ref: str) -> str:
@@ -182,15 +168,13 @@ def _described(found: FoundItem) -> dict[str, Any]:
     return {
         "ref": str(signed.ref),
         "item_type": signed.ref.item_type.value,
-        "item_id": signed.ref.item_id,
-        "version": signed.ref.version,
+        **render.attributes(signed.ref, "item_id", "version"),
         "tier": found.tier.name,
         "signer": signer.principal,
         "key_id": signer.key_id,
         **render.state_json(found.state),
-        "digest": stored.digest,
+        **render.attributes(stored, "digest", "private"),
         "signed_at": signed.signed_at.isoformat(),
-        "private": stored.private,
         "permissions": [_permission_json(declared) for declared in metadata.pop("permissions", [])],
         "inputs": metadata.pop("inputs", []),
         "metadata": metadata,
@@ -228,7 +212,7 @@ def _permission_json(declared: Mapping[str, str] | str) -> dict[str, str]:
 
 
 @tool("Check a draft", _VALIDATE_INPUTS, members(boolean="valid", array="findings"), "item_type", "item_id", "content")
-async def kiwi_validate(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
+async def kiwi_validate(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> Answer:
     """Check the text of a directive, script or knowledge entry before it is signed, as publishing it would.
     Nothing is stored; each finding says how to fix it.
     """
@@ -238,16 +222,16 @@ async def kiwi_validate(context: ServerContext, arguments: Mapping[str, Any], _r
     findings = render.findings_text(inspected.findings)
     verdict = "would be admitted once a trusted key signed it" if inspected.valid else "would be rejected"
     data = {"valid": inspected.valid, "findings": [finding.as_dict() for finding in inspected.findings]}
-    return ToolResult(f"{item_type}:{item_id} {verdict}.\n{findings}".rstrip(), data)
+    return Answer(f"{item_type}:{item_id} {verdict}.\n{findings}".rstrip(), data)
 
 
 @tool("State of Kiwi", {}, _STATE)
-async def kiwi_status(context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress) -> ToolResult:
+async def kiwi_status(context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress) -> Answer:
     """Return what each tier contains, which model is used, current problems and last errors."""
     service = await asyncio.to_thread(client.state, run_folder(process_environment()))
     data = {**await collect_status(context.app, service), "writable": context.allow_write}
     # Problems and errors quote what a registry said.
-    return ToolResult(agents.delimited("\n".join([*render.status_lines(data), render.status_notice(data)])), data)
+    return Answer(agents.delimited("\n".join([*render.status_lines(data), render.status_notice(data)])), data)
 
 
 @tool(
@@ -257,7 +241,7 @@ async def kiwi_status(context: ServerContext, _arguments: Mapping[str, Any], _re
     "refs",
     changes="registry",
 )
-async def kiwi_publish(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
+async def kiwi_publish(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
     """Publish signed items of this project to the global registry, for everyone who trusts their signer.
     A published version cannot be changed or deleted, only yanked.
     """
@@ -273,7 +257,7 @@ async def kiwi_publish(context: ServerContext, arguments: Mapping[str, Any], rep
     return _publish_result(outcomes, searchable=run.not_indexed is None)
 
 
-def _publish_result(outcomes: Sequence[Outcome], *, searchable: bool) -> ToolResult:
+def _publish_result(outcomes: Sequence[Outcome], *, searchable: bool) -> Answer:
     published = [outcome for outcome in outcomes if isinstance(outcome, Published)]
     errors = [outcome.error for outcome in outcomes if not isinstance(outcome, Published)]
     rows = [
@@ -283,7 +267,7 @@ def _publish_result(outcomes: Sequence[Outcome], *, searchable: bool) -> ToolRes
     lines = [f"published {row['ref']}" + (" (already published)" if row["already_published"] else "") for row in rows]
     lines += [f"refused: {agents.error_text(error)}" for error in errors]
     data = {"published": rows, "refused": [error.as_dict() for error in errors], "searchable": searchable}
-    return ToolResult("\n".join(lines), data)
+    return Answer("\n".join(lines), data)
 
 
 # The tool without arguments is first, as clients call it to try a server.

@@ -123,7 +123,7 @@ class Jobs:
         if job.task and not job.task.done():
             job.stopping = True
             job.task.cancel()
-        await _wait_for_end(job, seconds)
+        await wait(job, seconds)
 
     async def close(self) -> None:
         """Stop the running job."""
@@ -131,20 +131,17 @@ class Jobs:
             await self.cancel(running)
 
 
-async def wait(job: Job, seconds: float, report: ReportProgress) -> None:
+async def wait(job: Job, seconds: float, report: ReportProgress | None = None) -> None:
     """Wait for a job's end, up to `seconds`; report its progress every second."""
-    until = time.monotonic() + seconds
-    while job.state == "running" and (left := until - time.monotonic()) > 0:
-        await _wait_for_end(job, min(STEP_SECONDS, left))
-        if job.state == "running":
+    now = time.monotonic()
+    until, next_report = now + seconds, now + STEP_SECONDS
+    while job.state == "running" and now < until:
+        await asyncio.sleep(min(_POLL_SECONDS, until - now))  # its threads set no event of this loop
+        now = time.monotonic()
+        if report and now >= next_report and job.state == "running":
+            next_report = now + STEP_SECONDS
             progress = f"{job.done} of {job.total} files" if job.total else "listing files"
             await report(f"{job.name}: {progress}")
-
-
-async def _wait_for_end(job: Job, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while job.state == "running" and time.monotonic() < until:  # noqa: ASYNC110  # its threads set no event of this loop
-        await asyncio.sleep(_POLL_SECONDS)
 
 
 async def _run(job: Job, work: Work) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from kiwi_rag.mcp.context import ServerContext
     from kiwi_rag.mcp.jobs import ReportProgress
+    from kiwi_rag.render.agents import Answer
 
 _BOUNDS = (("minimum", "maximum", ""), ("minLength", "maxLength", " characters"), ("minItems", "maxItems", " members"))
 _ALIASES = {
@@ -26,15 +27,7 @@ _ALIASES = {
 Schema = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
-    """The answer of a tool, as text for models and people and as data for programs."""
-
-    text: str
-    data: Mapping[str, Any]
-
-
-Run = Callable[["ServerContext", Mapping[str, Any], "ReportProgress"], Awaitable[ToolResult]]
+Run = Callable[["ServerContext", Mapping[str, Any], "ReportProgress"], Awaitable["Answer"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +35,7 @@ class Tool:
     """One tool.
 
     ``inputs`` are the JSON Schemas of its arguments by name, ``required`` the names of required ones; ``output`` are
-    those of the members of `ToolResult.data`. ``changes`` is what a call may change: the registry only with
+    those of the members of an answer's data. ``changes`` is what a call may change: the registry only with
     ``--allow-write``, an index always, as it can be built from files again.
     """
 

@@ -11,12 +11,12 @@ from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import Job, ReportProgress, Work, wait
-from kiwi_rag.mcp.toolsets import Schema, ToolResult, budget, flag, members, number, text, texts, tool
+from kiwi_rag.mcp.toolsets import Schema, budget, flag, members, number, text, texts, tool
 from kiwi_rag.model import SearchQuery
 from kiwi_rag.render import agents
+from kiwi_rag.render.agents import Answer
 from kiwi_rag.usecases import filters_of
 from kiwi_rag.usecases.status import collect_workspace_status
-from kiwi_rag.wordpieces import estimate_tokens
 
 _SEARCH_INPUTS: dict[str, Schema] = {
     "query": text("What to find, in plain words; identifiers and operations too.", minLength=1, maxLength=10_000),
@@ -47,7 +47,7 @@ _INDEX_HINT = "reindex_documents (toolset documents), or kiwi workspace index"
 
 
 @tool("Search this repository's documents", _SEARCH_INPUTS, _HITS, "query")
-async def workspace_search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
+async def workspace_search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
     """Find passages of this repository's API specifications, decisions, designs, code, diagrams and notes by meaning
     and by words, before you open files. Query in plain words, or with an operation such as POST /check-ins, or ask
     which services call another. Every passage has its path and lines.
@@ -55,12 +55,11 @@ async def workspace_search(context: ServerContext, arguments: Mapping[str, Any],
     await context.wait_until_ready(report)
     query = SearchQuery(arguments["query"], filters=filters_of(arguments), limit=arguments["limit"])
     reply = await context.workspace.search(query, _INDEX_HINT)
-    page = agents.documents_page(reply, arguments["max_tokens"], estimate_tokens, _INDEX_HINT)
-    return ToolResult(page.text, page.data)
+    return agents.documents_page(reply, arguments["max_tokens"], _INDEX_HINT)
 
 
 @tool("Search this repository's Markdown", _MARKDOWN_INPUTS, _HITS, "query")
-async def search_markdown(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
+async def search_markdown(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
     """Find sections of this repository's Markdown documents by meaning and by words. Each hit has its path, lines and
     headings.
     """
@@ -70,12 +69,12 @@ async def search_markdown(context: ServerContext, arguments: Mapping[str, Any], 
 @tool("State of this repository's index", {}, _STATS)
 async def workspace_index_stats(
     context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress
-) -> ToolResult:
+) -> Answer:
     """Return how many documents and passages of this repository are indexed, of which types, and whether the last run
     was completed.
     """
     status = dict(await collect_workspace_status(context.workspace))
-    return ToolResult(agents.delimited(render.workspace_text(status)), status)
+    return Answer(agents.delimited(render.workspace_text(status)), status)
 
 
 _INDEXING, _REBUILDING, _UPDATING = "re-index documents", "rebuild the index of documents", "update files"
@@ -96,7 +95,7 @@ _JOB_STATE = members(string="job state", integer="done total", object_or_null="r
 
 
 @tool("Bring the index of documents up to date", _REINDEX_INPUTS, _JOB_STATE, changes="index")
-async def reindex_documents(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
+async def reindex_documents(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
     """Index all files of this repository; only changed files are read and embedded. A long run continues as a job, one
     at a time: call again with its id to see how far it is, or to cancel it.
     """
@@ -104,16 +103,14 @@ async def reindex_documents(context: ServerContext, arguments: Mapping[str, Any]
 
 
 @tool("Index changed files", _UPDATE_INPUTS, _JOB_STATE, changes="index")
-async def update_files(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> ToolResult:
+async def update_files(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
     """Index some files, or all files below some folders, after they were changed, added or deleted."""
     if "job" not in arguments and "paths" not in arguments:
         raise UsageError("update_files requires paths", hint="give paths, or job for a job that was started")
     return await _run_job(context, arguments, report, _UPDATING)
 
 
-async def _run_job(
-    context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress, name: str
-) -> ToolResult:
+async def _run_job(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress, name: str) -> Answer:
     if arguments["cancel"] and "job" not in arguments:
         raise UsageError("cancel requires job", hint="give the id of the job to stop")
     running, note = context.jobs.running, ""
@@ -128,7 +125,7 @@ async def _run_job(
         await wait(job, arguments["wait_seconds"], report)
     error = dict(job.error.as_dict()) if job.error else None
     data = {"job": job.id, "state": job.state, "done": job.done, "total": job.total, "report": job.result}
-    return ToolResult(note + _job_text(job), {**data, "error": error})
+    return Answer(note + _job_text(job), {**data, "error": error})
 
 
 def _work(context: ServerContext, arguments: Mapping[str, Any]) -> Work:

@@ -64,13 +64,18 @@ def state_lines(ref: ItemRef, state: ItemState) -> list[str]:
     return [*yanked, *([f"changed: {safe(state.changed)}"] if state.changed else [])]
 
 
+def attributes(record: object, *names: str) -> dict[str, Any]:
+    """Return attributes of a record by name, JSON-ready: a tuple as a list."""
+    values = ((name, getattr(record, name)) for name in names)
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
+
+
 def item_json(stored: StoredItem, signed: Mapping[str, Any]) -> dict[str, Any]:
     """Return a stored item, JSON-ready, with the verified members `signed`."""
     return {
         "item_type": stored.ref.item_type.value,
-        "item_id": stored.ref.item_id,
-        "version": stored.ref.version,
-        **{name: getattr(stored, name) for name in ("digest", "content_sha256", "path", "passages", "private")},
+        **attributes(stored.ref, "item_id", "version"),
+        **attributes(stored, "digest", "content_sha256", "path", "passages", "private"),
         "admitted_at": stored.admitted_at.isoformat(),
         **yank_json(stored),
         **signed,

@@ -9,7 +9,7 @@ from typing import Any
 from kiwi_rag.lexical import bm25_weights
 from kiwi_rag.model import Explanation, SearchReply, SearchResult, TierOutcome
 from kiwi_rag.model.refs import ItemType
-from kiwi_rag.render import Style, plain, safe, snippet, state_json, state_lines, table
+from kiwi_rag.render import Style, attributes, plain, safe, snippet, state_json, state_lines, table
 
 INDEX_COMMAND = "kiwi workspace index"
 """The command that brings the index of documents up to date."""
@@ -83,15 +83,10 @@ def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
         "rank": rank,
         **(_document_json(hit) if _is_document(hit) else _item_json(hit)),
         "signer": hit.principal,
-        "key_id": hit.key_id,
-        "digest": hit.digest,
         "score": round(hit.score, 6),
         "parts": _rounded(hit.parts),
-        "path": hit.path,
-        "start_line": hit.passage.start_line,
-        "end_line": hit.passage.end_line,
-        "heading": list(hit.passage.heading),
-        "text": hit.passage.text,
+        **attributes(hit, "key_id", "digest", "path"),
+        **attributes(hit.passage, "start_line", "end_line", "heading", "text"),
     }
 
 
@@ -99,15 +94,9 @@ def _item_json(hit: SearchResult) -> dict[str, Any]:
     return {
         "ref": str(hit.ref),
         "item_type": hit.ref.item_type.value,
-        "item_id": hit.ref.item_id,
-        "version": hit.ref.version,
-        "tier": hit.tier,
-        "tiers": list(hit.tiers),
-        "shadows": list(hit.shadows),
+        **attributes(hit.ref, "item_id", "version"),
+        **attributes(hit, "tier", "tiers", "shadows", "duplicates", "more_duplicates", "private"),
         "conflict": hit.conflict.as_dict() if hit.conflict else None,
-        "duplicates": list(hit.duplicates),
-        "more_duplicates": hit.more_duplicates,
-        "private": hit.private,
         **state_json(hit.state),
         "signed_at": hit.signed_at.isoformat(),
         "file": hit.passage.file,
@@ -251,18 +240,14 @@ def explanation_json(reply: SearchReply) -> dict[str, Any]:
     return {
         "terms": _term_json(explanation),
         "statistics": {
-            "passages": statistics.passages,
-            "items": statistics.items,
+            **attributes(statistics, "passages", "items", "document_frequency"),
             "average_length": round(statistics.average_length, 3),
-            "document_frequency": dict(statistics.document_frequency),
         },
-        "fusion": explanation.fusion,
+        **attributes(explanation, "fusion", "rounds", "depth"),
         "weights": asdict(explanation.weights),
         "half_life_days": reply.query.half_life_days,
         "seconds": _rounded(explanation.seconds),
-        "rounds": explanation.rounds,
-        "depth": explanation.depth,
-        "per_signer": {"signers": explanation.signers, "cap": explanation.cap, "suppressed": explanation.suppressed},
+        "per_signer": attributes(explanation, "signers", "cap", "suppressed"),
     }
 
 

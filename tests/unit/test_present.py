@@ -282,7 +282,7 @@ def test_a_hit_that_is_not_as_it_was_signed_has_no_check_mark_anywhere(state: It
     row = hits.reply_json(shown)["hits"][0]
     assert row["verified"] is False
     assert [word for word in ("yanked", "changed") if row[word]] == words
-    page = agents.hits_page(shown, 0, 5, 1000, len)
+    page = agents.hits_page(shown, 0, 5, 1000)
     assert [word for word in ("yanked", "changed") if page.data["hits"][0][word]] == words
     for text in (hits.hits_text(shown), hits.hits_markdown(shown), page.text):
         assert "✓" not in text
