@@ -58,8 +58,7 @@ class LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module, attribute, _ = _COMMANDS[cmd_name]
-        command: click.Command = getattr(importlib.import_module(f"kiwi_rag.cli.{module}"), attribute)
-        return command
+        return getattr(importlib.import_module(f"kiwi_rag.cli.{module}"), attribute)  # type: ignore[no-any-return]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

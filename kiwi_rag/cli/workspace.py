@@ -15,12 +15,13 @@ import click
 from kiwi_rag import render
 from kiwi_rag.cli.items import report_old_index
 from kiwi_rag.cli.search import show_reply
-from kiwi_rag.cli.session import DONE, PARTLY, Command, Group, Session, ask_passphrase, option, stop_event
+from kiwi_rag.cli.session import DONE, FOLDER, PARTLY, Command, Group, Session, ask_passphrase, option, stop_event
 from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.ingest.sync import Callbacks
-from kiwi_rag.integrations.git_hooks import FOLDER, HookPlan, plan_install, plan_removal, remove_run_files
+from kiwi_rag.integrations import git_hooks
+from kiwi_rag.integrations.git_hooks import HookPlan
 from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.render import hits
 from kiwi_rag.services import Services
@@ -31,8 +32,7 @@ from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced
 from kiwi_rag.usecases import filters_of, items
 from kiwi_rag.usecases.status import collect_workspace_status
 
-EXISTING_FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
-ROOT = click.argument("root", type=EXISTING_FOLDER, required=False, default=None)
+ROOT = click.argument("root", type=FOLDER, required=False, default=None)
 STORE = option(
     "--store", type=click.Choice(WORKSPACE_STORES), help="Store of the documents. Default: the setting workspace_store."
 )
@@ -86,9 +86,8 @@ async def index(
     run again. Exit code 3: some files could not be indexed; they are listed.
     """
     if rebuild and files:
-        raise UsageError(
-            "--rebuild and --file exclude each other: --rebuild empties the whole index", hint="give one of them"
-        )
+        message = "--rebuild and --file exclude each other: --rebuild empties the whole index"
+        raise UsageError(message, hint="give one of them")
     writer = await opened.writer(ask_passphrase, rebuild=rebuild)
     paths = [opened.config.relative_path(file) for file in files] or None
     if outer := opened.outer:
@@ -188,7 +187,7 @@ def _hint(hint: str) -> str:
 
 @workspace.command(cls=WorkspaceCommand, epilog='Example: kiwi workspace search "POST /check-ins" --file-type openapi')
 @click.argument("query", nargs=-1, required=True)
-@option("--root", type=EXISTING_FOLDER, help="Root folder of the workspace. Default: this project.")
+@option("--root", type=FOLDER, help="Root folder of the workspace. Default: this project.")
 @FILE_TYPE
 @SERVICE
 @DOMAIN
@@ -260,10 +259,10 @@ Example: kiwi workspace hooks            write .githooks and set core.hooksPath,
 def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> None:
     """Install git hooks that update the index in the background after merges, branch checkouts and rebases."""
     workspace = (root or session.find_project() or Path.cwd()).absolute()
-    plan = plan_removal(workspace) if remove else plan_install(workspace, local=local)
+    plan = git_hooks.plan_removal(workspace) if remove else git_hooks.plan_install(workspace, local=local)
     plan.apply()
     if remove:
-        remove_run_files(plan.repository)
+        git_hooks.remove_run_files(plan.repository)
     _report_hooks(session, plan)
     if not remove and not plan.is_empty:
         _print_next_steps(session, plan, workspace)
@@ -271,7 +270,9 @@ def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> Non
 
 def _report_hooks(session: Session, plan: HookPlan) -> None:
     changes = [{"path": str(change.file.path), "action": change.action} for change in plan.changes]
-    setting = {True: f"set core.hooksPath to {FOLDER}", False: "unset core.hooksPath", None: ""}[plan.hooks_path]
+    setting = {True: f"set core.hooksPath to {git_hooks.FOLDER}", False: "unset core.hooksPath", None: ""}[
+        plan.hooks_path
+    ]
     if session.as_json:
         left = [str(path) for path in plan.left]
         session.print_json({"changes": changes, "sets_hooks_path": plan.hooks_path, "left": left})
@@ -291,4 +292,4 @@ def _print_next_steps(session: Session, plan: HookPlan, workspace: Path) -> None
     if shutil.which("kiwi") is None:
         session.notify("kiwi is not on your PATH, so the hooks have no effect until it is")
     if plan.hooks_path:
-        session.notify(f"next: git add {FOLDER}; after cloning the repository run kiwi workspace hooks once")
+        session.notify(f"next: git add {git_hooks.FOLDER}; after cloning the repository run kiwi workspace hooks once")
