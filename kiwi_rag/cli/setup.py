@@ -57,9 +57,8 @@ def setup(
     from kiwi_rag.mcp.toolsets import parse_names
 
     if tasks and client != "vscode":
-        raise UsageError(
-            f"--tasks works with vscode only, not with {CLIENTS[client].title}", hint="kiwi setup vscode --tasks"
-        )
+        hint = "kiwi setup vscode --tasks"
+        raise UsageError(f"--tasks works with vscode only, not with {CLIENTS[client].title}", hint=hint)
     toolsets = ",".join(parse_names(toolsets))
     known = CLIENTS[client]
     project_folder = _project(session, known, needed=project, anywhere=tasks)
@@ -125,9 +124,8 @@ def init(session: Session, folder: Path) -> None:
     """Create a project's .ai folder, with a folder for each item type. Can be run again."""
     root = folder.resolve() / PROJECT_FOLDER
     if root == home_of(process_environment()).resolve():
-        raise UsageError(
-            f"{root} is the folder of the user tier, not of a project", hint="run kiwi init in the project's folder"
-        )
+        hint = "run kiwi init in the project's folder"
+        raise UsageError(f"{root} is the folder of the user tier, not of a project", hint=hint)
     try:
         for item_type in ITEM_TYPES:
             (root / item_type.folder).mkdir(parents=True, exist_ok=True)
@@ -264,6 +262,5 @@ def first_day(since: str, today: date) -> date:
             return today - timedelta(days=max(int(number[1]), 1) - 1)
         return date.fromisoformat(since)
     except (ValueError, OverflowError):
-        raise UsageError(
-            f"{since!r} is not a day or a number of days", hint="--since 2026-01-31, or --since 7d"
-        ) from None
+        hint = "--since 2026-01-31, or --since 7d"
+        raise UsageError(f"{since!r} is not a day or a number of days", hint=hint) from None

@@ -116,10 +116,8 @@ def files_at(app: Services, paths: Sequence[Path], tier: str) -> Sequence[Source
     root = app.root(tier)
     sources = sign.sources_of(paths or (root,), root)
     if not sources:
-        raise UsageError(
-            f"there are no items in {root}",
-            hint="add a file to its directives, scripts, knowledge or skills folder, then kiwi sign",
-        )
+        hint = "add a file to its directives, scripts, knowledge or skills folder, then kiwi sign"
+        raise UsageError(f"there are no items in {root}", hint=hint)
     return sources
 
 
@@ -144,9 +142,8 @@ def files_of(app: Services, refs: Sequence[str]) -> Sequence[SourceFile]:
         if not matches:
             raise NotFound(f"{ref} is not an item of this project", hint="find items with kiwi_search, source project")
         if len(matches) > 1:
-            raise UsageError(
-                f"{ref} matches several items", hint="name the type: directive:, script:, knowledge: or skill:"
-            )
+            hint = "name the type: directive:, script:, knowledge: or skill:"
+            raise UsageError(f"{ref} matches several items", hint=hint)
         sources[matches[0].path] = matches[0]
     return list(sources.values())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,20 +153,19 @@ async def list_verified(app: Services, begin: int, count: int) -> tuple[list[tup
     """Return those of `count` items of the local tiers from `begin` on that verify, and whether there are more."""
     tiers = [app.local(name) for name in app.source_names("local")]
     items = [(tier, stored) for tier in tiers for stored in await tier.store.list(Filters())]
-    page = items[begin : begin + count]
-    return await asyncio.to_thread(lambda: list(_verified(app, page))), begin + count < len(items)
-
-
-def _verified(
-    app: Services, items: Sequence[tuple[Collection[VectorStore], StoredItem]]
-) -> Iterator[tuple[str, ItemRef]]:
     trust = app.trust
-    for tier, stored in items:
+
+    def verifies(tier: Collection[VectorStore], stored: StoredItem) -> bool:
         try:
             verify_stored(stored, stored.ref, trust, tier.audience, tier.policy)
         except KiwiError:
-            continue
-        yield tier.name, stored.ref
+            return False
+        return True
+
+    def page() -> list[tuple[str, ItemRef]]:
+        return [(tier.name, stored.ref) for tier, stored in items[begin : begin + count] if verifies(tier, stored)]
+
+    return await asyncio.to_thread(page), begin + count < len(items)
 
 
 async def list_documents(workspace: Collection[VectorStore], filters: Filters) -> tuple[list[dict[str, Any]], int]:
@@ -232,12 +231,9 @@ async def verify(app: Services, wanted: Sequence[Address], source: str) -> list[
 
 
 async def _verify_again(
-    tier: Collection[VectorStore],
-    trust: TrustPolicy,
-    stored: StoredItem,
-    check: ConsistencyCheck | None,
+    tier: Collection[VectorStore], trust: TrustPolicy, stored: StoredItem, check: ConsistencyCheck | None,
     yanked: Container[str],
-) -> Verdict:
+) -> Verdict:  # fmt: skip
     try:
         # The files of a local tier are verified, too; a registry's are when they are used.
         whole = await tier.store.get(stored.ref) if tier.root else None

@@ -41,10 +41,8 @@ _CHECK_SECONDS = 60.0
 def check_embedded(app: Services) -> None:
     """Raise `UsageError` if the registry is not the embedded one."""
     if not app.registry_connection.is_embedded:
-        raise UsageError(
-            f"{app.registry_connection.description} is not the embedded registry, so Kiwi cannot start or stop it",
-            hint="unset KIWI_REGISTRY_URL and SUPABASE_URL to use the embedded one",
-        )
+        message = f"{app.registry_connection.description} is not the embedded registry, so Kiwi cannot start or stop it"
+        raise UsageError(message, hint="unset KIWI_REGISTRY_URL and SUPABASE_URL to use the embedded one")
 
 
 async def start(app: Services, port: int | None) -> str:
@@ -246,10 +244,8 @@ async def find_published(app: Services, text: str) -> ItemRef:
     """
     address = parse_address(text)
     if address.tier not in (None, "registry"):
-        raise UsageError(
-            f"{text!r} names a local tier, but only the registry can yank",
-            hint="kiwi delete removes an item from a local tier",
-        )
+        hint = "kiwi delete removes an item from a local tier"
+        raise UsageError(f"{text!r} names a local tier, but only the registry can yank", hint=hint)
     found = []
     for ref in address.refs():
         versions = {row["version"] for row in await app.registry_client.item_status(ref)}

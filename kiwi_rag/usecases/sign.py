@@ -6,7 +6,7 @@ import asyncio
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,10 +59,8 @@ def sources_of(paths: Sequence[Path], ai_dir: Path) -> list[SourceFile]:
     for path in paths:
         below = list(_below(path.absolute(), ai_dir.absolute(), found))
         if not below and path.absolute() not in (ai_dir.absolute(), ai_dir.absolute().parent):  # a tier may be empty
-            raise UsageError(
-                f"{path} is not an item file or folder of {ai_dir}",
-                hint="items are directives/*.md, scripts/*.py, knowledge/*.md and skills/*/SKILL.md below .ai",
-            )
+            hint = "items are directives/*.md, scripts/*.py, knowledge/*.md and skills/*/SKILL.md below .ai"
+            raise UsageError(f"{path} is not an item file or folder of {ai_dir}", hint=hint)
         chosen.update({source.path: source for source in below})
     return list(chosen.values())
 
@@ -82,24 +80,18 @@ class VersionHistories:
     async def of(self, ref: ItemRef, *, fully: bool) -> dict[str, Mapping[str, str]]:
         """Return tier name → (version → content sha256); the registry's are included only when `fully` is set."""
         found = {tier.name: await tier.store.history(ref) for tier in self._local}
-        if fully and self._registry:
-            found["registry"] = await self._published(self._registry, ref)
-        return found
-
-    async def _published(self, registry: Callable[[], Collection[VectorStore]], ref: ItemRef) -> Mapping[str, str]:
-        if self.registry_problem:
-            return {}
+        if not fully or self._registry is None or self.registry_problem:
+            return found
         started = time.monotonic()
         try:
             async with asyncio.timeout(self._seconds):
-                return await registry().store.history(ref)
+                found["registry"] = await self._registry().store.history(ref)
         except TimeoutError:
             self.registry_problem = "the registry did not answer in time"
         except (RegistryError, EmbeddingError) as error:
             self.registry_problem = error.message
-        finally:
-            self._seconds = max(self._seconds - (time.monotonic() - started), 0.1)
-        return {}
+        self._seconds = max(self._seconds - (time.monotonic() - started), 0.1)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
