@@ -26,12 +26,7 @@ from kiwi_rag.telemetry import append_error, configure_log
 
 DONE, FAILED, USAGE, PARTLY, REFUSED = range(5)
 INTERRUPTED = 130
-_STYLES: dict[str, dict[str, Any]] = {
-    "id": {"bold": True},
-    "ok": {"fg": "green"},
-    "dim": {"dim": True},
-    "bad": {"fg": "red"},
-}
+_STYLES: Any = {"id": {"bold": True}, "ok": {"fg": "green"}, "dim": {"dim": True}, "bad": {"fg": "red"}}
 _Result = TypeVar("_Result")
 
 

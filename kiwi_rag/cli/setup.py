@@ -16,6 +16,7 @@ import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, PARTLY, Session, command, option
+from kiwi_rag.collection import RANKS
 from kiwi_rag.config import PROJECT_FOLDER, home_of, process_environment
 from kiwi_rag.errors import StoreError, UsageError
 from kiwi_rag.integrations.ai_clients import (
@@ -209,11 +210,9 @@ async def doctor(session: Session, app: Services, repair: bool) -> int:
 @command(epilog="Example: kiwi audit verify, or kiwi audit show --limit 20")
 @click.argument("action", type=click.Choice(["show", "verify"]), default="show")
 @option(
-    "--tier",
-    type=click.Choice(["project", "user", "registry"]),
-    default="project",
+    "--tier", type=click.Choice([*RANKS]), default="project",
     help="Whose log to read. Only a registry's admins can read its records.",
-)
+)  # fmt: skip
 @option("--since", type=int, default=0, help="Only records after this number.")
 @option("--limit", type=click.IntRange(1, 100_000), default=1000, help="Only the newest N records.")
 async def audit(session: Session, app: Services, action: str, tier: str, since: int, limit: int) -> None:

@@ -63,14 +63,18 @@ class WorkspaceCommand(Command):
         return session.run(opened, **flags)
 
 
-@click.group(cls=Group, epilog='Example: kiwi workspace index, then kiwi workspace search "which services call svc-x"')
+class _WorkspaceGroup(Group):
+    command_class = WorkspaceCommand
+
+
+@click.group(
+    cls=_WorkspaceGroup, epilog='Example: kiwi workspace index, then kiwi workspace search "which services call svc-x"'
+)
 def workspace() -> None:
     """Index and search the documents of a repository: specifications, decisions, code, diagrams and notes."""
 
 
-@workspace.command(
-    cls=WorkspaceCommand, epilog="Example: kiwi workspace index, or kiwi workspace index . --file docs/a.md"
-)
+@workspace.command(epilog="Example: kiwi workspace index, or kiwi workspace index . --file docs/a.md")
 @ROOT
 @option("--file", "files", multiple=True, type=click.Path(path_type=Path), help="Only this file. Repeatable.")
 @option("--rebuild", is_flag=True, help="Empty the index first.")
@@ -100,9 +104,7 @@ async def index(
     return _report(session, app, opened, report)
 
 
-@workspace.command(
-    cls=WorkspaceCommand, epilog="Example: kiwi workspace watch, in a separate terminal or as an editor's task"
-)
+@workspace.command(epilog="Example: kiwi workspace watch, in a separate terminal or as an editor's task")
 @ROOT
 async def watch(session: Session, app: Services, opened: Workspace) -> None:
     """Update the index of ROOT on every change of a file, until stopped. A saved file is found within two seconds."""
@@ -124,19 +126,14 @@ def _report_outcome(session: Session, outcome: object) -> None:
         session.notify(f"{outcome.root} does not exist; waiting for it")
     elif isinstance(outcome, Synced):
         report = outcome.report
-        done = len(report.indexed) + len(report.removed) + len(report.moved)
+        named = [*report.indexed, *(f"-{path}" for path in report.removed)]
         if session.as_json:
             session.print(render.json_text({**report.as_dict(), "seconds": round(outcome.seconds, 3)}, indent=None))
-        elif done or outcome.whole:
-            session.print(render.safe(f"{_summary(report)}  {outcome.seconds:.1f} s"))
+        elif named or report.moved or outcome.whole:
+            files = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+            counts = f"{len(report.indexed)} indexed, {len(report.removed)} removed{f': {files}' if files else ''}"
+            session.print(render.safe(f"{counts}  {outcome.seconds:.1f} s"))
         _list(session, report)
-
-
-def _summary(report: SyncReport) -> str:
-    """Return the counts of an update, with the names of some files, in one line."""
-    named = [*report.indexed, *(f"-{path}" for path in report.removed)]
-    files = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
-    return f"{len(report.indexed)} indexed, {len(report.removed)} removed{f': {files}' if files else ''}"
 
 
 def _progress_lines(session: Session) -> Callable[[int], Callable[[int], None]]:
@@ -171,9 +168,10 @@ def _report(session: Session, app: Services, opened: Workspace, report: SyncRepo
 
 def _list(session: Session, report: SyncReport) -> None:
     """Print failures, warnings and skipped files on stderr."""
-    lines = [f"failed   {path}: {describe_error(error)}" + _hint(error.hint) for path, error in report.failed.items()]
-    lines += [f"warning  {found.where}: {found.message}" + _hint(found.hint) for found in report.warnings]
-    lines += [f"skipped  {path}: {reason}" for path, reason in report.skipped.items()]
+    rows = [(f"failed   {path}: {describe_error(error)}", error.hint) for path, error in report.failed.items()]
+    rows += [(f"warning  {found.where}: {found.message}", found.hint) for found in report.warnings]
+    rows += [(f"skipped  {path}: {reason}", "") for path, reason in report.skipped.items()]
+    lines = [f"{text} ({hint})" if hint else text for text, hint in rows]
     shown = lines if session.verbose else lines[:MAX_LISTED]
     for line in shown:
         session.notify(line)
@@ -181,11 +179,7 @@ def _list(session: Session, report: SyncReport) -> None:
         session.notify(f"{len(lines) - len(shown)} more; --verbose lists all")
 
 
-def _hint(hint: str) -> str:
-    return f" ({hint})" if hint else ""
-
-
-@workspace.command(cls=WorkspaceCommand, epilog='Example: kiwi workspace search "POST /check-ins" --file-type openapi')
+@workspace.command(epilog='Example: kiwi workspace search "POST /check-ins" --file-type openapi')
 @click.argument("query", nargs=-1, required=True)
 @option("--root", type=FOLDER, help="Root folder of the workspace. Default: this project.")
 @FILE_TYPE
@@ -214,7 +208,7 @@ def _filters(opened: Workspace, given: Mapping[str, str | None]) -> Filters:
     return filters_of({**given, "path": opened.config.resolve_search_path(given["path"] or "")})
 
 
-@workspace.command("list", cls=WorkspaceCommand, epilog="Example: kiwi workspace list --file-type adr")
+@workspace.command("list", epilog="Example: kiwi workspace list --file-type adr")
 @ROOT
 @FILE_TYPE
 @SERVICE
@@ -235,9 +229,7 @@ def _line(row: Mapping[str, Any]) -> str:
     return render.safe(f"{row['path']}  {row['file_type']}  {row['passages']}  {about}".rstrip())
 
 
-@workspace.command(
-    cls=WorkspaceCommand, epilog="Example: kiwi workspace stats, or for programs: kiwi --json workspace stats"
-)
+@workspace.command(epilog="Example: kiwi workspace stats, or for programs: kiwi --json workspace stats")
 @ROOT
 @STORE
 async def stats(session: Session, _app: Services, opened: Workspace) -> None:
@@ -252,7 +244,7 @@ Example: kiwi workspace hooks            write .githooks and set core.hooksPath,
 """
 
 
-@workspace.command(epilog=_EXAMPLES)
+@workspace.command(cls=Command, epilog=_EXAMPLES)
 @ROOT
 @option("--local", is_flag=True, help="Write the hooks to git's own folder, which is not committed.")
 @option("--remove", is_flag=True, help="Remove Kiwi's lines again.")

@@ -61,7 +61,11 @@ def stop(app: Services) -> bool:
 
 async def collect_state(app: Services) -> dict[str, Any]:
     """Return the registry's address, whether it runs, its schema, its counts and its problem, JSON-ready."""
-    row = _server_row(app)
+    connection = app.registry_connection
+    row: dict[str, Any] = {"where": connection.description, "running": None}
+    if connection.is_embedded:
+        state = server.server_state(app.registry_dir)
+        row |= {"running": state.running, "kept": state.kept, "pid": state.pid}
     problem = ""
     if row["running"] is not False:
         try:
@@ -74,14 +78,6 @@ async def collect_state(app: Services) -> dict[str, Any]:
         except RegistryError as error:
             problem, row["running"] = f"{error.message} ({error.hint})", not isinstance(error, RegistryUnreachable)
     return {**row, "problem": problem}
-
-
-def _server_row(app: Services) -> dict[str, Any]:
-    where = {"where": app.registry_connection.description}
-    if not app.registry_connection.is_embedded:
-        return {**where, "running": None}
-    state = server.server_state(app.registry_dir)
-    return {**where, "running": state.running, "kept": state.kept, "pid": state.pid}
 
 
 def active_signers(app: Services, principal: str) -> Sequence[Signer]:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,7 +57,7 @@ def sources_of(paths: Sequence[Path], ai_dir: Path) -> list[SourceFile]:
     found = list(walk(ai_dir))
     chosen: dict[Path, SourceFile] = {}
     for path in paths:
-        below = list(_below(path.absolute(), ai_dir.absolute(), found))
+        below = [source for source in found if _is_named(source, path.absolute())]
         if not below and path.absolute() not in (ai_dir.absolute(), ai_dir.absolute().parent):  # a tier may be empty
             hint = "items are directives/*.md, scripts/*.py, knowledge/*.md and skills/*/SKILL.md below .ai"
             raise UsageError(f"{path} is not an item file or folder of {ai_dir}", hint=hint)
@@ -322,12 +322,9 @@ def remove_files(source: SourceFile) -> None:
 
 
 async def check_copy(
-    source: SourceFile,
-    of: Collection[VectorStore],
-    to: Collection[VectorStore],
-    gate: ValidationManager,
+    source: SourceFile, of: Collection[VectorStore], to: Collection[VectorStore], gate: ValidationManager,
     histories: VersionHistories,
-) -> tuple[Envelope, Mapping[str, bytes]]:
+) -> tuple[Envelope, Mapping[str, bytes]]:  # fmt: skip
     """Return a file's envelope and the item's files if the tier `to` would admit a copy; nothing is written.
 
     Raises
@@ -343,10 +340,8 @@ async def check_copy(
     return envelope_of(candidate), candidate.files
 
 
-def _below(path: Path, ai_dir: Path, sources: Sequence[SourceFile]) -> Iterator[SourceFile]:
-    """Yield the sources that `path` names: the file itself, a file of a skill, or all below a folder."""
-    for source in sources:
-        file = source.path.absolute()
-        inside = source.item_type.is_folder and file.parent in path.parents
-        if file == path or path in file.parents or (inside and os.path.lexists(path)):
-            yield source
+def _is_named(source: SourceFile, path: Path) -> bool:
+    """Return whether `path` names a source: the file itself, a file of the skill, or a folder above."""
+    file = source.path.absolute()
+    inside = source.item_type.is_folder and file.parent in path.parents
+    return file == path or path in file.parents or (inside and os.path.lexists(path))
