@@ -259,10 +259,8 @@ def _from_project(path: Path) -> dict[str, Any]:
     values = _from_file(path)
     for name in values:
         if not _FIELDS[name].metadata["project"]:
-            raise ConfigError(
-                f"{path}: a project may not set {name!r}",
-                hint=f"set it in ~/.ai/config.yaml, or as the environment variable KIWI_{name.upper()}",
-            )
+            hint = f"set it in ~/.ai/config.yaml, or as the environment variable KIWI_{name.upper()}"
+            raise ConfigError(f"{path}: a project may not set {name!r}", hint=hint)
     return values
 
 
@@ -272,9 +270,8 @@ def _from_file(path: Path) -> dict[str, Any]:
     try:
         text = read_regular(path, MAX_BYTES, follow_links=True)[0].decode()
         if len(text) > MAX_BYTES or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise ConfigError(
-                f"{path} is larger than 64 KiB or contains YAML aliases", hint="shorten it, and write aliases out"
-            )
+            hint = "shorten it, and write aliases out"
+            raise ConfigError(f"{path} is larger than 64 KiB or contains YAML aliases", hint=hint)
         _check_unique(yaml.compose(text), path)
         document = yaml.safe_load(text) or {}
     except (FileNotFoundError, NotADirectoryError, NotRegularFile):

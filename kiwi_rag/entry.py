@@ -31,18 +31,13 @@ def _run_in_service(arguments: list[str]) -> int | None:
             sys.stderr.write(f"kiwi: the local service was not used: {reason}\n")
         return None
     except KeyboardInterrupt:
-        return _report_interrupt()
+        from kiwi_rag.cli.session import Session
+
+        sys.stderr.write("\n")  # after the ^C that the terminal prints
+        return Session().report_interrupt()
     except BrokenPipeError:  # the reader of stdout has closed it; when Python flushes at exit it would fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-
-
-def _report_interrupt() -> int:
-    """Print the command line's message for Ctrl-C."""
-    from kiwi_rag.cli.session import Session
-
-    sys.stderr.write("\n")  # after the ^C that the terminal prints
-    return Session().report_interrupt()
 
 
 if __name__ == "__main__":

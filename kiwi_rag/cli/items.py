@@ -16,6 +16,7 @@ from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, YES, Session, ask_passph
 from kiwi_rag.errors import NotFound, RegistryUnreachable, Rejected, UsageError
 from kiwi_rag.formats.source import SourceFile, display_path
 from kiwi_rag.ingest.publication import NotPublished, PublishRun
+from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.model import Admission, Visibility
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
@@ -57,13 +58,9 @@ def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
 @KEY
 @BUMP
 @option("--force", is_flag=True, help="Also sign items that have a valid signature.")
-async def sign(
-    session: Session, app: Services, paths: tuple[Path, ...], tier: str, key: str, bump: str | None, force: bool
-) -> int:
+async def sign(session: Session, app: Services, **given: Any) -> int:
     """Sign items that pass the gate's content checks: write FILE.sig beside each file."""
-    drafts, refused = await use_case.make_drafts(
-        app, paths, tier, key, ask_passphrase, report=session.notify, bump=bump, force=force
-    )
+    drafts, refused = await use_case.make_drafts(app, ask_passphrase=ask_passphrase, report=session.notify, **given)
     for draft in drafts:
         draft.write()
         _report_edit(session, draft)
@@ -81,13 +78,11 @@ async def sign(
 @TIER
 @KEY
 @BUMP
-async def add(session: Session, app: Services, paths: tuple[Path, ...], tier: str, key: str, bump: str | None) -> int:
+async def add(session: Session, app: Services, **given: Any) -> int:
     """Check, sign and index items in one step. Nothing is written for a refused item."""
-    drafts, rejected = await use_case.make_drafts(
-        app, paths, tier, key, ask_passphrase, report=session.notify, bump=bump
-    )
+    drafts, rejected = await use_case.make_drafts(app, ask_passphrase=ask_passphrase, report=session.notify, **given)
     refused, added = [*rejected], []
-    async with aclosing(use_case.store(app, drafts, tier)) as outcomes:
+    async with aclosing(use_case.store(app, drafts, given["tier"])) as outcomes:
         async for outcome in outcomes:
             if isinstance(outcome, Rejected):
                 refused.append(outcome)
@@ -115,12 +110,9 @@ def _row(draft: Draft) -> dict[str, Any]:
 @TIER
 @option("--rebuild", is_flag=True, help="Empty the index first. Recorded versions and the audit log are kept.")
 @option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=JOBS,
-    help="Batches of 64 passages that are embedded at the same time. More are faster with an embedding server only;"
-    " the local model uses every core already.",
-)
+    "--jobs", type=click.IntRange(min=1), default=JOBS,
+    help="Batches of 64 passages that are embedded at the same time. More are faster with an embedding server only.",
+)  # fmt: skip
 async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs: int) -> int:
     """Update a tier's index: admit and embed changed files, and remove deleted ones. Can be stopped and run again."""
     report_old_index(session, app.old_catalog(app.root(tier)))
@@ -130,20 +122,16 @@ async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs:
             session.print_receipt(f"stored  {admission.ref}")
 
     with session.progress_bar(f"index {tier}", "files") as planned:
-        report = await use_case.update_index(app, tier, planned, report_stored, jobs, rebuild=rebuild)
+        callbacks = Callbacks(planned, report_stored)
+        report = await use_case.update_index(app, tier, callbacks, jobs, rebuild=rebuild)
     encoded = getattr(app.embed, "encoded", None)
     counts = (
         f"{len(report.admitted)} admitted, {report.unchanged} unchanged, {len(report.removed)} removed, "
         f"{len(report.rejected)} refused; {report.passages} passages, {encoded} encoded"
     )
-    data = {
-        "admitted": [str(ref) for ref in report.admitted],
-        "unchanged": report.unchanged,
-        "removed": [str(ref) for ref in report.deleted],
-        "refused": [r.as_dict() for r in report.rejected],
-        "passages": report.passages,
-        "encoded": encoded,
-    }
+    named = {"admitted": [*map(str, report.admitted)], "removed": [*map(str, report.deleted)]}
+    refused = [error.as_dict() for error in report.rejected]
+    data = {**named, "unchanged": report.unchanged, "refused": refused, "passages": report.passages, "encoded": encoded}
     session.print_data(data, [counts])
     return session.report_refusals(report.rejected)
 
@@ -350,8 +338,7 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
 @YES
 async def delete(session: Session, app: Services, ref: str, tier: str, yes: bool) -> None:
     """Delete an item from a local tier: file, signature and index entry. Its versions stay recorded."""
-    found = await items.find_local(app, ref, tier)
-    question = f"Delete {found.ref} and {found.path}?"
-    confirm(question, f"kiwi delete {ref}", yes=yes, undone="nothing was deleted")
-    await items.delete(found)
-    session.print(f"deleted  {found.ref}")
+    found, stored, path = await items.find_local(app, ref, tier)
+    confirm(f"Delete {found} and {path}?", f"kiwi delete {ref}", yes=yes, undone="nothing was deleted")
+    await items.delete(app.local(tier), found, stored, path)
+    session.print(f"deleted  {found}")

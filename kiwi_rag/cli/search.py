@@ -171,9 +171,10 @@ def run(
     done = session.run(lambda app: _measure(session, app, dataset, names, k, weights), limit=max(k, 10), **flags)
     if out:
         runs.write(done, out)
-    parts = {"all": done, **{kind: done.of_kind(kind) for kind in done.kinds}} if by_kind else {"": done}
-    titles = {name: [f"{name}: {len(part.queries)} queries"] if name else [] for name, part in parts.items()}
-    lines = (line for name, part in parts.items() for line in (*titles[name], *runs.table(part)))
+    parts = [("all", done), *((kind, done.of_kind(kind)) for kind in done.kinds)] if by_kind else [("", done)]
+    lines: list[str] = []
+    for name, part in parts:
+        lines += [f"{name}: {len(part.queries)} queries"] * by_kind + [*runs.table(part)]
     session.print_data(runs.as_document(done), lines)
     return _warn(session, done)
 

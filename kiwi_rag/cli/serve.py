@@ -135,18 +135,16 @@ def _stop(session: Session) -> None:
     except Declined as reason:
         raise KiwiError(f"the service in {folder} does not answer: {reason}", hint=_kill_hint(folder)) from None
     if all(server.is_running(folder) for _ in polls(_STOP_SECONDS, pause=0.05)):
-        raise KiwiError(
-            f"the service in {folder} received the request to stop, but still runs", hint=_kill_hint(folder)
-        )
+        message = f"the service in {folder} received the request to stop, but still runs"
+        raise KiwiError(message, hint=_kill_hint(folder))
     session.notify(f"the service has stopped (process {reply.get('pid')})")
 
 
 def _install(session: Session, minutes: int) -> None:
     environ = session.environment()
     if server.is_running(_folder(session)) and not systemd.path_of(environ).exists():
-        raise KiwiError(
-            "a service that systemd did not start is running", hint="kiwi serve --stop, then kiwi serve --install"
-        )
+        hint = "kiwi serve --stop, then kiwi serve --install"
+        raise KiwiError("a service that systemd did not start is running", hint=hint)
     path = systemd.install(["serve", "--idle-exit", str(minutes)], environ)
     session.notify(f"installed {path}: the service starts now and at each login")
 

@@ -26,12 +26,7 @@ from kiwi_rag.telemetry import append_error, configure_log
 
 DONE, FAILED, USAGE, PARTLY, REFUSED = range(5)
 INTERRUPTED = 130
-_STYLES: dict[str, dict[str, Any]] = {
-    "id": {"bold": True},
-    "ok": {"fg": "green"},
-    "dim": {"dim": True},
-    "bad": {"fg": "red"},
-}
+_STYLES: Any = {"id": {"bold": True}, "ok": {"fg": "green"}, "dim": {"dim": True}, "bad": {"fg": "red"}}
 _Result = TypeVar("_Result")
 
 
@@ -207,13 +202,13 @@ def _set_in_session(ctx: click.Context, parameter: click.Parameter, value: Any) 
         setattr(ctx.ensure_object(Session), parameter.name, value)
 
 
+FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
+
+
 def _global_options(*, hidden: bool) -> list[click.Option]:
-    folder = click.Path(path_type=Path, exists=True, file_okay=False)
     option = functools.partial(click.Option, hidden=hidden, expose_value=False, callback=_set_in_session)
     return [
-        option(
-            ["--project"], type=folder, help="Project folder. Default: the nearest one with .ai, from here upwards."
-        ),
+        option(["--project"], type=FOLDER, help="Project folder. Default: the nearest with .ai, from here upwards."),
         option(["--json", "as_json"], is_flag=True, help="Print data and errors as JSON."),
         option(["--quiet", "-q"], is_flag=True, help="Print no notices and no progress on stderr."),
         option(["--verbose", "-v"], is_flag=True, help="Show the cause of each error."),

@@ -16,6 +16,7 @@ import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, PARTLY, Session, command, option
+from kiwi_rag.collection import RANKS
 from kiwi_rag.config import PROJECT_FOLDER, home_of, process_environment
 from kiwi_rag.errors import StoreError, UsageError
 from kiwi_rag.integrations.ai_clients import (
@@ -57,9 +58,8 @@ def setup(
     from kiwi_rag.mcp.toolsets import parse_names
 
     if tasks and client != "vscode":
-        raise UsageError(
-            f"--tasks works with vscode only, not with {CLIENTS[client].title}", hint="kiwi setup vscode --tasks"
-        )
+        hint = "kiwi setup vscode --tasks"
+        raise UsageError(f"--tasks works with vscode only, not with {CLIENTS[client].title}", hint=hint)
     toolsets = ",".join(parse_names(toolsets))
     known = CLIENTS[client]
     project_folder = _project(session, known, needed=project, anywhere=tasks)
@@ -125,9 +125,8 @@ def init(session: Session, folder: Path) -> None:
     """Create a project's .ai folder, with a folder for each item type. Can be run again."""
     root = folder.resolve() / PROJECT_FOLDER
     if root == home_of(process_environment()).resolve():
-        raise UsageError(
-            f"{root} is the folder of the user tier, not of a project", hint="run kiwi init in the project's folder"
-        )
+        hint = "run kiwi init in the project's folder"
+        raise UsageError(f"{root} is the folder of the user tier, not of a project", hint=hint)
     try:
         for item_type in ITEM_TYPES:
             (root / item_type.folder).mkdir(parents=True, exist_ok=True)
@@ -211,11 +210,9 @@ async def doctor(session: Session, app: Services, repair: bool) -> int:
 @command(epilog="Example: kiwi audit verify, or kiwi audit show --limit 20")
 @click.argument("action", type=click.Choice(["show", "verify"]), default="show")
 @option(
-    "--tier",
-    type=click.Choice(["project", "user", "registry"]),
-    default="project",
+    "--tier", type=click.Choice([*RANKS]), default="project",
     help="Whose log to read. Only a registry's admins can read its records.",
-)
+)  # fmt: skip
 @option("--since", type=int, default=0, help="Only records after this number.")
 @option("--limit", type=click.IntRange(1, 100_000), default=1000, help="Only the newest N records.")
 async def audit(session: Session, app: Services, action: str, tier: str, since: int, limit: int) -> None:
@@ -264,6 +261,5 @@ def first_day(since: str, today: date) -> date:
             return today - timedelta(days=max(int(number[1]), 1) - 1)
         return date.fromisoformat(since)
     except (ValueError, OverflowError):
-        raise UsageError(
-            f"{since!r} is not a day or a number of days", hint="--since 2026-01-31, or --since 7d"
-        ) from None
+        hint = "--since 2026-01-31, or --since 7d"
+        raise UsageError(f"{since!r} is not a day or a number of days", hint=hint) from None

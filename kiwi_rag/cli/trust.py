@@ -140,10 +140,8 @@ def _key_row(app: Services, name: str) -> dict[str, str]:
 def _passphrase(app: Services, *, confirm: bool) -> str:
     passphrase = app.settings.key_passphrase or ask_passphrase(confirm=confirm)
     if not passphrase:
-        raise UsageError(
-            "a private key needs a passphrase, and there is no terminal to prompt for it",
-            hint="set KIWI_KEY_PASSPHRASE",
-        )
+        hint = "set KIWI_KEY_PASSPHRASE"
+        raise UsageError("a private key needs a passphrase, and there is no terminal to prompt for it", hint=hint)
     return passphrase
 
 

@@ -15,12 +15,13 @@ import click
 from kiwi_rag import render
 from kiwi_rag.cli.items import report_old_index
 from kiwi_rag.cli.search import show_reply
-from kiwi_rag.cli.session import DONE, PARTLY, Command, Group, Session, ask_passphrase, option, stop_event
+from kiwi_rag.cli.session import DONE, FOLDER, PARTLY, Command, Group, Session, ask_passphrase, option, stop_event
 from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.ingest.sync import Callbacks
-from kiwi_rag.integrations.git_hooks import FOLDER, HookPlan, plan_install, plan_removal, remove_run_files
+from kiwi_rag.integrations import git_hooks
+from kiwi_rag.integrations.git_hooks import HookPlan
 from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.render import hits
 from kiwi_rag.services import Services
@@ -31,8 +32,7 @@ from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced
 from kiwi_rag.usecases import filters_of, items
 from kiwi_rag.usecases.status import collect_workspace_status
 
-EXISTING_FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
-ROOT = click.argument("root", type=EXISTING_FOLDER, required=False, default=None)
+ROOT = click.argument("root", type=FOLDER, required=False, default=None)
 STORE = option(
     "--store", type=click.Choice(WORKSPACE_STORES), help="Store of the documents. Default: the setting workspace_store."
 )
@@ -63,14 +63,18 @@ class WorkspaceCommand(Command):
         return session.run(opened, **flags)
 
 
-@click.group(cls=Group, epilog='Example: kiwi workspace index, then kiwi workspace search "which services call svc-x"')
+class _WorkspaceGroup(Group):
+    command_class = WorkspaceCommand
+
+
+@click.group(
+    cls=_WorkspaceGroup, epilog='Example: kiwi workspace index, then kiwi workspace search "which services call svc-x"'
+)
 def workspace() -> None:
     """Index and search the documents of a repository: specifications, decisions, code, diagrams and notes."""
 
 
-@workspace.command(
-    cls=WorkspaceCommand, epilog="Example: kiwi workspace index, or kiwi workspace index . --file docs/a.md"
-)
+@workspace.command(epilog="Example: kiwi workspace index, or kiwi workspace index . --file docs/a.md")
 @ROOT
 @option("--file", "files", multiple=True, type=click.Path(path_type=Path), help="Only this file. Repeatable.")
 @option("--rebuild", is_flag=True, help="Empty the index first.")
@@ -86,9 +90,8 @@ async def index(
     run again. Exit code 3: some files could not be indexed; they are listed.
     """
     if rebuild and files:
-        raise UsageError(
-            "--rebuild and --file exclude each other: --rebuild empties the whole index", hint="give one of them"
-        )
+        message = "--rebuild and --file exclude each other: --rebuild empties the whole index"
+        raise UsageError(message, hint="give one of them")
     writer = await opened.writer(ask_passphrase, rebuild=rebuild)
     paths = [opened.config.relative_path(file) for file in files] or None
     if outer := opened.outer:
@@ -101,9 +104,7 @@ async def index(
     return _report(session, app, opened, report)
 
 
-@workspace.command(
-    cls=WorkspaceCommand, epilog="Example: kiwi workspace watch, in a separate terminal or as an editor's task"
-)
+@workspace.command(epilog="Example: kiwi workspace watch, in a separate terminal or as an editor's task")
 @ROOT
 async def watch(session: Session, app: Services, opened: Workspace) -> None:
     """Update the index of ROOT on every change of a file, until stopped. A saved file is found within two seconds."""
@@ -125,19 +126,14 @@ def _report_outcome(session: Session, outcome: object) -> None:
         session.notify(f"{outcome.root} does not exist; waiting for it")
     elif isinstance(outcome, Synced):
         report = outcome.report
-        done = len(report.indexed) + len(report.removed) + len(report.moved)
+        named = [*report.indexed, *(f"-{path}" for path in report.removed)]
         if session.as_json:
             session.print(render.json_text({**report.as_dict(), "seconds": round(outcome.seconds, 3)}, indent=None))
-        elif done or outcome.whole:
-            session.print(render.safe(f"{_summary(report)}  {outcome.seconds:.1f} s"))
+        elif named or report.moved or outcome.whole:
+            files = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+            counts = f"{len(report.indexed)} indexed, {len(report.removed)} removed{f': {files}' if files else ''}"
+            session.print(render.safe(f"{counts}  {outcome.seconds:.1f} s"))
         _list(session, report)
-
-
-def _summary(report: SyncReport) -> str:
-    """Return the counts of an update, with the names of some files, in one line."""
-    named = [*report.indexed, *(f"-{path}" for path in report.removed)]
-    files = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
-    return f"{len(report.indexed)} indexed, {len(report.removed)} removed{f': {files}' if files else ''}"
 
 
 def _progress_lines(session: Session) -> Callable[[int], Callable[[int], None]]:
@@ -172,9 +168,10 @@ def _report(session: Session, app: Services, opened: Workspace, report: SyncRepo
 
 def _list(session: Session, report: SyncReport) -> None:
     """Print failures, warnings and skipped files on stderr."""
-    lines = [f"failed   {path}: {describe_error(error)}" + _hint(error.hint) for path, error in report.failed.items()]
-    lines += [f"warning  {found.where}: {found.message}" + _hint(found.hint) for found in report.warnings]
-    lines += [f"skipped  {path}: {reason}" for path, reason in report.skipped.items()]
+    rows = [(f"failed   {path}: {describe_error(error)}", error.hint) for path, error in report.failed.items()]
+    rows += [(f"warning  {found.where}: {found.message}", found.hint) for found in report.warnings]
+    rows += [(f"skipped  {path}: {reason}", "") for path, reason in report.skipped.items()]
+    lines = [f"{text} ({hint})" if hint else text for text, hint in rows]
     shown = lines if session.verbose else lines[:MAX_LISTED]
     for line in shown:
         session.notify(line)
@@ -182,13 +179,9 @@ def _list(session: Session, report: SyncReport) -> None:
         session.notify(f"{len(lines) - len(shown)} more; --verbose lists all")
 
 
-def _hint(hint: str) -> str:
-    return f" ({hint})" if hint else ""
-
-
-@workspace.command(cls=WorkspaceCommand, epilog='Example: kiwi workspace search "POST /check-ins" --file-type openapi')
+@workspace.command(epilog='Example: kiwi workspace search "POST /check-ins" --file-type openapi')
 @click.argument("query", nargs=-1, required=True)
-@option("--root", type=EXISTING_FOLDER, help="Root folder of the workspace. Default: this project.")
+@option("--root", type=FOLDER, help="Root folder of the workspace. Default: this project.")
 @FILE_TYPE
 @SERVICE
 @DOMAIN
@@ -215,7 +208,7 @@ def _filters(opened: Workspace, given: Mapping[str, str | None]) -> Filters:
     return filters_of({**given, "path": opened.config.resolve_search_path(given["path"] or "")})
 
 
-@workspace.command("list", cls=WorkspaceCommand, epilog="Example: kiwi workspace list --file-type adr")
+@workspace.command("list", epilog="Example: kiwi workspace list --file-type adr")
 @ROOT
 @FILE_TYPE
 @SERVICE
@@ -236,9 +229,7 @@ def _line(row: Mapping[str, Any]) -> str:
     return render.safe(f"{row['path']}  {row['file_type']}  {row['passages']}  {about}".rstrip())
 
 
-@workspace.command(
-    cls=WorkspaceCommand, epilog="Example: kiwi workspace stats, or for programs: kiwi --json workspace stats"
-)
+@workspace.command(epilog="Example: kiwi workspace stats, or for programs: kiwi --json workspace stats")
 @ROOT
 @STORE
 async def stats(session: Session, _app: Services, opened: Workspace) -> None:
@@ -253,17 +244,17 @@ Example: kiwi workspace hooks            write .githooks and set core.hooksPath,
 """
 
 
-@workspace.command(epilog=_EXAMPLES)
+@workspace.command(cls=Command, epilog=_EXAMPLES)
 @ROOT
 @option("--local", is_flag=True, help="Write the hooks to git's own folder, which is not committed.")
 @option("--remove", is_flag=True, help="Remove Kiwi's lines again.")
 def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> None:
     """Install git hooks that update the index in the background after merges, branch checkouts and rebases."""
     workspace = (root or session.find_project() or Path.cwd()).absolute()
-    plan = plan_removal(workspace) if remove else plan_install(workspace, local=local)
+    plan = git_hooks.plan_removal(workspace) if remove else git_hooks.plan_install(workspace, local=local)
     plan.apply()
     if remove:
-        remove_run_files(plan.repository)
+        git_hooks.remove_run_files(plan.repository)
     _report_hooks(session, plan)
     if not remove and not plan.is_empty:
         _print_next_steps(session, plan, workspace)
@@ -271,7 +262,9 @@ def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> Non
 
 def _report_hooks(session: Session, plan: HookPlan) -> None:
     changes = [{"path": str(change.file.path), "action": change.action} for change in plan.changes]
-    setting = {True: f"set core.hooksPath to {FOLDER}", False: "unset core.hooksPath", None: ""}[plan.hooks_path]
+    setting = {True: f"set core.hooksPath to {git_hooks.FOLDER}", False: "unset core.hooksPath", None: ""}[
+        plan.hooks_path
+    ]
     if session.as_json:
         left = [str(path) for path in plan.left]
         session.print_json({"changes": changes, "sets_hooks_path": plan.hooks_path, "left": left})
@@ -291,4 +284,4 @@ def _print_next_steps(session: Session, plan: HookPlan, workspace: Path) -> None
     if shutil.which("kiwi") is None:
         session.notify("kiwi is not on your PATH, so the hooks have no effect until it is")
     if plan.hooks_path:
-        session.notify(f"next: git add {FOLDER}; after cloning the repository run kiwi workspace hooks once")
+        session.notify(f"next: git add {git_hooks.FOLDER}; after cloning the repository run kiwi workspace hooks once")

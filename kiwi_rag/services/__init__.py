@@ -246,9 +246,8 @@ class Services:
         if tier == "user":
             return self.user_dir
         if self.project_dir is None or not self.project_dir.is_dir():
-            raise NotFound(
-                f"{self.cwd} is in no project: neither it nor a folder above it has a .ai folder", hint="kiwi init"
-            )
+            hint = "kiwi init"
+            raise NotFound(f"{self.cwd} is in no project: neither it nor a folder above it has a .ai folder", hint=hint)
         return self.project_dir
 
     def local(self, name: str) -> Collection[VectorStore]:
@@ -328,9 +327,8 @@ class Services:
             When the folder ``vectors`` is a symbolic link.
         """
         if (root / "vectors").is_symlink():  # a cloned repository may contain a link to another tier's folder
-            raise StoreError(
-                f"{root / 'vectors'} is a symbolic link, which Kiwi does not follow", hint=f"rm {root / 'vectors'}"
-            )
+            hint = f"rm {root / 'vectors'}"
+            raise StoreError(f"{root / 'vectors'} is a symbolic link, which Kiwi does not follow", hint=hint)
         # One folder a user: the store sets aside an index whose owner token is another's.
         return root.joinpath("vectors", sha256_hex(self.owner_token.encode())[:12], *below)
 

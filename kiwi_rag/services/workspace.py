@@ -126,13 +126,9 @@ class Workspace:
         return IngestContext(gate, self._app.embed, indexer, self.config.domains)
 
     async def update(
-        self,
-        writer: IngestContext,
-        paths: Sequence[str] | None = None,
-        callbacks: Callbacks | None = None,
-        *,
-        prune: bool = False,
-    ) -> SyncReport:
+        self, writer: IngestContext, paths: Sequence[str] | None = None, callbacks: Callbacks | None = None,
+        *, prune: bool = False,
+    ) -> SyncReport:  # fmt: skip
         """Update the index from all files, or those at `paths`; a shared one is pruned only if `prune` is set."""
         from kiwi_rag.ingest.sync import NO_CALLBACKS, sync
 

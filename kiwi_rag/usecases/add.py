@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kiwi_rag import ingest
 from kiwi_rag.errors import KiwiError, NotFound, Rejected, UsageError
 from kiwi_rag.formats.source import SourceFile
-from kiwi_rag.ingest.pipeline import Progress
 from kiwi_rag.ingest.publication import PublishRun
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.model import Admission, Envelope, Finding, Visibility
@@ -31,20 +31,16 @@ def check_files(app: Services, paths: Sequence[Path], tier: str) -> Iterator[tup
 
 
 async def make_drafts(  # noqa: PLR0913  # the options of a signature
-    app: Services,
-    paths: Sequence[Path],
-    tier: str,
-    key: str,
-    ask_passphrase: Callable[[], str],
-    *,
-    report: Callable[[str], None],
-    bump: str | None = None,
-    force: bool = False,
-) -> tuple[Sequence[Draft], Sequence[Rejected]]:
-    """Check and sign in memory the items that `paths` name; nothing is written. See `sign.Author.drafts`."""
+    app: Services, paths: Sequence[Path], tier: str, *, key: str, ask_passphrase: Callable[[], str],
+    report: Callable[[str], None], **options: Any,
+) -> tuple[Sequence[Draft], Sequence[Rejected]]:  # fmt: skip
+    """Check and sign in memory the items that `paths` name; nothing is written. See `sign.Author.drafts`.
+
+    `report` is called with the reason why the versions in the registry were not compared.
+    """
     sources, histories = sign.sources_of(paths, app.root(tier)), sign.VersionHistories(app)
     author = sign.Author(app.local(tier), app.gate, app.signing_key(key, ask_passphrase), histories, app.principal)
-    made = await author.drafts(sources, bump=bump, force=force)
+    made = await author.drafts(sources, **options)
     if problem := histories.registry_problem:
         report(f"{problem}; its versions were not compared with these files, kiwi publish does it")
     return made
@@ -65,15 +61,7 @@ async def store(app: Services, drafts: Sequence[Draft], tier: str) -> AsyncGener
                 yield rejection
 
 
-async def update_index(  # noqa: PLR0913  # what a run reports to, and its options
-    app: Services,
-    tier: str,
-    planned: Callable[[int], Progress],
-    stored: Callable[[Admission], None],
-    jobs: int,
-    *,
-    rebuild: bool,
-) -> SyncReport:
+async def update_index(app: Services, tier: str, callbacks: Callbacks, jobs: int, *, rebuild: bool) -> SyncReport:
     """Update a local tier's index from its files, after emptying it if `rebuild` is set. See `ingest.sync`.
 
     Raises
@@ -84,7 +72,7 @@ async def update_index(  # noqa: PLR0913  # what a run reports to, and its optio
     to, writer = app.local(tier), app.writer
     if rebuild:
         await to.clear()
-    report = await ingest.sync(ingest.ItemSource(to, writer.gate), to, writer, Callbacks(planned, stored), jobs=jobs)
+    report = await ingest.sync(ingest.ItemSource(to, writer.gate), to, writer, callbacks, jobs=jobs)
     report.raise_unless_rejected()
     return report
 
@@ -128,10 +116,8 @@ def files_at(app: Services, paths: Sequence[Path], tier: str) -> Sequence[Source
     root = app.root(tier)
     sources = sign.sources_of(paths or (root,), root)
     if not sources:
-        raise UsageError(
-            f"there are no items in {root}",
-            hint="add a file to its directives, scripts, knowledge or skills folder, then kiwi sign",
-        )
+        hint = "add a file to its directives, scripts, knowledge or skills folder, then kiwi sign"
+        raise UsageError(f"there are no items in {root}", hint=hint)
     return sources
 
 
@@ -156,9 +142,8 @@ def files_of(app: Services, refs: Sequence[str]) -> Sequence[SourceFile]:
         if not matches:
             raise NotFound(f"{ref} is not an item of this project", hint="find items with kiwi_search, source project")
         if len(matches) > 1:
-            raise UsageError(
-                f"{ref} matches several items", hint="name the type: directive:, script:, knowledge: or skill:"
-            )
+            hint = "name the type: directive:, script:, knowledge: or skill:"
+            raise UsageError(f"{ref} matches several items", hint=hint)
         sources[matches[0].path] = matches[0]
     return list(sources.values())
 

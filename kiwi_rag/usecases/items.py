@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,34 +75,27 @@ async def find(app: Services, text: str, names: Sequence[str]) -> FoundItem:
         The error of a tier that could not be read and may have the item.
     """
     address = parse_address(text)
-    tier, item = await _find_first(app, address, [address.tier] if address.tier else names)
-    (state,) = await asyncio.to_thread(read_states, [(item, tier)])
-    return FoundItem(tier, item, state)
-
-
-async def _find_first(
-    app: Services, address: Address, names: Sequence[str]
-) -> tuple[Collection[VectorStore], VerifiedItem]:
-    failure: KiwiError | None = None
-    yanked: Yanked | None = None
-    for name in names:
+    tiers, problems = [address.tier] if address.tier else names, list[KiwiError]()
+    for name in tiers:
         try:
-            return await verification.find(address, [app.tier(name)], app.trust, app.settings.registry_name)
-        except Yanked as error:
-            yanked = error
-        except NotFound:
-            continue
+            tier, item = await verification.find(address, [app.tier(name)], app.trust, app.settings.registry_name)
         except (Refused, UsageError):
             raise
-        except KiwiError as error:
-            failure = error
-    if cause := failure or yanked:
-        raise cause
+        except Yanked as error:
+            problems.append(error)
+        except NotFound:
+            continue
+        except KiwiError as error:  # this tier may have it
+            problems.insert(0, error)
+        else:
+            (state,) = await asyncio.to_thread(read_states, [(item, tier)])
+            return FoundItem(tier, item, state)
+    if problems:
+        raise problems[0]
     kind = f"{address.item_type}:" if address.item_type else ""
     version = f"@{address.version}" if address.version else ""
-    raise NotFound(
-        f"no item {kind}{address.item_id}{version} in {', '.join(names)}", hint=f"kiwi search {address.item_id!r}"
-    )
+    message = f"no item {kind}{address.item_id}{version} in {', '.join(tiers)}"
+    raise NotFound(message, hint=f"kiwi search {address.item_id!r}")
 
 
 async def copy(app: Services, found: FoundItem, target: str, *, overwrite: bool) -> tuple[Admission, Path]:
@@ -160,20 +153,19 @@ async def list_verified(app: Services, begin: int, count: int) -> tuple[list[tup
     """Return those of `count` items of the local tiers from `begin` on that verify, and whether there are more."""
     tiers = [app.local(name) for name in app.source_names("local")]
     items = [(tier, stored) for tier in tiers for stored in await tier.store.list(Filters())]
-    page = items[begin : begin + count]
-    return await asyncio.to_thread(lambda: list(_verified(app, page))), begin + count < len(items)
-
-
-def _verified(
-    app: Services, items: Sequence[tuple[Collection[VectorStore], StoredItem]]
-) -> Iterator[tuple[str, ItemRef]]:
     trust = app.trust
-    for tier, stored in items:
+
+    def verifies(tier: Collection[VectorStore], stored: StoredItem) -> bool:
         try:
             verify_stored(stored, stored.ref, trust, tier.audience, tier.policy)
         except KiwiError:
-            continue
-        yield tier.name, stored.ref
+            return False
+        return True
+
+    def page() -> list[tuple[str, ItemRef]]:
+        return [(tier.name, stored.ref) for tier, stored in items[begin : begin + count] if verifies(tier, stored)]
+
+    return await asyncio.to_thread(page), begin + count < len(items)
 
 
 async def list_documents(workspace: Collection[VectorStore], filters: Filters) -> tuple[list[dict[str, Any]], int]:
@@ -239,12 +231,9 @@ async def verify(app: Services, wanted: Sequence[Address], source: str) -> list[
 
 
 async def _verify_again(
-    tier: Collection[VectorStore],
-    trust: TrustPolicy,
-    stored: StoredItem,
-    check: ConsistencyCheck | None,
+    tier: Collection[VectorStore], trust: TrustPolicy, stored: StoredItem, check: ConsistencyCheck | None,
     yanked: Container[str],
-) -> Verdict:
+) -> Verdict:  # fmt: skip
     try:
         # The files of a local tier are verified, too; a registry's are when they are used.
         whole = await tier.store.get(stored.ref) if tier.root else None
@@ -288,18 +277,8 @@ def _with_conflict(verdict: Verdict, conflicts: Sequence[VersionConflict]) -> Ve
     return verdict
 
 
-@dataclass(frozen=True, slots=True)
-class LocalItem:
-    """An item in the index of a local tier: the reference that was given, and its file."""
-
-    tier: Collection[VectorStore]
-    ref: ItemRef
-    stored: StoredItem
-    path: Path
-
-
-async def find_local(app: Services, text: str, tier: str) -> LocalItem:
-    """Return the item at an address from the index of a local tier; it is not verified.
+async def find_local(app: Services, text: str, tier: str) -> tuple[ItemRef, StoredItem, Path]:
+    """Return the item at an address from the index of a local tier, not verified: its reference, and its file.
 
     Raises
     ------
@@ -313,17 +292,15 @@ async def find_local(app: Services, text: str, tier: str) -> LocalItem:
     if len(found) > 1:
         names = ", ".join(str(ref) for ref, _ in found)
         raise NotFound(f"{text!r} is several items: {names}", hint="put the type in front of the id")
-    ref, stored = found[0]
     # The path is derived from the id, because a damaged index could name any of the user's files.
-    return LocalItem(target, ref, stored, path_of(app.root(tier), stored.ref))
+    return *found[0], path_of(app.root(tier), found[0][1].ref)
 
 
-async def delete(found: LocalItem) -> None:
-    """Delete an item's file, signature and index entry."""
-    ref, tier = found.ref, found.tier
+async def delete(tier: Collection[VectorStore], ref: ItemRef, stored: StoredItem, path: Path) -> None:
+    """Delete an item's file, signature and index entry, as `find_local` returned them."""
     async with tier.writing():
-        sign.remove_files(SourceFile(found.path, ref.item_type, ref.item_id))
+        sign.remove_files(SourceFile(path, ref.item_type, ref.item_id))
         await tier.store.delete(ref)
         if tier.states:
-            tier.states.delete(str(found.path))
-        tier.audit.append("deleted", str(ref), found.stored.digest, "", {})
+            tier.states.delete(str(path))
+        tier.audit.append("deleted", str(ref), stored.digest, "", {})

@@ -41,10 +41,8 @@ _CHECK_SECONDS = 60.0
 def check_embedded(app: Services) -> None:
     """Raise `UsageError` if the registry is not the embedded one."""
     if not app.registry_connection.is_embedded:
-        raise UsageError(
-            f"{app.registry_connection.description} is not the embedded registry, so Kiwi cannot start or stop it",
-            hint="unset KIWI_REGISTRY_URL and SUPABASE_URL to use the embedded one",
-        )
+        message = f"{app.registry_connection.description} is not the embedded registry, so Kiwi cannot start or stop it"
+        raise UsageError(message, hint="unset KIWI_REGISTRY_URL and SUPABASE_URL to use the embedded one")
 
 
 async def start(app: Services, port: int | None) -> str:
@@ -63,7 +61,11 @@ def stop(app: Services) -> bool:
 
 async def collect_state(app: Services) -> dict[str, Any]:
     """Return the registry's address, whether it runs, its schema, its counts and its problem, JSON-ready."""
-    row = _server_row(app)
+    connection = app.registry_connection
+    row: dict[str, Any] = {"where": connection.description, "running": None}
+    if connection.is_embedded:
+        state = server.server_state(app.registry_dir)
+        row |= {"running": state.running, "kept": state.kept, "pid": state.pid}
     problem = ""
     if row["running"] is not False:
         try:
@@ -76,14 +78,6 @@ async def collect_state(app: Services) -> dict[str, Any]:
         except RegistryError as error:
             problem, row["running"] = f"{error.message} ({error.hint})", not isinstance(error, RegistryUnreachable)
     return {**row, "problem": problem}
-
-
-def _server_row(app: Services) -> dict[str, Any]:
-    where = {"where": app.registry_connection.description}
-    if not app.registry_connection.is_embedded:
-        return {**where, "running": None}
-    state = server.server_state(app.registry_dir)
-    return {**where, "running": state.running, "kept": state.kept, "pid": state.pid}
 
 
 def active_signers(app: Services, principal: str) -> Sequence[Signer]:
@@ -246,10 +240,8 @@ async def find_published(app: Services, text: str) -> ItemRef:
     """
     address = parse_address(text)
     if address.tier not in (None, "registry"):
-        raise UsageError(
-            f"{text!r} names a local tier, but only the registry can yank",
-            hint="kiwi delete removes an item from a local tier",
-        )
+        hint = "kiwi delete removes an item from a local tier"
+        raise UsageError(f"{text!r} names a local tier, but only the registry can yank", hint=hint)
     found = []
     for ref in address.refs():
         versions = {row["version"] for row in await app.registry_client.item_status(ref)}

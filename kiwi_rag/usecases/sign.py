@@ -6,7 +6,7 @@ import asyncio
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,12 +57,10 @@ def sources_of(paths: Sequence[Path], ai_dir: Path) -> list[SourceFile]:
     found = list(walk(ai_dir))
     chosen: dict[Path, SourceFile] = {}
     for path in paths:
-        below = list(_below(path.absolute(), ai_dir.absolute(), found))
+        below = [source for source in found if _is_named(source, path.absolute())]
         if not below and path.absolute() not in (ai_dir.absolute(), ai_dir.absolute().parent):  # a tier may be empty
-            raise UsageError(
-                f"{path} is not an item file or folder of {ai_dir}",
-                hint="items are directives/*.md, scripts/*.py, knowledge/*.md and skills/*/SKILL.md below .ai",
-            )
+            hint = "items are directives/*.md, scripts/*.py, knowledge/*.md and skills/*/SKILL.md below .ai"
+            raise UsageError(f"{path} is not an item file or folder of {ai_dir}", hint=hint)
         chosen.update({source.path: source for source in below})
     return list(chosen.values())
 
@@ -82,24 +80,18 @@ class VersionHistories:
     async def of(self, ref: ItemRef, *, fully: bool) -> dict[str, Mapping[str, str]]:
         """Return tier name → (version → content sha256); the registry's are included only when `fully` is set."""
         found = {tier.name: await tier.store.history(ref) for tier in self._local}
-        if fully and self._registry:
-            found["registry"] = await self._published(self._registry, ref)
-        return found
-
-    async def _published(self, registry: Callable[[], Collection[VectorStore]], ref: ItemRef) -> Mapping[str, str]:
-        if self.registry_problem:
-            return {}
+        if not fully or self._registry is None or self.registry_problem:
+            return found
         started = time.monotonic()
         try:
             async with asyncio.timeout(self._seconds):
-                return await registry().store.history(ref)
+                found["registry"] = await self._registry().store.history(ref)
         except TimeoutError:
             self.registry_problem = "the registry did not answer in time"
         except (RegistryError, EmbeddingError) as error:
             self.registry_problem = error.message
-        finally:
-            self._seconds = max(self._seconds - (time.monotonic() - started), 0.1)
-        return {}
+        self._seconds = max(self._seconds - (time.monotonic() - started), 0.1)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,12 +322,9 @@ def remove_files(source: SourceFile) -> None:
 
 
 async def check_copy(
-    source: SourceFile,
-    of: Collection[VectorStore],
-    to: Collection[VectorStore],
-    gate: ValidationManager,
+    source: SourceFile, of: Collection[VectorStore], to: Collection[VectorStore], gate: ValidationManager,
     histories: VersionHistories,
-) -> tuple[Envelope, Mapping[str, bytes]]:
+) -> tuple[Envelope, Mapping[str, bytes]]:  # fmt: skip
     """Return a file's envelope and the item's files if the tier `to` would admit a copy; nothing is written.
 
     Raises
@@ -351,10 +340,8 @@ async def check_copy(
     return envelope_of(candidate), candidate.files
 
 
-def _below(path: Path, ai_dir: Path, sources: Sequence[SourceFile]) -> Iterator[SourceFile]:
-    """Yield the sources that `path` names: the file itself, a file of a skill, or all below a folder."""
-    for source in sources:
-        file = source.path.absolute()
-        inside = source.item_type.is_folder and file.parent in path.parents
-        if file == path or path in file.parents or (inside and os.path.lexists(path)):
-            yield source
+def _is_named(source: SourceFile, path: Path) -> bool:
+    """Return whether `path` names a source: the file itself, a file of the skill, or a folder above."""
+    file = source.path.absolute()
+    inside = source.item_type.is_folder and file.parent in path.parents
+    return file == path or path in file.parents or (inside and os.path.lexists(path))
