@@ -122,15 +122,18 @@ def _vector_bytes(record: EmbeddingRecord) -> bytes:
 
 
 def _check_fingerprint(connection: sqlite3.Connection, record: EmbeddingRecord) -> None:
-    stored, dimension = meta(connection, "fingerprint"), len(record.vector)
     if not meta(connection, "passages"):
         set_meta(connection, "fingerprint", record.fingerprint)
-        set_meta(connection, "dimension", dimension)
-    elif (stored, meta(connection, "dimension")) != (record.fingerprint, dimension):
-        raise FingerprintMismatch(
-            f"the stored vectors are of {stored}, not of {record.fingerprint}",
-            hint="index again with one model: kiwi index --rebuild",
-        )
+        set_meta(connection, "dimension", len(record.vector))
+    stored = meta(connection, "fingerprint"), meta(connection, "dimension")
+    require_model(stored, (record.fingerprint, len(record.vector)))
+
+
+def require_model(stored: tuple[str, int], wanted: tuple[str, int]) -> None:
+    """Return if the stored vectors are of the wanted model and dimension, otherwise raise `FingerprintMismatch`."""
+    if stored != wanted:
+        message = f"the stored vectors are of {stored[0]}, not of {wanted[0]}"
+        raise FingerprintMismatch(message, hint="index again with one model: kiwi index --rebuild")
 
 
 def _is_stored(connection: sqlite3.Connection, row: Mapping[str, Any], records: Sequence[EmbeddingRecord]) -> bool:

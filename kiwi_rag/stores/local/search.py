@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from kiwi_rag.errors import FingerprintMismatch
 from kiwi_rag.lexical import (
     K1,
     MAX_CANDIDATES,
@@ -28,7 +27,7 @@ from kiwi_rag.lexical import (
 )
 from kiwi_rag.model import Candidate, Candidates, CollectionStatistics, Filters, ItemScores, Passage, StoreQuery
 from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.stores.local.catalog import item_ref, matching_items, meta, read_passage, state
+from kiwi_rag.stores.local.catalog import item_ref, matching_items, meta, read_passage, require_model, state
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,11 +77,7 @@ def search(
     """
     if not len(snapshot):
         return Candidates((), "exact")
-    if (snapshot.fingerprint, snapshot.dimension) != (query.fingerprint, len(query.vector)):
-        raise FingerprintMismatch(
-            f"the stored vectors are of {snapshot.fingerprint}, the query's is of {query.fingerprint}",
-            hint="index again with one model: kiwi index --rebuild",
-        )
+    require_model((snapshot.fingerprint, snapshot.dimension), (query.fingerprint, len(query.vector)))
     legs = _Legs(connection, snapshot, query)
     vector_rows, plan = legs.nearest(chroma, exact_limit)
     rows = distinct(np.sort(np.concatenate([vector_rows, legs.best_words()])))
