@@ -35,8 +35,7 @@ from typing import Any
 
 from kiwi_rag.errors import ModelUnavailable
 from kiwi_rag.model import sha256_hex
-from kiwi_rag.storage.atomic import atomic_file, atomic_write, create_file
-from kiwi_rag.storage.locks import acquire_lock
+from kiwi_rag.storage.atomic import acquire_lock, atomic_file, atomic_write, create_file
 
 MODEL = "all-MiniLM-L6-v2"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"

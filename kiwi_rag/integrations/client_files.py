@@ -11,8 +11,7 @@ from pathlib import Path
 
 from kiwi_rag.integrations.config_edit import ClientFileError, ConfigEntries, Malformed, ManagedBlock, NameTaken
 from kiwi_rag.model import sha256_hex
-from kiwi_rag.storage.atomic import atomic_write
-from kiwi_rag.storage.locks import acquire_lock
+from kiwi_rag.storage.atomic import acquire_lock, atomic_write
 from kiwi_rag.storage.safe_open import NotRegularFile, read_regular
 
 _BOM = b"\xef\xbb\xbf"

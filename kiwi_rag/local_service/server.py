@@ -24,7 +24,7 @@ from kiwi_rag.errors import KiwiError
 from kiwi_rag.local_service import OTHER_NETWORK, Declined
 from kiwi_rag.retry import polls
 from kiwi_rag.services import Services
-from kiwi_rag.storage.locks import try_lock
+from kiwi_rag.storage.atomic import try_lock
 
 BACKLOG = 256
 """Connections that wait to be accepted."""

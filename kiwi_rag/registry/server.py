@@ -38,8 +38,7 @@ from urllib.parse import quote
 
 from kiwi_rag.errors import RegistryUnreachable
 from kiwi_rag.retry import polls
-from kiwi_rag.storage.atomic import atomic_write, create_file
-from kiwi_rag.storage.locks import try_lock
+from kiwi_rag.storage.atomic import atomic_write, create_file, try_lock
 
 # sun_path holds 104 bytes on macOS and 108 on Linux; Postgres appends "/.s.PGSQL.<port>".
 _MAX_SOCKET_FOLDER = 103 - len("/.s.PGSQL.65535")

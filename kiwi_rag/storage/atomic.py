@@ -1,22 +1,26 @@
 """Writing whole files: a reader, or a machine that crashes, sees the old content or the new, never a part of it.
 
-The new content is written to a temporary file in the same folder, which has mode 0600 until its
-rights are set, and replaces the file by one system call. A link at the path is replaced and not followed. After
-any failure the temporary file is removed. All functions raise `OSError`, unless they say otherwise.
+The new content is written to a temporary file in the same folder, which has mode 0600 until its rights are set, and
+replaces the file by one system call. A link at the path is replaced and not followed. After any failure the temporary
+file is removed. All functions raise `OSError`, unless they say otherwise.
+
+Beside them the locks between processes that write; the operating system frees one when its process ends, however that
+happens.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from kiwi_rag.errors import SourceUnreadable, StoreError
+from kiwi_rag.errors import KiwiError, SourceUnreadable, StoreError
 
 
 def atomic_write(
@@ -205,3 +209,30 @@ def make_derived_folder(folder: Path) -> None:
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 path.unlink()
     create_file(folder / ".gitignore", b"*\n", mode=0o644)
+
+
+def acquire_lock(path: Path, seconds: float, busy: Callable[[], KiwiError]) -> AbstractContextManager[Any]:
+    """Lock the file at `path`, and return what unlocks it at the end of a ``with`` block.
+
+    Raises
+    ------
+    KiwiError
+        What `busy` returns, when another process or thread has held it for `seconds`.
+    OSError
+        When the file cannot be made.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        return FileLock(path, thread_local=False).acquire(timeout=seconds)
+    except Timeout as error:
+        raise busy() from error
+
+
+def try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Lock an open file until it is closed, at once or not at all; return whether it is locked."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -122,15 +122,18 @@ def _vector_bytes(record: EmbeddingRecord) -> bytes:
 
 
 def _check_fingerprint(connection: sqlite3.Connection, record: EmbeddingRecord) -> None:
-    stored, dimension = meta(connection, "fingerprint"), len(record.vector)
     if not meta(connection, "passages"):
         set_meta(connection, "fingerprint", record.fingerprint)
-        set_meta(connection, "dimension", dimension)
-    elif (stored, meta(connection, "dimension")) != (record.fingerprint, dimension):
-        raise FingerprintMismatch(
-            f"the stored vectors are of {stored}, not of {record.fingerprint}",
-            hint="index again with one model: kiwi index --rebuild",
-        )
+        set_meta(connection, "dimension", len(record.vector))
+    stored = meta(connection, "fingerprint"), meta(connection, "dimension")
+    require_model(stored, (record.fingerprint, len(record.vector)))
+
+
+def require_model(stored: tuple[str, int], wanted: tuple[str, int]) -> None:
+    """Return if the stored vectors are of the wanted model and dimension, otherwise raise `FingerprintMismatch`."""
+    if stored != wanted:
+        message = f"the stored vectors are of {stored[0]}, not of {wanted[0]}"
+        raise FingerprintMismatch(message, hint="index again with one model: kiwi index --rebuild")
 
 
 def _is_stored(connection: sqlite3.Connection, row: Mapping[str, Any], records: Sequence[EmbeddingRecord]) -> bool:
@@ -241,20 +244,18 @@ def _item_row(admission: Admission) -> dict[str, Any]:
     item, envelope = admission.item, admission.envelope
     signatures = [[key, base64.b64encode(raw).decode()] for key, raw in envelope.signatures]
     texts = ("category", "author", "file_type", "service", "domain")
-    return {name: str(item.metadata.get(name) or "") for name in texts} | {
+    row = {name: str(item.metadata.get(name) or "") for name in texts}
+    row |= {name: getattr(admission, name) for name in ("digest", "key_id", "principal", "policy")}
+    return row | {
         "item_type": item.ref.item_type,
         "item_id": item.ref.item_id,
         "folded_id": item.ref.key[1],
         "namespace": item.ref.namespace,
         "version": item.ref.version or "",
-        "digest": admission.digest,
         "content_sha256": item.content_sha256,
         "payload_type": envelope.payload_type,
         "payload": envelope.payload,
         "signatures": json.dumps(signatures),
-        "key_id": admission.key_id,
-        "principal": admission.principal,
-        "policy": admission.policy,
         "admitted_at": timestamp(admission.admitted_at),
         "signed_at": timestamp(admission.signed_at),
         "metadata": json.dumps(item.metadata, ensure_ascii=False, sort_keys=True, default=dict),
@@ -270,13 +271,10 @@ def _stored_item(row: sqlite3.Row, files: Iterable[tuple[str, bytes]] = ()) -> S
         When the row has a value that Kiwi never writes.
     """
     try:
+        signatures = tuple((key, base64.b64decode(raw)) for key, raw in json.loads(row["signatures"]))
         return StoredItem(
             ref=item_ref(row),
-            envelope=Envelope(
-                row["payload_type"],
-                row["payload"],
-                tuple((key, base64.b64decode(raw)) for key, raw in json.loads(row["signatures"])),
-            ),
+            envelope=Envelope(row["payload_type"], row["payload"], signatures),
             digest=row["digest"],
             content_sha256=row["content_sha256"],
             admitted_at=datetime.fromisoformat(row["admitted_at"]),

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import SourceUnreadable, StoreBusy, StoreError
-from kiwi_rag.storage.atomic import atomic_write, create_file, make_derived_folder
-from kiwi_rag.storage.locks import acquire_lock
+from kiwi_rag.storage.atomic import acquire_lock, atomic_write, create_file, make_derived_folder
 from kiwi_rag.storage.safe_open import read_optional
 
 CATALOG_NAME = "catalog-100.sqlite3"

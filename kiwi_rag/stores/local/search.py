@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from kiwi_rag.errors import FingerprintMismatch
 from kiwi_rag.lexical import (
     K1,
     MAX_CANDIDATES,
@@ -28,12 +27,13 @@ from kiwi_rag.lexical import (
 )
 from kiwi_rag.model import Candidate, Candidates, CollectionStatistics, Filters, ItemScores, Passage, StoreQuery
 from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.stores.local.catalog import item_ref, matching_items, meta, read_passage, state
+from kiwi_rag.stores.local.catalog import item_ref, matching_items, meta, read_passage, require_model, state
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kiwi_rag.model import Vector
+    from kiwi_rag.stores.local.chroma import ChromaIndex
 
     Rows = NDArray[np.int64]
     Matrix = NDArray[np.float32]
@@ -46,8 +46,6 @@ EXACT_LIMIT = 50_000
 MAX_CACHED_TERMS = 4096
 MAX_CACHED = 20_000  # items, and passages
 BLOCK = 200_000  # floats in one block of the matrix product
-Nearest = Callable[["Vector", int], "list[int] | None"]
-"""Returns the keys of the nearest passages from Chroma; None when it cannot be used now."""
 Shared = tuple[tuple[ItemRef, str, str], tuple[Mapping[str, Any], str, datetime]]
 """What all candidates of an item have in common: the fields of `Candidate` before and after those of the passage."""
 _Cached = TypeVar("_Cached")
@@ -68,9 +66,9 @@ FROM items WHERE item_key IN (SELECT value FROM json_each(?))
 
 
 def search(
-    connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery, nearest: Nearest, exact_limit: int
+    connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery, chroma: ChromaIndex, exact_limit: int
 ) -> Candidates:
-    """Return the union of both legs' best passages, inside one read transaction.
+    """Return the union of both legs' best passages, inside one read transaction; Chroma counts above the limit.
 
     Raises
     ------
@@ -79,13 +77,9 @@ def search(
     """
     if not len(snapshot):
         return Candidates((), "exact")
-    if (snapshot.fingerprint, snapshot.dimension) != (query.fingerprint, len(query.vector)):
-        raise FingerprintMismatch(
-            f"the stored vectors are of {snapshot.fingerprint}, the query's is of {query.fingerprint}",
-            hint="index again with one model: kiwi index --rebuild",
-        )
+    require_model((snapshot.fingerprint, snapshot.dimension), (query.fingerprint, len(query.vector)))
     legs = _Legs(connection, snapshot, query)
-    vector_rows, plan = legs.nearest(nearest, exact_limit)
+    vector_rows, plan = legs.nearest(chroma, exact_limit)
     rows = distinct(np.sort(np.concatenate([vector_rows, legs.best_words()])))
     return Candidates(tuple(legs.candidates(rows)) if len(rows) else (), plan)
 
@@ -112,11 +106,11 @@ class _Legs:
         rows = np.flatnonzero(matches)
         return rows[best(self._bm25[rows], self._query.depth)]
 
-    def nearest(self, nearest: Nearest, exact_limit: int) -> tuple[Rows, str]:
+    def nearest(self, chroma: ChromaIndex, exact_limit: int) -> tuple[Rows, str]:
         """Return the rows of the best passages of the vector leg, and how they were found."""
         snapshot, query = self._snapshot, self._query
         if self._allowed is None and len(snapshot) > exact_limit:
-            keys = nearest(query.vector, min(query.depth, len(snapshot)))
+            keys = chroma.nearest(self._connection, query.vector, min(query.depth, len(snapshot)))
             if keys is not None:
                 return _rows_of(snapshot, keys), "chroma"
         if len(snapshot) <= exact_limit:

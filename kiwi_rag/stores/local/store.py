@@ -109,9 +109,7 @@ class LocalVectorStore:
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best passages, each with both scores, and the plan."""
         chroma, limit = self._chroma, self._exact_limit
-        return await _in_thread(
-            self._reading, lambda c: search(c, self._current(c), query, partial(chroma.nearest, c), limit)
-        )
+        return await _in_thread(self._reading, lambda c: search(c, self._current(c), query, chroma, limit))
 
     async def status(self) -> StoreStatus:
         """Return counts, and the problems that are found without a full check."""
