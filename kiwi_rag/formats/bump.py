@@ -9,7 +9,7 @@ from functools import partial
 
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats import directive, markdown, script
-from kiwi_rag.formats.front_matter import FrontMatter, front_matter
+from kiwi_rag.formats.knowledge import FrontMatter, front_matter
 from kiwi_rag.formats.nodes import Node
 from kiwi_rag.formats.outcome import FindingList, MalformedSource
 from kiwi_rag.model.refs import ItemType
@@ -43,7 +43,7 @@ def add_version(item_type: ItemType, content: str, version: str) -> str:
         If the content cannot be read, or has no place for it.
     """
     try:
-        changed = _ADDED[item_type](content, version)
+        changed = _FORMATS[item_type][1](content, version)
     except MalformedSource as error:
         raise UsageError(f"no version can be added: {error.message}", hint=error.hint) from error
     span = _span(item_type, changed)
@@ -61,7 +61,7 @@ def version_line(item_type: ItemType, content: str) -> tuple[int, str]:
 
 def _span(item_type: ItemType, content: str) -> tuple[int, int] | None:
     try:
-        return _SPANS[item_type](content)
+        return _FORMATS[item_type][0](content)
     except MalformedSource as error:
         raise UsageError(f"the version cannot be changed: {error.message}", hint=error.hint) from error
 
@@ -138,15 +138,10 @@ def _inserted(content: str, after: int, *lines: str) -> str:
     return head + "".join(line + end for line in lines) + content[start:]
 
 
-_SPANS: dict[ItemType, Callable[[str], tuple[int, int] | None]] = {
-    ItemType.DIRECTIVE: directive.version_span,
-    ItemType.SCRIPT: script.version_span,
-    ItemType.KNOWLEDGE: partial(_metadata_span, ("version",)),
-    ItemType.SKILL: partial(_metadata_span, ("metadata", "version")),
-}
-_ADDED = {
-    ItemType.DIRECTIVE: _directive_with,
-    ItemType.SCRIPT: _script_with,
-    ItemType.KNOWLEDGE: _knowledge_with,
-    ItemType.SKILL: _skill_with,
+# Of each type: where a text declares its version, and the text with a version added.
+_FORMATS: dict[ItemType, tuple[Callable[[str], tuple[int, int] | None], Callable[[str, str], str]]] = {
+    ItemType.DIRECTIVE: (directive.version_span, _directive_with),
+    ItemType.SCRIPT: (script.version_span, _script_with),
+    ItemType.KNOWLEDGE: (partial(_metadata_span, ("version",)), _knowledge_with),
+    ItemType.SKILL: (partial(_metadata_span, ("metadata", "version")), _skill_with),
 }

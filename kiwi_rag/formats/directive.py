@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+from xml.parsers import expat
 
 from kiwi_rag.formats import markdown
 from kiwi_rag.formats.lines import Stretch, flat
 from kiwi_rag.formats.markdown import Block, Heading
-from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, labels
-from kiwi_rag.formats.xml_block import XmlElement, parse_xml, text_after_directive
+from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, clip, labels
 from kiwi_rag.model import Section
+
+MAX_DEPTH = 24
+MAX_ELEMENTS = 2_000
+MAX_ATTRIBUTES = 5_000
+MAX_ATTRIBUTES_PER_ELEMENT = 24
+_JUNK = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
 
 MAX_STEP_DESCRIPTION = 300
 _SUMMARY_STEP = 120
@@ -31,14 +37,6 @@ _END = re.compile(r"</directive\s*>\s*\Z|/>\s*\Z")
 _VERSION = re.compile(r"<directive\b[^>]*?\sversion\s*=\s*([\"'])(?P<value>[^<]*?)\1")
 
 
-@dataclass(frozen=True, slots=True)
-class StepTag:
-    """A ``<step>`` of the XML block: its name, ``""`` when it has none, and its line in the file."""
-
-    name: str
-    line: int
-
-
 def parse(item_id: str, content: str, found: FindingList) -> ItemParts:
     """Parse a directive."""
     lines, outline = markdown.split_lines(content), markdown.outline(content)
@@ -50,11 +48,11 @@ def parse(item_id: str, content: str, found: FindingList) -> ItemParts:
     return ItemParts(version, metadata, (summary, *_body(lines, outline.headings, fence, root)))
 
 
-def block_steps(content: str) -> tuple[StepTag, ...]:
+def block_steps(content: str) -> tuple[XmlElement, ...]:
     """Return the steps that stand inside the XML block of a directive that parses."""
     lines = markdown.split_lines(content)
     root = _root(lines, _directive_fence(lines, markdown.outline(content).blocks, FindingList()), FindingList())
-    return tuple(StepTag(step.attributes.get("name", "").strip(), step.line) for step in _xml_steps(root))
+    return tuple(_xml_steps(root))
 
 
 def block_span(content: str) -> tuple[int, int]:
@@ -128,9 +126,9 @@ def _root(lines: Sequence[str], fence: Block, found: FindingList) -> XmlElement:
 
 
 def _metadata(root: XmlElement, steps: list[dict[str, str]]) -> dict[str, Any]:
-    block = root.first("metadata") or root
+    block = root.first("metadata", root)
     return {
-        "name": root.attributes.get("name", "").strip(),
+        "name": root.name,
         "description": _text(block, "description") or _text(root, "description"),
         "category": _text(block, "category"),
         "author": _text(block, "author"),
@@ -151,16 +149,11 @@ def _text(element: XmlElement, tag: str) -> str:
 
 def _attributes(root: XmlElement, tag: str) -> dict[str, str]:
     element = root.first(tag)
-    if element is None:
-        return {}
-    children = {child.tag: child.prose for child in element.children}
-    return {**dict(sorted(element.attributes.items())), **children}
+    return {**dict(sorted(element.attributes.items())), **{child.tag: child.prose for child in element.children}}
 
 
 def _tags(block: XmlElement) -> list[str]:
-    tags = next(iter(block.all("tags")), None)
-    if tags is None:
-        return []
+    tags = next((child for child in block.children if child.tag == "tags"), XmlElement("tags"))
     return [c.prose for c in tags.children] or [part.strip() for part in tags.prose.split(",") if part.strip()]
 
 
@@ -191,16 +184,15 @@ def _permission(verb: str, resource: str, pattern: str) -> dict[str, str]:
 
 
 def _context(root: XmlElement) -> dict[str, list[str]]:
-    context = root.first("context")
     found: dict[str, list[str]] = {}
-    for child in context.children if context else ():
+    for child in root.first("context").children:
         found.setdefault(child.tag, []).append(child.prose)
     return found
 
 
 def _input(element: XmlElement) -> dict[str, Any]:
     known = {
-        "name": element.attributes.get("name", "").strip(),
+        "name": element.name,
         "type": element.attributes.get("type", "string"),
         "required": element.attributes.get("required", "false").strip().lower() == "true",
         "description": element.prose,
@@ -210,7 +202,7 @@ def _input(element: XmlElement) -> dict[str, Any]:
 
 
 def _output(element: XmlElement) -> dict[str, str]:
-    return {"name": element.attributes.get("name", element.tag).strip(), "description": element.prose}
+    return {"name": element.name if "name" in element.attributes else element.tag, "description": element.prose}
 
 
 def _steps(root: XmlElement, lines: Sequence[str], fence: Block) -> list[dict[str, str]]:
@@ -223,13 +215,13 @@ def _xml_steps(root: XmlElement) -> Iterator[XmlElement]:
 
 
 def _xml_step(step: XmlElement) -> dict[str, str]:
-    description = _clip(_text(step, "description") or step.prose, MAX_STEP_DESCRIPTION)
-    return {"name": step.attributes.get("name", "").strip(), "description": description}
+    description = clip(_text(step, "description") or step.prose, MAX_STEP_DESCRIPTION)
+    return {"name": step.name, "description": description}
 
 
 def _body_step(lines: Sequence[str], name: str, start: int, end: int) -> dict[str, str]:
     text = " ".join(_TAG.sub(" ", line) for line in lines[start - 1 : end])
-    return {"name": name, "description": _clip(" ".join(text.split()), MAX_STEP_DESCRIPTION)}
+    return {"name": name, "description": clip(" ".join(text.split()), MAX_STEP_DESCRIPTION)}
 
 
 def _step_spans(lines: Sequence[str], fence: Block) -> list[tuple[str, int, int]]:
@@ -246,17 +238,13 @@ def _step_spans(lines: Sequence[str], fence: Block) -> list[tuple[str, int, int]
     return [(name, start, end) for (name, start), end in zip(starts, ends, strict=True)]
 
 
-def _clip(text: str, length: int) -> str:
-    return text if len(text) <= length else text[:length].rsplit(" ", 1)[0] + " …"
-
-
 def _summary(metadata: dict[str, Any], item_id: str) -> str:
     """Compose the text that a directive is found by, with outputs beside inputs."""
     parts = [f"Directive: {metadata['name'] or item_id}", f"Description: {metadata['description']}"]
     parts += labels(metadata)
     parts += [f"Input {i['name']}: {i['description']}" for i in metadata["inputs"]]
     parts += [f"Output {o['name']}: {o['description']}" for o in metadata["outputs"]]
-    parts += [f"Step {s['name']}: {_clip(s['description'], _SUMMARY_STEP)}" for s in metadata["steps"]]
+    parts += [f"Step {s['name']}: {clip(s['description'], _SUMMARY_STEP)}" for s in metadata["steps"]]
     return "\n".join(parts)
 
 
@@ -277,3 +265,130 @@ def _body_after(lines: Sequence[str], fence: Block, headings: Sequence[Heading])
             yield replace(step, heading=("process", name, *step.heading))
         begin = end + 1
     yield from markdown.sections(lines, begin, len(lines), headings)
+
+
+@dataclass(slots=True)
+class XmlElement:
+    """An XML element: tag, attributes, children, the pieces of its own text, and the lines of its tags in the file."""
+
+    tag: str
+    attributes: dict[str, str] = field(default_factory=dict)
+    line: int = 0
+    end_line: int = 0
+    pieces: list[str] = field(default_factory=list)
+    children: list[XmlElement] = field(default_factory=list)
+
+    def iter(self) -> Iterator[XmlElement]:
+        """Yield this element and all below it, in document order."""
+        yield self
+        for child in self.children:
+            yield from child.iter()
+
+    def all(self, tag: str) -> list[XmlElement]:
+        """Return the direct children named `tag`."""
+        return [child for child in self.children if child.tag == tag]
+
+    def first(self, tag: str, default: XmlElement | None = None) -> XmlElement:
+        """Return the first element named `tag` anywhere below, or else `default` or an empty one."""
+        return next((e for e in self.iter() if e.tag == tag and e is not self), default or XmlElement(tag))
+
+    @property
+    def name(self) -> str:
+        """Its attribute ``name``, empty if it has none."""
+        return self.attributes.get("name", "").strip()
+
+    @property
+    def text(self) -> str:
+        """Its own text, on one line."""
+        return " ".join("".join(self.pieces).split())
+
+    @property
+    def prose(self) -> str:
+        """All text inside, on one line."""
+        return " ".join(filter(None, (element.text for element in self.iter())))
+
+
+def parse_xml(text: str, line_before: int = 0) -> XmlElement:
+    """Return the root element of `text`, which `line_before` lines of the file precede.
+
+    Raises
+    ------
+    MalformedSource
+        If a cap is exceeded, a DTD occurs, or the text is not well-formed; with the line in the file.
+    """
+    return _TreeBuilder(line_before).parse(text)
+
+
+class _TreeBuilder:
+    def __init__(self, line_before: int) -> None:
+        self._line_before = line_before
+        self._open: list[XmlElement] = []
+        self._elements: list[XmlElement] = []
+        self._attributes = 0
+        self._parser = parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.StartElementHandler, parser.EndElementHandler = self._start, self._end
+        parser.CharacterDataHandler = self._add_text
+        parser.StartDoctypeDeclHandler = lambda *_: self._refuse_dtd()
+
+    @property
+    def _line(self) -> int:
+        return self._line_before + self._parser.CurrentLineNumber
+
+    def parse(self, text: str) -> XmlElement:
+        """Return the root element."""
+        try:
+            self._parser.Parse(text, True)  # text, not bytes: an encoding in the XML declaration then has no say
+        except expat.ExpatError as error:
+            self._refuse_malformed(text, error)
+        return self._elements[0]  # a document without a root element does not parse
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        element = XmlElement(tag, attributes, self._line)
+        if self._open:
+            self._open[-1].children.append(element)
+        self._open.append(element)
+        self._elements.append(element)
+        self._attributes += len(attributes)
+        self._check(len(attributes))
+
+    def _end(self, _: str) -> None:
+        self._open.pop().end_line = self._line
+
+    def _add_text(self, data: str) -> None:
+        self._open[-1].pieces.append(data)
+
+    def _check(self, own: int) -> None:
+        if len(self._open) > MAX_DEPTH:
+            self._refuse("form.xml-depth", f"XML elements are nested deeper than {MAX_DEPTH}")
+        if len(self._elements) > MAX_ELEMENTS:
+            self._refuse("form.xml-elements", f"the XML block has over {MAX_ELEMENTS} elements")
+        if own > MAX_ATTRIBUTES_PER_ELEMENT or self._attributes > MAX_ATTRIBUTES:
+            limits = f"{MAX_ATTRIBUTES_PER_ELEMENT} to an element, {MAX_ATTRIBUTES} in all"
+            self._refuse("form.xml-attributes", f"the XML block has too many attributes ({limits})")
+
+    def _refuse(self, code: str, message: str, hint: str = "split the directive, or simplify it") -> NoReturn:
+        raise MalformedSource(code, message, self._line, hint)
+
+    def _refuse_dtd(self) -> NoReturn:
+        self._refuse("form.xml-dtd", "the XML block declares a DTD or entities", "remove the <!...> declaration")
+
+    def _refuse_malformed(self, text: str, error: expat.ExpatError) -> NoReturn:
+        if text.encode()[: self._parser.ErrorByteIndex].endswith(b"<!"):
+            self._refuse_dtd()
+        line = self._line_before + error.lineno
+        if error.code == _JUNK:
+            raise text_after_directive(line)
+        hint = "close every element; write & as &amp; and < as &lt; in text"
+        reason = expat.ErrorString(error.code)
+        raise MalformedSource("form.xml", f"the XML block is not well-formed: {reason}", line, hint) from error
+
+
+def text_after_directive(line: int) -> MalformedSource:
+    """Return the refusal of anything that follows ``</directive>`` inside the fence."""
+    return MalformedSource(
+        "form.text-after-directive",
+        "something follows </directive> inside the fence",
+        line,
+        "move it below the closing fence, or remove it",
+    )

@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
 from kiwi_rag.formats.lines import section
@@ -38,6 +39,7 @@ _WINDOW = 4_096
 # The characters that begin what ends a paragraph (a fence, raw HTML, a heading, a rule) or underlines it as a heading.
 _INTERRUPTING = frozenset("`~<#*_-=")
 _UNDERLINE = re.compile(r"(?:-+|=+)[ \t]*$")
+_LINE = attrgetter("line")
 _LISTED = re.compile(r"^[ \t]*(?:[-+*]|\d{1,9}[.)]|>)(?:[ \t]|$)", re.MULTILINE)
 
 
@@ -99,14 +101,10 @@ def signature_lines(lines: Sequence[str]) -> int:
     return count
 
 
-def outline(content: str, skipped: int | None = None) -> Outline:
-    """Return blocks and headings below the first `skipped` lines: front matter, or else other tools' signatures."""
-    return _outline(content, skipped)
-
-
 # The last two are cached, because the parser of a format and the gate read the same text one after the other.
 @lru_cache(maxsize=2)
-def _outline(content: str, skipped: int | None) -> Outline:
+def outline(content: str, skipped: int | None = None) -> Outline:
+    """Return blocks and headings below the first `skipped` lines: front matter, or else other tools' signatures."""
     lines = split_lines(content)
     found = list(_found(lines, signature_lines(lines) if skipped is None else skipped))
     blocks = tuple(each for each in found if isinstance(each, Block))
@@ -226,11 +224,6 @@ def _is_list(markup: str, content: str) -> bool:
     return markup in {"-", "="} and bool(_LISTED.search(content))
 
 
-def block_lines(blocks: Iterable[Block]) -> set[int]:
-    """Return the numbers of all lines inside the blocks."""
-    return {n for block in blocks for n in range(block.start_line, block.end_line + 1)}
-
-
 def sections(
     lines: Sequence[str], start: int, end: int, headings: Sequence[Heading], kind: str = "body"
 ) -> list[Section]:
@@ -238,23 +231,21 @@ def sections(
     found: list[Section | None] = []
     path: list[Heading] = []
     begin = start
-    first, last = bisect_left(headings, start, key=_line_of), bisect_right(headings, end, key=_line_of)
-    for heading in headings[first:last]:
-        found.append(section(lines, begin, heading.line - 1, heading_path(path), kind))
+    for heading in headings[bisect_left(headings, start, key=_LINE) : bisect_right(headings, end, key=_LINE)]:
+        found.append(section(lines, begin, heading.line - 1, _texts(path), kind))
         path = [*(h for h in path if h.level < heading.level), heading]
         begin = heading.line
-    found.append(section(lines, begin, end, heading_path(path), kind))
+    found.append(section(lines, begin, end, _texts(path), kind))
     return [each for each in found if each]
 
 
-def heading_path(path: Sequence[Heading]) -> tuple[str, ...]:
-    """Return the texts of nested headings, empty ones left out."""
+def _texts(path: Sequence[Heading]) -> tuple[str, ...]:
     return tuple(heading.text for heading in path if heading.text)
 
 
 def first_paragraph(lines: Sequence[str], start: int, blocks: Iterable[Block]) -> str:
     """Return the first paragraph of prose at or after line `start`: no heading, list, table, quote or `blocks`."""
-    excluded = block_lines(blocks)
+    excluded = {n for block in blocks for n in range(block.start_line, block.end_line + 1)}
     words: list[str] = []
     for number in range(start, len(lines) + 1):
         line = lines[number - 1].strip()
@@ -263,8 +254,4 @@ def first_paragraph(lines: Sequence[str], start: int, blocks: Iterable[Block]) -
             break
         if prose:
             words.append(line)
-    return " ".join(words)
-
-
-def _line_of(heading: Heading) -> int:
-    return heading.line
+    return " ".join(" ".join(words).split())

@@ -108,7 +108,7 @@ class YamlReader:
         import yaml
 
         self.text, self._depth, self._max_scalar = text, depth, max_scalar
-        self._document, self._mapping = yaml.DocumentStartEvent, yaml.MappingStartEvent
+        self._mapping = yaml.MappingStartEvent
         self.opening: type[Any] = yaml.CollectionStartEvent
         self.closing: type[Any] = yaml.CollectionEndEvent
         self._events = self.events(loader)
@@ -130,8 +130,14 @@ class YamlReader:
         """
         import yaml
 
+        begins: type[Any] = yaml.DocumentStartEvent
+        roots: list[Node] = []
         try:
-            return [self._root(event) for event in self._events if isinstance(event, self._document)]
+            for document in self._events:
+                if isinstance(document, begins):
+                    roots.append(self._value(next(self._events), self._depth))
+                    roots[-1].anchor = document.start_mark.index
+            return roots
         except yaml.MarkedYAMLError as error:
             # What is never closed is noticed at the end of the file; where it begins is what a reader looks for.
             scanning = (error.context or "").startswith("while scanning")
@@ -144,11 +150,6 @@ class YamlReader:
             refuse(self.text, error.reason, offset)
         except UnicodeEncodeError as error:
             refuse(self.text, "half of a surrogate pair is no character", error.start)
-
-    def _root(self, document: Any) -> Node:
-        root = self._value(next(self._events), self._depth)
-        root.anchor = document.start_mark.index
-        return root
 
     def _value(self, event: Any, depth: int) -> Node:
         """Return the value that begins with `event`; what a collection holds only where `depth` is left."""

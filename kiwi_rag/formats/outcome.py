@@ -62,6 +62,11 @@ def labels(metadata: Mapping[str, Any]) -> list[str]:
     return [f"{name}: {value}" for name, value in named if value]
 
 
+def clip(text: str, length: int) -> str:
+    """Return the words of `text` that fit into `length` characters."""
+    return text if len(text) <= length else text[:length].rsplit(" ", 1)[0] + " …"
+
+
 def summary_of(title: str, metadata: Mapping[str, Any]) -> str:
     """Compose the text that an item is found by: title, description, category and tags."""
     return "\n".join(filter(None, [title, metadata["description"], *labels(metadata)]))

@@ -96,7 +96,7 @@ def _parts(item_id: str, content: str, tree: ast.Module, found: FindingList) -> 
     docstring = ast.get_docstring(tree) or ""
     metadata = _metadata(declared, docstring, tree, item_id)
     lines = markdown.split_lines(content)
-    first, last = _docstring_lines(tree)
+    first, last = (tree.body[0].lineno, tree.body[0].end_lineno or 0) if docstring else (0, 0)
     summary = Section("summary", _summary(metadata, docstring, tree, content), max(first, 1), max(last, 1))
     return ItemParts(
         declared.get("version") or None, metadata, (summary, *flat(lines, _body(tree, lines, first, last)))
@@ -188,13 +188,6 @@ def _comments(content: str) -> str:
     except (tokenize.TokenError, SyntaxError):
         pass  # `ast` read the file; comments are only a help to the searcher
     return " ".join(words)[:MAX_COMMENTS]
-
-
-def _docstring_lines(tree: ast.Module) -> tuple[int, int]:
-    first = tree.body[0] if tree.body else None
-    if first is None or ast.get_docstring(tree) is None:
-        return 0, 0
-    return first.lineno, first.end_lineno or first.lineno
 
 
 def _body(tree: ast.Module, lines: Sequence[str], first: int, last: int) -> Iterator[Stretch]:

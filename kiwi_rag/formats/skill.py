@@ -14,7 +14,7 @@ from typing import Any
 
 from kiwi_rag.formats import markdown
 from kiwi_rag.formats.documents import parse as parse_document
-from kiwi_rag.formats.front_matter import Metadata, front_matter, values
+from kiwi_rag.formats.knowledge import Metadata, front_matter, values
 from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, summary_of
 from kiwi_rag.model import Finding, Section
 

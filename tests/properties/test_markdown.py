@@ -24,10 +24,10 @@ LINES = st.lists(
 @given(LINES, st.integers(1, 7))
 def test_windows_change_nothing(lines: list[str], window: int) -> None:
     text = "x\n" + "\n".join(lines)
-    markdown._outline.cache_clear()
+    markdown.outline.cache_clear()
     whole = markdown.outline(text)
     with patch.object(markdown, "_WINDOW", window):
-        markdown._outline.cache_clear()
+        markdown.outline.cache_clear()
         assert markdown.outline(text) == whole
 
 

@@ -20,16 +20,24 @@ a text, or at its headings, and linear.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import PurePosixPath
 
+from kiwi_rag.formats.lines import Stretch, flat, one_line
 from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument
 from kiwi_rag.model import Finding
 
 FILE_TYPES = ("markdown", "adr", "openapi", "asyncapi", "yaml", "json", "java", "python", "plantuml", "text")
-_MODULES = {"adr": "markdown", "json": "structured", "yaml": "structured", "plantuml": "text"}
+_MODULES = {"adr": "markdown", "json": "structured", "yaml": "structured"}
 _NAMES = {"json": "JSON", "yaml": "YAML"}
+_TITLE_AT_MOST = 80
+_START = re.compile(r"\s*@start[a-z]+\b[ \t]*(.*)", re.IGNORECASE)
+_END = re.compile(r"\s*@end[a-z]+\b", re.IGNORECASE)
+_DIAGRAM_TITLE = re.compile(r"\s*title[ \t]+(.+)", re.IGNORECASE)
+_MARKUP = re.compile(r"<[^<>]*>|\*\*|//|__|==|\"")
+
 _HEAD = 65_536
 _FORMS = {
     suffix: form
@@ -76,9 +84,12 @@ def parse(path: str, text: str) -> ParsedDocument:
 def parse_as(path: str, text: str, form: str) -> ParsedDocument:
     """Return the sections of `text`, read as `form`, one of those that `detect` returns."""
     try:
-        document = _read(text, form)
+        if form in {"plantuml", "text"}:
+            document = _plain(text, form)
+        else:  # imported here, as few files need tree-sitter
+            document = import_module(f"{__name__}.{_MODULES.get(form, form)}").parse(text, form)
     except MalformedSource as error:
-        document = _plain(path, text, form, error)
+        document = _unreadable(path, text, form, error)
     return replace(
         document,
         title=document.title or PurePosixPath(path).name,
@@ -87,13 +98,7 @@ def parse_as(path: str, text: str, form: str) -> ParsedDocument:
     )
 
 
-def _read(text: str, form: str) -> ParsedDocument:
-    # Imported here, as few files need tree-sitter.
-    document: ParsedDocument = import_module(f"{__name__}.{_MODULES.get(form, form)}").parse(text, form)
-    return document
-
-
-def _plain(path: str, text: str, form: str, error: MalformedSource) -> ParsedDocument:
+def _unreadable(path: str, text: str, form: str, error: MalformedSource) -> ParsedDocument:
     """Return a text that cannot be read in its form as plain text, with a warning; Markdown stays Markdown."""
     name, hint = _NAMES.get(form, form.title()), f"leave it out with a line in .kiwiignore: {path}"
     if error.code == "document.large":
@@ -104,7 +109,57 @@ def _plain(path: str, text: str, form: str, error: MalformedSource) -> ParsedDoc
         hint = f"correct the file, or {hint}"
     finding = Finding(code, message, error.line, hint=hint, severity="warning")
     file_type = "markdown" if form in {"markdown", "adr"} else "text"
-    return replace(_read(text, "text"), file_type=file_type, title="", findings=(finding,))
+    return replace(_plain(text, "text"), file_type=file_type, title="", findings=(finding,))
+
+
+def _plain(text: str, form: str) -> ParsedDocument:
+    """Return plain text as one section, or PlantUML as one for each diagram, under its title, else its name.
+
+    The title of a plain text is the first line if that looks like a title. A text without ``@start`` is one diagram.
+    See https://plantuml.com/commons for titles and names of diagrams.
+    """
+    lines = text.split("\n")
+    if form == "plantuml":
+        diagrams = flat(lines, _diagrams(lines))
+        return ParsedDocument(form, next((each.heading[0] for each in diagrams if each.heading), ""), diagrams)
+    found = flat(lines, [Stretch("text", 1, len(lines))])
+    return ParsedDocument(form, _title(found[0].text.split("\n", 1)) if found else "", found)
+
+
+def _title(parts: list[str]) -> str:
+    """Return the first line where it is short, begins like a title and stands apart from what follows; else empty."""
+    first, rest = parts[0].strip(), parts[1] if len(parts) > 1 else ""
+    apart = not rest.split("\n", 1)[0].strip(" =-~*#")
+    return first if apart and first[:1].isalnum() and len(first) <= _TITLE_AT_MOST else ""
+
+
+def _diagrams(lines: Sequence[str]) -> Iterator[Stretch]:
+    begin = 1
+    for end in _ends(lines):
+        title = _diagram_title(lines[begin - 1 : end])
+        yield Stretch("diagram", begin, end, (title,) if title else ())
+        begin = end + 1
+
+
+def _ends(lines: Sequence[str]) -> list[int]:
+    """Return the last line of each diagram, of an unclosed one that before the next; the last one takes the rest."""
+    ends: list[int] = []
+    is_open = False
+    for number, line in enumerate(lines, start=1):
+        starts = _START.match(line) is not None
+        if is_open and (starts or _END.match(line)):
+            ends.append(number - starts)
+            is_open = False
+        is_open |= starts
+    # What follows the last end belongs to that diagram.
+    return [*(ends if is_open else ends[:-1]), len(lines)]
+
+
+def _diagram_title(lines: Sequence[str]) -> str:
+    titles = (match[1] for line in lines if (match := _DIAGRAM_TITLE.match(line)))
+    names = (match[1] for line in lines if (match := _START.match(line)))
+    found = next(titles, "") or next(names, "")
+    return one_line(_MARKUP.sub(" ", found.replace("\\n", " ")))
 
 
 def is_python(path: str, text: str) -> bool:

@@ -214,11 +214,10 @@ def _sections(text: str, cuts: Sequence[Cut]) -> tuple[Section, ...]:
 
 
 class _Page:
-    """A text and where its lines start."""
+    """A text, its lines, and where they start."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.starts = line_starts(text)
+        self.text, self.lines, self.starts = text, text.split("\n"), line_starts(text)
 
     def begin(self, cuts: Iterable[Cut]) -> list[tuple[int, Cut]]:
         """Return where each section really begins: at its line if that is its own, within it if the line is long."""
@@ -226,9 +225,13 @@ class _Page:
         taken = -1
         for cut in cuts:
             line = self._line(cut.offset)
-            if line > taken and self._opens_line(line, cut.offset):
-                found.append((self.starts[self._lifted(line, cut.offset, taken)], cut))
-            elif not found or (self._is_long(line) and cut.offset > found[-1][0]):
+            column = cut.offset - self.starts[line]
+            if line > taken and not self.lines[line][:column].strip(_SIGNS):
+                first = line
+                while first - 1 > taken and _leads(self.lines[first - 1], column):
+                    first -= 1
+                found.append((self.starts[first], cut))
+            elif not found or (len(self.lines[line]) >= LONG_LINE and cut.offset > found[-1][0]):
                 found.append((cut.offset, cut))
             taken = max(taken, line)
         return found
@@ -242,26 +245,10 @@ class _Page:
     def _line(self, offset: int) -> int:
         return bisect_right(self.starts, offset) - 1
 
-    def _is_long(self, line: int) -> bool:
-        end = self.starts[line + 1] if line + 1 < len(self.starts) else len(self.text)
-        return end - self.starts[line] >= LONG_LINE
 
-    def _opens_line(self, line: int, offset: int) -> bool:
-        return not self.text[self.starts[line] : offset].strip(_SIGNS)
-
-    def _lifted(self, line: int, offset: int, taken: int) -> int:
-        """Return the first of the comment lines above an entry that are indented as it is, or a dash of its own."""
-        column = offset - self.starts[line]
-        while line - 1 > taken and self._leads(line - 1, column):
-            line -= 1
-        return line
-
-    def _leads(self, line: int, column: int) -> bool:
-        start = self.starts[line]
-        mark = self.text[start + column : start + column + 1]
-        if mark == "#":
-            return not self.text[start : start + column].strip(_SIGNS)
-        return self.text[start : self.starts[line + 1]].strip() == "-"
+def _leads(line: str, column: int) -> bool:
+    """Return whether a line belongs to the entry below: a comment that is indented as it is, or a dash of its own."""
+    return line.strip() == "-" or (line[column : column + 1] == "#" and not line[:column].strip(_SIGNS))
 
 
 def _records(nodes: Sequence[Node], above: tuple[str, ...], limit: int) -> Iterator[Cut]:
