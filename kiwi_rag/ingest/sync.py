@@ -43,7 +43,7 @@ from kiwi_rag.sources.source import (
 )
 from kiwi_rag.stores.base import SourceStamp, VectorStore, stored_digests
 from kiwi_rag.telemetry import span
-from kiwi_rag.validation.audit import append_together
+from kiwi_rag.validation.audit import AuditEvent, append_together
 from kiwi_rag.validation.document_gate import DocumentFile
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ class _Run:
         if all(ref.key != admitted.key for admitted in self.report.admitted):  # the same id may have another path now
             await self.to.store.delete(ref)
         states_of(self.to).delete(path)
-        self.to.audit.append("removed", f"{ref.item_type}:{ref.item_id}", stamp.digest, "", {"path": path})
+        self.to.audit.append(AuditEvent("removed", f"{ref.item_type}:{ref.item_id}", stamp.digest, "", {"path": path}))
         if ref.item_type is ItemType.DOCUMENT and (new_paths := self.new_paths.get(stamp.sha256)):
             self.report.moved[new_paths.pop(0)] = path
         else:

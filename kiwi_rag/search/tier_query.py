@@ -40,6 +40,7 @@ from kiwi_rag.search.ranking import RankedHit
 from kiwi_rag.search.verify import check_candidates, check_statistics
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.telemetry import span
+from kiwi_rag.validation.audit import AuditEvent
 
 if TYPE_CHECKING:
     from kiwi_rag.monitor.monitor import ConsistencyCheck
@@ -125,7 +126,7 @@ class TierQuery:
         """Write a refused hit to the audit log of this machine."""
         try:
             details = {"tier": hit.tier, "reason": hit.code}
-            self.tier.audit.append("hit-refused", str(hit.ref), digest, key_id, details)
+            self.tier.audit.append(AuditEvent("hit-refused", str(hit.ref), digest, key_id, details))
         except StoreCorrupt as broken:
             self.error = broken
 

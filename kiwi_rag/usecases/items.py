@@ -22,6 +22,7 @@ from kiwi_rag.signing.statement import ItemStatement
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.usecases import sign
+from kiwi_rag.validation.audit import AuditEvent
 from kiwi_rag.validation.manager import candidate_of
 
 if TYPE_CHECKING:
@@ -243,7 +244,7 @@ async def _verify_again(
         if check:
             await check.check_consistency(stored, item.verified.signer.key_id, newest=True)
     except Refused as error:
-        tier.audit.append("verify-refused", str(stored.ref), stored.digest, "", {"reason": error.code})
+        tier.audit.append(AuditEvent("verify-refused", str(stored.ref), stored.digest, "", {"reason": error.code}))
         return Verdict(tier.name, stored.ref, "refused", reason=f"{error.code}: {error.message}")
     state = await asyncio.to_thread(read_state, item, tier, yanked)
     reason = "".join(f"  {line}" for line in render.state_lines(stored.ref, state))
@@ -303,4 +304,4 @@ async def delete(tier: Collection[VectorStore], ref: ItemRef, stored: StoredItem
         await tier.store.delete(ref)
         if tier.states:
             tier.states.delete(str(path))
-        tier.audit.append("deleted", str(ref), stored.digest, "", {})
+        tier.audit.append(AuditEvent("deleted", str(ref), stored.digest, "", {}))

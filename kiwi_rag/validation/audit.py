@@ -58,7 +58,7 @@ class AuditEvent:
 class AuditSink(Protocol):
     """Takes the records of the gate."""
 
-    def append(self, event: str, ref: str, digest: str, key_id: str, details: Mapping[str, Any]) -> None:
+    def append(self, event: AuditEvent, /) -> None:
         """Add one record at the end. Blocking and short; durable once it returns, except in `append_together`."""
         ...
 
@@ -92,19 +92,11 @@ class AuditLog(AuditSink, Protocol):
 @contextmanager
 def append_together(log: AuditLog) -> Iterator[AuditSink]:
     """Return a sink whose records are appended to `log` in one transaction when the block ends, also if it raises."""
-    sink = _EventList()
+    events: list[AuditEvent] = []
     try:
-        yield sink
+        yield events
     finally:
-        log.append_all(sink.events)
-
-
-class _EventList:
-    def __init__(self) -> None:
-        self.events: list[AuditEvent] = []
-
-    def append(self, event: str, ref: str, digest: str, key_id: str, details: Mapping[str, Any]) -> None:
-        self.events.append(AuditEvent(event, ref, digest, key_id, details))
+        log.append_all(events)
 
 
 def seal_record(head: AuditHead, at: str, event: AuditEvent) -> AuditRecord:

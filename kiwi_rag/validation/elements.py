@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
 
 # A quoted value may contain ">". A quotation mark without a partner within 1,000 characters is plain text, which keeps
 # the scan linear.
 _QUOTED = r"\"[^\"]{0,1000}+\"|'[^']{0,1000}+'"
 _OPENING = re.compile(rf"<([A-Za-z][\w:-]*+)((?:[^<>\"']++|{_QUOTED}|[\"'])*+)")
 _VALUE = re.compile(_QUOTED)
+_TAG = re.compile(r"<(/?)([A-Za-z][\w:-]*+)(?:[ \t\n]*+>)?")
 _HIDDEN = re.compile(r"(?:^|[\s/\"'])hidden(?=[\s=/>]|$)|\btype\s*=\s*[\"']?hidden\b", re.IGNORECASE)
 _STYLED_AWAY = re.compile(
     r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|font-size\s*:\s*0(?!\.?\d*[1-9])"
@@ -29,17 +31,9 @@ _VOID = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Element:
+class Element(NamedTuple):
     """The offsets of an element that is not shown; ``is_styled`` if its attributes hide it, not its name."""
 
-    start: int
-    end: int
-    is_styled: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Opening:
     start: int
     end: int
     name: str
@@ -48,8 +42,8 @@ class _Opening:
 
 def unseen(visible: str, at_most: int) -> Iterator[Element]:
     """Yield the first `at_most` elements that a reader does not see; nested ones are part of the outer one."""
-    openings = list(_openings(visible, at_most))
-    ends = _ends(visible, {opening.name for opening in openings}, {opening.start for opening in openings})
+    openings = list(islice(_openings(visible), at_most))
+    ends = _ends(visible, openings)
     last = 0
     for opening in openings:
         if opening.start < last:
@@ -58,19 +52,16 @@ def unseen(visible: str, at_most: int) -> Iterator[Element]:
         if not end and not opening.is_styled and not _opens_line(visible, opening.start):
             continue  # a word of prose that looks like a tag
         last = end or _end_of_paragraph(visible, opening.end)
-        yield Element(opening.start, last, opening.is_styled)
+        yield opening._replace(end=last)
 
 
-def _openings(visible: str, at_most: int) -> Iterator[_Opening]:
-    count = 0
+def _openings(visible: str) -> Iterator[Element]:
+    """Yield the opening tags of such elements."""
     for match in _OPENING.finditer(visible):
         name, attributes = match[1].lower(), match[2]
         is_styled = len(attributes) > 6 and _is_styled_away(attributes)
         if is_styled or name in _NEVER_SHOWN:
-            yield _Opening(match.start(), min(match.end() + 1, len(visible)), name, is_styled)
-            count += 1
-        if count >= at_most:
-            break
+            yield Element(match.start(), min(match.end() + 1, len(visible)), name, is_styled)
 
 
 def _is_styled_away(attributes: str) -> bool:
@@ -80,17 +71,16 @@ def _is_styled_away(attributes: str) -> bool:
     return (":" in attributes or "&" in attributes) and bool(_STYLED_AWAY.search(html.unescape(attributes)))
 
 
-def _ends(visible: str, names: Collection[str], wanted: Collection[int]) -> dict[int, int]:
-    """Return the end offset of each wanted element by its start offset: after the closing tag that matches it.
+def _ends(visible: str, openings: Sequence[Element]) -> dict[int, int]:
+    """Return the end offset of each element by its start offset: after the closing tag that matches it.
 
     Nested elements of the same name are counted. If they use up all closing tags, the element ends after the last one.
     """
     ends: dict[int, int] = {}
-    open_now: dict[str, list[int]] = {name: [] for name in names}
+    wanted = {opening.start for opening in openings}
+    open_now: dict[str, list[int]] = {opening.name: [] for opening in openings}
     last: dict[str, int] = {}
-    if not names:
-        return ends
-    for match in re.finditer(r"<(/?)([A-Za-z][\w:-]*+)(?:[ \t\n]*+>)?", visible):
+    for match in _TAG.finditer(visible) if openings else ():
         name = match[2].lower()
         if name not in open_now:
             continue

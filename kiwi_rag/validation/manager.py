@@ -36,7 +36,7 @@ from kiwi_rag.signing.trust import TrustPolicy, VerifiedPayload
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation import checks, document_gate, injection, permissions, secrets, signature
 from kiwi_rag.validation.admission import Policy, issue
-from kiwi_rag.validation.audit import AuditSink
+from kiwi_rag.validation.audit import AuditEvent, AuditSink
 from kiwi_rag.validation.document_gate import DocumentFile
 from kiwi_rag.validation.signature import ItemCandidate, SignatureCheck
 
@@ -178,7 +178,7 @@ class ValidationManager:
         """
         claimed = envelope.signatures[0][0] if envelope and envelope.signatures else ""
         codes = sorted({finding.code for finding in findings if finding.is_error})
-        audit.append("rejected", name, "", claimed, {"policy": policy.name, "findings": codes})
+        audit.append(AuditEvent("rejected", name, "", claimed, {"policy": policy.name, "findings": codes}))
         return Rejected(name, findings)
 
     def _run_steps(
@@ -218,7 +218,9 @@ class ValidationManager:
                 admitted_at=self._now(),
             )
         )
-        audit.append("admitted", str(admission.ref), admission.digest, admission.key_id, {"policy": policy.name})
+        audit.append(
+            AuditEvent("admitted", str(admission.ref), admission.digest, admission.key_id, {"policy": policy.name})
+        )
         return admission
 
 

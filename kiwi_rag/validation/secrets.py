@@ -11,14 +11,14 @@ import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import accumulate, islice, takewhile
+from itertools import accumulate, islice, pairwise, takewhile
 from operator import sub
-from typing import Any
+from typing import Any, NamedTuple
 
 from kiwi_rag.formats.lines import line_starts
 from kiwi_rag.model import Finding
+from kiwi_rag.validation.checks import texts_in
 
 MAX_FINDINGS = 20
 MAX_MATCHES = 2_000
@@ -27,40 +27,33 @@ MAX_MATCHES = 2_000
 WINDOW = 8_192
 WINDOW_OVERLAP = 2_048
 
-_DETECTORS = (
-    ("aws", "AWSKeyDetector"),
-    ("discord", "DiscordBotTokenDetector"),
-    ("github_token", "GitHubTokenDetector"),
-    ("jwt", "JwtTokenDetector"),
-    ("mailchimp", "MailchimpDetector"),
-    ("npm", "NpmDetector"),
-    ("sendgrid", "SendGridDetector"),
-    ("slack", "SlackDetector"),
-    ("square_oauth", "SquareOAuthDetector"),
-    ("stripe", "StripeDetector"),
-    ("twilio", "TwilioKeyDetector"),
+# Module and class of a plugin, and text in lower case of which every credential that it finds contains some: a search
+# for that is much faster than its pattern.
+_PLUGINS = (
+    ("aws", "AWSKeyDetector", "a3t abia acca akia asia aws"),
+    ("discord", "DiscordBotTokenDetector", "."),
+    ("github_token", "GitHubTokenDetector", "ghp_ gho_ ghu_ ghs_ ghr_"),
+    ("jwt", "JwtTokenDetector", "eyj"),
+    ("mailchimp", "MailchimpDetector", "-us"),
+    ("npm", "NpmDetector", "npm _authtoken"),
+    ("sendgrid", "SendGridDetector", "sg."),
+    ("slack", "SlackDetector", "xox hooks.slack.com"),
+    ("square_oauth", "SquareOAuthDetector", "sq0csp-"),
+    ("stripe", "StripeDetector", "k_live_"),
+    ("twilio", "TwilioKeyDetector", "ac sk"),
 )
-# A literal, in lower case, that every credential of a plugin contains: a search for it is much faster than its pattern.
-_LITERALS = {
-    "AWSKeyDetector": ("a3t", "abia", "acca", "akia", "asia", "aws"),
-    "GitHubTokenDetector": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
-    "MailchimpDetector": ("-us",),
-    "NpmDetector": ("npm", "_authtoken"),
-    "SlackDetector": ("xox", "hooks.slack.com"),
-    "StripeDetector": ("k_live_",),
-}
-# Kind, a literal that every credential of the kind contains (a search for it is much faster), and pattern.
+# Kind, such a text, and pattern of credentials that no plugin finds.
 _NEWER = (
     ("GitHub Token", "github_pat_", r"\bgithub_pat_[0-9A-Za-z_]{60,90}\b"),
     ("GitLab Token", "glpat-", r"\bglpat-[0-9A-Za-z_-]{20}"),
-    ("Google API Key", "AIza", r"\bAIza[0-9A-Za-z_-]{35}\b"),
+    ("Google API Key", "aiza", r"\bAIza[0-9A-Za-z_-]{35}\b"),
     ("Anthropic API Key", "sk-ant-", r"\bsk-ant-(?:api|admin)[0-9]{2}-[0-9A-Za-z_-]{80,120}"),
-    ("OpenAI API Key", "T3BlbkFJ", r"\bsk-(?:[a-z]{2,8}-)?[0-9A-Za-z_-]{20,80}T3BlbkFJ[0-9A-Za-z_-]{20,80}"),
-    ("PyPI Token", "pypi-AgE", r"\bpypi-AgE[0-9A-Za-z_-]{60,200}"),
+    ("OpenAI API Key", "t3blbkfj", r"\bsk-(?:[a-z]{2,8}-)?[0-9A-Za-z_-]{20,80}T3BlbkFJ[0-9A-Za-z_-]{20,80}"),
+    ("PyPI Token", "pypi-age", r"\bpypi-AgE[0-9A-Za-z_-]{60,200}"),
     ("Hugging Face Token", "hf_", r"\bhf_[A-Za-z0-9]{34}\b"),
     ("Supabase Token", "sbp_", r"\bsbp_[0-9a-f]{40}\b"),
     ("Slack App Token", "xapp-", r"\bxapp-[0-9]-[A-Z0-9]{8,14}-[0-9]{8,16}-[0-9a-f]{40,80}"),
-    ("age Secret Key", "AGE-SECRET-KEY-1", r"\bAGE-SECRET-KEY-1[0-9A-Z]{58}\b"),
+    ("age Secret Key", "age-secret-key-1", r"\bAGE-SECRET-KEY-1[0-9A-Z]{58}\b"),
 )
 # Keys that AWS itself prints in its documentation.
 _DOCUMENTED = re.compile(r"AKIA[0-9A-Z]{9}EXAMPLE|wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
@@ -104,8 +97,7 @@ class _JoinedText:
         return array("q", [0, *map(sub, ends, lengths)]), array("q", [0, *ends])
 
 
-@dataclass(frozen=True, slots=True)
-class _Match:
+class _Match(NamedTuple):
     """A credential with its offsets in the original text; ``secret`` is what it reads without separators."""
 
     start: int
@@ -118,8 +110,8 @@ def check_secrets(text: str, metadata: Mapping[str, Any] | None = None, path: st
     """Return a finding for every credential in `text` or in a value of `metadata`; none shows the secret itself."""
     findings: list[Finding] = []
     starts = line_starts(text)
-    in_text = [(match, bisect_right(starts, match.start)) for match in _find(text)[0]]
-    in_metadata = [(match, 0) for match in _find("\n\n".join(_strings(metadata or {})))[0]]
+    in_text = [(match, bisect_right(starts, match.start)) for match in _find(text).matches]
+    in_metadata = [(match, 0) for match in _find("\n\n".join(texts_in(metadata))).matches]
     reported: set[tuple[str, object]] = set()
     for match, line in in_text + in_metadata:
         # The same credential again, or one of the same kind on the same line, is reported once.
@@ -137,63 +129,60 @@ def spans(text: str) -> list[tuple[int, int, str]]:
     is found in the text as it is is not searched across lines, where the word after it would seem to be part of it.
     After `MAX_MATCHES` credentials, all text that follows is the last span.
     """
-    matches, end = _find(text)
-    found = [(match.start, match.end, match.kind) for match in matches if not _DOCUMENTED.search(match.secret)]
-    if end < len(text):
-        found.append((end, len(text), f"more than {MAX_MATCHES:,} in one file; the rest of the file"))
+    search = _find(text)
+    found = [(match.start, match.end, match.kind) for match in search.matches if not _DOCUMENTED.search(match.secret)]
+    if search.end < len(text):
+        found.append((search.end, len(text), f"more than {MAX_MATCHES:,} in one file; the rest of the file"))
     return sorted(found)
 
 
-def _find(text: str) -> tuple[list[_Match], int]:
-    """Return the credentials in `text`, and the offset up to which it was searched."""
-    # One byte a character: 1 if the character belongs to a credential that was found before.
-    taken = bytearray(len(text))
-    matches, end = _add_matches(_JoinedText([text]), text, taken, [], len(text))
-    for joined in _joined_texts(text[:end]):
-        matches, end = _add_matches(joined, text, taken, matches, end)
-    return matches, end
+def _find(text: str) -> _Search:
+    search = _Search(text)
+    search.add(_JoinedText([text]))
+    for joined in _joined_texts(text[: search.end]):
+        search.add(joined)
+    return search
 
 
-def _add_matches(
-    joined: _JoinedText, text: str, taken: bytearray, matches: list[_Match], end: int
-) -> tuple[list[_Match], int]:
-    """Return `matches` with those of `joined`, at most `MAX_MATCHES`; the search ends where the next one starts."""
-    added = _merged(_new_matches(joined, text, taken, end))
-    matches = sorted([*matches, *added], key=lambda match: match.start)
-    if len(matches) > MAX_MATCHES:
-        end = min(end, matches[MAX_MATCHES].start)
-        matches = matches[:MAX_MATCHES]
-    for match in added:
-        taken[match.start : match.end] = b"\1" * (match.end - match.start)
-    return matches, end
+class _Search:
+    """The credentials that were found in a text so far, in order, and the offset up to which it is searched."""
 
+    def __init__(self, text: str) -> None:
+        self.matches: list[_Match] = []
+        self.end = len(text)
+        self._text = text
+        # One byte a character: 1 if the character belongs to a credential that was found before.
+        self._taken = bytearray(len(text))
 
-def _new_matches(joined: _JoinedText, text: str, taken: bytearray, end: int) -> Iterator[_Match]:
-    """Yield the credentials of `joined` before `end` that do not overlap a taken one.
+    def add(self, joined: _JoinedText) -> None:
+        """Add the credentials of `joined`. After `MAX_MATCHES` of them the search ends where the next one starts."""
+        added = _merged([*self._new_private_keys(joined), *self._new_tokens(joined)])
+        self.matches = sorted([*self.matches, *added], key=lambda match: match.start)
+        if len(self.matches) > MAX_MATCHES:
+            self.end = min(self.end, self.matches[MAX_MATCHES].start)
+            del self.matches[MAX_MATCHES:]
+        for match in added:
+            self._taken[match.start : match.end] = b"\1" * (match.end - match.start)
 
-    A text may consist of credentials. The search stops when more were found than `MAX_MATCHES` can need.
-    """
-    yield from _new_private_keys(joined, text, taken, end)
-    seen: set[tuple[int, int]] = set()
-    for kind, secret, offset in _secrets(joined.text):
-        span = joined.original_offset(offset), joined.original_offset(offset + len(secret) - 1) + 1
-        if span[0] >= end or len(seen) > 4 * MAX_MATCHES:
-            return
-        if span not in seen and taken.find(1, *span) < 0:
-            seen.add(span)
-            yield _Match(*span, kind, secret)
+    def _new_private_keys(self, joined: _JoinedText) -> Iterator[_Match]:
+        spans = takewhile(lambda span: span[0] < self.end, _private_key_spans(joined, self._text))
+        new = (span for span in spans if self._taken.find(1, *span) < 0)
+        for start, end in islice(new, MAX_MATCHES + 1):
+            yield _Match(start, end, "Private Key", self._text[start : start + 40])
 
+    def _new_tokens(self, joined: _JoinedText) -> Iterator[_Match]:
+        """Yield the other credentials, each span once.
 
-def _new_private_keys(joined: _JoinedText, text: str, taken: bytearray, end: int) -> Iterator[_Match]:
-    if not any(marker in joined.text for marker in MARKERS):
-        return
-    new = (
-        span
-        for span in takewhile(lambda span: span[0] < end, private_key_spans(joined.text, text, joined.original_offset))
-        if taken.find(1, *span) < 0
-    )
-    for start, stop in islice(new, MAX_MATCHES + 1):
-        yield _Match(start, stop, "Private Key", text[start : start + 40])
+        A text may consist of credentials. The search stops when more were found than `MAX_MATCHES` can need.
+        """
+        seen: set[tuple[int, int]] = set()
+        for kind, secret, offset in _tokens(joined.text):
+            span = joined.original_offset(offset), joined.original_offset(offset + len(secret) - 1) + 1
+            if span[0] >= self.end or len(seen) > 4 * MAX_MATCHES:
+                return
+            if span not in seen and self._taken.find(1, *span) < 0:
+                seen.add(span)
+                yield _Match(*span, kind, secret)
 
 
 def _merged(matches: Iterable[_Match]) -> list[_Match]:
@@ -201,8 +190,7 @@ def _merged(matches: Iterable[_Match]) -> list[_Match]:
     merged: list[_Match] = []
     for match in sorted(matches, key=lambda match: (match.start, -match.end)):
         if merged and match.start < merged[-1].end:
-            first = merged[-1]
-            merged[-1] = replace(first, end=max(first.end, match.end))
+            merged[-1] = merged[-1]._replace(end=max(merged[-1].end, match.end))
         else:
             merged.append(match)
     return merged
@@ -217,7 +205,7 @@ def _finding(kind: str, secret: str, line: int, path: str) -> Finding:
     return Finding("secrets.found", f"the file contains a credential: {message}", line, path, hint)
 
 
-def _secrets(text: str) -> Iterator[tuple[str, str, int]]:
+def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
     """Yield kind, text and offset of each credential; one that ends at the end of its window is extended."""
     reached = 0
     for start in range(0, max(1, len(text)), WINDOW - WINDOW_OVERLAP):
@@ -249,81 +237,62 @@ def _joined_texts(text: str) -> Iterator[_JoinedText]:
         yield _JoinedText(pieces, 1, 2)
 
 
-def _strings(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _strings(key)
-            yield from _strings(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _strings(inner)
-
-
 @lru_cache(maxsize=1)
 def _detectors() -> tuple[tuple[str, Detector], ...]:
     from importlib import import_module
 
-    plugins = [getattr(import_module(f"detect_secrets.plugins.{module}"), name)() for module, name in _DETECTORS]
-    newer = [(kind, _whole_matches(literal, re.compile(pattern))) for kind, literal, pattern in _NEWER]
-    return (*((str(plugin.secret_type), _guarded(plugin)) for plugin in plugins), *newer)
+    found = []
+    for module, name, marks in _PLUGINS:
+        plugin = getattr(import_module(f"detect_secrets.plugins.{module}"), name)()
+        found.append((str(plugin.secret_type), _guarded(marks, _detector(plugin))))
+    newer = [(kind, _guarded(mark, _whole_matches(re.compile(pattern)))) for kind, mark, pattern in _NEWER]
+    return (*found, *newer)
 
 
-def _guarded(plugin: Any) -> Detector:
+def _guarded(marks: str, detect: Detector) -> Detector:
+    """Return a search that runs only where the text in lower case contains one of `marks`."""
+    words = marks.split()
+    return lambda text, lowered: detect(text, lowered) if any(word in lowered for word in words) else ()
+
+
+def _detector(plugin: Any) -> Detector:
     """Return the search of a plugin, in linear time.
 
     The plugin's patterns are used instead of its search, which returns only groups (of a GitHub token ``ghp``) and
     takes quadratic time for JWTs and AWS keys.
     """
-    name = type(plugin).__name__
-    if name == "JwtTokenDetector":
-        return lambda text, _: _tokens(text, plugin) if "eyJ" in text else ()
-    if name == "AWSKeyDetector":
-        return _aws(plugin)
-    patterns = [re.compile(p.pattern, p.flags) for p in plugin.denylist]
-    literals, span_of = _LITERALS.get(name, ()), _span_without_name if name == "NpmDetector" else re.Match.span
-
-    def detect(text: str, lowered: str) -> Iterable[tuple[int, int]]:
-        if literals and not any(literal in lowered for literal in literals):
-            return ()
-        return [span_of(match) for pattern in patterns for match in pattern.finditer(text)]
-
-    return detect
+    match type(plugin).__name__:
+        case "AWSKeyDetector":
+            identifier = re.compile(plugin.denylist[0].pattern)
+            return lambda text, lowered: [*_aws_secrets(text, lowered), *map(re.Match.span, identifier.finditer(text))]
+        case "JwtTokenDetector":
+            return lambda text, _: _web_tokens(text, plugin)
+        case "NpmDetector":  # a token that is found by its name, without the name, so that YAML keeps its key
+            pattern = re.compile(plugin.denylist[0].pattern)
+            return lambda text, _: [found.span(1 if found[1] else 0) for found in pattern.finditer(text)]
+    return _whole_matches(*(re.compile(denied.pattern, denied.flags) for denied in plugin.denylist))
 
 
-def _span_without_name(match: re.Match[str]) -> tuple[int, int]:
-    """Return the span of a token that was found by its name, without the name, so that YAML keeps its key."""
-    return match.span(1) if match[1] else match.span()
+def _whole_matches(*patterns: re.Pattern[str]) -> Detector:
+    return lambda text, _: [found.span() for pattern in patterns for found in pattern.finditer(text)]
 
 
-def _aws(plugin: Any) -> Detector:
-    """Return the search for AWS keys. Of a secret key, its 40 characters are found first, then the name before them."""
-    identifier = re.compile(plugin.denylist[0].pattern)
-
-    def detect(text: str, lowered: str) -> Iterator[tuple[int, int]]:
-        if any(part in lowered for part in _LITERALS["AWSKeyDetector"]):
-            yield from (match.span() for match in identifier.finditer(text))
-        for match in _AWS_SECRET.finditer(text) if "aws" in lowered else ():
-            before = lowered[max(0, match.start() - 52) : match.start()]
-            if "aws" in before and _AWS_NAME.search(before):
-                yield match.span(1)
-
-    return detect
+def _aws_secrets(text: str, lowered: str) -> Iterator[tuple[int, int]]:
+    """Yield the secret keys of AWS: first their 40 characters are searched, then the name before them."""
+    for match in _AWS_SECRET.finditer(text) if "aws" in lowered else ():
+        before = lowered[max(0, match.start() - 52) : match.start()]
+        if "aws" in before and _AWS_NAME.search(before):
+            yield match.span(1)
 
 
-def _tokens(text: str, plugin: Any) -> Iterator[tuple[int, int]]:
+def _web_tokens(text: str, plugin: Any) -> Iterator[tuple[int, int]]:
     for run in _DOTTED.finditer(text):
         for token in plugin.analyze_string(run[0]):
             start = run.start() + run[0].find(token)
             yield start, start + len(token)
 
 
-def _whole_matches(literal: str, pattern: re.Pattern[str]) -> Detector:
-    return lambda text, _: [match.span() for match in pattern.finditer(text)] if literal in text else ()
-
-
-MARKERS = ("PRIVATE KEY", "PuTTY-User-Key-File")
+_MARKERS = ("PRIVATE KEY", "PuTTY-User-Key-File")
 """Every private key begins with text that contains one of these."""
 
 _LONGEST = 16_384
@@ -348,32 +317,27 @@ _BODY = re.compile(
 )
 
 
-def private_key_spans(joined: str, text: str, origin: Callable[[int], int]) -> Iterator[tuple[int, int]]:
+def _private_key_spans(joined: _JoinedText, text: str) -> Iterator[tuple[int, int]]:
     """Yield start and end offset of each private key in `text`, in order; none overlaps another.
 
-    Parameters
-    ----------
-    joined
-        The text with its lines or literals joined, in which the begin markers are searched.
-    text
-        The original text, in which the end markers are searched.
-    origin
-        Maps an offset in `joined` to one in `text`.
+    The begin markers are searched in `joined`, the end markers in the original text.
     """
-    begins = [match.span() for match in _BEGIN.finditer(joined)]
+    if not any(marker in joined.text for marker in _MARKERS):
+        return
+    begins = [match.span() for match in _BEGIN.finditer(joined.text)]
     ends = [match.span() for match in _END.finditer(text)]
-    end_starts = [start for start, _ in ends]
     last = 0
-    for number, (begin, stop) in enumerate(begins):
-        start, body = origin(begin), origin(stop - 1) + 1
-        if start < last or not _is_key(
-            joined, stop, begins[number + 1][0] if number + 1 < len(begins) else len(joined)
-        ):
+    for (begin, stop), (following, _) in pairwise([*begins, (len(joined.text), 0)]):
+        start, body = joined.original_offset(begin), joined.original_offset(stop - 1) + 1
+        if start < last or not _is_key(joined.text, stop, following):
             continue
-        following = origin(begins[number + 1][0]) if number + 1 < len(begins) else len(text)
-        index = bisect_left(end_starts, body)
-        closed = index < len(ends) and ends[index][0] <= min(following, body + _LONGEST)
-        last = ends[index][1] if closed else _end_of_key_data(text, body, following)
+        limit = joined.original_offset(following) if following < len(joined.text) else len(text)
+        index = bisect_left(ends, (body, 0))
+        if index < len(ends) and ends[index][0] <= min(limit, body + _LONGEST):
+            last = ends[index][1]
+        else:
+            key_data = _BODY.match(text, body, limit)
+            last = key_data.end() if key_data else body
         yield start, last
 
 
@@ -385,8 +349,3 @@ def _is_key(joined: str, position: int, following: int) -> bool:
     immediate = _KEY_START.match(head)
     long = sum(len(match[0]) for match in _KEY_LINE.finditer(head.partition("-----END")[0]))
     return bool(immediate and len(immediate[0].replace("\n", "")) >= 16) or long >= 40
-
-
-def _end_of_key_data(text: str, body: int, following: int) -> int:
-    found = _BODY.match(text, body, following)
-    return found.end() if found else body

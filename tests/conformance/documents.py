@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from kiwi_rag.model import Admission, EmbeddingRecord, Passage
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType
@@ -27,8 +26,8 @@ class ListedLog:
     def __init__(self) -> None:
         self.records: list[AuditRecord] = []
 
-    def append(self, event: str, ref: str, digest: str, key_id: str, details: Mapping[str, Any]) -> None:
-        self.append_all([AuditEvent(event, ref, digest, key_id, details)])
+    def append(self, event: AuditEvent, /) -> None:
+        self.append_all([event])
 
     def append_all(self, events: Sequence[AuditEvent]) -> None:
         for event in events:

@@ -29,6 +29,7 @@ from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.trust import check_principal
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.ownership import CATALOG_NAME, CHROMA_NAME, MARK_NAME
+from kiwi_rag.validation.audit import AuditEvent
 from tests.search_tiers import Shelf, note
 
 BODY = (
@@ -175,7 +176,7 @@ async def _write(folder: Path) -> None:
     try:
         async with store.writing():
             await store.status()
-            store.audit.append("tried", "x", "", "", {})
+            store.audit.append(AuditEvent("tried", "x", "", "", {}))
     finally:
         await store.close()
 

@@ -54,11 +54,11 @@ def test_a_missing_and_a_moved_record_are_named() -> None:
 
 async def test_gathered_records_are_written_together_even_when_the_block_fails(tmp_path: Path) -> None:
     store = LocalVectorStore(tmp_path, "owner")
-    store.audit.append("admitted", "document:a", "d", "k", {})
+    store.audit.append(AuditEvent("admitted", "document:a", "d", "k", {}))
     with pytest.raises(ValueError), append_together(store.audit) as sink:
-        sink.append("admitted", "document:b", "d", "k", {})
+        sink.append(AuditEvent("admitted", "document:b", "d", "k", {}))
         assert len(store.audit.entries()) == 1
-        sink.append("rejected", "document:c", "", "", {"findings": ["f"]})
+        sink.append(AuditEvent("rejected", "document:c", "", "", {"findings": ["f"]}))
         raise ValueError
     assert [r.ref for r in store.audit.entries()] == ["document:a", "document:b", "document:c"]
     assert store.audit.verify_chain().seq == 3
@@ -68,8 +68,8 @@ async def test_gathered_records_are_written_together_even_when_the_block_fails(t
 async def test_of_records_that_are_written_together_none_is_written_alone(tmp_path: Path) -> None:
     store = LocalVectorStore(tmp_path, "owner")
     with pytest.raises(ValueError, match="unsupported"), append_together(store.audit) as sink:
-        sink.append("admitted", "document:a", "d", "k", {})
-        sink.append("admitted", "document:b", "d", "k", {"no": object()})
+        sink.append(AuditEvent("admitted", "document:a", "d", "k", {}))
+        sink.append(AuditEvent("admitted", "document:b", "d", "k", {"no": object()}))
     assert store.audit.entries() == []
     await store.close()
 
@@ -77,7 +77,7 @@ async def test_of_records_that_are_written_together_none_is_written_alone(tmp_pa
 async def test_the_log_is_kept_in_order(tmp_path: Path) -> None:
     store = LocalVectorStore(tmp_path, "owner")
     for number in range(5):
-        store.audit.append("admitted", f"directive:acme/{number}", "d", "k", {"é": [number, None]})
+        store.audit.append(AuditEvent("admitted", f"directive:acme/{number}", "d", "k", {"é": [number, None]}))
     assert [r.seq for r in store.audit.entries(since_seq=2, limit=2)] == [3, 4]
     assert store.audit.entries()[4].details == {"é": [4, None]}
     assert store.audit.verify_chain().seq == 5
@@ -86,11 +86,11 @@ async def test_the_log_is_kept_in_order(tmp_path: Path) -> None:
 
 async def test_two_stores_append_to_one_chain(tmp_path: Path) -> None:
     stores = [LocalVectorStore(tmp_path, "owner") for _ in range(2)]
-    stores[0].audit.append("first", "", "", "", {})
+    stores[0].audit.append(AuditEvent("first", "", "", "", {}))
 
     def append(store: LocalVectorStore) -> None:
         for _ in range(25):
-            store.audit.append("refused", "r", "d", "k", {})
+            store.audit.append(AuditEvent("refused", "r", "d", "k", {}))
 
     threads = [threading.Thread(target=append, args=(store,)) for store in stores]
     for thread in threads:
@@ -105,7 +105,7 @@ async def test_two_stores_append_to_one_chain(tmp_path: Path) -> None:
 @pytest.mark.parametrize("statement", ["UPDATE audit SET event = 'x'", "DELETE FROM audit"])
 async def test_sql_cannot_change_the_log(tmp_path: Path, statement: str) -> None:
     store = LocalVectorStore(tmp_path, "owner")
-    store.audit.append("admitted", "r", "d", "k", {})
+    store.audit.append(AuditEvent("admitted", "r", "d", "k", {}))
     with sqlite3.connect(tmp_path / CATALOG_NAME) as connection, pytest.raises(sqlite3.IntegrityError):
         connection.execute(statement)
     await store.close()
@@ -124,7 +124,7 @@ async def test_sql_cannot_change_the_log(tmp_path: Path, statement: str) -> None
 async def test_tampering_below_the_triggers_is_named(tmp_path: Path, statement: str, message: str) -> None:
     store = LocalVectorStore(tmp_path, "owner")
     for _ in range(4):
-        store.audit.append("admitted", "r", "d", "k", {})
+        store.audit.append(AuditEvent("admitted", "r", "d", "k", {}))
     with sqlite3.connect(tmp_path / CATALOG_NAME) as connection:
         connection.executescript(UNLOCK)
         connection.execute(statement)

@@ -21,6 +21,7 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.stores.base import stored_digests
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.ownership import CATALOG_NAME, CHROMA_NAME, find_old_catalog
+from kiwi_rag.validation.audit import AuditEvent
 from tests.conformance.items import admission, query, records
 from tests.shared import ROOT, extract
 
@@ -185,6 +186,7 @@ import asyncio, sys
 from pathlib import Path
 from kiwi_rag.stores.base import stored_digests
 from kiwi_rag.stores.local import LocalVectorStore
+from kiwi_rag.validation.audit import AuditEvent
 async def hold():
     async with LocalVectorStore(Path(sys.argv[1]), "owner").writing():
         print("held", flush=True)
@@ -207,7 +209,7 @@ async def test_a_second_writer_is_told_who_holds_the_tier(tmp_path: Path) -> Non
             await store.put([records(admission("acme/two"))])
         assert time.monotonic() - start < 30
         assert len(await store.list(EVERYTHING)) == 1  # reading goes on meanwhile
-        store.audit.append("hit.refused", "directive:acme/one", "", "", {})
+        store.audit.append(AuditEvent("hit.refused", "directive:acme/one", "", "", {}))
     finally:
         holder.kill()
         holder.wait()

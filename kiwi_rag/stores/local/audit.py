@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -26,9 +26,9 @@ class SqliteAuditLog:
     def __init__(self, borrow: Borrow) -> None:
         self._borrow = borrow
 
-    def append(self, event: str, ref: str, digest: str, key_id: str, details: Mapping[str, Any]) -> None:
+    def append(self, event: AuditEvent, /) -> None:
         """Append a record, durable when this returns."""
-        self.append_all([AuditEvent(event, ref, digest, key_id, details)])
+        self.append_all([event])
 
     def append_all(self, events: Sequence[AuditEvent]) -> None:
         """Append a record for each event in one transaction, durable when this returns."""
