@@ -214,10 +214,11 @@ class PinnedState:
         """
         with self._writing() as connection:
             _move_head(connection, head)
-            connection.executemany(
-                "UPDATE versions SET yanked = 1 WHERE digest = ?", [(digest,) for digest in checkpoint.yanked]
-            )
-            _pin_yanks(connection, checkpoint.yanked)
+            digests = [(digest,) for digest in checkpoint.yanked]
+            connection.executemany("UPDATE versions SET yanked = 1 WHERE digest = ?", digests)
+            connection.executemany("INSERT OR IGNORE INTO yanks (digest) VALUES (?)", digests)
+            connection.execute("DELETE FROM yanks WHERE id <= (SELECT max(id) FROM yanks) - ?", [MAX_YANKS])
+            connection.execute("PRAGMA user_version = 1")
             connection.executemany(
                 "INSERT INTO notices (key_id, status, principal, since, reason, overruled) VALUES (?, ?, ?, ?, ?, 0) "
                 "ON CONFLICT (key_id, status) DO NOTHING",
@@ -359,12 +360,6 @@ def _move_head(connection: sqlite3.Connection, head: AuditHead) -> None:
         raise ChainForked(f"the registry gave two records with the number {seq} for its audit log", hint=ACCEPT)
     if head.seq > seq:
         connection.execute("UPDATE registry SET head_seq = ?, head_hash = ?", [head.seq, head.hash])
-
-
-def _pin_yanks(connection: sqlite3.Connection, digests: Iterable[str]) -> None:
-    connection.executemany("INSERT OR IGNORE INTO yanks (digest) VALUES (?)", [(digest,) for digest in digests])
-    connection.execute("DELETE FROM yanks WHERE id <= (SELECT max(id) FROM yanks) - ?", [MAX_YANKS])
-    connection.execute("PRAGMA user_version = 1")
 
 
 def _forget_yanks(connection: sqlite3.Connection) -> None:
