@@ -9,10 +9,13 @@ and all of sql/, which may run again and again.
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+
+from alembic import command
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT.parent))
@@ -60,13 +63,20 @@ def generated() -> dict[Path, str]:
     return {target: content(start, target.name.partition("_")[0])}
 
 
+def script(start: str) -> str:
+    """Return what `alembic upgrade head --sql` prints, from revision `start`, without beginning a transaction."""
+    out = io.StringIO()
+    command.upgrade(migrate.config(out, transaction=False), f"{start}:head" if start else "head", sql=True)
+    return out.getvalue()
+
+
 def content(start: str, version: str) -> str:
     """Return a file's text: from revision `start` (empty for none) to the newest."""
     head = migrate.head()
     header = _HEADER.format(start=start or "none", head=head, digest=migrate.digest())
     guard = _GUARD.format(applied=start, version=version)
     refusal = next(text for text in migrate.before_revisions() if "pre_release" in text.partition("\n")[0])
-    return header + refusal + guard + migrate.script(start=start, transaction=False)
+    return header + refusal + guard + script(start)
 
 
 def told(file: Path) -> tuple[str, str]:

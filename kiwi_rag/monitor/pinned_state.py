@@ -61,6 +61,18 @@ CREATE TABLE IF NOT EXISTS yanks (id INTEGER PRIMARY KEY, digest TEXT NOT NULL U
 
 Files of earlier versions lack it and have ``user_version`` 0: the first check reads all that was yanked.
 """
+_PIN_VERSION = """
+INSERT INTO versions (item_type, folded_id, version, digest, key_id, yanked, found_by) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (item_type, folded_id, version) DO UPDATE SET yanked = max(yanked, excluded.yanked),
+    found_by = CASE excluded.found_by WHEN '' THEN found_by ELSE excluded.found_by END
+WHERE digest = excluded.digest
+"""
+# The highest versions matter, and versions grow, so those pinned last stay.
+_DROP_EARLIER = """
+DELETE FROM versions WHERE id IN (
+    SELECT id FROM versions WHERE item_type = ? AND folded_id = ? ORDER BY id DESC LIMIT -1 OFFSET ?
+)
+"""
 _REGISTRY = "name, place, head_seq, head_hash, signers_seq, asked_at"
 _SEEN = "version, digest, key_id, yanked, found_by, id"
 _NOTICE = "key_id, principal, status, since, reason, overruled"
@@ -202,10 +214,11 @@ class PinnedState:
         """
         with self._writing() as connection:
             _move_head(connection, head)
-            connection.executemany(
-                "UPDATE versions SET yanked = 1 WHERE digest = ?", [(digest,) for digest in checkpoint.yanked]
-            )
-            _pin_yanks(connection, checkpoint.yanked)
+            digests = [(digest,) for digest in checkpoint.yanked]
+            connection.executemany("UPDATE versions SET yanked = 1 WHERE digest = ?", digests)
+            connection.executemany("INSERT OR IGNORE INTO yanks (digest) VALUES (?)", digests)
+            connection.execute("DELETE FROM yanks WHERE id <= (SELECT max(id) FROM yanks) - ?", [MAX_YANKS])
+            connection.execute("PRAGMA user_version = 1")
             connection.executemany(
                 "INSERT INTO notices (key_id, status, principal, since, reason, overruled) VALUES (?, ?, ?, ?, ?, 0) "
                 "ON CONFLICT (key_id, status) DO NOTHING",
@@ -223,13 +236,13 @@ class PinnedState:
         """Pin versions that verified. Of one that is pinned already only ``yanked`` and ``found_by`` change."""
         with self._writing() as connection:
             for ref, seen in versions:
-                _pin_version(connection, ref, seen)
+                values = seen.version, seen.digest, seen.key_id, seen.yanked, seen.found_by
+                connection.execute(_PIN_VERSION, [*ref.key, *values])
+                connection.execute(_DROP_EARLIER, [*ref.key, MAX_VERSIONS_OF_AN_ITEM])
             connection.execute("DELETE FROM versions WHERE id <= (SELECT max(id) FROM versions) - ?", [MAX_VERSIONS])
 
     def overrule(self, key_id: str, *, overruled: bool) -> int:
         """Ignore this registry's notices about a key, or follow them again; return how many changed."""
-        if not self.path.exists():
-            return 0
         with self._writing() as connection:
             sql = "UPDATE notices SET overruled = ? WHERE key_id = ? AND overruled <> ?"
             return connection.execute(sql, [overruled, key_id, overruled]).rowcount
@@ -253,10 +266,8 @@ class PinnedState:
     def move_aside(self) -> Path:
         """Rename a damaged file; return its new path."""
         self.close()
-        try:
+        with self._translated():
             return move_database_aside(self.path, "damaged") or self.path
-        except OSError as error:
-            raise StoreError(f"cannot move {self.path}: {error.strerror}") from error
 
     def close(self) -> None:
         """Close the file."""
@@ -349,29 +360,6 @@ def _move_head(connection: sqlite3.Connection, head: AuditHead) -> None:
         raise ChainForked(f"the registry gave two records with the number {seq} for its audit log", hint=ACCEPT)
     if head.seq > seq:
         connection.execute("UPDATE registry SET head_seq = ?, head_hash = ?", [head.seq, head.hash])
-
-
-def _pin_version(connection: sqlite3.Connection, ref: ItemRef, seen: SeenVersion) -> None:
-    connection.execute(
-        "INSERT INTO versions (item_type, folded_id, version, digest, key_id, yanked, found_by) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (item_type, folded_id, version) DO UPDATE SET "
-        "yanked = max(yanked, excluded.yanked), "
-        "found_by = CASE excluded.found_by WHEN '' THEN found_by ELSE excluded.found_by END "
-        "WHERE digest = excluded.digest",
-        [*ref.key, seen.version, seen.digest, seen.key_id, seen.yanked, seen.found_by],
-    )
-    # The highest versions matter, and versions grow, so those pinned last stay.
-    connection.execute(
-        "DELETE FROM versions WHERE id IN (SELECT id FROM versions WHERE item_type = ? AND folded_id = ? "
-        "ORDER BY id DESC LIMIT -1 OFFSET ?)",
-        [*ref.key, MAX_VERSIONS_OF_AN_ITEM],
-    )
-
-
-def _pin_yanks(connection: sqlite3.Connection, digests: Iterable[str]) -> None:
-    connection.executemany("INSERT OR IGNORE INTO yanks (digest) VALUES (?)", [(digest,) for digest in digests])
-    connection.execute("DELETE FROM yanks WHERE id <= (SELECT max(id) FROM yanks) - ?", [MAX_YANKS])
-    connection.execute("PRAGMA user_version = 1")
 
 
 def _forget_yanks(connection: sqlite3.Connection) -> None:

@@ -47,32 +47,24 @@ DIRECT: Hints = {
 }
 NO_CONNECTION, ACCESS_DENIED = "08", "28"
 """The classes of SQLSTATEs for a connection that is lost or missing, and for one that is not authorised."""
-
-
-_MIGRATE = "kiwi registry migrate"
+# 57P01–03 shutting down or starting, 53300 too many connections, 25P03–04 a transaction that idled or ran too long;
+# PGRST00x: PostgREST itself does not reach its database.
+_UNREACHABLE = (NO_CONNECTION, "57P", "53300", "25P03", "25P04", "PGRST00")
+_NO_ACCESS = (ACCESS_DENIED, "3D000")  # no such database
+# Function, table, schema, column, object (a type, a role); as PostgREST knows them: schema, function, table.
+_OUTDATED = ("42883", "42P01", "3F000", "42703", "42704", "PGRST106", "PGRST202", "PGRST205")
+_CONFLICT = ("40001", "40P01")  # serialization failure, deadlock: the server rolled back
 _TIMEOUT_HINT = "restrict the request, with --namespace for example, or repeat it when the registry is less busy"
-_CANNOT_REACH = "the registry cannot be reached: {}"
-_CONFLICT = "another change to the registry conflicted with this one, which was rolled back"
 # What the states that begin so mean: the error, whether another attempt may succeed, its message, and its hint or its
 # name in `Hints`.
 _MEANINGS: tuple[tuple[tuple[str, ...], type[RegistryError], bool, str, str], ...] = (
     (("42501",), RegistryRefused, False, "this connection's role may not do that ({})", "refused"),
-    # function, table, schema, column, object (a type, a role); as PostgREST knows them: schema, function, table
-    (
-        ("42883", "42P01", "3F000", "42703", "42704", "PGRST106", "PGRST202", "PGRST205"),
-        *(RegistryOutdated, False, "the registry lacks something this Kiwi needs: {}", _MIGRATE),
-    ),
+    (_OUTDATED, RegistryOutdated, False, "the registry lacks something this Kiwi needs: {}", "kiwi registry migrate"),
     (("PGRST30",), RegistryRefused, False, "the registry did not accept the key or the token: {}", "access_denied"),
-    ((ACCESS_DENIED, "3D000"), RegistryUnreachable, False, _CANNOT_REACH, "access_denied"),  # 3D000 no such database
-    # 57P01–03 shutting down or starting, 53300 too many connections, 25P03–04 a transaction that idled or ran too long;
-    # PGRST00x: PostgREST itself does not reach its database
-    (
-        (NO_CONNECTION, "57P", "53300", "25P03", "25P04", "PGRST00"),
-        *(RegistryUnreachable, True, _CANNOT_REACH, "unreachable"),
-    ),
+    (_NO_ACCESS, RegistryUnreachable, False, "the registry cannot be reached: {}", "access_denied"),
+    (_UNREACHABLE, RegistryUnreachable, True, "the registry cannot be reached: {}", "unreachable"),
     (("57014",), RegistryUnreachable, False, "the registry took too long to answer", _TIMEOUT_HINT),
-    # serialization failure, deadlock: the server rolled back, and the transaction may be tried again
-    (("40001", "40P01"), RegistryError, True, _CONFLICT, "run it again"),
+    (_CONFLICT, RegistryError, True, "another change conflicted with this one, which was rolled back", "run it again"),
     (("55P03",), RegistryError, True, "another process holds a lock on the registry", "try again in a moment"),
     (("",), RegistryError, False, "the registry failed: {}", ""),
 )

@@ -167,7 +167,18 @@ class RegistryClient:
 
     async def search_hybrid(self, query: StoreQuery, collection: str = ITEMS) -> Candidates:
         """Return both legs' best passages with both scores, BM25 by the query's own statistics."""
-        arguments = _search_arguments(query) | {"collection": collection}
+        weights = bm25_weights(query.statistics, query.terms)
+        arguments = {
+            "query_embedding": rows.vector_text(query.vector),
+            "terms": list(weights),
+            "weights": list(weights.values()),
+            "average_length": query.statistics.average_length,
+            "average_item_length": query.statistics.average_item_length,
+            "depth": query.depth,
+            "filter": _filter_object(query.filters),
+            "model_fingerprint": query.fingerprint,
+            "collection": collection,
+        }
         return rows.parse_candidates(await self._rows("search_hybrid", dict, arguments), query.depth)
 
     async def collection_statistics(
@@ -368,21 +379,6 @@ def _passage_arguments(records: Sequence[EmbeddingRecord]) -> dict[str, Any]:
     """Return what ``store_passages`` and ``put_document`` take for the passages of one item or document."""
     passages = [rows.passage_object(record) for record in records]
     return {"model_fingerprint": records[0].fingerprint, "passages": passages}
-
-
-def _search_arguments(query: StoreQuery) -> dict[str, Any]:
-    """Return what ``search_hybrid`` takes for a query; BM25 weighs by its own statistics."""
-    weights = bm25_weights(query.statistics, query.terms)
-    return {
-        "query_embedding": rows.vector_text(query.vector),
-        "terms": list(weights),
-        "weights": list(weights.values()),
-        "average_length": query.statistics.average_length,
-        "average_item_length": query.statistics.average_item_length,
-        "depth": query.depth,
-        "filter": _filter_object(query.filters),
-        "model_fingerprint": query.fingerprint,
-    }
 
 
 def _filter_object(filters: Filters) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def migrate(url: str, *, audience: str = "") -> None:
     with translate_errors():
         try:
             with engine.begin() as connection:
-                command.upgrade(_config(connection=connection), "head")
+                command.upgrade(config(connection=connection), "head")
             if audience:
                 with engine.begin() as connection:
                     connection.exec_driver_sql(_NAME_IT, (audience,))
@@ -77,34 +77,15 @@ def bring_up_to_date(url: str, *, audience: str = "") -> bool:
     return True
 
 
-def script(*, start: str = "", transaction: bool = True) -> str:
-    """Return one SQL script from revision `start` to the newest, as ``alembic upgrade head --sql`` prints it.
-
-    Parameters
-    ----------
-    start
-        The revision that the database has; empty for one without a registry.
-    transaction
-        Whether the script begins and commits a transaction; otherwise its caller must.
-    """
-    import io
-
-    from alembic import command
-
-    out = io.StringIO()
-    config = _config(out, transaction=transaction)
-    command.upgrade(config, f"{start}:head" if start else "head", sql=True)
-    return out.getvalue()
-
-
-def _config(output: TextIO | None = None, **attributes: object) -> Config:
+def config(output: TextIO | None = None, **attributes: object) -> Config:
+    """Return alembic's configuration, with `output` for a script, and attributes for ``migrations/env.py``."""
     from alembic.config import Config
 
-    config = Config(output_buffer=output)
-    config.set_main_option("script_location", str(locate("migrations")).replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    config.attributes.update(attributes)
-    return config
+    made = Config(output_buffer=output)
+    made.set_main_option("script_location", str(locate("migrations")).replace("%", "%%"))
+    made.set_main_option("path_separator", "os")
+    made.attributes.update(attributes)
+    return made
 
 
 def applied(url: str) -> tuple[str | None, str | None]:

@@ -193,7 +193,13 @@ def tune(  # noqa: PLR0913
     if wanted is not None and not 0.5 <= wanted <= 1:  # the least effort reaches a half
         raise UsageError(f"recall {wanted:g} is not between 0.5 and 1")
     with translate_errors(), _owner(url) as connection, _exclusive(connection, url, report, stop or threading.Event()):
-        tuning = _planned(connection, fingerprint, method, wanted, memory)
+        row = connection.execute(_PLAN, [fingerprint]).fetchone()
+        if row is None:
+            raise NotFound(f"the registry has no vectors of {fingerprint or 'any model'}", hint="kiwi registry index")
+        collection, model, passages, last_method, last_wanted, dimension = row
+        requested, recall = method or last_method, wanted or last_wanted or 0.98
+        choice = choose(passages, requested, memory, dimension)
+        tuning = Tuning(collection, model, passages, requested, recall, choice, dimension)
         return tuning if dry_run else _rebuilt(connection, tuning, report)
 
 
@@ -202,18 +208,6 @@ def may_tune(url: str) -> bool:
     query = "select pg_catalog.pg_has_role(session_user, 'kiwi_owner', 'SET')"
     with translate_errors(), _connected(url) as connection:
         return _column(connection, query, None) == [True]
-
-
-def _planned(
-    connection: psycopg.Connection[Any], fingerprint: str, method: IndexMethod | None, wanted: float | None, memory: int
-) -> Tuning:
-    row = connection.execute(_PLAN, [fingerprint]).fetchone()
-    if row is None:
-        raise NotFound(f"the registry has no vectors of {fingerprint or 'any model'}", hint="kiwi registry index")
-    collection, model, passages, last_method, last_wanted, dimension = row
-    requested, recall = method or last_method, wanted or last_wanted or 0.98
-    choice = choose(passages, requested, memory, dimension)
-    return Tuning(collection, model, passages, requested, recall, choice, dimension)
 
 
 def _rebuilt(connection: psycopg.Connection[Any], tuning: Tuning, report: Report) -> Tuning:

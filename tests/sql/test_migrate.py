@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -70,11 +71,17 @@ def _python() -> str:
     return sys.executable
 
 
+def script() -> str:
+    """What `alembic upgrade head --sql` prints in a checkout."""
+    command = [_python(), "-m", "alembic", "upgrade", "head", "--sql"]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
 def test_the_printed_script_gives_the_same_schema() -> None:
     with database() as migrated, database() as scripted:
         migrate.migrate(migrated)
         with psycopg.connect(scripted, autocommit=True) as connection:
-            connection.execute(migrate.script().encode())
+            connection.execute(script().encode())
         assert dump(scripted) == dump(migrated)
         assert migrate.is_current(scripted)
 
@@ -112,9 +119,9 @@ def test_a_registry_of_a_pre_release_kiwi_is_refused_before_any_change(pre_relea
         migrate.migrate(pre_release)
     assert "use an empty database and publish again" in refused.value.hint
     with psycopg.connect(pre_release, autocommit=True) as connection:
-        for script in (migrate.script(), *(p.read_text() for p in (ROOT / "supabase/migrations").glob("*.sql"))):
+        for text in (script(), *(p.read_text() for p in (ROOT / "supabase/migrations").glob("*.sql"))):
             with pytest.raises(psycopg.Error, match="pre-release Kiwi"):
-                connection.execute(script.encode())
+                connection.execute(text.encode())
             connection.execute("rollback")
         connection.execute("drop table kiwi.alembic_version")  # as `supabase db push` would have brought it there
     with pytest.raises(RegistryRefused, match="pre-release Kiwi"):
