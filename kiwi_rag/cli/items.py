@@ -188,13 +188,16 @@ async def publish(
     rows, failures = await _publish(session, run, sources)
     session.print_data({"published": rows, "refused": [f.error.as_dict() for f in failures]}, ())
     new = sum(not row["already_published"] for row in rows)
+    public = sum(not row["private"] for row in rows) if visibility == "private" else 0
+    if public:
+        session.notify(f"{public} were public already and stay public: what was published cannot be made private")
     refused = [f.error for f in failures if not isinstance(f.error, RegistryUnreachable)]
     session.notify(f"{new} published, {len(rows) - new} were published already, {len(refused)} refused")
     if run.not_indexed:
         session.notify(f"not searchable yet, until an indexer runs kiwi registry index: {run.not_indexed.message}")
     worst = session.report_refusals(refused)
     if not run.unreachable:
-        return worst
+        return worst or (PARTLY if public else DONE)
     session.notify(f"{len(failures) - len(refused)} not published; run the command again to continue")
     session.report_error(run.unreachable)
     return PARTLY
@@ -338,7 +341,7 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
 @YES
 async def delete(session: Session, app: Services, ref: str, tier: str, yes: bool) -> None:
     """Delete an item from a local tier: file, signature and index entry. Its versions stay recorded."""
-    found, stored, path = await items.find_local(app, ref, tier)
-    confirm(f"Delete {found} and {path}?", f"kiwi delete {ref}", yes=yes, undone="nothing was deleted")
-    await items.delete(app.local(tier), found, stored, path)
-    session.print(f"deleted  {found}")
+    target, item, stored, path = await items.find_local(app, ref, tier)
+    confirm(f"Delete {item} and {path}?", f"kiwi delete {ref}", yes=yes, undone="nothing was deleted")
+    await items.delete(target, item, stored, path)
+    session.print(f"deleted  {item}  {path}")

@@ -214,7 +214,7 @@ async def verify(session: Session, app: Services, sample: int, everything: bool)
         for one in found:
             session.print_receipt(render.safe(f"differs  {ref}  {one.passage}  {one.what}"))
     session.print_data({"checked": checked, "mismatches": [one.as_dict() for one in mismatches]}, ())
-    session.notify(f"{checked} items checked, {len({m.ref for m in mismatches})} do not match what was signed")
+    session.notify(f"{checked} items checked, {len({m.ref for m in mismatches})} with differences")
     return PARTLY if mismatches else DONE
 
 

@@ -113,7 +113,7 @@ def _file_problem(path: Path, name: str) -> Finding | None:
 
 
 def _problem(path: Path, code: str, message: str, hint: str) -> Finding:
-    return Finding(code, message, path=str(path), hint=hint)
+    return Finding(code, message, path=display_path(path), hint=hint)
 
 
 def item_id_of(relative: str | Path) -> str:
@@ -199,11 +199,12 @@ def read_source(path: Path, root: Path) -> bytes:
 
 
 def display_path(path: Path) -> str:
-    """Return `path` relative to the working directory where it is below it."""
+    """Return `path` on one line, relative to the working directory where it is below it."""
     try:
-        return str(path.relative_to(Path.cwd()))
+        shown = str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):
-        return str(path)
+        shown = str(path)
+    return shown.replace("\n", "�")  # or a file's name could look like a line of Kiwi's
 
 
 def _entries(folder: Path, item_type: ItemType) -> list[tuple[Path, bool]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kiwi_rag.chunking import split
 from kiwi_rag.collection import Collection
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider
-from kiwi_rag.errors import Refused
+from kiwi_rag.errors import Refused, Rejected
 from kiwi_rag.ingest.pipeline import IngestContext, admit_stored, embed
 from kiwi_rag.lexical import term_frequencies
 from kiwi_rag.model import EmbeddingRecord
@@ -88,7 +88,8 @@ async def _compare(
         history = await to.store.history(candidate.ref)
         admission = await admit_stored(candidate, history, to, gate)
     except Refused as refusal:
-        return ref, [Mismatch(ref, "-", f"the gate rejects it: {refusal.message}")]
+        reasons = [finding.message for finding in refusal.findings] if isinstance(refusal, Rejected) else []
+        return ref, [Mismatch(ref, "-", f"the gate rejects it: {'; '.join(reasons) or refusal.message}")]
     expected = await embed(admission, split(admission.item), writer)
     return ref, [Mismatch(ref, passage, what) for passage, what in _differences(expected, stored)]
 

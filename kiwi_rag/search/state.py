@@ -42,9 +42,12 @@ def _difference(item: VerifiedItem, tier: Collection[VectorStore]) -> str:
     if isinstance(found, Finding):
         return found.message
     digests = {name: sha256_hex(data) for name, data in found.files.items()}
-    if digests == dict(signed.digests) and found.executables == signed.executables:
+    files = {name for name, _ in digests.items() ^ signed.digests.items()}
+    files |= set(found.executables) ^ set(signed.executables)
+    if not files:
         return ""
-    return f"{path} was edited since it was indexed: {_bump_command(signed.ref, tier)}"
+    edited = path.parent / min(files)  # of a skill, one of its files
+    return f"{edited} was edited since it was indexed: {_bump_command(signed.ref, tier)}"
 
 
 DOCUMENT_CHANGED = "the file has changed since it was indexed"

@@ -278,23 +278,34 @@ def _with_conflict(verdict: Verdict, conflicts: Sequence[VersionConflict]) -> Ve
     return verdict
 
 
-async def find_local(app: Services, text: str, tier: str) -> tuple[ItemRef, StoredItem, Path]:
-    """Return the item at an address from the index of a local tier, not verified: its reference, and its file.
+async def find_local(
+    app: Services, text: str, tier: str
+) -> tuple[Collection[VectorStore], ItemRef, StoredItem, Path]:
+    """Return the tier, the reference, the index entry and the file of the item at an address; it is not verified.
+
+    The tier that the address names goes before `tier`.
 
     Raises
     ------
     NotFound
         When there is none, or the address matches several items.
+    UsageError
+        When the address names the registry.
     """
+    address = parse_address(text)
+    tier = address.tier or tier
+    if tier == "registry":
+        raise UsageError(f"{text} is in the registry, which keeps what was published", hint=f"kiwi yank {text}")
     target = app.local(tier)
-    found = [(ref, stored) for ref in parse_address(text).refs() if (stored := await target.store.get(ref, ()))]
+    found = [(ref, stored) for ref in address.refs() if (stored := await target.store.get(ref, ()))]
     if not found:
         raise NotFound(f"the {tier} tier has no item {text!r}", hint=f"kiwi list --source {tier}")
     if len(found) > 1:
         names = ", ".join(str(ref) for ref, _ in found)
         raise NotFound(f"{text!r} is several items: {names}", hint="put the type in front of the id")
     # The path is derived from the id, because a damaged index could name any of the user's files.
-    return *found[0], path_of(app.root(tier), found[0][1].ref)
+    ref, stored = found[0]
+    return target, ref, stored, path_of(app.root(tier), stored.ref)
 
 
 async def delete(tier: Collection[VectorStore], ref: ItemRef, stored: StoredItem, path: Path) -> None:

@@ -32,6 +32,7 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.statement import ItemStatement
+from kiwi_rag.signing.trust import verify
 from kiwi_rag.sources.items import read
 from kiwi_rag.storage.atomic import remove_folder, replace_folder, write_user_file
 from kiwi_rag.stores.base import VectorStore
@@ -161,6 +162,8 @@ class Author:
 
     async def _draft(self, source: SourceFile, bump: str | None, force: bool) -> Draft:
         candidate = read(source, self.tier, self.gate)
+        if not force:
+            self._check_signer(candidate)
         raised = await self._raised(candidate, bump) if bump else candidate
         item = self.gate.inspect_or_raise(raised, self.tier.policy, self.tier.audit)
         wrote = "" if raised is candidate else _declaration(item, candidate.path)
@@ -200,6 +203,19 @@ class Author:
     def _is_signed(self, candidate: ItemCandidate, item: Item) -> bool:
         check = versions.SignatureCheck(self.gate.trust, self.gate.audience, self.tier.policy, datetime.now(UTC))
         return check.check_item(candidate, item)[0] is not None
+
+    def _check_signer(self, candidate: ItemCandidate) -> None:
+        """Reject a file whose signer is not trusted here, because a new signature would replace that one."""
+        try:
+            envelope = envelope_of(candidate)
+            if all(key_id != self.key.key_id for key_id, _ in envelope.signatures):
+                verify(envelope, self.gate.trust)
+        except UnknownSigner as error:
+            own = f"to replace the signature by yours: kiwi sign {shlex.quote(candidate.path)} --force"
+            found = replace(finding_of(error, candidate.path), hint=f"{error.hint}; {own}")
+            raise self.gate.reject(str(candidate.ref), [found], self.tier.policy, self.tier.audit) from error
+        except SignatureRefused:
+            pass  # such a signature has to be replaced
 
     def _check_key(self, candidate: ItemCandidate) -> None:
         signer = self.gate.trust.by_key.get(self.key.key_id)

@@ -133,7 +133,8 @@ class ValidationManager:
         """
         candidate = read_candidate(source, root, tier)
         if isinstance(candidate, Finding):
-            name = f"{source.item_type}:{source.item_id}" if source.item_id and not source.problem else str(source.path)
+            has_id = source.item_id and not source.problem
+            name = f"{source.item_type}:{source.item_id}" if has_id else display_path(source.path)
             raise self.reject(name, [candidate], policy, audit)
         return candidate
 

@@ -108,7 +108,8 @@ class SignatureCheck:
         except SignatureRefused as error:
             return None, [finding_of(error, candidate.path)]
         if mismatches:
-            return None, [_mismatch(*mismatch, candidate.path) for mismatch in mismatches[:MAX_FINDINGS]]
+            edited = any(code in _EDITED for code, _ in mismatches)
+            return None, [_mismatch(*mismatch, candidate.path, edited) for mismatch in mismatches[:MAX_FINDINGS]]
         return signed, self._check_time(signed.statement.signed_at, candidate.path)
 
     def check_document(
@@ -147,8 +148,7 @@ def finding_of(error: SignatureRefused, path: str) -> Finding:
     return Finding(f"signature.{error.code}", error.message, path=path, hint=hint)
 
 
-def _mismatch(code: str, message: str, path: str) -> Finding:
-    edited = code in _EDITED
+def _mismatch(code: str, message: str, path: str, edited: bool) -> Finding:
     hint = f"if you edited it: kiwi sign {path} --bump patch" if edited else f"sign it again: kiwi sign {path} --force"
     return Finding(code, message, path=path, hint=hint)
 

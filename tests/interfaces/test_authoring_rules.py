@@ -371,3 +371,48 @@ def test_the_command_shown_for_an_edited_file_brings_it_in(ready: Kiwi):
     said = ready.run("verify", expect=3).stdout
     ready.run(*way_out(said))
     assert ready.json("verify")[0]["ref"] == "knowledge:acme/note@1.0.1"
+
+
+@pytest.fixture
+def foreign(ready: Kiwi) -> Path:
+    """An item with the signature of somebody whose key is not trusted here, as in a clone."""
+    path = write_note(ready)
+    ready.run("sign", str(path))
+    ready.run("trust", "remove", "ada@acme.example")
+    ready.run("keys", "new", "other", "--principal", "bob@acme.example")
+    return path
+
+
+@pytest.mark.parametrize("command", ["sign", "add"])
+def test_the_signature_of_an_unknown_signer_is_replaced_only_by_force(ready: Kiwi, foreign: Path, command: str):
+    (hint,) = refused(ready, command, str(foreign), "--key", "other", code="signature.unknown-signer")
+    replace = hint.rpartition("; to replace the signature by yours: ")[2]
+    ready.run(*way_out(replace), "--key", "other")
+    ready.run("add", str(foreign), "--key", "other")
+    assert ready.json("verify")[0]["signer"] == "bob@acme.example"
+
+
+def test_an_edit_of_metadata_and_text_is_resolved_by_either_hint(ready: Kiwi):
+    path = admitted(ready)
+    path.write_text(path.read_text().replace("author: ada", "author: bob") + "\nEdited.\n")
+    hints = {f["code"]: f["hint"] for row in ready.json("index", expect=4)["refused"] for f in row["findings"]}
+    assert {"signature.content", "signature.metadata"} <= set(hints)
+    ready.run(*way_out(hints["signature.metadata"]))
+    ready.run("index")
+    assert ready.json("verify")[0]["state"] == "verified"
+
+
+def test_delete_takes_the_tier_of_the_address(ready: Kiwi):
+    path = admitted(ready)
+    ready.run("sync", "--to", "user")
+    assert "kiwi yank" in ready.run("delete", "knowledge:acme/note@registry", "--yes", expect=2).stderr
+    said = ready.run("delete", "knowledge:acme/note@user", "--yes").stdout
+    assert str(ready.home / ".ai/knowledge/acme/note.md") in said
+    assert path.is_file()
+    assert [row["tier"] for row in ready.json("list")] == ["project"]
+
+
+def test_a_name_with_a_line_feed_is_shown_on_one_line(ready: Kiwi):
+    ready.write("knowledge/acme/new\nkiwi trust add.md", note())
+    said = ready.run("index", expect=4).stderr
+    assert not any(line.strip().startswith("kiwi trust add") for line in said.splitlines())
