@@ -32,10 +32,13 @@ import sys, time
 sys.addaudithook(lambda event, given: time.sleep(0.1 * (event == "import" and given[0].startswith("kiwi_rag.search"))))
 """
 IMPORTS_BESIDE_THE_MAIN_THREAD = """
-import importlib._bootstrap as bootstrap, os, threading
+import importlib._bootstrap as bootstrap, os, sys, threading
 load = bootstrap._find_and_load
+def is_loaded(name):
+    return name in sys.modules and not getattr(sys.modules[name].__spec__, "_initializing", False)
 def find_and_load(name, importer):
-    if name.startswith("kiwi_rag") and threading.current_thread() is not threading.main_thread():
+    beside = threading.current_thread() is not threading.main_thread()
+    if name.startswith("kiwi_rag") and beside and not is_loaded(name):
         with open(os.environ["KIWI_TEST_IMPORTS"], "a") as file:
             file.write(f"{threading.current_thread().name} {name}\\n")
     return load(name, importer)
