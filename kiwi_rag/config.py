@@ -104,12 +104,11 @@ class Origin:
     name: str
     value: Any
     source: str
-    secret: bool
 
     @property
     def shown(self) -> str:
         """The value, or a mask where it is a secret."""
-        return "(set)" if self.secret and self.value else str(self.value)
+        return "(set)" if self.value and _FIELDS[self.name].metadata["secret"] else str(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +162,14 @@ def resolve(
         layers.append((str(project / "config.yaml"), _from_project(project / "config.yaml")))
     layers.append(("environment", variables))
     layers.append(("flag", {k: v for k, v in (flags or {}).items() if v is not None}))
-    return _merge(layers, environ)
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for layer, given in layers:
+        for name, value in given.items():
+            sources[name] = _variable(name, environ) if layer == "environment" else layer
+            values[name] = _convert(name, value, sources[name])
+    settings = Settings(**values)
+    return Resolved(settings, tuple(Origin(n, getattr(settings, n), sources.get(n, "default")) for n in _FIELDS))
 
 
 def find_project(start: Path, home: Path) -> Path | None:
@@ -208,21 +214,6 @@ def _variable(name: str, environ: Mapping[str, str]) -> str:
     """Return the environment variable that sets `name`, ``KIWI_NAME`` first, or an empty string."""
     names = (f"KIWI_{name.upper()}", _FIELDS[name].metadata["also"])
     return next((variable for variable in names if environ.get(variable)), "")
-
-
-def _merge(layers: list[tuple[str, Mapping[str, Any]]], environ: Mapping[str, str]) -> Resolved:
-    values: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-    for source, layer in layers:
-        for name, value in layer.items():
-            sources[name] = _variable(name, environ) if source == "environment" else source
-            values[name] = _convert(name, value, sources[name])
-    settings = Settings(**values)
-    origins = tuple(
-        Origin(name, getattr(settings, name), sources.get(name, "default"), setting.metadata["secret"])
-        for name, setting in _FIELDS.items()
-    )
-    return Resolved(settings, origins)
 
 
 def _convert(name: str, value: Any, source: str) -> Any:

@@ -44,12 +44,7 @@ Example: kiwi mcp                            serve one client over stdio
     "--port", type=click.IntRange(0, 65_535), default=8765, help="Port to listen on, with --http. 0: any free port."
 )
 @option("--token", envvar="KIWI_MCP_TOKEN", help="Token that clients must send, as Authorization: Bearer TOKEN.")
-@option(
-    "--name",
-    "names",
-    multiple=True,
-    help="Another host name of this server that clients may use, with --http. Repeatable.",
-)
+@option("--name", "names", multiple=True, help="Another host name of this server for clients, with --http. Repeatable.")
 def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, token: str | None, **endpoint: Any) -> None:
     """Run an MCP (Model Context Protocol) server: agents search, read and check items, and search this repository."""
     chosen = parse_names(toolsets)

@@ -140,17 +140,15 @@ class Session:
 
     def report_error(self, error: KiwiError) -> int:
         """Print an error on stderr, and return the exit code."""
+        lines = [f"kiwi: {render.safe(error.message)}", *([f"    → {render.safe(error.hint)}"] if error.hint else [])]
         if self.as_json:
-            click.echo(render.json_text({"error": error.as_dict()}), err=True)
+            lines = [render.json_text({"error": error.as_dict()})]
         elif isinstance(error, Rejected):
-            click.echo(render.rejection_text(error, self.style), err=True)
-        else:
-            click.echo(f"kiwi: {render.safe(error.message)}", err=True)
-            if error.hint:
-                click.echo(f"    → {render.safe(error.hint)}", err=True)
+            lines = [render.rejection_text(error, self.style)]
         if self.verbose and error.__cause__ is not None:
-            cause = f"    caused by {type(error.__cause__).__name__}: {error.__cause__}"
-            click.echo(render.safe(cause), err=True)
+            cause = f"{type(error.__cause__).__name__}: {error.__cause__}"
+            lines.append(render.safe(f"    caused by {cause}"))
+        click.echo("\n".join(lines), err=True)
         if exit_code(error) == FAILED and not isinstance(error, NotFound):
             self.log_error(self.command, error.code, error.loggable_message)
         return exit_code(error)

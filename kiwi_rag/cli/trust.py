@@ -99,11 +99,7 @@ def import_key(session: Session, file: Path, name: str, principal: str, patterns
 
 @keys.command(epilog="Example: kiwi keys retire old --compromised")
 @click.argument("name")
-@option(
-    "--compromised",
-    is_flag=True,
-    help="Somebody else may have the key: reject all its signatures, the earlier ones too.",
-)
+@option("--compromised", is_flag=True, help="Somebody else may have the key: reject its earlier signatures, too.")
 def retire(session: Session, name: str, compromised: bool) -> None:
     """Reject new signatures of a key. Its earlier signatures stay valid, except with --compromised."""
     signer = use_case.retire_own_key(session.app(), name, compromised=compromised)

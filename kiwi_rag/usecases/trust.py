@@ -52,7 +52,7 @@ def _check_no_key_id(app: Services, digits: str) -> None:
             raise UsageError(message, hint=f"its public key is {signer.public_key.hex()}: {signer.trust_command()}")
     if len(digits) < 64:
         raise UsageError(f"{digits} is not a public key: it is too short, and may be the start of a key id", hint=_HINT)
-    if any(digits == key_id for key_id in _key_ids_seen(app)):
+    if digits in _key_ids_seen(app):
         raise UsageError(f"{digits} is the id of a key that signed items here, not a public key", hint=_HINT)
 
 
