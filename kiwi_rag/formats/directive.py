@@ -39,20 +39,17 @@ _VERSION = re.compile(r"<directive\b[^>]*?\sversion\s*=\s*([\"'])(?P<value>[^<]*
 
 def parse(item_id: str, content: str, found: FindingList) -> ItemParts:
     """Parse a directive."""
-    lines, outline = markdown.split_lines(content), markdown.outline(content)
-    fence = _directive_fence(lines, outline.blocks, found)
+    lines, fence = _directive_fence(content, found)
     root = _root(lines, fence, found)
     metadata = _metadata(root, _steps(root, lines, fence))
     summary = Section("summary", _summary(metadata, item_id), fence.start_line, fence.end_line)
     version = root.attributes.get("version", "").strip() or None
-    return ItemParts(version, metadata, (summary, *_body(lines, outline.headings, fence, root)))
+    return ItemParts(version, metadata, (summary, *_body(lines, markdown.outline(content).headings, fence, root)))
 
 
 def block_steps(content: str) -> tuple[XmlElement, ...]:
     """Return the steps that stand inside the XML block of a directive that parses."""
-    lines = markdown.split_lines(content)
-    root = _root(lines, _directive_fence(lines, markdown.outline(content).blocks, FindingList()), FindingList())
-    return tuple(_xml_steps(root))
+    return tuple(_xml_steps(_root(*_directive_fence(content, FindingList()), FindingList())))
 
 
 def block_span(content: str) -> tuple[int, int]:
@@ -63,7 +60,7 @@ def block_span(content: str) -> tuple[int, int]:
     MalformedSource
         If there is no such block.
     """
-    fence = _directive_fence(markdown.split_lines(content), markdown.outline(content).blocks, FindingList())
+    _, fence = _directive_fence(content, FindingList())
     return markdown.line_offset(content, fence.start_line + 1), markdown.line_offset(content, fence.end_line)
 
 
@@ -73,9 +70,10 @@ def version_span(content: str) -> tuple[int, int] | None:
     return root.span("value") if root else None
 
 
-def _directive_fence(lines: Sequence[str], blocks: Sequence[Block], found: FindingList) -> Block:
-    """Return the one fence that holds the directive; note where there is more than one."""
-    fences = [b for b in blocks if b.kind == "fence" and _opens_directive(lines, b)]
+def _directive_fence(content: str, found: FindingList) -> tuple[list[str], Block]:
+    """Return all lines, and the one fence that holds the directive; note where there is more than one."""
+    lines = markdown.split_lines(content)
+    fences = [b for b in markdown.outline(content).blocks if b.kind == "fence" and _opens_directive(lines, b)]
     wanted = next((fence for fence in fences if fence.info == "xml"), None)
     if wanted is None:
         line = fences[0].start_line if fences else next(_roots(lines), 0)
@@ -89,7 +87,7 @@ def _directive_fence(lines: Sequence[str], blocks: Sequence[Block], found: Findi
     if not wanted.closed:
         message = "the xml fence is never closed"
         raise MalformedSource("form.unclosed-fence", message, wanted.start_line, "close it with ```")
-    return wanted
+    return lines, wanted
 
 
 def _opens_directive(lines: Sequence[str], fence: Block) -> bool:

@@ -167,11 +167,6 @@ def is_python(path: str, text: str) -> bool:
     return _FORMS.get(PurePosixPath(path).suffix.lower()) == "python" or _SHEBANG.match(text) is not None
 
 
-def is_markdown(path: str) -> bool:
-    """Return whether a file is read as Markdown because of its suffix, whatever it contains."""
-    return _FORMS.get(PurePosixPath(path).suffix.lower()) == "markdown"
-
-
 def detect(path: str, text: str) -> str:
     """Return how `text` is to be read: as ``markdown``, ``adr``, ``yaml``, ``json``, ``java``, ``python``, ``plantuml``
     or ``text``. Whether YAML or JSON is an OpenAPI or AsyncAPI description shows once it is read.
