@@ -79,7 +79,7 @@ class Item:
     ``metadata`` is signed together with the content. It is JSON-ready, and the same for the same content. Keys:
     ``name``, ``description``, ``category``, ``author``, ``tags`` (list), and, where the format has them,
     ``title``, ``model``, ``limits``, ``permissions``, ``context``, ``inputs``, ``outputs``, ``steps``, ``imports``.
-    ``findings`` holds the warnings of the parser.
+    ``findings`` holds the warnings of the parser, and of an admitted item those of the whole gate.
     """
 
     ref: ItemRef
@@ -180,7 +180,6 @@ class Admission:
     digest: str
     key_id: str
     principal: str
-    findings: tuple[Finding, ...]
     policy: str
     signed_at: datetime
     admitted_at: datetime

@@ -12,7 +12,8 @@ import base64
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from kiwi_rag.errors import BadSignature, MalformedEnvelope, SignatureRefused, Unsigned
@@ -103,7 +104,13 @@ def verify(envelope: Envelope, keys: Mapping[str, bytes], threshold: int = 1) ->
         When fewer than `threshold` distinct keys signed.
     """
     message = pae(envelope.payload_type, envelope.payload)
-    signers = {signer for key_id, sig in envelope.signatures if (signer := _signer_of(message, key_id, sig, keys))}
+    signers = set()
+    for key_id, signature in envelope.signatures:
+        for candidate in sorted(keys, key=lambda candidate: candidate != key_id):
+            with suppress(SignatureRefused):
+                verify_signature(keys[candidate], message, signature)
+                signers.add(candidate)
+                break
     if len(signers) < max(threshold, 1):
         raise BadSignature()
     return tuple(sorted(signers))
@@ -118,29 +125,17 @@ def from_base64(text: object, what: str) -> bytes:
     return base64.b64decode(text.replace("-", "+").replace("_", "/"))
 
 
-def _signer_of(message: bytes, key_id: str, signature: bytes, keys: Mapping[str, bytes]) -> str | None:
-    for candidate in sorted(keys, key=lambda candidate: candidate != key_id):
-        try:
-            verify_signature(keys[candidate], message, signature)
-        except SignatureRefused:
-            continue
-        return candidate
-    return None
-
-
 def _object(document: object, fields: set[str], what: str) -> dict[str, Any]:
     if not isinstance(document, dict) or set(document) != fields:
         raise MalformedEnvelope(f"{what} does not have exactly the members {', '.join(sorted(fields))}")
     return document
 
 
-def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in result:
-            raise ValueError(f"duplicate key {key!r}")
-        result[key] = value
-    return result
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("duplicate key")
+    return members
 
 
 def _no_constant(name: str) -> Any:

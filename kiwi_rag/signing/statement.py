@@ -157,11 +157,13 @@ def parse_item(data: bytes) -> ItemStatement:
         ref = ItemRef(_item_type(predicate["item_type"]), check_item_id(predicate["item_id"]), predicate["version"])
     except (ValueError, InvalidItemId) as error:
         raise MalformedEnvelope(f"the payload names no valid item: {error}") from error
-    main, executables = predicate["main"], _executables(predicate["executables"], digests)
+    main, executables = predicate["main"], predicate["executables"]
     if main not in digests or f"{main}.sig" in digests:
         raise MalformedEnvelope("'main' is not one of the files, or its signature is")
+    if executables != [name for name in digests if name in executables]:
+        raise MalformedEnvelope("'executables' are not distinct names of files in order")
     common = predicate["registry"], ref, digests, predicate["metadata"], parse_time(predicate["signed_at"])
-    return ItemStatement(*common, main, executables)
+    return ItemStatement(*common, main, tuple(executables))
 
 
 def parse_index(data: bytes) -> IndexStatement:
@@ -221,14 +223,6 @@ def _digests(subject: object) -> dict[str, str]:
     if len({name.encode().lower() for name in digests}) < len(subject) or list(digests) != sorted(digests):
         raise MalformedEnvelope("the files of 'subject' are not distinct names in order")
     return digests
-
-
-def _executables(names: list[Any], digests: Mapping[str, str]) -> tuple[str, ...]:
-    if not all(isinstance(name, str) and name in digests for name in names):
-        raise MalformedEnvelope("'executables' names what is none of the files")
-    if names != sorted(set(names)):
-        raise MalformedEnvelope("'executables' are not distinct names in order")
-    return tuple(names)
 
 
 def _is_digest(text: object) -> bool:

@@ -100,23 +100,18 @@ class Signer:
 
     def _authorise_key(self) -> None:
         if self.status is SignerStatus.COMPROMISED:
-            raise WrongKey(
-                f"the key of {self.principal} is {self.origin or 'marked compromised'}: "
-                "nothing that it signed is valid any more",
-                hint=f"do not use it; if it is yours, check it and sign it with another key: {self._another_key()}",
-            )
+            why = self.origin or "marked compromised"
+            message = f"the key of {self.principal} is {why}: nothing that it signed is valid any more"
+            hint = f"do not use it; if it is yours, check it and sign it with another key: {self._another_key()}"
+            raise WrongKey(message, hint=hint)
 
     def _authorise_item(self, ref: ItemRef) -> None:
         if ref.item_type not in self.types:
-            raise WrongKey(
-                f"{self.principal} may not sign a {ref.item_type} ({', '.join(self.types)} only)",
-                hint=self._command_with(self.patterns, (*self.types, ref.item_type)),
-            )
+            message = f"{self.principal} may not sign a {ref.item_type} ({', '.join(self.types)} only)"
+            raise WrongKey(message, hint=self._command_with(self.patterns, (*self.types, ref.item_type)))
         if not any(matches(pattern, ref.item_id) for pattern in self.patterns):
-            raise WrongKey(
-                f"{self.principal} may not sign {ref.item_id} ({', '.join(self.patterns)} only)",
-                hint=self._command_with((*self.patterns, f"{ref.namespace}/*"), self.types),
-            )
+            message = f"{self.principal} may not sign {ref.item_id} ({', '.join(self.patterns)} only)"
+            raise WrongKey(message, hint=self._command_with((*self.patterns, f"{ref.namespace}/*"), self.types))
 
     def _command_with(self, patterns: tuple[str, ...], types: tuple[ItemType, ...]) -> str:
         """Return the command that gives this key these rights."""
@@ -136,10 +131,8 @@ class Signer:
             raise WrongKey(f"the key of {self.principal} is valid from {format_time(self.valid_after)} on")
         retired = self.status is SignerStatus.RETIRED
         if self.valid_before is None and retired:
-            raise WrongKey(
-                f"the key of {self.principal} is retired, without the time of its retirement",
-                hint="set valid_before of its entry in trust.toml to that time",
-            )
+            message = f"the key of {self.principal} is retired, without the time of its retirement"
+            raise WrongKey(message, hint="set valid_before of its entry in trust.toml to that time")
         if self.valid_before is None:
             return
         # signed_at has whole seconds. Without a time of receipt, one of the second of the retirement may be later.
@@ -150,10 +143,8 @@ class Signer:
     def _expired(self) -> WrongKey:
         verb = "was retired" if self.status is SignerStatus.RETIRED else "expired"
         since = f" at {format_time(self.valid_before)}" if self.valid_before else ""
-        return WrongKey(
-            f"the key of {self.principal} {verb}{since}{f', {self.origin}' if self.origin else ''}",
-            hint=f"sign the item again with a current key: {self._another_key()}",
-        )
+        message = f"the key of {self.principal} {verb}{since}{f', {self.origin}' if self.origin else ''}"
+        return WrongKey(message, hint=f"sign the item again with a current key: {self._another_key()}")
 
     def _another_key(self) -> str:
         """Return the commands that sign with another key; the user fills in PATH and NAME."""

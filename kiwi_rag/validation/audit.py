@@ -126,17 +126,13 @@ def verify_records(
     AuditBroken
         Naming the first record that is missing or was altered.
     """
-    current = head or AuditHead()
+    head = head or AuditHead()
     for record in records:
-        current = _follow(current, record, hash_of)
-    return current
-
-
-def _follow(head: AuditHead, record: AuditRecord, hash_of: Callable[[AuditRecord], str]) -> AuditHead:
-    if record.seq != head.seq + 1:
-        raise AuditBroken(f"the audit chain breaks at record {head.seq + 1}: it is missing, {record.seq} follows")
-    if record.previous != head.hash:
-        raise AuditBroken(f"the audit chain breaks at record {record.seq}: it does not follow the one before")
-    if record.hash != hash_of(record):
-        raise AuditBroken(f"the audit chain breaks at record {record.seq}: it was altered")
-    return AuditHead(record.seq, record.hash)
+        if record.seq != head.seq + 1:
+            raise AuditBroken(f"the audit chain breaks at record {head.seq + 1}: it is missing, {record.seq} follows")
+        if record.previous != head.hash:
+            raise AuditBroken(f"the audit chain breaks at record {record.seq}: it does not follow the one before")
+        if record.hash != hash_of(record):
+            raise AuditBroken(f"the audit chain breaks at record {record.seq}: it was altered")
+        head = AuditHead(record.seq, record.hash)
+    return head

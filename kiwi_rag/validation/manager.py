@@ -213,7 +213,6 @@ class ValidationManager:
                 digest=statement.digest_of(signed.envelope),
                 key_id=signed.signer.key_id,
                 principal=signed.signer.principal,
-                findings=findings,
                 policy=policy.name,
                 signed_at=signed.statement.signed_at,
                 admitted_at=self._now(),

@@ -49,7 +49,6 @@ def admission(item_id: str, text: str = "restart the service", **changes: Any) -
         digest=statement.digest_of(envelope),
         key_id=key.key_id,
         principal=changes.pop("principal", "ada@acme"),
-        findings=(),
         policy=changes.pop("policy", "project"),
         signed_at=signed_at,
         admitted_at=datetime(2026, 3, 2, tzinfo=UTC),

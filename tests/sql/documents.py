@@ -64,7 +64,7 @@ def admitted(path: str, texts: Sequence[str], **changes: Any) -> Admission:
     assert not changes, changes
     now = datetime.now(UTC)
     digest = digest_of(envelope)
-    return issue(Admission(document, envelope, digest, key.key_id, principal, (), "shared", at, now))
+    return issue(Admission(document, envelope, digest, key.key_id, principal, "shared", at, now))
 
 
 def records(

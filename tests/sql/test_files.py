@@ -37,7 +37,7 @@ def skill(files: Mapping[str, bytes] = FILES, item_id: str = "acme/ship", versio
     envelope = KEY.sign(item, REGISTRY, SIGNED)
     digest = statement.digest_of(envelope)
     now = datetime(2026, 3, 2, tzinfo=UTC)
-    return issue(Admission(item, envelope, digest, KEY.key_id, "ada@acme", (), "project", SIGNED, now))
+    return issue(Admission(item, envelope, digest, KEY.key_id, "ada@acme", "project", SIGNED, now))
 
 
 def count(connection: psycopg.Connection, table: str) -> int:

@@ -52,7 +52,7 @@ def test_a_skill_of_twelve_files_is_admitted() -> None:
     assert len(skills.FILES) == 12
     admission = admit(skills.candidate())
     assert require_sealed(admission) is admission
-    assert admission.findings == ()
+    assert admission.item.findings == ()
     assert admission.item.digests == statement.parse_item(admission.envelope.payload).digests
 
 
