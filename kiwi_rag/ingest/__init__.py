@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 GATE_VERSION = 6
 """Raise it when the gate, the parsers or the splitter give other results: every file is then processed again."""
 
-Progress = Callable[[int], None]
-
 
 RULES = "rules"
 """The metadata key of the digest of the rules that a document was indexed by."""
