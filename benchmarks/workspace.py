@@ -24,7 +24,7 @@ from benchmarks.index_throughput import note
 from benchmarks.place import Place
 from benchmarks.timing import spread, timed
 from kiwi_rag.chunking import split_document
-from kiwi_rag.ingest import sync
+from kiwi_rag.ingest.sync import sync
 from kiwi_rag.model import SearchQuery
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace

@@ -11,7 +11,8 @@ import numpy as np
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
-from kiwi_rag.ingest import IngestContext, sync
+from kiwi_rag.ingest import IngestContext
+from kiwi_rag.ingest.sync import sync
 from kiwi_rag.model import Filters, SearchQuery, SearchReply
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.search import Searcher

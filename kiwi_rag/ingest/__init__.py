@@ -1,32 +1,251 @@
-"""The write path: read → admit → split → (sign) → embed → store.
+"""The write path: read → admit → split → (sign) → embed → store, and admit → publish.
 
-`pipeline` has the steps for one file, `sync` updates a whole collection from its source. A registry has two halves,
-which different roles may run: `publication` sends items, `registry_indexer` makes them searchable. `audit_index`
-compares a registry's index with the signed items.
+Here are the steps for one file. `sync` updates a whole collection from its source. A registry has two halves, which
+different roles may run: `publication` sends items, `registry_indexer` makes them searchable. `audit_index` compares a
+registry's index with the signed items.
 """
 
-from kiwi_rag.ingest.pipeline import (
-    GATE_VERSION,
-    IngestContext,
-    admit,
-    embed,
-    ingest,
-    publish,
-    store,
-)
-from kiwi_rag.ingest.sync import Callbacks, sync
-from kiwi_rag.sources.items import ItemSource, read
+from __future__ import annotations
 
-__all__ = [
-    "GATE_VERSION",
-    "Callbacks",
-    "IngestContext",
-    "ItemSource",
-    "admit",
-    "embed",
-    "ingest",
-    "publish",
-    "read",
-    "store",
-    "sync",
-]
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kiwi_rag.chunking import split, split_document
+from kiwi_rag.collection import Collection
+from kiwi_rag.embedding import EmbeddingProvider
+from kiwi_rag.errors import KeyUnavailable, SourceUnreadable
+from kiwi_rag.formats.source import SourceFile
+from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Visibility
+from kiwi_rag.signing.keys import Indexer
+from kiwi_rag.sources.file_states import FileStates
+from kiwi_rag.sources.items import content_of, read
+from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.telemetry import span
+from kiwi_rag.validation.admission import Policy
+from kiwi_rag.validation.document_gate import DocumentFile, clean_labels
+from kiwi_rag.validation.manager import ValidationManager
+from kiwi_rag.validation.signature import ItemCandidate
+from kiwi_rag.wordpieces import embedded_text
+
+if TYPE_CHECKING:
+    from kiwi_rag.registry.client import Receipt
+    from kiwi_rag.stores.postgres import RegistryVectorStore
+    from kiwi_rag.validation.audit import AuditSink
+
+GATE_VERSION = 6
+"""Raise it when the gate, the parsers or the splitter give other results: every file is then processed again."""
+
+
+RULES = "rules"
+"""The metadata key of the digest of the rules that a document was indexed by."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestContext:
+    """The gate and the embedding provider of the write path.
+
+    Items bring their signatures. Documents are signed by the `indexer`; ``domains`` is service → domain, for documents
+    that name none.
+    """
+
+    gate: ValidationManager
+    embed: EmbeddingProvider
+    indexer: Indexer | None = None
+    domains: Mapping[str, str] = field(default_factory=dict)
+
+    def rules(self, policy: Policy) -> tuple[object, ...]:
+        """Return what decides whether a file is admitted, besides its bytes."""
+        if self.indexer is None:
+            trust = self.gate.trust
+            return GATE_VERSION, sorted(map(repr, trust.signers)), trust.threshold, self.gate.audience
+        # In a shared index any trusted key may have signed.
+        key_id = "" if policy.received_now else self.indexer.key.key_id
+        return GATE_VERSION, key_id, self.indexer.registry, self.indexer.collection
+
+    def read_document(
+        self, file: DocumentFile, rules: str, policy: Policy, audit: AuditSink
+    ) -> tuple[Document, tuple[Passage, ...]]:
+        """Run the steps of the gate that need no signature over a file, and split what is left.
+
+        Raises
+        ------
+        Rejected
+            When nothing of the file can be indexed.
+        """
+        labelled = replace(file, labels={**file.labels, RULES: rules})
+        document = self.gate.inspect_document(labelled, policy, audit)
+        domain = self.domains.get(str(document.metadata["service"]), "")
+        if domain and not document.metadata["domain"]:
+            document = replace(document, metadata={**document.metadata, "domain": clean_labels([domain])[domain]})
+        return document, split_document(document)
+
+    def admit_document(
+        self, document: Document, passages: Sequence[Passage], policy: Policy, audit: AuditSink
+    ) -> Admission:
+        """Sign a document with the indexing key, and run the other steps of the gate.
+
+        Raises
+        ------
+        Rejected
+            When the key may not sign it.
+        """
+        if self.indexer is None:
+            raise KeyUnavailable("documents are indexed with a key, and there is none")
+        envelope = self.indexer.sign(document, passages, datetime.now(UTC))
+        return self.gate.admit_document(document, passages, envelope, policy, audit)
+
+
+async def ingest(source: SourceFile, to: Collection[VectorStore], writer: IngestContext) -> Admission:
+    """Read, admit, split, embed and store one file.
+
+    Raises
+    ------
+    Rejected
+        With every finding.
+    """
+    candidate = read(source, to, writer.gate)
+    admission = await admit(candidate, to, writer.gate)
+    await store(source, candidate, admission, to, writer)
+    return admission
+
+
+async def store(
+    source: SourceFile,
+    candidate: ItemCandidate,
+    admission: Admission,
+    to: Collection[VectorStore],
+    writer: IngestContext,
+) -> None:
+    """Split, embed and store an admitted item, and then the stamp of the file that it was read from."""
+    records = await embed(admission, split(admission.item), writer)
+    with span("kiwi.store", tier=to.name, step="upsert", passages=len(records)):
+        await to.store.put([records])
+    stamp = content_of(candidate).stamp(str(source.path), admission.digest, fingerprint_rules(to, writer))
+    states_of(to).put([stamp])
+
+
+def states_of(to: Collection[VectorStore]) -> FileStates:
+    """Return what is known of the files of a collection.
+
+    Raises
+    ------
+    SourceUnreadable
+        When it is a collection without files.
+    """
+    if to.states is None:
+        raise SourceUnreadable(f"the {to.name} tier has no files")
+    return to.states
+
+
+async def publish(
+    candidate: ItemCandidate,
+    to: Collection[RegistryVectorStore],
+    gate: ValidationManager,
+    visibility: Visibility | None = None,
+) -> tuple[Admission, Receipt]:
+    """Admit one candidate under the registry's policy and publish it; a search finds it once it is indexed.
+
+    Without a `visibility` a new item is public, and a published item keeps its visibility.
+
+    Raises
+    ------
+    Rejected
+        When the gate rejects it; nothing is sent then.
+    RegistryError
+        When the registry cannot be reached, or rejects it; running it again is safe.
+    """
+    admission = await admit(candidate, to, gate)
+    with span("kiwi.store", tier=to.name, step="publish"):
+        receipt = await to.store.publish(admission, visibility)
+    if to.monitor and not receipt.private:
+        to.monitor.add_receipt(admission.ref, admission.digest, admission.key_id, receipt.audit_head)
+    return admission, receipt
+
+
+async def admit(candidate: ItemCandidate, to: Collection[VectorStore], gate: ValidationManager) -> Admission:
+    """Run the gate over a candidate, against what its tier has seen."""
+    history = await to.store.history(candidate.ref)
+    return await asyncio.to_thread(gate.admit, candidate, to.policy, history, to.audit)
+
+
+async def admit_stored(
+    candidate: ItemCandidate, history: Mapping[str, str], to: Collection[VectorStore], gate: ValidationManager
+) -> Admission:
+    """Run the gate again over an item that its tier already has.
+
+    Of the tier's `history` only the item's own version counts: the highest may be newer, but the same version must not
+    have other content.
+    """
+    same_version = {version: digest for version, digest in history.items() if candidate.path.endswith(f"@{version}")}
+    return await asyncio.to_thread(gate.admit, candidate, to.policy, same_version, to.audit)
+
+
+async def embed(admission: Admission, passages: Sequence[Passage], writer: IngestContext) -> list[EmbeddingRecord]:
+    """Return an admitted item's passages with their vectors."""
+    vectors = await writer.embed.documents([embedded_text(p) for p in passages])
+    fingerprint = str(writer.embed.fingerprint)
+    pairs = zip(passages, vectors, strict=True)
+    return [EmbeddingRecord(admission, passage, vector, fingerprint) for passage, vector in pairs]
+
+
+def fingerprint_rules(to: Collection[VectorStore], writer: IngestContext, of_source: Sequence[object] = ()) -> str:
+    """Return a digest of the rules that files are admitted, split, signed and embedded by.
+
+    When it changes, every file is processed again.
+    """
+    parts = (*of_source, *writer.rules(to.policy), to.policy, writer.embed.fingerprint)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+CONCURRENCY = 3
+"""Items in progress at once: while one is embedded, another is stored and a third passes the gate."""
+
+
+async def bounded_map(
+    work: Callable[[_In], Awaitable[_Out]], items: Iterable[_In] | AsyncIterable[_In], concurrency: int
+) -> AsyncGenerator[_Out]:
+    """Yield ``work(item)`` for each of `items` in their order, up to `concurrency` of them concurrently.
+
+    When the caller stops early, or one raises, the others are cancelled and waited for.
+    """
+    semaphore = asyncio.Semaphore(concurrency)
+    tasks: deque[asyncio.Task[_Out]] = deque()
+
+    async def run(item: _In) -> _Out:
+        async with semaphore:
+            return await work(item)
+
+    try:
+        async for item in _each(items):
+            tasks.append(asyncio.create_task(run(item)))
+            # Twice as many tasks as may run: a slow first one, whose result is due next, keeps none of the others idle.
+            if len(tasks) > 2 * concurrency:
+                yield await tasks.popleft()
+        while tasks:
+            yield await tasks.popleft()
+    finally:
+        await cancel_all(tasks)
+
+
+async def _each(items: Iterable[_In] | AsyncIterable[_In]) -> AsyncGenerator[_In]:
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item
+
+
+async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel the tasks that still run, and wait for their end."""
+    cancelled = list(tasks)
+    for task in cancelled:
+        task.cancel()
+    await asyncio.gather(*cancelled, return_exceptions=True)

@@ -10,7 +10,7 @@ from kiwi_rag.chunking import split
 from kiwi_rag.collection import Collection
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider
 from kiwi_rag.errors import Refused, Rejected
-from kiwi_rag.ingest.pipeline import IngestContext, admit_stored, embed
+from kiwi_rag.ingest import IngestContext, admit_stored, embed
 from kiwi_rag.lexical import term_frequencies
 from kiwi_rag.model import EmbeddingRecord
 from kiwi_rag.registry.rows import IndexedItem, StoredPassage

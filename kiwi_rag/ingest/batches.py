@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kiwi_rag.ingest.pipeline import bounded_map
+from kiwi_rag.ingest import bounded_map
 from kiwi_rag.model import Admission, EmbeddingRecord, Passage, Vector
 from kiwi_rag.wordpieces import embedded_text
 

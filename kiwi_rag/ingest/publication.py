@@ -7,11 +7,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kiwi_rag import ingest
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, RegistryUnreachable, UsageError
 from kiwi_rag.formats.source import SourceFile
-from kiwi_rag.ingest import pipeline
-from kiwi_rag.ingest.pipeline import CONCURRENCY, IngestContext, bounded_map
+from kiwi_rag.ingest import CONCURRENCY, IngestContext, bounded_map
 from kiwi_rag.ingest.registry_indexer import concerns_one_item, index_admitted
 from kiwi_rag.model import Admission, Visibility
 from kiwi_rag.model.refs import ItemRef
@@ -98,7 +98,7 @@ class PublishRun:
             return NotPublished(str(source.path), self.unreachable)
         try:
             candidate = read(source, self._local, self._writer.gate)
-            admission, receipt = await pipeline.publish(candidate, self._to, self._writer.gate, self._visibility)
+            admission, receipt = await ingest.publish(candidate, self._to, self._writer.gate, self._visibility)
         except RegistryUnreachable as error:
             self.unreachable = self.unreachable or error
             return NotPublished(str(source.path), error)

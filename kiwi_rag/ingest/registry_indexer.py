@@ -27,7 +27,7 @@ from kiwi_rag.errors import (
     RegistryUnreachable,
     Rejected,
 )
-from kiwi_rag.ingest.pipeline import CONCURRENCY, IngestContext, admit_stored, bounded_map, cancel_all, embed
+from kiwi_rag.ingest import CONCURRENCY, IngestContext, admit_stored, bounded_map, cancel_all, embed
 from kiwi_rag.model import Admission, Envelope
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit

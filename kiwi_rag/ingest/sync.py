@@ -24,8 +24,8 @@ from kiwi_rag.errors import (
     SourceUnreadable,
     TextsRefused,
 )
+from kiwi_rag.ingest import RULES, IngestContext, fingerprint_rules, states_of
 from kiwi_rag.ingest.batches import JOBS, AdmittedFile, EncodedFile, batch_by_size, encode_files
-from kiwi_rag.ingest.pipeline import RULES, IngestContext, fingerprint_rules, states_of
 from kiwi_rag.model import Admission, Filters, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import statement

@@ -10,12 +10,13 @@ from kiwi_rag import ingest
 from kiwi_rag.errors import KiwiError, NotFound, Rejected, UsageError
 from kiwi_rag.formats.source import SourceFile
 from kiwi_rag.ingest.publication import PublishRun
-from kiwi_rag.ingest.sync import Callbacks
+from kiwi_rag.ingest.sync import Callbacks, sync
 from kiwi_rag.model import Admission, Envelope, Finding, Visibility
 from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.retry import attempts
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
+from kiwi_rag.sources.items import ItemSource
 from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.usecases import sign
 from kiwi_rag.usecases.sign import Draft
@@ -72,7 +73,7 @@ async def update_index(app: Services, tier: str, callbacks: Callbacks, jobs: int
     to, writer = app.local(tier), app.writer
     if rebuild:
         await to.clear()
-    report = await ingest.sync(ingest.ItemSource(to, writer.gate), to, writer, callbacks, jobs=jobs)
+    report = await sync(ItemSource(to, writer.gate), to, writer, callbacks, jobs=jobs)
     report.raise_unless_rejected()
     return report
 

@@ -20,6 +20,7 @@ from kiwi_rag.search.verify import Address, VerifiedItem, parse_address, require
 from kiwi_rag.services import Services
 from kiwi_rag.signing.statement import ItemStatement
 from kiwi_rag.signing.trust import Signer, TrustPolicy
+from kiwi_rag.sources.items import read
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.usecases import sign
 from kiwi_rag.validation.audit import AuditEvent
@@ -115,7 +116,7 @@ async def copy(app: Services, found: FoundItem, target: str, *, overwrite: bool)
         sign.check_place(root, stored.envelope, stored.files, overwrite=overwrite)
         admission = await ingest.admit(candidate_of(stored.envelope, stored.files), to, app.gate)
         placed = sign.place_item(root, stored.envelope, stored.files, overwrite=overwrite)
-        await ingest.store(placed, ingest.read(placed, to, app.gate), admission, to, app.writer)
+        await ingest.store(placed, read(placed, to, app.gate), admission, to, app.writer)
     return admission, placed.path
 
 

@@ -19,8 +19,7 @@ from kiwi_rag.errors import (
     RegistryUnreachable,
     UsageError,
 )
-from kiwi_rag.ingest import registry_indexer
-from kiwi_rag.ingest.pipeline import cancel_all
+from kiwi_rag.ingest import cancel_all, registry_indexer
 from kiwi_rag.ingest.registry_indexer import Failed, Unreachable
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.monitor.monitor import verify_rows

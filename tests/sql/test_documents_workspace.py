@@ -10,7 +10,8 @@ import pytest
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import FingerprintMismatch
-from kiwi_rag.ingest import IngestContext, sync
+from kiwi_rag.ingest import IngestContext
+from kiwi_rag.ingest.sync import sync
 from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.registry.pool import Connections

@@ -12,17 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kiwi_rag import ingest
 from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import EmbeddingError, StoreFull
 from kiwi_rag.formats import parse_item
 from kiwi_rag.formats.source import signature_path
-from kiwi_rag.ingest import Callbacks, IngestContext, ItemSource
+from kiwi_rag.ingest import IngestContext
 from kiwi_rag.ingest.batches import GROUP, JOBS, AdmittedFile, encode_files
+from kiwi_rag.ingest.sync import Callbacks, sync
 from kiwi_rag.model import Filters, Passage
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.signing.statement import signature_file
 from kiwi_rag.sources.file_states import FileStates
+from kiwi_rag.sources.items import ItemSource
 from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.validation.admission import policy_of
@@ -80,7 +81,7 @@ class Project:
 
     async def index(self, model: Hashing, jobs: int = JOBS, **callbacks: Any) -> SyncReport:
         writer, heard = IngestContext(GATE, model), Callbacks(**callbacks)
-        report = await ingest.sync(ItemSource(self.tier, GATE), self.tier, writer, heard, jobs=jobs)
+        report = await sync(ItemSource(self.tier, GATE), self.tier, writer, heard, jobs=jobs)
         report.raise_unless_rejected()
         return report
 
