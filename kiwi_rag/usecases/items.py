@@ -279,9 +279,7 @@ def _with_conflict(verdict: Verdict, conflicts: Sequence[VersionConflict]) -> Ve
     return verdict
 
 
-async def find_local(
-    app: Services, text: str, tier: str
-) -> tuple[Collection[VectorStore], ItemRef, StoredItem, Path]:
+async def find_local(app: Services, text: str, tier: str) -> tuple[Collection[VectorStore], ItemRef, StoredItem, Path]:
     """Return the tier, the reference, the index entry and the file of the item at an address; it is not verified.
 
     The tier that the address names goes before `tier`.
