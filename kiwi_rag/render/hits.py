@@ -127,7 +127,7 @@ def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
 
 _FILLED_BY = {
     "project": "kiwi sign .ai, then kiwi index",
-    "user": "kiwi sync --to user",
+    "user": "in a project: kiwi sync --to user",
     "registry": "kiwi publish --all",
 }
 

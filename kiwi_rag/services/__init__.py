@@ -232,8 +232,11 @@ class Services:
         return self.settings.principal or f"{getpass.getuser()}@{socket.gethostname()}"
 
     def key_name(self, name: str = "") -> str:
-        """Return the name of the stored key to use: `name`, else the one in the settings, else the only one."""
-        return name or self.settings.key or keys.only_name(self.keys_dir)
+        """Return the name of the stored key to use: `name`, else the one in the settings, else the only active one."""
+        if name or self.settings.key:
+            return name or self.settings.key
+        inactive = {s.public_key for s in self.trust.by_key.values() if s.status is not SignerStatus.ACTIVE}
+        return keys.only_name(self.keys_dir, inactive)
 
     def root(self, tier: str) -> Path:
         """Return the ``.ai`` folder of a local tier.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -175,8 +175,8 @@ def names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in folder.glob("*.pem")))
 
 
-def only_name(folder: Path) -> str:
-    """Return the name of the one key in `folder`.
+def only_name(folder: Path, inactive: Container[bytes] = ()) -> str:
+    """Return the name of the one key in `folder`, or of the one whose public key is not among the `inactive`.
 
     Raises
     ------
@@ -188,6 +188,8 @@ def only_name(folder: Path) -> str:
     existing = names(folder)
     if not existing:
         raise NotFound("there is no key to sign with", hint="kiwi keys new")
+    if len(existing) > 1:
+        existing = tuple(name for name in existing if public_key(name, folder) not in inactive) or existing
     if len(existing) > 1:
         raise UsageError(f"there are several keys: {', '.join(existing)}", hint="choose one with --key NAME")
     return existing[0]
