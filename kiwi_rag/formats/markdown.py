@@ -36,9 +36,6 @@ MAX_LINES = 50_000
 
 _WINDOW = 4_096
 """Lines that are read at once: markdown-it-py keeps five numbers a line."""
-# The characters that begin what ends a paragraph (a fence, raw HTML, a heading, a rule) or underlines it as a heading.
-_INTERRUPTING = frozenset("`~<#*_-=")
-_UNDERLINE = re.compile(r"(?:-+|=+)[ \t]*$")
 _LINE = attrgetter("line")
 _LISTED = re.compile(r"^[ \t]*(?:[-+*]|\d{1,9}[.)]|>)(?:[ \t]|$)", re.MULTILINE)
 
@@ -133,26 +130,26 @@ def _found(lines: Sequence[str], begin: int) -> Iterator[Block | Heading]:
 
 
 def _blocks(window: Sequence[str]) -> Iterator[tuple[int, int, list[Token]]]:
-    """Yield where each block starts and ends, in lines from 0, with its tokens; paragraphs have none."""
-    from markdown_it.rules_block import StateBlock
+    """Yield where each block starts and ends, in lines from 0, with its tokens."""
+    from markdown_it.rules_block import StateBlock, lheading, paragraph
 
     # Only line feeds end lines; the library takes a carriage return for one.
     state = StateBlock("\n".join([*window, ""]).replace("\r", " "), _parser(), {}, [])
     start = state.skipEmptyLines(0)
     while start < state.lineMax:
         state.line, state.tokens = start, []
-        if not _matches(state, start):
-            _read_paragraph(state, start)
+        if not _matches(state, start) and not lheading(state, start, state.lineMax, False):
+            paragraph(state, start, state.lineMax, False)
         yield start, state.line, state.tokens
         start = state.skipEmptyLines(state.line)
 
 
-def _matches(state: StateBlock, line: int, *, silent: bool = False) -> bool:
-    """Read the block that begins at `line`, unless it is a paragraph; with `silent` only say whether one does."""
+def _matches(state: StateBlock, line: int) -> bool:
+    """Read the block that begins at `line`, unless it is a paragraph."""
     rules = _rules()
     first = state.src[state.bMarks[line] + state.tShift[line]]
     rule = rules["code"] if state.is_code_block(line) else rules.get(first)
-    return rule is not None and rule(state, line, state.lineMax, silent)
+    return rule is not None and rule(state, line, state.lineMax, False)
 
 
 @lru_cache(maxsize=1)
@@ -164,38 +161,11 @@ def _rules() -> dict[str, RuleFuncBlockType]:
     return {"code": code, **fences, **rulers, "[": reference, "<": html_block, "#": heading}
 
 
-def _read_paragraph(state: StateBlock, start: int) -> None:
-    """Read the paragraph at line `start`, or the heading that it is if its last line underlines it.
-
-    The library's own rules try every line for every kind of block, first for a heading and again for a paragraph. Here
-    a line is tried once, and only if its first character can begin such a block.
-    """
-    line = start + 1
-    while line < state.lineMax and not state.isEmpty(line):
-        first = state.bMarks[line] + state.tShift[line]
-        # A line that is indented by four columns or more goes on with the paragraph, whatever it begins with.
-        if state.sCount[line] <= 3 and state.src[first] in _INTERRUPTING:
-            if _UNDERLINE.match(state.src, first, state.eMarks[line]):
-                _push_heading(state, start, line, state.src[first])
-                return
-            if _matches(state, line, silent=True):
-                break
-        line += 1
-    state.line = line
-
-
-def _push_heading(state: StateBlock, start: int, underline: int, markup: str) -> None:
-    state.line = underline + 1
-    token = state.push("heading_open", "h1" if markup == "=" else "h2", 0)
-    token.markup, token.map = markup, [start, state.line]
-    state.push("inline", "", 0).content = state.getLines(start, underline, 0, False).strip()
-
-
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark").disable(["list", "blockquote", "lheading", "paragraph"])
+    return MarkdownIt("commonmark").disable(["list", "blockquote"])
 
 
 def _kept(tokens: Sequence[Token], lines: Sequence[str], begin: int) -> Iterator[Block | Heading]:
