@@ -280,9 +280,7 @@ async def _withdraw_key(
     done = f"{verb}d" if changed else f"{verb}d already"
     session.print_data(row, [f"{done}  {render.safe(signer.principal)}  {signer.key_id}"])
     if lost:
-        session.notify(
-            f"{_items(lost)} signed by it can no longer be found; searches find older versions by other keys instead"
-        )
+        session.notify(f"{_items(lost)} signed by it can no longer be found; older versions by other keys can")
 
 
 def _items(count: int) -> str:

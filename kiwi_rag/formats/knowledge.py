@@ -164,9 +164,7 @@ class _StrictReader(YamlReader):
             depth += opens - isinstance(event, self.closing)
             nodes += opens or hasattr(event, "value")
             if getattr(event, "anchor", None):  # of an anchor, and of an alias
-                self._refuse(
-                    event, "form.yaml-alias", "the metadata uses a YAML anchor or alias", "write the value out"
-                )
+                self._refuse(event, "form.yaml-alias", "the metadata has a YAML anchor or alias", "write the value out")
             if getattr(event, "tag", None):
                 self._refuse(event, "form.yaml-tag", f"the metadata uses the YAML tag {event.tag!r}", "remove the tag")
             if depth > MAX_DEPTH or nodes > MAX_NODES:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 HISTORY_SECONDS = 5.0
 """Seconds to wait for a registry when a file is signed; publishing compares the versions again."""
+_ITEM_FILES = "items are directives/*.md, scripts/*.py, knowledge/*.md and skills/*/SKILL.md below .ai"
 
 
 def sources_of(paths: Sequence[Path], ai_dir: Path) -> list[SourceFile]:
@@ -60,8 +61,7 @@ def sources_of(paths: Sequence[Path], ai_dir: Path) -> list[SourceFile]:
     for path in paths:
         below = [source for source in found if _is_named(source, path.absolute())]
         if not below and path.absolute() not in (ai_dir.absolute(), ai_dir.absolute().parent):  # a tier may be empty
-            hint = "items are directives/*.md, scripts/*.py, knowledge/*.md and skills/*/SKILL.md below .ai"
-            raise UsageError(f"{path} is not an item file or folder of {ai_dir}", hint=hint)
+            raise UsageError(f"{path} is not an item file or folder of {ai_dir}", hint=_ITEM_FILES)
         chosen.update({source.path: source for source in below})
     return list(chosen.values())
 
@@ -168,10 +168,9 @@ class Author:
         item = self.gate.inspect_or_raise(raised, self.tier.policy, self.tier.audit)
         wrote = "" if raised is candidate else _declaration(item, candidate.path)
         fresh = bool(wrote) or force or not self._is_signed(candidate, item)
-        if fresh:
-            self._check_key(candidate)
         contents = await self.histories.of(item.ref, fully=fresh)
         if fresh:
+            self._check_key(candidate)
             raised = replace(raised, signature=statement.signature_file(self.key.sign(item, self.gate.audience)))
             self.gate.check(raised, self.tier.policy, contents.get(self.tier.name, {}), self.tier.audit)
         if found := versions.check_other_tiers(item, contents, candidate.path, self.tier.name):
