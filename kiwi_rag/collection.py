@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from kiwi_rag.errors import UnknownFilter, UsageError
 from kiwi_rag.stores.base import VectorStore, local_index
 from kiwi_rag.validation.admission import Policy
-from kiwi_rag.validation.audit import AuditLog
 
 if TYPE_CHECKING:
     from kiwi_rag.monitor.monitor import RegistryMonitor
     from kiwi_rag.signing.trust import TrustPolicy
     from kiwi_rag.sources.file_states import FileStates
     from kiwi_rag.stores.local import LocalVectorStore
+    from kiwi_rag.stores.local.catalog import SqliteAuditLog
 
 RANKS = {"project": 0, "user": 1, "registry": 2}
 SOURCES = {
@@ -54,7 +54,7 @@ class Collection(Generic[StoreT_co]):
     policy: Policy
     trust: Callable[[], TrustPolicy]
     audience: str
-    audit: AuditLog
+    audit: SqliteAuditLog
     root: Path | None = None
     states: FileStates | None = None
     monitor: RegistryMonitor | None = None
@@ -66,14 +66,9 @@ class Collection(Generic[StoreT_co]):
         """The store as an index that this machine maintains; None for a store that others share."""
         return local_index(self.store)
 
-    @asynccontextmanager
-    async def writing(self) -> AsyncIterator[None]:
+    def writing(self) -> AbstractAsyncContextManager[None]:
         """Hold the writer's lock of a local index for a whole run; a shared store has none."""
-        if self.local_index is None:
-            yield
-            return
-        async with self.local_index.writing():
-            yield
+        return self.local_index.writing() if self.local_index else nullcontext()
 
     async def clear(self) -> None:
         """Remove everything from the index, and what is known of the files.

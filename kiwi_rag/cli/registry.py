@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -219,7 +220,7 @@ async def verify(session: Session, app: Services, sample: int, everything: bool)
         mismatches += found
         for one in found:
             session.print_receipt(render.safe(f"differs  {ref}  {one.passage}  {one.what}"))
-    session.print_data({"checked": checked, "mismatches": [one.as_dict() for one in mismatches]}, ())
+    session.print_data({"checked": checked, "mismatches": [asdict(one) for one in mismatches]}, ())
     session.notify(f"{checked} items checked, {len({m.ref for m in mismatches})} with differences")
     return PARTLY if mismatches else DONE
 

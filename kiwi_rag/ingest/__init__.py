@@ -1,8 +1,10 @@
 """The write path: read → admit → split → (sign) → embed → store, and admit → publish.
 
-Here are the steps for one file. `sync` updates a whole collection from its source. A registry has two halves, which
-different roles may run: `publication` sends items, `registry_indexer` makes them searchable. `audit_index` compares a
-registry's index with the signed items.
+Here are the steps for one file, and those that many files share: the embedding in groups of passages, several groups
+concurrently and each text once, and batches for the gate. Files are yielded in their order, so a stop, a kill or a
+failing model costs only the groups in progress. `sync` updates a whole collection from its source. A registry has two
+halves, which different roles may run: `publication` sends items, `registry_indexer` makes them searchable.
+`audit_index` compares a registry's index with the signed items.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,11 +23,12 @@ from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.errors import KeyUnavailable, SourceUnreadable
 from kiwi_rag.formats.source import SourceFile
-from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Visibility
+from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Vector, Visibility
 from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.sources.file_states import FileStates
 from kiwi_rag.sources.items import content_of, read
-from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.sources.source import FoundFile
+from kiwi_rag.stores.base import SourceStamp, VectorStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.admission import Policy
 from kiwi_rag.validation.document_gate import DocumentFile, clean_labels
@@ -39,7 +43,6 @@ if TYPE_CHECKING:
 
 GATE_VERSION = 6
 """Raise it when the gate, the parsers or the splitter give other results: every file is then processed again."""
-
 
 RULES = "rules"
 """The metadata key of the digest of the rules that a document was indexed by."""
@@ -187,10 +190,16 @@ async def admit_stored(
 
 async def embed(admission: Admission, passages: Sequence[Passage], writer: IngestContext) -> list[EmbeddingRecord]:
     """Return an admitted item's passages with their vectors."""
-    vectors = await writer.embed.documents([embedded_text(p) for p in passages])
-    fingerprint = str(writer.embed.fingerprint)
-    pairs = zip(passages, vectors, strict=True)
-    return [EmbeddingRecord(admission, passage, vector, fingerprint) for passage, vector in pairs]
+    vectors = await writer.embed.documents([embedded_text(passage) for passage in passages])
+    return list(_records(admission, passages, vectors, writer.embed))
+
+
+def _records(
+    admission: Admission, passages: Sequence[Passage], vectors: Iterable[Vector], embed: EmbeddingProvider
+) -> Iterator[EmbeddingRecord]:
+    fingerprint = str(embed.fingerprint)
+    for passage, vector in zip(passages, vectors, strict=True):
+        yield EmbeddingRecord(admission, passage, vector, fingerprint)
 
 
 def fingerprint_rules(to: Collection[VectorStore], writer: IngestContext, of_source: Sequence[object] = ()) -> str:
@@ -249,3 +258,95 @@ async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
     for task in cancelled:
         task.cancel()
     await asyncio.gather(*cancelled, return_exceptions=True)
+
+
+BATCH_BYTES = 32 << 10
+"""Bytes of files that one call in a thread admits, with one commit of the audit log."""
+
+GROUP = 64
+"""Passages that are encoded together, or more where one file has more: about a second of work, and enough texts to
+form batches of similar length."""
+
+KEPT_TEXTS = 20_000
+"""Texts whose vectors are kept for repetitions, about 50 MB; for older ones the provider's cache is used."""
+
+JOBS = 2
+"""Groups that are encoded concurrently: threads that one no longer needs at its end begin with the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedFile:
+    """An admitted file with its passages and its stamp."""
+
+    admission: Admission
+    passages: Sequence[Passage]
+    stamp: SourceStamp
+
+
+@dataclass(slots=True)
+class _Group:
+    """Files that are encoded together, each with the texts of its passages.
+
+    ``new`` are the texts that no group before encodes. ``vectors`` is text → vector, shared by many groups.
+    """
+
+    vectors: dict[str, Vector]
+    files: list[tuple[AdmittedFile, list[str]]] = field(default_factory=list)
+    new: dict[str, None] = field(default_factory=dict)
+    passages: int = 0
+
+
+async def encode_files(
+    files: AsyncIterable[AdmittedFile], embed: EmbeddingProvider, jobs: int = JOBS
+) -> AsyncGenerator[list[tuple[AdmittedFile, list[EmbeddingRecord]]]]:
+    """Yield `files` in their order, a group at a time, each with its passages' records.
+
+    Up to `jobs` groups are encoded concurrently.
+
+    Raises
+    ------
+    EmbeddingError
+        When the model fails, after all files of the groups before were yielded.
+    """
+
+    async def encode(group: _Group) -> _Group:
+        group.vectors.update(zip(group.new, await embed.documents(list(group.new)), strict=True))
+        return group
+
+    async with aclosing(bounded_map(encode, _groups(files), jobs)) as groups:
+        async for group in groups:  # in their order: the texts that groups before have encoded have vectors now
+            vectors = ((file, map(group.vectors.__getitem__, texts)) for file, texts in group.files)
+            yield [(file, list(_records(file.admission, file.passages, found, embed))) for file, found in vectors]
+
+
+async def _groups(files: AsyncIterable[AdmittedFile]) -> AsyncGenerator[_Group]:
+    known: set[str] = set()
+    vectors: dict[str, Vector] = {}
+    group = _Group(vectors)
+    async for file in files:
+        texts = [embedded_text(passage) for passage in file.passages]
+        group.new.update(dict.fromkeys(text for text in texts if text not in known))
+        known.update(texts)
+        group.files.append((file, texts))
+        group.passages += len(texts)
+        if group.passages >= GROUP:
+            yield group
+            if len(known) > KEPT_TEXTS:
+                known, vectors = set(), {}
+            group = _Group(vectors)
+    if group.files:
+        yield group
+
+
+def batch_by_size(files: Iterable[FoundFile]) -> Iterator[list[FoundFile]]:
+    """Yield files in their order in batches of up to `BATCH_BYTES`; a larger file is a batch by itself."""
+    batch: list[FoundFile] = []
+    size = 0
+    for file in files:
+        size += file.size
+        if batch and size > BATCH_BYTES:
+            yield batch
+            batch, size = [], file.size
+        batch.append(file)
+    if batch:
+        yield batch

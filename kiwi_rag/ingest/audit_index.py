@@ -39,10 +39,6 @@ class Mismatch:
     passage: str
     what: str
 
-    def as_dict(self) -> dict[str, str]:
-        """Return it as JSON-ready data."""
-        return {"ref": self.ref, "passage": self.passage, "what": self.what}
-
 
 async def audit_index(
     to: Collection[RegistryVectorStore], writer: IngestContext, sample: int | None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kiwi_rag import ingest
@@ -46,6 +45,7 @@ class NotPublished:
 Outcome = Published | NotPublished
 
 
+@dataclass(slots=True)
 class PublishRun:
     """One run of publishing.
 
@@ -68,37 +68,28 @@ class PublishRun:
         Why the run stopped early; None while the registry can be reached.
     """
 
-    def __init__(
-        self,
-        local: Collection[VectorStore],
-        to: Collection[RegistryVectorStore],
-        writer: IngestContext,
-        visibility: Visibility | None = None,
-    ) -> None:
-        self.not_indexed: KiwiError | None = None
-        self.unreachable: RegistryUnreachable | None = None
-        self._may_index = True
-        self._local = local
-        self._to = to
-        self._writer = writer
-        self._visibility = visibility
+    local: Collection[VectorStore]
+    to: Collection[RegistryVectorStore]
+    writer: IngestContext
+    visibility: Visibility | None = None
+    not_indexed: KiwiError | None = field(default=None, init=False)
+    unreachable: RegistryUnreachable | None = field(default=None, init=False)
+    _may_index: bool = field(default=True, init=False)
 
-    async def publish(self, sources: Sequence[SourceFile], concurrency: int = CONCURRENCY) -> AsyncGenerator[Outcome]:
+    def publish(self, sources: Sequence[SourceFile], concurrency: int = CONCURRENCY) -> AsyncGenerator[Outcome]:
         """Publish and index files; yield an outcome for each, in their order, as soon as it is durable.
 
         An error of one file stops no other. Once the registry cannot be reached, after retries for some seconds, no
         further file is tried. A run may be stopped anywhere and repeated: published items stay as they are.
         """
-        async with aclosing(bounded_map(self._publish_one, sources, concurrency)) as outcomes:
-            async for outcome in outcomes:
-                yield outcome
+        return bounded_map(self._publish_one, sources, concurrency)
 
     async def _publish_one(self, source: SourceFile) -> Outcome:
         if self.unreachable:
             return NotPublished(str(source.path), self.unreachable)
         try:
-            candidate = read(source, self._local, self._writer.gate)
-            admission, receipt = await ingest.publish(candidate, self._to, self._writer.gate, self._visibility)
+            candidate = read(source, self.local, self.writer.gate)
+            admission, receipt = await ingest.publish(candidate, self.to, self.writer.gate, self.visibility)
         except RegistryUnreachable as error:
             self.unreachable = self.unreachable or error
             return NotPublished(str(source.path), error)
@@ -113,7 +104,7 @@ class PublishRun:
         if not self._may_index:
             return False
         try:
-            return await index_admitted(admission, self._to, self._writer)
+            return await index_admitted(admission, self.to, self.writer)
         except KiwiError as error:
             self.not_indexed = self.not_indexed or error
             self._may_index = self._may_index and concerns_one_item(error)

@@ -24,8 +24,16 @@ from kiwi_rag.errors import (
     SourceUnreadable,
     TextsRefused,
 )
-from kiwi_rag.ingest import RULES, IngestContext, fingerprint_rules, states_of
-from kiwi_rag.ingest.batches import JOBS, AdmittedFile, EncodedFile, batch_by_size, encode_files
+from kiwi_rag.ingest import (
+    JOBS,
+    RULES,
+    AdmittedFile,
+    IngestContext,
+    batch_by_size,
+    encode_files,
+    fingerprint_rules,
+    states_of,
+)
 from kiwi_rag.model import Admission, Filters, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import statement
@@ -43,10 +51,11 @@ from kiwi_rag.sources.source import (
 )
 from kiwi_rag.stores.base import SourceStamp, VectorStore, stored_digests
 from kiwi_rag.telemetry import span
-from kiwi_rag.validation.audit import AuditEvent, append_together
+from kiwi_rag.validation.audit import AuditEvent
 from kiwi_rag.validation.document_gate import DocumentFile
 
 if TYPE_CHECKING:
+    from kiwi_rag.sources.file_states import FileStates
     from kiwi_rag.validation.audit import AuditSink
 
 _NO_DOCUMENT = ("bounds.binary", "bounds.empty", "bounds.size")
@@ -98,10 +107,10 @@ async def sync(  # noqa: PLR0913  # what a run depends on
     async with to.writing():
         await _clear_other_model(to, writer)
         rules = fingerprint_rules(to, writer, source.rules)
-        run = _Run(source, to, writer, rules, await _known_files(source, to), callbacks, jobs)
+        run = _Run(source, to, writer, rules, await _known_files(source, to), states_of(to), callbacks, jobs)
         changed = await asyncio.to_thread(run.find_changed, paths)
         if paths is None and (changed or run.removed):
-            states_of(to).set_note(RUN, BEGUN)
+            run.states.set_note(RUN, BEGUN)
         run.progress = callbacks.planned(len(changed))
         await run.store(changed)
         await run.finish(whole=paths is None, prune=prune)
@@ -113,8 +122,9 @@ class _Run:
     """One pass over a source.
 
     ``stamps`` is path → what is known of its file, ``touched`` the new stamps of files with unchanged bytes,
-    ``removed`` path → stamp of files that are no longer there. ``new_paths`` is digest → stored paths that are new, by
-    which a moved file is recognised.
+    ``removed`` path → stamp of files that are no longer there. ``remaining`` are the changed files by path that were
+    neither stored nor given up. ``new_paths`` is digest → stored paths that are new, by which a moved file is
+    recognised.
     """
 
     source: Source
@@ -122,11 +132,13 @@ class _Run:
     writer: IngestContext
     rules: str
     stamps: Mapping[str, SourceStamp]
+    states: FileStates
     callbacks: Callbacks
     jobs: int
     report: SyncReport = field(default_factory=SyncReport)
     touched: list[SourceStamp] = field(default_factory=list)
     removed: dict[str, SourceStamp] = field(default_factory=dict)
+    remaining: dict[str, FoundFile] = field(default_factory=dict)
     new_paths: dict[str, list[str]] = field(default_factory=dict)
     progress: Callable[[int], None] = lambda _: None
 
@@ -151,20 +163,17 @@ class _Run:
     def _needs_no_read(self, file: FoundFile) -> bool:
         """Whether a file is unchanged, or cannot be indexed because of its size."""
         before = self.stamps.get(file.path)
+        limit = self.to.policy.max_bytes
         if file.content is not None:
             same = self._is_same(before, file.content)
-            self.report.unchanged += same
-            return same
-        limit = self.to.policy.max_bytes
-        if not 0 < file.size <= limit:
-            self.report.skipped[file.path] = f"over {limit >> 20} MiB" if file.size else "empty"
-            self._remove_later(file.path)
+        elif 0 < file.size <= limit:
+            present = (file.size, file.changed_ns, self.rules)
+            same = before is not None and (before.size, before.mtime_ns, before.gate_stamp) == present
+        else:
+            self._skip(file.path, f"over {limit >> 20} MiB" if file.size else "empty")
             return True
-        present = (file.size, file.changed_ns, self.rules)
-        if before is None or (before.size, before.mtime_ns, before.gate_stamp) != present:
-            return False
-        self.report.unchanged += 1
-        return True
+        self.report.unchanged += same
+        return same
 
     def _is_same(self, before: SourceStamp | None, content: SourceContent) -> bool:
         """Whether the bytes are those of the last run, under the same rules."""
@@ -177,41 +186,38 @@ class _Run:
         If a server refuses a text, the remaining files are embedded one by one, so that only the file with the text
         fails.
         """
-        remaining = {file.path: file for file in changed}
+        self.remaining = {file.path: file for file in changed}
         try:
             try:
-                await self._store(changed, remaining)
+                await self._store(changed)
             except TextsRefused:
-                for file in list(remaining.values()):
-                    await self._store_alone(file, remaining)
+                for file in list(self.remaining.values()):
+                    await self._store_alone(file)
         except EmbeddingError as error:
-            self.report.failed.update(dict.fromkeys(remaining, error))
+            self.report.failed.update(dict.fromkeys(self.remaining, error))
 
-    async def _store(self, files: Sequence[FoundFile], remaining: dict[str, FoundFile]) -> None:
-        encoded = encode_files(self._admitted_files(files, remaining), self.writer.embed, self.jobs)
+    async def _store(self, files: Sequence[FoundFile]) -> None:
+        """Store files in groups, then their states: after a kill between both the files are only read once more."""
+        encoded = encode_files(self._admitted_files(files), self.writer.embed, self.jobs)
         async with aclosing(encoded) as ready:
             async for group in ready:
-                await self._put(group)
-                for one in group:
-                    remaining.pop(one.file.stamp.path, None)
-                    self._record_stored(one.file)
+                passages = sum(len(records) for _, records in group)
+                with span("kiwi.store", tier=self.to.name, step="upsert", passages=passages):
+                    await self.to.store.put([records for _, records in group])
+                self.states.put(file.stamp for file, _ in group)
+                for file, _ in group:
+                    self._record_stored(file)
 
-    async def _put(self, group: Sequence[EncodedFile]) -> None:
-        """Store a group of files, then their states: after a kill between both the files are only read once more."""
-        passages = sum(len(one.records) for one in group)
-        with span("kiwi.store", tier=self.to.name, step="upsert", passages=passages):
-            await self.to.store.put([one.records for one in group])
-        states_of(self.to).put([one.file.stamp for one in group])
-
-    async def _store_alone(self, file: FoundFile, remaining: dict[str, FoundFile]) -> None:
+    async def _store_alone(self, file: FoundFile) -> None:
         try:
-            await self._store([file], remaining)
+            await self._store([file])
         except TextsRefused as error:
             self.report.failed[file.path] = error
-            remaining.pop(file.path, None)
+            self.remaining.pop(file.path, None)
 
     def _record_stored(self, file: AdmittedFile) -> None:
         path = file.stamp.path
+        self.remaining.pop(path, None)
         self.report.admitted.append(file.admission.ref)
         self.report.passages += len(file.passages)
         if path not in self.stamps:
@@ -219,14 +225,12 @@ class _Run:
         self.callbacks.stored(file.admission)
         self.progress(1)
 
-    async def _admitted_files(
-        self, files: Sequence[FoundFile], remaining: dict[str, FoundFile]
-    ) -> AsyncGenerator[AdmittedFile]:
+    async def _admitted_files(self, files: Sequence[FoundFile]) -> AsyncGenerator[AdmittedFile]:
         for batch in batch_by_size(files):
             histories = [await self._history(file) for file in batch]
             for path, admitted in await asyncio.to_thread(self._admit_batch, batch, histories):
                 if admitted is None:
-                    remaining.pop(path, None)
+                    self.remaining.pop(path, None)
                     self.progress(1)
                 else:
                     yield admitted
@@ -241,7 +245,7 @@ class _Run:
         self, files: Sequence[FoundFile], histories: Sequence[Mapping[str, str]]
     ) -> list[tuple[str, AdmittedFile | None]]:
         """Read, admit and split several files; on return their records in the audit log are durable."""
-        with append_together(self.to.audit) as audit:
+        with self.to.audit.together() as audit:
             pairs = zip(files, histories, strict=True)
             return [(file.path, self._admit_file(file, history, audit)) for file, history in pairs]
 
@@ -253,7 +257,11 @@ class _Run:
         path = file.path
         try:
             content = file.content or self.source.read(path)
-            return None if self._is_touched(path, content) else self._admit(path, content, history, audit)
+            before = self.stamps.get(path)
+            if before and self._is_same(before, content):  # only its size or its times differ
+                self._keep_unchanged(path, content, before.digest)
+                return None
+            return self._admit(path, content, history, audit)
         except FileNotFoundError:  # deleted between listing and reading
             self._remove_later(path)
         except Rejected as error:
@@ -263,14 +271,6 @@ class _Run:
         except Exception as error:  # noqa: BLE001  # see above
             self.report.failed[path] = SourceUnreadable(f"cannot be read: {type(error).__name__}: {str(error)[:200]}")
         return None
-
-    def _is_touched(self, path: str, content: SourceContent) -> bool:
-        """Whether a file with another size or other times has the bytes of the last run; its new stamp is kept."""
-        before = self.stamps.get(path)
-        if before is None or not self._is_same(before, content):
-            return False
-        self._keep_unchanged(path, content, before.digest)
-        return True
 
     def _keep_unchanged(self, path: str, content: SourceContent, digest: str) -> None:
         self.report.unchanged += 1
@@ -296,10 +296,13 @@ class _Run:
     def _record_rejection(self, path: str, error: Rejected) -> None:
         """Report a rejected file: as skipped, and to be removed, where it is no document, else as failed."""
         reasons = [finding.message for finding in error.findings if finding.code in _NO_DOCUMENT]
-        if not (reasons and self.to.workspace):
+        if reasons and self.to.workspace:
+            self._skip(path, reasons[0])
+        else:
             self.report.failed[path] = error
-            return
-        self.report.skipped[path] = reasons[0]
+
+    def _skip(self, path: str, reason: str) -> None:
+        self.report.skipped[path] = reason
         self._remove_later(path)
 
     def _remove_later(self, path: str) -> None:
@@ -311,20 +314,19 @@ class _Run:
 
         Last, so that a moved file is found under its new path before the old one disappears.
         """
-        states = states_of(self.to)
-        states.put(self.touched)
+        self.states.put(self.touched)
         for path, stamp in self.removed.items() if prune else ():
             await self._remove(path, stamp)
         if whole:
             state = COMPLETE if self.report.complete else PARTLY
-            if states.note(RUN) != state:
-                states.set_note(RUN, state)
+            if self.states.note(RUN) != state:
+                self.states.set_note(RUN, state)
 
     async def _remove(self, path: str, stamp: SourceStamp) -> None:
         ref = ItemRef(stamp.item_type, stamp.item_id)
         if all(ref.key != admitted.key for admitted in self.report.admitted):  # the same id may have another path now
             await self.to.store.delete(ref)
-        states_of(self.to).delete(path)
+        self.states.delete(path)
         self.to.audit.append(AuditEvent("removed", f"{ref.item_type}:{ref.item_id}", stamp.digest, "", {"path": path}))
         if ref.item_type is ItemType.DOCUMENT and (new_paths := self.new_paths.get(stamp.sha256)):
             self.report.moved[new_paths.pop(0)] = path

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from kiwi_rag.search import Searcher
     from kiwi_rag.stores.base import VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
+    from kiwi_rag.stores.local.catalog import SqliteAuditLog
     from kiwi_rag.stores.postgres import RegistryVectorStore
-    from kiwi_rag.validation.audit import AuditLog
     from kiwi_rag.validation.manager import ValidationManager
 
 
@@ -263,7 +263,7 @@ class Services:
         """Return the items of the registry; no connection is made before its first use."""
         return self._collection("registry", self._registry_store, self.audit, monitor=self.monitor)
 
-    def _collection(self, name: str, store: VectorStore, audit: AuditLog, **parts: Any) -> Collection[Any]:
+    def _collection(self, name: str, store: VectorStore, audit: SqliteAuditLog, **parts: Any) -> Collection[Any]:
         about = policy_of(name), lambda: self.trust, self.settings.registry_name, audit
         return Collection(name, RANKS[name], store, *about, yanked=self.yanked, **parts)
 
@@ -272,7 +272,7 @@ class Services:
         return self.registry() if name == "registry" else self.local(name)
 
     @property
-    def audit(self) -> AuditLog:
+    def audit(self) -> SqliteAuditLog:
         """The local audit log for the registry tier: the project's in a project, else the user's."""
         name = "project" if self.project_dir else "user"
         return self._local_store(name, self.root(name)).audit

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import TypeVar
@@ -22,20 +22,17 @@ from kiwi_rag.storage.atomic import make_derived_folder
 from kiwi_rag.storage.sqlite import DerivedDatabase, transaction, translate_sqlite_errors
 from kiwi_rag.stores.base import SourceStamp
 
-_FORMAT = 1  # of the tables, and of what a stamp means; a file of another format is emptied
-_TABLES = (
-    "DROP TABLE IF EXISTS stamps",
-    "DROP TABLE IF EXISTS notes",
-    """CREATE TABLE stamps (
-        path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, sha256 TEXT NOT NULL,
-        sig_sha256 TEXT NOT NULL, gate_stamp TEXT NOT NULL, item_type TEXT NOT NULL, item_id TEXT NOT NULL,
-        digest TEXT NOT NULL
-    ) STRICT, WITHOUT ROWID""",
-    "CREATE TABLE notes (name TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT, WITHOUT ROWID",
-    f"PRAGMA user_version = {_FORMAT}",
-)
-_PUT = "INSERT OR REPLACE INTO stamps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+FORMAT = 1
+"""Of the tables, and of what a stamp means. Each format has a file of its own."""
+_TABLES = """
+CREATE TABLE IF NOT EXISTS stamps (
+    path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, sha256 TEXT NOT NULL,
+    sig_sha256 TEXT NOT NULL, gate_stamp TEXT NOT NULL, item_type TEXT NOT NULL, item_id TEXT NOT NULL,
+    digest TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT, WITHOUT ROWID"""
 
+_TYPES = {one.value: one for one in ItemType}
 Result = TypeVar("Result")
 
 
@@ -59,89 +56,69 @@ class FileStates:
 
     def __init__(self, folder: Path, owner_token: str) -> None:
         # Bound to the place: another folder's file, published by accident, is not believed here either.
-        place = f"kiwi:file-states:{folder.absolute()}".encode()
+        place = f"kiwi:file-states:{FORMAT}:{folder.absolute()}".encode()
         mark = hmac.new(owner_token.encode(), place, hashlib.sha256).hexdigest()
         self.path = folder / f"file-states-{mark[:32]}.sqlite3"
-        self._database = DerivedDatabase(self.path, lambda: make_derived_folder(folder), _create_tables)
+        self._database = DerivedDatabase(
+            self.path, lambda: make_derived_folder(folder), lambda made: made.executescript(_TABLES)
+        )
 
     def all(self) -> Mapping[str, SourceStamp]:
         """Return the stamps of all files by path."""
-        return self._read(_read_stamps, {})
+        return self._read(lambda c: _stamps(c.execute("SELECT * FROM stamps")))
 
     def get(self, path: str) -> SourceStamp | None:
         """Return the stamp of one file; None when there is none."""
-        return self._read(lambda c: _read_stamps(c, path).get(path), None)
+        return self._read(lambda c: _stamps(c.execute("SELECT * FROM stamps WHERE path = ?", (path,)))).get(path)
 
     def put(self, stamps: Iterable[SourceStamp]) -> None:
         """Store the stamps of files, in one transaction."""
-        rows = [astuple(stamp) for stamp in stamps]
-        self._write(lambda c: c.executemany(_PUT, rows))
+        self._write(
+            "INSERT OR REPLACE INTO stamps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", [astuple(one) for one in stamps]
+        )
 
-    def delete(self, path: str) -> bool:
-        """Remove a file's stamp; return whether there was one."""
-        return self._write(lambda c: c.execute("DELETE FROM stamps WHERE path = ?", (path,)).rowcount > 0)
+    def delete(self, path: str) -> None:
+        """Remove a file's stamp, if there is one."""
+        self._write("DELETE FROM stamps WHERE path = ?", [(path,)])
 
     def clear(self) -> None:
         """Remove all stamps; notes stay."""
-        self._write(lambda c: c.execute("DELETE FROM stamps"))
+        self._write("DELETE FROM stamps", [()])
 
     def note(self, name: str) -> str:
         """Return the text stored under a name, such as the state of the last run; empty when there is none."""
-        return self._read(lambda c: _read_note(c, name), "")
+        return str(self._read(lambda c: dict(c.execute("SELECT name, text FROM notes"))).get(name, ""))
 
     def set_note(self, name: str, text: str) -> None:
         """Store a short text under a name, for later processes."""
-        self._write(lambda c: c.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, text)))
+        self._write("INSERT OR REPLACE INTO notes VALUES (?, ?)", [(name, text)])
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
         self._database.close()
 
-    def _read(self, function: Callable[[sqlite3.Connection], Result], nothing: Result) -> Result:
-        """Return what `function` returns, or `nothing` while there is no file: reading makes none."""
-        return self._use(function) if self.path.exists() else nothing
+    def _read(self, function: Callable[[sqlite3.Connection], Mapping[str, Result]]) -> Mapping[str, Result]:
+        """Return what `function` returns, or nothing while there is no file: reading makes none."""
+        return self._use(function) if self.path.exists() else {}
 
-    def _write(self, function: Callable[[sqlite3.Connection], Result]) -> Result:
-        def write(connection: sqlite3.Connection) -> Result:
+    def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+        def write(connection: sqlite3.Connection) -> None:
             with transaction(connection):
-                return function(connection)
+                connection.executemany(statement, rows)
 
-        return self._use(write)
+        self._use(write)
 
     def _use(self, function: Callable[[sqlite3.Connection], Result]) -> Result:
+        def failed(error: sqlite3.Error) -> StoreError:
+            return StoreError(f"{self.path} failed: {error}")
+
         try:
-            with translate_sqlite_errors(self.path, self._failed, "the record of read files"):
+            with translate_sqlite_errors(self.path, failed, "the record of read files"):
                 return self._database.use(function)
         except UnicodeEncodeError as error:
             raise UsageError("a path is not valid Unicode: it contains half of a surrogate pair") from error
 
-    def _failed(self, error: sqlite3.Error) -> StoreError:
-        return StoreError(f"{self.path} failed: {error}")
 
-
-def _create_tables(connection: sqlite3.Connection) -> None:
-    if _format(connection) == _FORMAT:
-        return
-    with transaction(connection):
-        if _format(connection) != _FORMAT:  # another process may have created them meanwhile
-            for statement in _TABLES:
-                connection.execute(statement)
-
-
-def _format(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _read_stamps(connection: sqlite3.Connection, path: str = "") -> Mapping[str, SourceStamp]:
-    types = {one.value: one for one in ItemType}
-    one_file = ("SELECT * FROM stamps WHERE path = ?", (path,))
-    rows = connection.execute(*one_file) if path else connection.execute("SELECT * FROM stamps")
-    return {  # built from tuples, because every run reads thousands of rows
-        path: SourceStamp(path, size, mtime_ns, sha256, sig_sha256, gate_stamp, types[item_type], item_id, digest)
-        for path, size, mtime_ns, sha256, sig_sha256, gate_stamp, item_type, item_id, digest in rows
-    }
-
-
-def _read_note(connection: sqlite3.Connection, name: str) -> str:
-    row = connection.execute("SELECT text FROM notes WHERE name = ?", (name,)).fetchone()
-    return str(row[0]) if row else ""
+def _stamps(rows: Iterable[tuple[str, int, int, str, str, str, str, str, str]]) -> Mapping[str, SourceStamp]:
+    # A type that Kiwi never wrote raises LookupError: the file is damaged.
+    return {row[0]: SourceStamp(*row[:6], _TYPES[row[6]], *row[7:]) for row in rows}

@@ -7,8 +7,7 @@ later hash wrong. The head (number and hash of the last record) therefore proves
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -59,44 +58,8 @@ class AuditSink(Protocol):
     """Takes the records of the gate."""
 
     def append(self, event: AuditEvent, /) -> None:
-        """Add one record at the end. Blocking and short; durable once it returns, except in `append_together`."""
+        """Add one record at the end. Blocking and short; durable once it returns, unless the sink gathers records."""
         ...
-
-
-class AuditLog(AuditSink, Protocol):
-    """An append-only, hash-chained log."""
-
-    def append_all(self, events: Sequence[AuditEvent]) -> None:
-        """Add a record for each event, in order: all of them or none. Durable once it returns."""
-        ...
-
-    def entries(self, since_seq: int = 0, limit: int = 1000) -> Sequence[AuditRecord]:
-        """Return up to `limit` records with a number above `since_seq`, in order."""
-        ...
-
-    def newest(self, since_seq: int = 0, limit: int = 1000) -> Sequence[AuditRecord]:
-        """Return the last records, up to `limit`, of those with a number above `since_seq`; in order."""
-        ...
-
-    def verify_chain(self) -> AuditHead:
-        """Verify every record and return the head.
-
-        Raises
-        ------
-        AuditBroken
-            Naming the first record that is missing or was altered.
-        """
-        ...
-
-
-@contextmanager
-def append_together(log: AuditLog) -> Iterator[AuditSink]:
-    """Return a sink whose records are appended to `log` in one transaction when the block ends, also if it raises."""
-    events: list[AuditEvent] = []
-    try:
-        yield events
-    finally:
-        log.append_all(events)
 
 
 def seal_record(head: AuditHead, at: str, event: AuditEvent) -> AuditRecord:
@@ -126,13 +89,15 @@ def verify_records(
     AuditBroken
         Naming the first record that is missing or was altered.
     """
-    head = head or AuditHead()
+    current = head or AuditHead()
     for record in records:
-        if record.seq != head.seq + 1:
-            raise AuditBroken(f"the audit chain breaks at record {head.seq + 1}: it is missing, {record.seq} follows")
-        if record.previous != head.hash:
+        if record.seq != current.seq + 1:
+            raise AuditBroken(
+                f"the audit chain breaks at record {current.seq + 1}: it is missing, {record.seq} follows"
+            )
+        if record.previous != current.hash:
             raise AuditBroken(f"the audit chain breaks at record {record.seq}: it does not follow the one before")
         if record.hash != hash_of(record):
             raise AuditBroken(f"the audit chain breaks at record {record.seq}: it was altered")
-        head = AuditHead(record.seq, record.hash)
-    return head
+        current = AuditHead(record.seq, record.hash)
+    return current

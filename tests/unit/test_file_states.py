@@ -14,6 +14,7 @@ import pytest
 
 from kiwi_rag.errors import StoreBusy, StoreError, UsageError
 from kiwi_rag.model.refs import ItemType
+from kiwi_rag.sources import file_states
 from kiwi_rag.sources.file_states import FileStates
 from kiwi_rag.storage import sqlite
 from kiwi_rag.stores.base import SourceStamp
@@ -39,8 +40,9 @@ def test_stamps_and_notes_come_back(states: FileStates):
     assert again.all() == {stamp().path: stamp(size=11), "b.md": stamp("b.md", size=2**40)}
     assert (again.get("b.md"), again.get("c.md")) == (stamp("b.md", size=2**40), None)
     assert (again.note("run"), again.note("other")) == ("complete", "")
-    assert again.delete("b.md")
-    assert not again.delete("b.md")
+    again.delete("b.md")
+    again.delete("b.md")
+    assert list(again.all()) == [stamp().path]
     again.clear()
     assert (again.all(), again.note("run")) == ({}, "complete")
     assert (states.path.parent / ".gitignore").read_text() == "*\n"
@@ -105,14 +107,15 @@ def test_a_damaged_file_is_moved_aside_and_an_empty_one_takes_its_place(states: 
     assert states.path.with_name(f"{states.path.name}.damaged-1").exists()
 
 
-def test_a_file_of_another_format_is_emptied(states: FileStates):
+def test_a_file_of_another_format_is_not_read(states: FileStates, monkeypatch: pytest.MonkeyPatch):
     states.put([stamp()])
-    states.close()
-    with sqlite3.connect(states.path) as connection:
-        connection.execute("PRAGMA user_version = 999")
-    assert states.all() == {}
-    states.put([stamp()])
+    monkeypatch.setattr(file_states, "FORMAT", 999)
+    later = FileStates(states.path.parent, "owner")
+    assert later.all() == {}
+    later.put([stamp("b.md")])
+    assert list(later.all()) == ["b.md"]
     assert list(states.all()) == [stamp().path]
+    later.close()
 
 
 def test_threads_and_objects_write_at_the_same_time(states: FileStates):

@@ -16,8 +16,7 @@ from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import EmbeddingError, StoreFull
 from kiwi_rag.formats import parse_item
 from kiwi_rag.formats.source import signature_path
-from kiwi_rag.ingest import IngestContext
-from kiwi_rag.ingest.batches import GROUP, JOBS, AdmittedFile, encode_files
+from kiwi_rag.ingest import GROUP, JOBS, AdmittedFile, IngestContext, encode_files
 from kiwi_rag.ingest.sync import Callbacks, sync
 from kiwi_rag.model import Filters, Passage
 from kiwi_rag.model.refs import ItemType
@@ -112,10 +111,10 @@ async def test_items_come_back_in_order_with_their_own_vectors(jobs: int) -> Non
     works = [work(n, [f"pump {x}" for x in chance.integers(0, 400, chance.integers(1, 30))]) for n in range(60)]
     model = Counting()
     done = [one async for group in encode_files(each(works), model, jobs) for one in group]
-    assert [one.file.admission.ref for one in done] == [one.admission.ref for one in works]
-    for one in done:
-        assert [record.passage for record in one.records] == list(one.file.passages)
-        for record in one.records:
+    assert [file.admission.ref for file, _ in done] == [one.admission.ref for one in works]
+    for file, records in done:
+        assert [record.passage for record in records] == list(file.passages)
+        for record in records:
             assert (record.vector == Hashing().encode([embedded_text(record.passage)])[0]).all()
     assert set(model.seen.values()) == {1}
 

@@ -12,7 +12,7 @@ import pytest
 from kiwi_rag.errors import AuditBroken
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.ownership import CATALOG_NAME
-from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, append_together, seal_record, verify_records
+from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, seal_record, verify_records
 
 UNLOCK = "DROP TRIGGER audit_no_update; DROP TRIGGER audit_no_delete;"
 
@@ -55,7 +55,7 @@ def test_a_missing_and_a_moved_record_are_named() -> None:
 async def test_gathered_records_are_written_together_even_when_the_block_fails(tmp_path: Path) -> None:
     store = LocalVectorStore(tmp_path, "owner")
     store.audit.append(AuditEvent("admitted", "document:a", "d", "k", {}))
-    with pytest.raises(ValueError), append_together(store.audit) as sink:
+    with pytest.raises(ValueError), store.audit.together() as sink:
         sink.append(AuditEvent("admitted", "document:b", "d", "k", {}))
         assert len(store.audit.entries()) == 1
         sink.append(AuditEvent("rejected", "document:c", "", "", {"findings": ["f"]}))
@@ -67,7 +67,7 @@ async def test_gathered_records_are_written_together_even_when_the_block_fails(t
 
 async def test_of_records_that_are_written_together_none_is_written_alone(tmp_path: Path) -> None:
     store = LocalVectorStore(tmp_path, "owner")
-    with pytest.raises(ValueError, match="unsupported"), append_together(store.audit) as sink:
+    with pytest.raises(ValueError, match="unsupported"), store.audit.together() as sink:
         sink.append(AuditEvent("admitted", "document:a", "d", "k", {}))
         sink.append(AuditEvent("admitted", "document:b", "d", "k", {"no": object()}))
     assert store.audit.entries() == []

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from kiwi_rag import cli
+from kiwi_rag import cli, ingest
 from kiwi_rag.cli import items
 from kiwi_rag.errors import KiwiError, UsageError
-from kiwi_rag.ingest import batches
 from kiwi_rag.model import SearchQuery
 from kiwi_rag.search.searcher import check_query
 
@@ -72,7 +71,7 @@ def test_what_is_refused_comes_with_what_mends_it(wrong: dict[str, Any], hint: s
 
 
 def test_the_help_of_index_names_the_default_of_the_encoder() -> None:
-    assert items.JOBS == batches.JOBS
+    assert items.JOBS == ingest.JOBS
 
 
 @pytest.mark.parametrize(

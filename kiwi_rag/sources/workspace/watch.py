@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.sources.workspace.config import WorkspaceConfig, git_folder
 from kiwi_rag.sources.workspace.source import IGNORE_FILES, NEVER
 
-if TYPE_CHECKING:
-    from watchfiles import Change
-
 BURST_MS = 1_000
 """The longest burst in milliseconds: changes that go on are handled after this time."""
 QUIET_MS = 100
 """A burst ends after so many milliseconds without a change."""
-TICK = 0.5
-"""Seconds between checks of the root, because a deleted folder causes no events."""
+TICK_MS = 500
+"""Milliseconds between checks of the root, because a deleted folder causes no events."""
 GIT_SECONDS = 30.0
 """How long to wait for git's lock; a stale one must not stop the watch for ever."""
 MAX_PATHS = 64
@@ -69,22 +66,22 @@ class RootMissing:
 
 @dataclass(slots=True)
 class _Changes:
-    """The changes since the last run; ``whole``: compare the whole workspace. ``event`` is set when there are some."""
+    """The changes since the last run, and since when there are some; ``whole``: compare the whole workspace."""
 
     paths: set[str] = field(default_factory=set)
     whole: bool = True
-    event: asyncio.Event = field(default_factory=asyncio.Event)
+    since: float = field(default_factory=time.monotonic)
 
     def add(self, paths: Sequence[str], *, whole: bool) -> None:
+        if self.is_empty:
+            self.since = time.monotonic()
         self.paths.update(paths)
         self.whole = self.whole or whole or len(self.paths) > MAX_PATHS
-        self.event.set()
 
     def drain(self) -> Sequence[str] | None:
         """Return the changed paths, None for the whole workspace, and reset."""
         paths = None if self.whole else sorted(self.paths)
         self.paths, self.whole = set(), False
-        self.event.clear()
         return paths
 
     @property
@@ -101,7 +98,7 @@ async def watch(
         if identity is None:
             yield RootMissing(workspace.root)
             while identity is None and not stop.is_set():
-                await _pause(stop, TICK)
+                await _pause(stop, TICK_MS / 1000)
                 identity = _identity(workspace.root)
             continue
         async with aclosing(_watch_root(workspace, update, stop, identity)) as outcomes:
@@ -113,61 +110,42 @@ async def _watch_root(
     workspace: WorkspaceConfig, update: Update, stop: asyncio.Event, identity: tuple[int, int]
 ) -> AsyncGenerator[Synced | Retrying]:
     """Watch the root until it is replaced by another folder or deleted."""
-    changes, ended = _Changes(), asyncio.Event()
-    listening = asyncio.create_task(_listen(workspace.resolved, changes, ended))
-    failures = 0
-    try:
-        while not stop.is_set() and _identity(workspace.root) == identity:
+    from watchfiles import awatch
+
+    base, changes, failures = workspace.resolved, _Changes(), 0
+    settings: Mapping[str, Any] = {"debounce": BURST_MS, "step": QUIET_MS, "rust_timeout": TICK_MS}
+    bursts = awatch(
+        base, watch_filter=None, yield_on_timeout=True, stop_event=stop, ignore_permission_denied=True, **settings
+    )
+    async with aclosing(bursts):
+        async for burst in bursts:  # an empty one after each TICK_MS; changes during a run are in the next one
             # The identity is compared each time: a root that was replaced needs a new watch.
-            if listening.done():
-                listening.result()  # raises its error: without events the watch would miss changes
-            if changes.is_empty:
-                await _first(stop, changes.event, TICK)
+            if _identity(workspace.root) != identity:
+                return
+            watched = [Path(path) for _, path in burst if _is_watched(base, path)]
+            changes.add([p.relative_to(base).as_posix() for p in watched], whole=any(map(_is_more_than_file, watched)))
+            # In the middle of a checkout half of the files are old.
+            if changes.is_empty or (_is_locked(workspace.root) and time.monotonic() - changes.since < GIT_SECONDS):
                 continue
-            await _wait_for_git(workspace.root, stop)  # in the middle of a checkout half of the files are old
             paths, started = changes.drain(), time.monotonic()
+            failure: KiwiError | None
             try:
                 report = await update(paths)
             except KiwiError as error:
+                failure = error
                 if _identity(workspace.root) != identity:
                     return
-                failures, pause = _schedule_retry(changes, paths, failures)
-                yield Retrying(error, pause)
-                await _pause(stop, pause)
+            else:
+                yield Synced(report, time.monotonic() - started, paths is None)
+                failure, paths = report.model_failure, sorted(report.failed)
+            if failure is None:
+                failures = 0
                 continue
-            yield Synced(report, time.monotonic() - started, paths is None)
-            model = report.model_failure
-            failures, pause = _schedule_retry(changes, sorted(report.failed), failures) if model else (0, 0.0)
-            if model:
-                yield Retrying(model, pause)
-                await _pause(stop, pause)
-    finally:
-        ended.set()
-        listening.cancel()
-        with suppress(asyncio.CancelledError):
-            await listening
-
-
-def _schedule_retry(changes: _Changes, paths: Sequence[str] | None, failures: int) -> tuple[int, float]:
-    changes.add(paths or (), whole=paths is None)
-    return failures + 1, PAUSES[min(failures, len(PAUSES) - 1)]
-
-
-async def _listen(base: Path, changes: _Changes, ended: asyncio.Event) -> None:
-    """Collect the changes below the root, except those of the index and of folders that are never indexed."""
-    from watchfiles import awatch
-
-    bursts = awatch(
-        base,
-        watch_filter=lambda _, path: _is_watched(base, path),
-        debounce=BURST_MS,
-        step=QUIET_MS,
-        stop_event=ended,
-        ignore_permission_denied=True,
-    )
-    async for burst in bursts:
-        paths = [Path(path) for _, path in burst]
-        changes.add([p.relative_to(base).as_posix() for p in paths], whole=_is_more_than_files(burst))
+            changes.add(paths or (), whole=paths is None)
+            pause = PAUSES[min(failures, len(PAUSES) - 1)]
+            failures += 1
+            yield Retrying(failure, pause)
+            await _pause(stop, pause)
 
 
 def _is_watched(base: Path, path: str) -> bool:
@@ -179,15 +157,13 @@ def _is_watched(base: Path, path: str) -> bool:
     return bool(steps[0]) and not any(step in NEVER or step in _NOISY for step in steps)
 
 
-def _is_more_than_files(burst: set[tuple[Change, str]]) -> bool:
-    return any(Path(path).name in IGNORE_FILES or Path(path).is_dir() for _, path in burst)
+def _is_more_than_file(path: Path) -> bool:
+    return path.name in IGNORE_FILES or path.is_dir()
 
 
-async def _wait_for_git(root: Path, stop: asyncio.Event) -> None:
-    git = git_folder(root)
-    lock, until = (git or root / ".git") / "index.lock", time.monotonic() + GIT_SECONDS
-    while lock.exists() and time.monotonic() < until and not stop.is_set():
-        await _pause(stop, QUIET_MS / 1000)
+def _is_locked(root: Path) -> bool:
+    """Whether git is changing the working tree."""
+    return ((git_folder(root) or root / ".git") / "index.lock").exists()
 
 
 def _identity(root: Path) -> tuple[int, int] | None:
@@ -202,13 +178,3 @@ def _identity(root: Path) -> tuple[int, int] | None:
 async def _pause(stop: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
         await asyncio.wait_for(stop.wait(), seconds)
-
-
-async def _first(stop: asyncio.Event, changed: asyncio.Event, seconds: float) -> None:
-    """Wait for either event, or until the time is over."""
-    waiting = [asyncio.create_task(stop.wait()), asyncio.create_task(changed.wait())]
-    try:
-        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in waiting:
-            task.cancel()

@@ -13,8 +13,14 @@ from kiwi_rag.errors import AuditBroken
 from kiwi_rag.lexical import terms
 from kiwi_rag.model import content_digest, sha256_hex
 from kiwi_rag.storage.sqlite import transaction
-from kiwi_rag.stores.local.audit import verify_audit
-from kiwi_rag.stores.local.catalog import increment_generation, meta, read_passage, remove_keys, set_meta
+from kiwi_rag.stores.local.catalog import (
+    increment_generation,
+    meta,
+    read_passage,
+    remove_keys,
+    set_meta,
+    verify_audit,
+)
 from kiwi_rag.stores.local.session import CREATE_POSTINGS
 
 # Each query selects the keys of items that only their signed files can restore. The SQL functions are `_FUNCTIONS`.

@@ -16,8 +16,7 @@ from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
 from kiwi_rag.stores.local import catalog, maintenance
-from kiwi_rag.stores.local.audit import SqliteAuditLog
-from kiwi_rag.stores.local.catalog import meta
+from kiwi_rag.stores.local.catalog import SqliteAuditLog, meta
 from kiwi_rag.stores.local.chroma import ChromaFailed, ChromaIndex, is_behind
 from kiwi_rag.stores.local.ownership import WAIT_SECONDS, Ownership, WriterLock
 from kiwi_rag.stores.local.search import EXACT_LIMIT, Snapshot, search, similar_terms
