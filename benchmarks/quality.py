@@ -117,10 +117,10 @@ def bm25s_column(words: Mapping[str, str], dataset: Dataset) -> list[float]:
     index.index(_bm25s_tokens(list(words.values()), stemmer), show_progress=False)
     column = []
     for query in dataset.queries:
-        tokens = _bm25s_tokens([query.text], stemmer)
+        tokens = _bm25s_tokens([query.query], stemmer)
         found, scores = index.retrieve(tokens, k=10, show_progress=False)
         ranked = [names[n] for n, score in zip(found[0], scores[0], strict=True) if score > 0]
-        column.append(ndcg(ranked, query.grades))
+        column.append(ndcg(ranked, query.relevant))
     return column
 
 
@@ -139,7 +139,7 @@ def sql_bm25(place: Place, dataset: Dataset, chosen: Path) -> list[float]:
     finally:
         place.run("registry", "stop")
     words = replace(read_weights(str(chosen)), alpha=0.0)
-    return [ndcg(found.ranked(words), found.query.grades) for found in captured]
+    return [ndcg(found.ranked(words), found.query.relevant) for found in captured]
 
 
 def shelf(place: Place, items: Path, queries: Path) -> dict[str, Any]:

@@ -63,7 +63,7 @@ LEAST_GAIN = 0.0005
 
 def is_even(query: JudgedQuery) -> bool:
     """Return whether the SHA-256 of a query's text is even: whether weights may be chosen on it."""
-    return int(sha256_hex(query.text.encode()), 16) % 2 == 0
+    return int(sha256_hex(query.query.encode()), 16) % 2 == 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +83,7 @@ class Captured:
         seen: dict[str, list[str]] = {}
         for hit in sorted(self.hits(weights), key=sort_key):
             seen.setdefault(hit.candidate.content_sha256, []).append(item_key(hit.candidate.ref))
-        return [max(names, key=lambda name: self.query.grades.get(name, 0)) for names in seen.values()]
+        return [max(names, key=lambda name: self.query.relevant.get(name, 0)) for names in seen.values()]
 
     def hits(self, weights: FusionWeights) -> list[RankedHit]:
         """Return the fused entries by item."""
@@ -105,14 +105,14 @@ class Trials:
         contents = {hit.candidate.content_sha256 for hit in hits}
         self._one_each = len(contents) == len(hits)
         self._scores = np.array([_features(hit) for hit in hits], dtype=np.float64).reshape(-1, 5)
-        grades = captured.query.grades
+        grades = captured.query.relevant
         self._gains = np.array([grades.get(item_key(hit.candidate.ref), 0) for hit in hits], dtype=np.float64)
         self._ideal = judgements.ideal_dcg(grades, TOP)
 
     def ndcg(self, weights: FusionWeights) -> float:
         """Return nDCG@10 of the ranking with these weights."""
         if not self._one_each:
-            return judgements.ndcg(self._captured.ranked(weights), self._captured.query.grades, TOP)
+            return judgements.ndcg(self._captured.ranked(weights), self._captured.query.relevant, TOP)
         first = (-self._fused(weights)).argsort(kind="stable")[:TOP]
         gained = self._gains[first] @ _discounts()[: len(first)]
         return float(gained / self._ideal) if self._ideal else 0.0
@@ -198,7 +198,7 @@ async def capture(
     captured = []
     for query in dataset.queries:
         tier_queries = [TierQuery(tier, deadline) for tier in tiers]
-        store_query, _, _ = await prepare_query(SearchQuery(query.text, limit=TOP), tier_queries, embed)
+        store_query, _, _ = await prepare_query(SearchQuery(query.query, limit=TOP), tier_queries, embed)
         store_query = await fetch_candidates(tier_queries, store_query)
         for tier_query in tier_queries:
             if tier_query.error:
@@ -248,7 +248,7 @@ def _trials(weights: FusionWeights, name: str) -> list[FusionWeights]:
 def _report(odd: Sequence[Captured], weights: FusionWeights, before: FusionWeights) -> dict[str, list[float]]:
     legs = {"bm25": replace(weights, alpha=0.0), "vectors": replace(weights, alpha=1.0)}
     shown = {**legs, "before": before, "tuned": weights}
-    return {name: [judgements.ndcg(c.ranked(w), c.query.grades) for c in odd] for name, w in shown.items()}
+    return {name: [judgements.ndcg(c.ranked(w), c.query.relevant) for c in odd] for name, w in shown.items()}
 
 
 def report(found: Tuned) -> Iterator[str]:

@@ -192,7 +192,7 @@ async def _measure(
     with session.progress_bar("eval", "queries") as planned:
         progress = planned((1 + len(methods)) * len(dataset.queries))
         for judged in dataset.queries:  # no row shall pay for the model
-            await app.embed.query(judged.text)
+            await app.embed.query(judged.query)
             progress(1)
         searcher = app.searcher(query.source)
         return await runs.evaluate(dataset, methods, searcher, tiers, query, k=k, about=about, progress=progress)

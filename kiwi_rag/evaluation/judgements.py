@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,30 @@ _SHOWN = 80  # characters of a wrong value that an error repeats
 
 
 @dataclass(frozen=True, slots=True)
+class RankedAnswer:
+    """What one method gave for one query: items with scores, metrics by name, milliseconds taken.
+
+    ``complete`` is false when a tier failed or a hit was refused.
+    """
+
+    ranked: list[tuple[str, float]]
+    metrics: dict[str, float]
+    ms: float
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
 class JudgedQuery:
-    """A query and the grades (0, 1, 2, …) of the items that were judged for it, by `item_key`."""
+    """A query, the grades (0, 1, 2, …) of the items that were judged for it, by `item_key`, and each method's answer.
+
+    Of a dataset there are no answers yet.
+    """
 
     id: str
-    text: str
+    query: str
     kind: str
-    grades: Mapping[str, int]
+    relevant: dict[str, int]
+    answers: dict[str, RankedAnswer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +102,7 @@ def load(paths: Sequence[Path]) -> Dataset:
     texts = [_read(path) for path in files]
     queries = list(_own_queries(files[0], texts[0]) if len(files) == 1 else _beir_queries(files, texts))
     _check_unique(queries, files[0])
-    judged = tuple(query for _, query in queries if any(grade > 0 for grade in query.grades.values()))
+    judged = tuple(query for _, query in queries if any(grade > 0 for grade in query.relevant.values()))
     if not judged:
         raise UsageError(f"{files[0]} holds no judged queries", hint=_OWN)
     digest = sha256_hex("\0".join(texts).encode())

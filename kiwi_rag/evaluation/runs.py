@@ -21,7 +21,7 @@ from typing import Any
 from kiwi_rag import __version__
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, StoreError, UsageError
-from kiwi_rag.evaluation.judgements import Dataset, files_of, item_key, ref_of, score
+from kiwi_rag.evaluation.judgements import Dataset, JudgedQuery, RankedAnswer, files_of, item_key, ref_of, score
 from kiwi_rag.model import Filters, SearchQuery, SearchResult
 from kiwi_rag.model.refs import check_item_id
 from kiwi_rag.search import Searcher
@@ -48,34 +48,10 @@ _Ranker = Callable[[str], Awaitable[_Answer]]  # hits, each the `item_key` of it
 
 
 @dataclass(frozen=True, slots=True)
-class RankedAnswer:
-    """What one method gave for one query: items with scores, metrics by name, milliseconds taken.
-
-    ``complete`` is false when a tier failed or a hit was refused.
-    """
-
-    ranked: list[tuple[str, float]]
-    metrics: dict[str, float]
-    ms: float
-    complete: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredQuery:
-    """A judged query with the answer of each method."""
-
-    id: str
-    query: str
-    kind: str
-    relevant: dict[str, int]
-    answers: dict[str, RankedAnswer] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Run:
     """Queries with their answers; ``about`` is what the figures depend on."""
 
-    queries: Sequence[MeasuredQuery]
+    queries: Sequence[JudgedQuery]
     about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -168,7 +144,7 @@ async def evaluate(  # noqa: PLR0913
     k
         Depth of the recall.
     """
-    queries = [MeasuredQuery(q.id, q.text, q.kind, dict(q.grades)) for q in dataset.queries]
+    queries = [replace(query, answers={}) for query in dataset.queries]
     for name in methods:
         is_grep = name == "grep"
         rank = grep(await _texts(tiers), query.limit) if is_grep else _search(searcher, replace(query, **METHODS[name]))
@@ -201,7 +177,7 @@ async def conditions(
 
 async def missing_items(dataset: Dataset, tiers: Sequence[Collection[VectorStore]]) -> list[str]:
     """Return the relevant items that none of the tiers holds, in order."""
-    judged = {ref for query in dataset.queries for ref, grade in query.grades.items() if grade > 0}
+    judged = {ref for query in dataset.queries for ref, grade in query.relevant.items() if grade > 0}
     return [ref for ref in sorted(judged) if not await _is_stored(ref, tiers)]
 
 
@@ -215,7 +191,7 @@ async def _is_stored(key: str, tiers: Sequence[Collection[VectorStore]]) -> bool
     return False
 
 
-async def _answer(rank: _Ranker, query: MeasuredQuery, k: int) -> RankedAnswer:
+async def _answer(rank: _Ranker, query: JudgedQuery, k: int) -> RankedAnswer:
     started = time.perf_counter()
     hits, complete = await rank(query.query)
     ms = (time.perf_counter() - started) * 1000
@@ -327,7 +303,7 @@ def read(path: Path) -> Run:
         document = from_json(path.read_bytes(), allow_inf_nan=False)
         if not isinstance(document, dict) or document.get("format") != FORMAT or not document.get("queries"):
             raise ValueError(f"it has not the format {FORMAT}, or holds no queries")
-        adapter = TypeAdapter(list[MeasuredQuery], config=ConfigDict(strict=True, allow_inf_nan=False))
+        adapter = TypeAdapter(list[JudgedQuery], config=ConfigDict(strict=True, allow_inf_nan=False))
         queries = adapter.validate_json(json.dumps(document.pop("queries")))
     except OSError as error:
         raise SourceUnreadable(f"cannot read {path}: {error}") from error
@@ -370,7 +346,7 @@ def _check_measured(run: Run, metric: str, method: str) -> None:
         raise UsageError(f"the run has no metric {metric!r}", hint=hint)
 
 
-def _change(before: MeasuredQuery, after: MeasuredQuery, metric: str, methods: tuple[str, str]) -> QueryChange:
+def _change(before: JudgedQuery, after: JudgedQuery, metric: str, methods: tuple[str, str]) -> QueryChange:
     old, new = before.answers[methods[0]], after.answers[methods[1]]
     first = [[ref for ref, _ in answer.ranked[:_SHOWN]] for answer in (old, new)]
     return QueryChange(before.id, before.query, before.kind, old.metrics[metric], new.metrics[metric], *first)

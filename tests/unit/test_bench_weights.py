@@ -36,16 +36,16 @@ async def test_what_is_captured_ranks_as_a_search_does(shelf: Shelf) -> None:
     await shelf.put("registry", "acme/vault", note("Another vault", "It shadows nothing and is shadowed."))
     for capture in await captured_of(shelf, dataset(*(judged(s) for s in SUBJECTS))):
         for weights in (default_weights(), FusionWeights(0.3, 0.2, 0.1, 0.9)):
-            reply = await shelf.search(capture.query.text, weights=weights)
+            reply = await shelf.search(capture.query.query, weights=weights)
             assert capture.ranked(weights)[:10] == [f"{h.ref.item_type}:{h.ref.item_id}" for h in reply.hits]
 
 
 async def test_tuning_finds_the_leg_that_is_right_and_reports_on_the_other_half(shelf: Shelf, tmp_path: Path) -> None:
     """Judged by words: each query names one subject, and what is judged is what its words find first."""
-    queries = dataset(*(replace(judged(s), id=f"{s}{n}", text=f"{s} number {n}") for s in SUBJECTS for n in range(4)))
+    queries = dataset(*(replace(judged(s), id=f"{s}{n}", query=f"{s} number {n}") for s in SUBJECTS for n in range(4)))
     captured = await captured_of(shelf, queries)
     by_words = FusionWeights(0.0)
-    wanted = [replace(c, query=replace(c.query, grades={c.ranked(by_words)[0]: 1})) for c in captured]
+    wanted = [replace(c, query=replace(c.query, relevant={c.ranked(by_words)[0]: 1})) for c in captured]
     found = tuning.tune(wanted, FusionWeights(1.0))
     assert found.chosen_on >= found.chosen_before
     assert found.chosen_on == pytest.approx(1.0)
@@ -85,6 +85,6 @@ def test_a_query_is_always_in_the_same_half(tmp_path: Path) -> None:
     path = tmp_path / "queries.jsonl"
     path.write_text("\n".join(lines))
     queries = load([path]).queries
-    even = {q.text for q in queries if is_even(q)}
-    assert even == {q.text for q in queries if int(hashlib.sha256(q.text.encode()).hexdigest()[-1], 16) % 2 == 0}
+    even = {q.query for q in queries if is_even(q)}
+    assert even == {q.query for q in queries if int(hashlib.sha256(q.query.encode()).hexdigest()[-1], 16) % 2 == 0}
     assert 10 < len(even) < 30

@@ -30,8 +30,8 @@ def beir(folder: Path, qrels: str, *queries: str) -> Path:
 def test_json_lines(tmp_path: Path) -> None:
     dataset = load([own(tmp_path, GOOD, "", '{"id": "mine", "query": "x", "relevant": {"script:acme/y": 1}}')])
     first, second = dataset.queries
-    assert (first.text, first.kind) == ("roll back", "task")
-    assert first.grades == {"directive:acme/roll-back": 2, "knowledge:acme/x": 0}
+    assert (first.query, first.kind) == ("roll back", "task")
+    assert first.relevant == {"directive:acme/roll-back": 2, "knowledge:acme/x": 0}
     assert (second.id, second.kind) == ("mine", "")
     assert len(first.id) == 12 and len(dataset.sha256) == 64
 
@@ -52,8 +52,8 @@ def test_a_digest_changes_with_the_judgements(tmp_path: Path) -> None:
 def test_a_folder_in_beirs_form(tmp_path: Path) -> None:
     dataset = load([beir(tmp_path, "query-id\tcorpus-id\tscore\nq1\tMED-10\t2\nq1\tdirective:acme/x\t1\n")])
     (only,) = dataset.queries
-    assert (only.id, only.text) == ("q1", "one")
-    assert only.grades == {"knowledge:med-10": 2, "directive:acme/x": 1}
+    assert (only.id, only.query) == ("q1", "one")
+    assert only.relevant == {"knowledge:med-10": 2, "directive:acme/x": 1}
     assert dataset.unanswerable == 1  # q2, for which nothing is judged
 
 
@@ -61,7 +61,7 @@ def test_queries_and_judgements_of_trec_as_two_files(tmp_path: Path) -> None:
     qrels = tmp_path / "judged.qrels"
     qrels.write_text("q1 0 a 1\nq1 0 b -1\nq2 0 c 3\n")
     queries = own(tmp_path, '{"_id": "q1", "text": "one"}', '{"_id": "q2", "text": "two"}')
-    assert [q.grades for q in load([queries, qrels]).queries] == [
+    assert [q.relevant for q in load([queries, qrels]).queries] == [
         {"knowledge:a": 1, "knowledge:b": 0},
         {"knowledge:c": 3},
     ]

@@ -10,8 +10,8 @@ import pytest
 
 from kiwi_rag.errors import SourceUnreadable, StoreError, UsageError
 from kiwi_rag.evaluation import runs
-from kiwi_rag.evaluation.judgements import Dataset, JudgedQuery
-from kiwi_rag.evaluation.runs import MeasuredQuery, RankedAnswer, Run, compare
+from kiwi_rag.evaluation.judgements import Dataset, JudgedQuery, RankedAnswer
+from kiwi_rag.evaluation.runs import Run, compare
 from kiwi_rag.model import SearchQuery
 from tests.search_tiers import Shelf, note
 
@@ -67,7 +67,7 @@ async def test_the_rows_are_the_searchers_own_answers(shelf: Shelf) -> None:
     for method, options in {
         "bm25": {"alpha": 0.0}, "vectors": {"alpha": 1.0}, "rrf": {"fusion": "rrf"}, "hybrid": {},
     }.items():  # fmt: skip
-        reply = await shelf.search(query.text, **options)
+        reply = await shelf.search(query.query, **options)
         expected = [(f"{hit.ref.item_type}:{hit.ref.item_id}", hit.score) for hit in reply.hits]
         assert run.answers(method)[0].ranked == expected
 
@@ -167,7 +167,7 @@ def made(values: dict[str, float], first: str = "knowledge:a", grades: dict[str,
     relevant = grades or {"knowledge:a": 1}
     answers = {name: RankedAnswer([(first, 1.0)], {"ndcg@10": value}, 1.0, True) for name, value in values.items()}
     queries = [
-        MeasuredQuery(name, f"query {name}", "", relevant, {"hybrid": answer, "bm25": answer})
+        JudgedQuery(name, f"query {name}", "", relevant, {"hybrid": answer, "bm25": answer})
         for name, answer in answers.items()
     ]
     return Run(queries, {"weights": first, "at": first})
