@@ -26,8 +26,7 @@ from kiwi_rag.formats.source import SourceFile
 from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Vector, Visibility
 from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.sources.file_states import FileStates
-from kiwi_rag.sources.items import content_of, read
-from kiwi_rag.sources.source import FoundFile
+from kiwi_rag.sources.source import FoundFile, content_of, read
 from kiwi_rag.stores.base import SourceStamp, VectorStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.admission import Policy

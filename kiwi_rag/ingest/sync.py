@@ -48,6 +48,7 @@ from kiwi_rag.sources.source import (
     Source,
     SourceContent,
     SyncReport,
+    named_paths,
 )
 from kiwi_rag.stores.base import SourceStamp, VectorStore, stored_digests
 from kiwi_rag.telemetry import span
@@ -150,7 +151,7 @@ class _Run:
         self.report.skipped.update({entry.path: entry.reason for entry in found if isinstance(entry, Skipped)})
         files = [entry for entry in found if isinstance(entry, FoundFile)]
         existing = {file.path for file in files}
-        named = indexed if paths is None else self.source.named(paths, indexed)
+        named = indexed if paths is None else named_paths(paths, indexed)
         self.removed = {path: self.stamps[path] for path in named if path not in existing and self._is_gone(path)}
         return [file for file in files if not self._needs_no_read(file)]
 

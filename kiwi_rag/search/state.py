@@ -11,7 +11,7 @@ from kiwi_rag.formats.source import SourceFile, path_of, read_item
 from kiwi_rag.model import Finding, ItemState, StoredItem, VersionConflict, sha256_hex
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.search.verify import VerifiedItem
-from kiwi_rag.sources.items import root_of
+from kiwi_rag.sources.source import root_of
 from kiwi_rag.storage.safe_open import read_below
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.document_gate import DocumentFile, inspect_document

@@ -1,17 +1,25 @@
-"""What a collection's content comes from: the protocol of sources, what they find, and the report."""
+"""What a collection's content comes from: the base of sources, what they find, and the report; item files as a source.
+
+The items of a tier are below a ``.ai`` folder, each with its signature.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
-from kiwi_rag.errors import EmbeddingError, KiwiError, Rejected
-from kiwi_rag.model import Finding
+from kiwi_rag.collection import Collection
+from kiwi_rag.errors import EmbeddingError, KiwiError, Rejected, SourceUnreadable
+from kiwi_rag.formats.source import SourceFile, path_of, walk
+from kiwi_rag.model import Finding, content_digest, sha256_hex
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.stores.base import SourceStamp
+from kiwi_rag.stores.base import SourceStamp, VectorStore
 from kiwi_rag.validation.document_gate import DocumentFile
+from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.signature import ItemCandidate
 
 RUN = "run"
@@ -88,39 +96,34 @@ class Skipped:
 Entry = FoundFile | NotWalked | Skipped
 
 
-class Source(Protocol):
+class Source(ABC):
     """Where the content of a collection comes from. Its methods block."""
 
     @property
     def rules(self) -> Sequence[object]:
         """What else than a file's bytes decides what is indexed of it; the same text for the same rules."""
-        ...
+        return ()
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027  # a tier without a folder has no items
         """Raise `NotFound` when the source does not exist: a missing one must not be taken for an empty one."""
-        ...
 
+    @abstractmethod
     def find(self, paths: Sequence[str] | None, indexed: Sequence[str]) -> Iterable[Entry]:
-        """Yield the files of the source, or those at some paths and below them, in the order of their paths.
+        """Yield the files of the source in the order of their paths; at least those at `paths` and below them.
 
         `indexed` are the paths that the collection has.
         """
-        ...
 
-    def named(self, paths: Sequence[str], indexed: Sequence[str]) -> Sequence[str]:
-        """Return those of the indexed files that are one of `paths`, or below one that is a folder or may have been."""
-        ...
-
+    @abstractmethod
     def path_of(self, ref: ItemRef) -> str:
         """Return the path of an item or document in this source."""
-        ...
 
     def may_exist(self, path: str) -> bool:
         """Whether a file that was not found may exist nevertheless."""
-        ...
+        return False
 
     def read(self, path: str) -> SourceContent:
-        """Read a file that was found.
+        """Read a file that was found without its content.
 
         Raises
         ------
@@ -129,7 +132,13 @@ class Source(Protocol):
         KiwiError
             When it cannot be read.
         """
-        ...
+        raise FileNotFoundError(path)
+
+
+def named_paths(paths: Sequence[str], indexed: Sequence[str]) -> Sequence[str]:
+    """Return those of the indexed paths that are one of `paths`, or below one that is a folder or may have been."""
+    names, folders = set(paths), tuple(f"{path}/" for path in paths)
+    return [path for path in indexed if path in names or path.startswith(folders)]
 
 
 def describe_error(error: KiwiError) -> str:
@@ -207,3 +216,68 @@ class SyncReport:
             "passages": self.passages,
             "complete": self.complete,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class ItemSource(Source):
+    """The items of a collection's root. Each file is read when it is found; the gate records those that cannot be."""
+
+    to: Collection[VectorStore]
+    gate: ValidationManager
+
+    def find(self, paths: Sequence[str] | None, indexed: Sequence[str]) -> Iterator[FoundFile | NotWalked]:
+        """Yield all item files below the root, with their content, by type and path."""
+        for source in walk(root_of(self.to)):
+            path = str(source.path)
+            try:
+                content = content_of(read(source, self.to, self.gate))
+            except Rejected as rejection:
+                yield NotWalked(path, rejection)
+            else:
+                yield FoundFile(path, content.size, 0, content)
+
+    def path_of(self, ref: ItemRef) -> str:
+        """Return the path of an item's file."""
+        return str(path_of(root_of(self.to), ref))
+
+    def may_exist(self, path: str) -> bool:
+        """Whether a file exists; one that cannot be inspected counts as existing."""
+        try:
+            Path(path).lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+        return True
+
+
+def read(source: SourceFile, to: Collection[VectorStore], gate: ValidationManager) -> ItemCandidate:
+    """Read an item of a collection and its signature.
+
+    Raises
+    ------
+    Rejected
+        When it has no legal id or cannot be read; one audit record is written.
+    """
+    return gate.read(source, root_of(to), to.policy, to.audit, to.name)
+
+
+def content_of(candidate: ItemCandidate) -> SourceContent:
+    """Return an item that was read, with the digests of its files and of its signature."""
+    size = sum(map(len, candidate.files.values()))
+    content = f"{content_digest(candidate.digests)} {candidate.executables}"  # what may be executed is signed, too
+    signature = sha256_hex(candidate.signature) if candidate.signature is not None else ""
+    return SourceContent(candidate, sha256_hex(content.encode()), signature, size)
+
+
+def root_of(to: Collection[VectorStore]) -> Path:
+    """Return the folder that contains a collection's files.
+
+    Raises
+    ------
+    SourceUnreadable
+        When it is a collection without files.
+    """
+    if to.root is None:
+        raise SourceUnreadable(f"the {to.name} tier has no files")
+    return to.root

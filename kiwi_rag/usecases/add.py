@@ -16,8 +16,7 @@ from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.retry import attempts
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
-from kiwi_rag.sources.items import ItemSource
-from kiwi_rag.sources.source import SyncReport
+from kiwi_rag.sources.source import ItemSource, SyncReport
 from kiwi_rag.usecases import sign
 from kiwi_rag.usecases.sign import Draft
 from kiwi_rag.validation.manager import read_candidate

@@ -20,7 +20,7 @@ from kiwi_rag.search.verify import Address, VerifiedItem, parse_address, require
 from kiwi_rag.services import Services
 from kiwi_rag.signing.statement import ItemStatement
 from kiwi_rag.signing.trust import Signer, TrustPolicy
-from kiwi_rag.sources.items import read
+from kiwi_rag.sources.source import read
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.usecases import sign
 from kiwi_rag.validation.audit import AuditEvent

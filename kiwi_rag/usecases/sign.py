@@ -33,7 +33,7 @@ from kiwi_rag.signing import statement
 from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.statement import ItemStatement
 from kiwi_rag.signing.trust import verify
-from kiwi_rag.sources.items import read
+from kiwi_rag.sources.source import read
 from kiwi_rag.storage.atomic import remove_folder, replace_folder, write_user_file
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation import signature as versions

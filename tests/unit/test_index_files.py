@@ -22,8 +22,7 @@ from kiwi_rag.model import Filters, Passage
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.signing.statement import signature_file
 from kiwi_rag.sources.file_states import FileStates
-from kiwi_rag.sources.items import ItemSource
-from kiwi_rag.sources.source import SyncReport
+from kiwi_rag.sources.source import ItemSource, SyncReport
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.wordpieces import embedded_text

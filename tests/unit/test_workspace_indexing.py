@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import time
 from importlib import import_module
@@ -13,7 +14,7 @@ import pytest
 from kiwi_rag.errors import EmbeddingError, NotFound, TextsRefused
 from kiwi_rag.signing import keys
 from kiwi_rag.sources.source import BEGUN, COMPLETE, PARTLY, RUN
-from kiwi_rag.sources.workspace.config import WorkspaceConfig
+from kiwi_rag.sources.workspace.source import WorkspaceSource
 from kiwi_rag.stores.local.ownership import CATALOG_NAME
 from tests.workspaces import Yard
 
@@ -33,13 +34,13 @@ def settle(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that tells which files are opened from here on."""
     opened: list[str] = []
-    real = WorkspaceConfig.read
+    real = WorkspaceSource.read
 
-    def read(self, path, limit):
+    def read(self, path):
         opened.append(path)
-        return real(self, path, limit)
+        return real(self, path)
 
-    monkeypatch.setattr(WorkspaceConfig, "read", read)
+    monkeypatch.setattr(WorkspaceSource, "read", read)
     return opened
 
 
@@ -168,12 +169,23 @@ async def test_a_file_deleted_between_listing_and_reading_is_gone_and_no_failure
     yard.write("a.md", "# A changed\n")
     yard.write("b.md", "# B\n")
 
-    def read(self, path, limit):
+    def read(self, path):
         raise FileNotFoundError(path)
 
-    monkeypatch.setattr(WorkspaceConfig, "read", read)
+    monkeypatch.setattr(WorkspaceSource, "read", read)
     report = await yard.index()
     assert (report.failed, report.removed) == ({}, ["a.md"])
+
+
+async def test_a_file_in_the_place_of_a_folder_removes_what_was_in_it(yard):
+    yard.write("notes/a.md", "# A\n")
+    yard.write("other.md", "# Other\n")
+    await yard.index()
+    shutil.rmtree(yard.place.root / "notes")
+    yard.write("notes", "A plain text.\n")
+    report = await yard.index("notes")
+    assert (report.indexed, report.removed) == (["notes"], ["notes/a.md"])
+    assert sorted(await yard.held()) == ["notes", "other.md"]
 
 
 async def test_a_failing_model_costs_what_was_not_stored_and_says_so_for_each_file(yard):

@@ -23,7 +23,7 @@ from typing import Any
 
 from kiwi_rag.errors import ConfigError, SourceUnreadable, UsageError
 from kiwi_rag.signing.statement import check_collection
-from kiwi_rag.storage.safe_open import read_below, read_optional
+from kiwi_rag.storage.safe_open import read_optional
 
 SETTINGS_FILE = "workspace.yaml"
 MAX_BYTES = 1 << 16
@@ -66,18 +66,6 @@ class WorkspaceConfig:
     def service_of(self, path: str) -> str:
         """Return the service that the settings give a path; empty where they give none."""
         return next((service for pattern, service in self.services.items() if fnmatchcase(path, pattern)), "")
-
-    def read(self, path: str, limit: int) -> tuple[bytes, os.stat_result]:
-        """Return up to `limit` + 1 bytes of the file at `path` below the root, and its `os.fstat` result.
-
-        Raises
-        ------
-        FileNotFoundError
-            When it does not exist.
-        SourceUnreadable
-            When it cannot be read, is no regular file, or its path contains a symbolic link.
-        """
-        return read_below(self.resolved, path, limit)
 
     def resolve_search_path(self, path: str) -> str:
         """Return the filter that a user's path means: a pattern, or an existing path from the working directory."""

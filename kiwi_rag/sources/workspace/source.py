@@ -19,15 +19,18 @@ from kiwi_rag.errors import NotFound, SourceUnreadable
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.signing.statement import MAX_PATH_CHARACTERS, is_nameable
-from kiwi_rag.sources.source import Entry, FoundFile, NotWalked, Skipped, SourceContent
+from kiwi_rag.sources.source import Entry, FoundFile, NotWalked, Skipped, Source, SourceContent, named_paths
 from kiwi_rag.sources.workspace.config import WorkspaceConfig, head_commit
-from kiwi_rag.storage.safe_open import read_optional, unreadable
+from kiwi_rag.storage.safe_open import read_below, read_optional, unreadable
 from kiwi_rag.validation.document_gate import DocumentFile
 
 
 @dataclass(frozen=True)
-class WorkspaceSource:
-    """The files of a workspace. ``max_bytes`` is how large one may be; more is not read."""
+class WorkspaceSource(Source):
+    """The files of a workspace. ``max_bytes`` is how large one may be; more is not read.
+
+    A file that is ignored now is removed from the index like one that was deleted.
+    """
 
     workspace: WorkspaceConfig
     max_bytes: int
@@ -61,26 +64,16 @@ class WorkspaceSource:
                 yield from walk(root, path)
             elif entry := find_file(root, path):
                 yield entry
-            elif not self.named([path], indexed):
+            elif not named_paths([path], indexed):
                 yield Skipped(path, "there is no such file that is text")
-
-    def named(self, paths: Sequence[str], indexed: Sequence[str]) -> Sequence[str]:
-        """Return the indexed files at some paths, and below those that are folders or may have been."""
-        folders = tuple(f"{path}/" for path in paths if not (self.workspace.root / path).is_file())
-        names = set(paths)
-        return [path for path in indexed if path in names or path.startswith(folders)]
 
     def path_of(self, ref: ItemRef) -> str:
         """Return the path of a document, which is its id."""
         return ref.item_id
 
-    def may_exist(self, path: str) -> bool:
-        """Return False: a file that is ignored now is removed like one that was deleted."""
-        return False
-
     def read(self, path: str) -> SourceContent:
         """Return a file's bytes, and the labels that are not from them."""
-        data, entry = self.workspace.read(path, self.max_bytes)
+        data, entry = read_below(self.workspace.resolved, path, self.max_bytes)
         modified = datetime.fromtimestamp(int(entry.st_mtime), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         service = self.workspace.service_of(path)
         labels = {"last_modified": modified, "git_commit": self.commit, "service": service}
@@ -112,17 +105,15 @@ def walk(root: Path, path: str = "") -> Iterator[FoundFile | NotWalked]:
     if not root.is_dir():
         raise NotFound(f"{root} is no folder", hint="name the workspace's root: kiwi workspace index ROOT")
     resolved = root.resolve()
-    rules = IgnoreRules.at_root()
+    rules = IgnoreRules()
     for step in _steps(path)[:-1]:
         rules = rules.below(root / step, step)
     # A stack and no recursion: folders may be nested deeper than Python's recursion limit.
-    stack: list[_Entries] = [iter([_Folder(path, rules)])]
+    stack: list[FoundFile | NotWalked | _Folder] = [_Folder(path, rules)]
     while stack:
-        entry = next(stack[-1], None)
-        if entry is None:
-            stack.pop()
-        elif isinstance(entry, _Folder):
-            stack.append(_entries(root, resolved, entry))
+        entry = stack.pop()
+        if isinstance(entry, _Folder):
+            stack += reversed(list(_entries(root, resolved, entry)))
         else:
             yield entry
 
@@ -145,16 +136,13 @@ class _Folder:
     above: IgnoreRules
 
 
-_Entries = Iterator["FoundFile | NotWalked | _Folder"]
-
-
 def _steps(path: str) -> list[str]:
     """Return the folders above a path, the root first, and the path itself."""
     steps = path.split("/") if path else []
     return ["", *("/".join(steps[:depth]) for depth in range(1, len(steps) + 1))]
 
 
-def _entries(root: Path, resolved: Path, folder: _Folder) -> _Entries:
+def _entries(root: Path, resolved: Path, folder: _Folder) -> Iterator[FoundFile | NotWalked | _Folder]:
     base = folder.path
     try:
         rules = folder.above.below(root / base, base)
@@ -253,12 +241,7 @@ class IgnoreRules:
     Each entry is a folder's path below the root (empty for the root itself) and the patterns of a file there.
     """
 
-    levels: tuple[tuple[str, Any], ...]
-
-    @classmethod
-    def at_root(cls) -> IgnoreRules:
-        """Return the rules without any pattern: only the built-in names are ignored."""
-        return cls(())
+    levels: tuple[tuple[str, Any], ...] = ()
 
     def below(self, folder: Path, path: str) -> IgnoreRules:
         """Return the rules of the folder at `path` below the root, its own patterns included.
@@ -287,11 +270,9 @@ class IgnoreRules:
 
 def is_path_ignored(root: Path, path: str) -> bool:
     """Whether the file at `path` below `root` is ignored, itself or by one of its folders."""
-    rules = IgnoreRules.at_root().below(root, "")
-    steps = path.split("/")
-    for depth in range(1, len(steps)):
-        folder = "/".join(steps[:depth])
-        if rules.ignores(folder, is_folder=True):
+    rules = IgnoreRules()
+    for folder in _steps(path)[:-1]:
+        if folder and rules.ignores(folder, is_folder=True):
             return True
         rules = rules.below(root / folder, folder)
     return rules.ignores(path, is_folder=False)
