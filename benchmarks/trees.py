@@ -25,14 +25,14 @@ from benchmarks.place import MODELS_OF, Place
 from benchmarks.timing import timed
 from benchmarks.trees_check import Checked, check
 from benchmarks.trees_fetch import TREES, NotFetched, Tree, fetched, mark_of
-from kiwi_rag.sources.workspace.source import FoundFile, walk
+from kiwi_rag.sources.workspace.source import walk
 
 PASSAGES = 2_000
 
 
 def parsed(folder: Path) -> list[Checked]:
     """Check every file that an index run would find in a tree, on all cores."""
-    paths = [found.path for found in walk(folder) if isinstance(found, FoundFile)]
+    paths = [found.path for found in walk(folder)]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(partial(check, folder), paths, chunksize=8))
 

@@ -43,8 +43,6 @@ from kiwi_rag.sources.source import (
     PARTLY,
     RUN,
     FoundFile,
-    NotWalked,
-    Skipped,
     Source,
     SourceContent,
     SyncReport,
@@ -146,10 +144,7 @@ class _Run:
     def find_changed(self, paths: Sequence[str] | None) -> list[FoundFile]:
         """Return the files that are new or may have changed; collect those that were removed."""
         indexed = list(self.stamps)
-        found = list(self.source.find(paths, indexed))
-        self.report.failed.update({entry.path: entry.error for entry in found if isinstance(entry, NotWalked)})
-        self.report.skipped.update({entry.path: entry.reason for entry in found if isinstance(entry, Skipped)})
-        files = [entry for entry in found if isinstance(entry, FoundFile)]
+        files = list(self.source.find(paths, indexed, self.report))
         existing = {file.path for file in files}
         named = indexed if paths is None else named_paths(paths, indexed)
         self.removed = {path: self.stamps[path] for path in named if path not in existing and self._is_gone(path)}

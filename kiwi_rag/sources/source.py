@@ -77,25 +77,6 @@ class FoundFile:
     content: SourceContent | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NotWalked:
-    """An entry that cannot be read, listed or followed, and why."""
-
-    path: str
-    error: KiwiError
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """An entry that is not indexed, and why; that is no error."""
-
-    path: str
-    reason: str
-
-
-Entry = FoundFile | NotWalked | Skipped
-
-
 class Source(ABC):
     """Where the content of a collection comes from. Its methods block."""
 
@@ -108,10 +89,11 @@ class Source(ABC):
         """Raise `NotFound` when the source does not exist: a missing one must not be taken for an empty one."""
 
     @abstractmethod
-    def find(self, paths: Sequence[str] | None, indexed: Sequence[str]) -> Iterable[Entry]:
+    def find(self, paths: Sequence[str] | None, indexed: Sequence[str], report: SyncReport) -> Iterable[FoundFile]:
         """Yield the files of the source in the order of their paths; at least those at `paths` and below them.
 
-        `indexed` are the paths that the collection has.
+        What cannot be read, listed or followed is put into `report`, and what is not indexed. `indexed` are the paths
+        that the collection has.
         """
 
     @abstractmethod
@@ -225,14 +207,14 @@ class ItemSource(Source):
     to: Collection[VectorStore]
     gate: ValidationManager
 
-    def find(self, paths: Sequence[str] | None, indexed: Sequence[str]) -> Iterator[FoundFile | NotWalked]:
+    def find(self, paths: Sequence[str] | None, indexed: Sequence[str], report: SyncReport) -> Iterator[FoundFile]:
         """Yield all item files below the root, with their content, by type and path."""
         for source in walk(root_of(self.to)):
             path = str(source.path)
             try:
                 content = content_of(read(source, self.to, self.gate))
             except Rejected as rejection:
-                yield NotWalked(path, rejection)
+                report.failed[path] = rejection
             else:
                 yield FoundFile(path, content.size, 0, content)
 

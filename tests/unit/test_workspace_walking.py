@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.errors import NotFound
-from kiwi_rag.sources.source import FoundFile, NotWalked
+from kiwi_rag.errors import KiwiError, NotFound
 from kiwi_rag.sources.workspace.source import find_file, is_path_ignored, walk
 
 
@@ -20,11 +19,13 @@ def make(root: Path, *paths: str, text: str = "text\n") -> None:
 
 
 def found(root: Path) -> list[str]:
-    return [entry.path for entry in walk(root) if isinstance(entry, FoundFile)]
+    return [entry.path for entry in walk(root)]
 
 
 def refused(root: Path) -> list[str]:
-    return [entry.path for entry in walk(root) if isinstance(entry, NotWalked)]
+    failed: dict[str, KiwiError] = {}
+    list(walk(root, failed=failed))
+    return list(failed)
 
 
 def test_files_come_in_the_order_of_their_paths(tmp_path):
@@ -80,15 +81,17 @@ def test_a_link_out_of_the_workspace_is_refused_and_one_inside_is_passed_over(tm
     (root / "up").symlink_to(root)
     assert found(root) == ["a.md", "sub/b.md"]
     assert refused(root) == ["circle", "folder", "leaves.md"]
-    assert isinstance(find_file(root, "leaves.md"), NotWalked)
-    assert find_file(root, "same.md") is None
+    failed: dict[str, KiwiError] = {}
+    assert find_file(root, "leaves.md", failed) is None
+    assert find_file(root, "same.md", failed) is None
+    assert list(failed) == ["leaves.md"]
 
 
 def test_pipes_and_sockets_are_no_files(tmp_path):
     make(tmp_path, "a.md")
     os.mkfifo(tmp_path / "pipe.md")
     assert found(tmp_path) == ["a.md"]
-    assert find_file(tmp_path, "pipe.md") is None
+    assert find_file(tmp_path, "pipe.md", {}) is None
 
 
 def test_a_root_that_is_not_there_is_not_empty(tmp_path):
@@ -111,11 +114,11 @@ def test_a_folder_that_cannot_be_listed_is_told(tmp_path, monkeypatch):
 
 def test_a_change_that_an_editor_hides_is_seen_by_the_entrys_own_time(tmp_path):
     make(tmp_path, "a.md")
-    before = find_file(tmp_path, "a.md")
+    before = find_file(tmp_path, "a.md", {})
     stat = (tmp_path / "a.md").stat()
     (tmp_path / "a.md").write_text("TEXT\n")
     os.utime(tmp_path / "a.md", ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    after = find_file(tmp_path, "a.md")
+    after = find_file(tmp_path, "a.md", {})
     assert before is not None and after is not None
     assert (before.size, (tmp_path / "a.md").stat().st_mtime_ns) == (after.size, stat.st_mtime_ns)
     assert after.changed_ns > before.changed_ns

@@ -9,17 +9,18 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag.errors import NotFound, SourceUnreadable
+from kiwi_rag.errors import KiwiError, NotFound, SourceUnreadable
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.signing.statement import MAX_PATH_CHARACTERS, is_nameable
-from kiwi_rag.sources.source import Entry, FoundFile, NotWalked, Skipped, Source, SourceContent, named_paths
+from kiwi_rag.sources.source import FoundFile, Source, SourceContent, SyncReport, named_paths
 from kiwi_rag.sources.workspace.config import WorkspaceConfig, head_commit
 from kiwi_rag.storage.safe_open import read_below, read_optional, unreadable
 from kiwi_rag.validation.document_gate import DocumentFile
@@ -51,21 +52,21 @@ class WorkspaceSource(Source):
         if not root.is_dir():
             raise NotFound(f"{root} is no folder", hint="name the workspace's root: kiwi workspace index ROOT")
 
-    def find(self, paths: Sequence[str] | None, indexed: Sequence[str]) -> Iterator[Entry]:
+    def find(self, paths: Sequence[str] | None, indexed: Sequence[str], report: SyncReport) -> Iterator[FoundFile]:
         """Yield the files that are no binaries and that no pattern ignores; report why a path gives none."""
         root = self.workspace.root
         if paths is None:
-            yield from walk(root)
+            yield from walk(root, failed=report.failed)
             return
         for path in dict.fromkeys(paths):
             if is_path_ignored(root, path):
-                yield Skipped(path, "left out, by .kiwiignore, .gitignore or its name")
+                report.skipped[path] = "left out, by .kiwiignore, .gitignore or its name"
             elif (root / path).is_dir():
-                yield from walk(root, path)
-            elif entry := find_file(root, path):
-                yield entry
-            elif not named_paths([path], indexed):
-                yield Skipped(path, "there is no such file that is text")
+                yield from walk(root, path, report.failed)
+            elif file := find_file(root, path, report.failed):
+                yield file
+            elif path not in report.failed and not named_paths([path], indexed):
+                report.skipped[path] = "there is no such file that is text"
 
     def path_of(self, ref: ItemRef) -> str:
         """Return the path of a document, which is its id."""
@@ -91,11 +92,11 @@ _BINARY = re.compile(
 )
 
 
-def walk(root: Path, path: str = "") -> Iterator[FoundFile | NotWalked]:
+def walk(root: Path, path: str = "", failed: dict[str, KiwiError] | None = None) -> Iterator[FoundFile]:
     """Yield the files of a workspace, or below one of its folders, in the order of their paths.
 
-    Entries that could not be read are reported. Patterns do not apply to the folder itself. Links to targets inside the
-    root are skipped, because the targets are found under their own paths.
+    `failed` gets path → error for each entry that could not be read. Patterns do not apply to the folder itself. Links
+    to targets inside the root are skipped, because the targets are found under their own paths.
 
     Raises
     ------
@@ -104,28 +105,44 @@ def walk(root: Path, path: str = "") -> Iterator[FoundFile | NotWalked]:
     """
     if not root.is_dir():
         raise NotFound(f"{root} is no folder", hint="name the workspace's root: kiwi workspace index ROOT")
-    resolved = root.resolve()
-    rules = IgnoreRules()
+    failed, rules = {} if failed is None else failed, IgnoreRules()
     for step in _steps(path)[:-1]:
         rules = rules.below(root / step, step)
     # A stack and no recursion: folders may be nested deeper than Python's recursion limit.
-    stack: list[FoundFile | NotWalked | _Folder] = [_Folder(path, rules)]
+    stack: list[FoundFile | _Folder] = [_Folder(path, rules)]
     while stack:
         entry = stack.pop()
-        if isinstance(entry, _Folder):
-            stack += reversed(list(_entries(root, resolved, entry)))
-        else:
+        if isinstance(entry, FoundFile):
             yield entry
+            continue
+        with _recording(entry.path, failed):
+            stack += reversed(list(_entries(root, entry, failed)))
 
 
-def find_file(root: Path, path: str) -> FoundFile | NotWalked | None:
+def find_file(root: Path, path: str, failed: dict[str, KiwiError]) -> FoundFile | None:
     """Return the file at one path below the root, as `walk` does but without patterns; None when there is none."""
+    with _recording(path, failed), suppress(NotADirectoryError, ValueError):
+        return _file(root, path, (root / path).lstat())
+    return None
+
+
+@contextmanager
+def _recording(path: str, failed: dict[str, KiwiError]) -> Iterator[None]:
+    """Record why the entry at a path cannot be read, except for one that does not exist any more."""
     try:
-        return _file(root, root.resolve(), path, (root / path).lstat())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
+        yield
+    except FileNotFoundError:
+        pass
+    except SourceUnreadable as error:
+        failed[_shown(path)] = error
     except OSError as error:
-        return NotWalked(path, unreadable(path, error))
+        failed[_shown(path)] = unreadable(_shown(path), error)
+
+
+def _shown(path: str) -> str:
+    if not path or is_nameable(path):
+        return path or "."
+    return path.encode("unicode_escape", "replace").decode("ascii")[:MAX_PATH_CHARACTERS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,64 +159,46 @@ def _steps(path: str) -> list[str]:
     return ["", *("/".join(steps[:depth]) for depth in range(1, len(steps) + 1))]
 
 
-def _entries(root: Path, resolved: Path, folder: _Folder) -> Iterator[FoundFile | NotWalked | _Folder]:
+def _entries(root: Path, folder: _Folder, failed: dict[str, KiwiError]) -> Iterator[FoundFile | _Folder]:
     base = folder.path
-    try:
-        rules = folder.above.below(root / base, base)
-        with os.scandir(root / base) as listed:
-            entries = sorted(listed, key=lambda entry: entry.name)
-    except FileNotFoundError:
-        return
-    except SourceUnreadable as error:
-        yield NotWalked(base or ".", error)
-        return
-    except OSError as error:
-        yield NotWalked(base or ".", unreadable(base or ".", error))
-        return
+    rules = folder.above.below(root / base, base)
+    with os.scandir(root / base) as listed:
+        entries = sorted(listed, key=lambda entry: entry.name)
     for entry in entries:
         path = f"{base}/{entry.name}" if base else entry.name
-        result = _inspect(entry, root, resolved, path, rules)
-        if result is not None:
-            yield result
+        with _recording(path, failed):
+            if found := _inspect(entry, root, path, rules):
+                yield found
 
 
-def _inspect(
-    entry: os.DirEntry[str], root: Path, resolved: Path, path: str, rules: IgnoreRules
-) -> FoundFile | NotWalked | _Folder | None:
-    try:
-        is_folder = entry.is_dir(follow_symlinks=False)
-        if rules.ignores(path, is_folder=is_folder or entry.is_dir()):
-            return None
-        if is_folder and is_nameable(path):
-            return _Folder(path, rules)
-        return _file(root, resolved, path, entry.stat(follow_symlinks=False))
-    except FileNotFoundError:  # deleted after it was listed
+def _inspect(entry: os.DirEntry[str], root: Path, path: str, rules: IgnoreRules) -> FoundFile | _Folder | None:
+    is_folder = entry.is_dir(follow_symlinks=False)
+    if rules.ignores(path, is_folder=is_folder or entry.is_dir()):
         return None
-    except OSError as error:
-        return NotWalked(path, unreadable(path, error))
+    if is_folder and is_nameable(path):
+        return _Folder(path, rules)
+    return _file(root, path, entry.stat(follow_symlinks=False))
 
 
-def _file(root: Path, resolved: Path, path: str, entry: os.stat_result) -> FoundFile | NotWalked | None:
+def _file(root: Path, path: str, entry: os.stat_result) -> FoundFile | None:
     if not is_nameable(path):
-        shown = path.encode("unicode_escape", "replace").decode("ascii")[:MAX_PATH_CHARACTERS]
-        error = SourceUnreadable(f"{shown} has a name with characters that cannot be displayed", hint="rename it")
-        return NotWalked(shown, error)
+        shown = _shown(path)
+        raise SourceUnreadable(f"{shown} has a name with characters that cannot be displayed", hint="rename it")
     if stat.S_ISLNK(entry.st_mode):
-        return _link(root, resolved, path)
+        _check_link(root, path)
     if not stat.S_ISREG(entry.st_mode) or _is_binary(path):
         return None
     return FoundFile(path, entry.st_size, max(entry.st_mtime_ns, entry.st_ctime_ns))
 
 
-def _link(root: Path, resolved: Path, path: str) -> NotWalked | None:
+def _check_link(root: Path, path: str) -> None:
     try:
         target = (root / path).resolve()
     except (OSError, RuntimeError):  # a loop of links
         target = Path("/")
-    if target.is_relative_to(resolved):
-        return None
-    hint = "index its target as a separate workspace, or add the link to .kiwiignore"
-    return NotWalked(path, SourceUnreadable(f"{path} is a link out of the workspace, which is not followed", hint=hint))
+    if not target.is_relative_to(root.resolve()):
+        hint = "index its target as a separate workspace, or add the link to .kiwiignore"
+        raise SourceUnreadable(f"{path} is a link out of the workspace, which is not followed", hint=hint)
 
 
 def _is_binary(path: str) -> bool:
