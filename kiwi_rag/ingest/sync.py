@@ -19,7 +19,6 @@ from kiwi_rag.errors import (
     EmbeddingError,
     FingerprintMismatch,
     KiwiError,
-    MalformedEnvelope,
     Rejected,
     SourceUnreadable,
     TextsRefused,
@@ -37,24 +36,14 @@ from kiwi_rag.ingest import (
 from kiwi_rag.model import Admission, Filters, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import statement
-from kiwi_rag.sources.source import (
-    BEGUN,
-    COMPLETE,
-    PARTLY,
-    RUN,
-    FoundFile,
-    Source,
-    SourceContent,
-    SyncReport,
-    named_paths,
-)
+from kiwi_rag.sources.file_states import FileStates, RunState
+from kiwi_rag.sources.source import FoundFile, Source, SourceContent, SyncReport, named_paths
 from kiwi_rag.stores.base import SourceStamp, VectorStore, stored_digests
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.audit import AuditEvent
 from kiwi_rag.validation.document_gate import DocumentFile
 
 if TYPE_CHECKING:
-    from kiwi_rag.sources.file_states import FileStates
     from kiwi_rag.validation.audit import AuditSink
 
 _NO_DOCUMENT = ("bounds.binary", "bounds.empty", "bounds.size")
@@ -109,7 +98,7 @@ async def sync(  # noqa: PLR0913  # what a run depends on
         run = _Run(source, to, writer, rules, await _known_files(source, to), states_of(to), callbacks, jobs)
         changed = await asyncio.to_thread(run.find_changed, paths)
         if paths is None and (changed or run.removed):
-            run.states.set_note(RUN, BEGUN)
+            run.states.set_run_state(RunState.BEGUN)
         run.progress = callbacks.planned(len(changed))
         await run.store(changed)
         await run.finish(whole=paths is None, prune=prune)
@@ -314,9 +303,9 @@ class _Run:
         for path, stamp in self.removed.items() if prune else ():
             await self._remove(path, stamp)
         if whole:
-            state = COMPLETE if self.report.complete else PARTLY
-            if self.states.note(RUN) != state:
-                self.states.set_note(RUN, state)
+            state = RunState.COMPLETE if self.report.complete else RunState.PARTLY
+            if self.states.run_state() != state:
+                self.states.set_run_state(state)
 
     async def _remove(self, path: str, stamp: SourceStamp) -> None:
         ref = ItemRef(stamp.item_type, stamp.item_id)
@@ -353,7 +342,7 @@ def _rules_of(stored: StoredItem) -> str:
     """Return the rules that a stored document was indexed by; empty where it cannot be read: it is indexed again."""
     try:
         return "" if stored.problem else statement.parse_index(stored.envelope.payload).metadata.get(RULES, "")
-    except MalformedEnvelope:
+    except KiwiError:
         return ""
 
 

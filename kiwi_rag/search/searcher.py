@@ -20,7 +20,7 @@ from kiwi_rag.search.passages import PassageChoice
 from kiwi_rag.search.ranking import check_weights, weights_of
 from kiwi_rag.search.tier_query import TierQuery, fetch_candidates, fetch_deeper, prepare_query
 from kiwi_rag.signing.trust import TrustPolicy
-from kiwi_rag.sources.source import BEGUN, RUN
+from kiwi_rag.sources.file_states import RunState
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.telemetry import span
 
@@ -148,7 +148,7 @@ async def _is_unfinished(workspace: TierQuery) -> bool:
     states = workspace.tier.states
     if states is None:
         return False
-    return await workspace.guard("statistics", asyncio.to_thread(states.note, RUN)) == BEGUN
+    return await workspace.guard("statistics", asyncio.to_thread(states.run_state)) == RunState.BEGUN
 
 
 def _record_unreadable(tier_query: TierQuery) -> Sequence[RefusedHit]:

@@ -1,4 +1,4 @@
-"""What each file was when it was last read, and notes of index runs: one object on this machine for every store.
+"""What each file was when it was last read, and the state of the last run: one object on this machine for every store.
 
 It is a SQLite file in the folder of the local index, also where the collection is in the registry or in Qdrant. Its
 name derives from a secret of this user, so a file that came with a cloned repository is never opened. It holds nothing
@@ -13,6 +13,7 @@ import hmac
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
+from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +22,15 @@ from kiwi_rag.model.refs import ItemType
 from kiwi_rag.storage.atomic import make_derived_folder
 from kiwi_rag.storage.sqlite import DerivedDatabase, transaction, translate_sqlite_errors
 from kiwi_rag.stores.base import SourceStamp
+
+
+class RunState(StrEnum):
+    """The state of the last run over all files of a source: PARTLY where files failed."""
+
+    BEGUN = "begun"
+    COMPLETE = "complete"
+    PARTLY = "partly"
+
 
 FORMAT = 1
 """Of the tables, and of what a stamp means. Each format has a file of its own."""
@@ -37,9 +47,9 @@ Result = TypeVar("Result")
 
 
 class FileStates:
-    """The stamps of one collection's files by path, and its notes. Each call blocks for some milliseconds.
+    """The stamps of one collection's files by path, and the state of its last run.
 
-    Files are opened at first use; any thread may call.
+    Each call blocks for some milliseconds. Files are opened at first use; any thread may call.
 
     Parameters
     ----------
@@ -82,16 +92,16 @@ class FileStates:
         self._write("DELETE FROM stamps WHERE path = ?", [(path,)])
 
     def clear(self) -> None:
-        """Remove all stamps; notes stay."""
+        """Remove all stamps; the state of the last run stays."""
         self._write("DELETE FROM stamps", [()])
 
-    def note(self, name: str) -> str:
-        """Return the text stored under a name, such as the state of the last run; empty when there is none."""
-        return str(self._read(lambda c: dict(c.execute("SELECT name, text FROM notes"))).get(name, ""))
+    def run_state(self) -> str:
+        """Return the state of the last run over all files; empty when there was none."""
+        return str(self._read(lambda c: dict(c.execute("SELECT name, text FROM notes"))).get("run", ""))
 
-    def set_note(self, name: str, text: str) -> None:
-        """Store a short text under a name, for later processes."""
-        self._write("INSERT OR REPLACE INTO notes VALUES (?, ?)", [(name, text)])
+    def set_run_state(self, state: RunState) -> None:
+        """Store the state of a run, for later processes."""
+        self._write("INSERT OR REPLACE INTO notes VALUES ('run', ?)", [(state,)])
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""

@@ -22,12 +22,6 @@ from kiwi_rag.validation.document_gate import DocumentFile
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.signature import ItemCandidate
 
-RUN = "run"
-"""The name of the note about the last run over all files of a source."""
-BEGUN, COMPLETE, PARTLY = "begun", "complete", "partly"
-"""Its texts: from the first write on; after the last one; and after the last one where files failed."""
-
-
 TICK_NS = 2_000_000_000
 """A file that changed within so many nanoseconds before it was read may change again with the same times, because some
 file systems store times in steps of two seconds. The next run reads it again (git calls such entries racy)."""

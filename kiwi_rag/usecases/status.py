@@ -20,7 +20,7 @@ from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import TIER, Workspace
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.statement import parse_index
-from kiwi_rag.sources.source import BEGUN, COMPLETE, RUN
+from kiwi_rag.sources.file_states import RunState
 from kiwi_rag.stores.base import StoreStatus, VectorStore
 from kiwi_rag.telemetry import read_last_errors
 from kiwi_rag.usecases.trust import WAIT_SECONDS
@@ -98,7 +98,9 @@ async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
             return [_index_row(TIER, "documents", None, f"the index did not answer within {PROBE_SECONDS:g} s")]
         except KiwiError as error:
             return [_index_row(TIER, "documents", None, render.safe(error.message))]
-    unfinished = ["the last index run did not finish: continue it with kiwi workspace index"] if run == BEGUN else []
+    unfinished = (
+        ["the last index run did not finish: continue it with kiwi workspace index"] if run == RunState.BEGUN else []
+    )
     return [_index_row(TIER, "documents", state, *unfinished)]
 
 
@@ -218,7 +220,9 @@ async def collect_workspace_status(workspace: Workspace) -> Mapping[str, Any]:
         "passages": state.passages,
         "file_types": dict(sorted(types.items())),
         "run": run,
-        "complete": run == COMPLETE if kind == "local" else not state.problems,  # several users run a shared one
+        "complete": run == RunState.COMPLETE
+        if kind == "local"
+        else not state.problems,  # several users run a shared one
         "model": state.fingerprint,
         "store": kind,
         "path": str(folder or ""),
@@ -228,7 +232,7 @@ async def collect_workspace_status(workspace: Workspace) -> Mapping[str, Any]:
 
 
 def _last_run(tier: Collection[VectorStore]) -> str:
-    return tier.states.note(RUN) if tier.states else ""
+    return tier.states.run_state() if tier.states else ""
 
 
 def _type_of(stored: StoredItem) -> str:

@@ -11,7 +11,7 @@ from kiwi_rag.signing.keys import Indexer, SigningKey
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.admission import policy_of
-from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, seal_record, verify_records
+from kiwi_rag.validation.audit import AuditEvent, AuditRecord, seal_record, verify_records
 from kiwi_rag.validation.document_gate import DocumentFile
 from kiwi_rag.validation.manager import ValidationManager
 from tests.conformance.items import FINGERPRINT, KEY, REGISTRY, SIGNED, unit_vector
@@ -27,17 +27,7 @@ class ListedLog:
         self.records: list[AuditRecord] = []
 
     def append(self, event: AuditEvent, /) -> None:
-        self.append_all([event])
-
-    def append_all(self, events: Sequence[AuditEvent]) -> None:
-        for event in events:
-            self.records.append(seal_record(self.verify_chain(), "2026-03-02T00:00:00Z", event))
-
-    def entries(self, since_seq: int = 0, limit: int = 1000) -> Sequence[AuditRecord]:
-        return self.records[since_seq : since_seq + limit]
-
-    def verify_chain(self) -> AuditHead:
-        return verify_records(self.records)
+        self.records.append(seal_record(verify_records(self.records), "2026-03-02T00:00:00Z", event))
 
 
 def document(

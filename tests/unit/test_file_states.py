@@ -15,7 +15,7 @@ import pytest
 from kiwi_rag.errors import StoreBusy, StoreError, UsageError
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.sources import file_states
-from kiwi_rag.sources.file_states import FileStates
+from kiwi_rag.sources.file_states import FileStates, RunState
 from kiwi_rag.storage import sqlite
 from kiwi_rag.stores.base import SourceStamp
 
@@ -31,26 +31,26 @@ def states(tmp_path: Path) -> Iterator[FileStates]:
     made.close()
 
 
-def test_stamps_and_notes_come_back(states: FileStates):
+def test_stamps_and_the_state_of_the_run_come_back(states: FileStates):
     states.put([stamp(), stamp("b.md", size=2**40)])
     states.put([stamp(size=11)])
-    states.set_note("run", "begun")
-    states.set_note("run", "complete")
+    states.set_run_state(RunState.BEGUN)
+    states.set_run_state(RunState.COMPLETE)
     again = FileStates(states.path.parent, "owner")
     assert again.all() == {stamp().path: stamp(size=11), "b.md": stamp("b.md", size=2**40)}
     assert (again.get("b.md"), again.get("c.md")) == (stamp("b.md", size=2**40), None)
-    assert (again.note("run"), again.note("other")) == ("complete", "")
+    assert again.run_state() == RunState.COMPLETE
     again.delete("b.md")
     again.delete("b.md")
     assert list(again.all()) == [stamp().path]
     again.clear()
-    assert (again.all(), again.note("run")) == ({}, "complete")
+    assert (again.all(), again.run_state()) == ({}, "complete")
     assert (states.path.parent / ".gitignore").read_text() == "*\n"
     again.close()
 
 
 def test_reading_makes_nothing(states: FileStates):
-    assert (states.all(), states.note("run")) == ({}, "")
+    assert (states.all(), states.run_state()) == ({}, "")
     assert not states.path.parent.exists()
 
 

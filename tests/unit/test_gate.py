@@ -84,10 +84,10 @@ def refused(
     audit: SqliteAuditLog, what: ItemCandidate, by: ValidationManager | None = None, **options: Any
 ) -> list[str]:
     """Return the codes of the refusal, and hold the gate to exactly one audit record that says the same."""
-    before = len(audit.entries())
+    before = len(audit.newest())
     with pytest.raises(Rejected) as caught:
         (by or gate()).admit(what, options.get("policy", PROJECT), options.get("history", {}), audit)
-    (record,) = audit.entries(before)
+    (record,) = audit.newest(before)
     assert (record.event, record.ref) == ("rejected", str(what.ref))
     assert record.details["findings"] == sorted(set(codes(caught.value)))
     return codes(caught.value)
@@ -104,7 +104,7 @@ def test_a_good_candidate_is_admitted_and_recorded_once(audit: SqliteAuditLog) -
     assert require_sealed(admission) is admission
     assert (admission.principal, admission.key_id, admission.policy) == ("ada@acme", ADA.key_id, "project")
     assert (admission.signed_at, admission.admitted_at) == (NOW, NOW)
-    (record,) = audit.entries()
+    (record,) = audit.newest()
     wanted = ("admitted", f"knowledge:{ID}@1.0.0", admission.digest, ADA.key_id)
     assert (record.event, record.ref, record.digest, record.key_id) == wanted
     assert isinstance(record, AuditRecord)
@@ -147,7 +147,7 @@ def test_who_signed_decides(audit: SqliteAuditLog) -> None:
 
 def test_the_claimed_key_of_a_rejected_candidate_is_on_record(audit: SqliteAuditLog) -> None:
     refused(audit, candidate(note(), signed(note(), EVE)))
-    assert audit.entries()[0].key_id == EVE.key_id
+    assert audit.newest()[0].key_id == EVE.key_id
 
 
 def test_content_changed_after_signing_is_refused(audit: SqliteAuditLog) -> None:
@@ -209,17 +209,17 @@ def test_versions_are_immutable_and_only_grow(audit: SqliteAuditLog) -> None:
 
 def test_vetting_needs_no_signature_but_refuses_the_same_content(audit: SqliteAuditLog) -> None:
     assert gate().inspect_or_raise(unsigned(note()), PROJECT, audit) == parsed(note())
-    assert len(audit.entries()) == 0
+    assert len(audit.newest()) == 0
     with pytest.raises(Rejected):
         gate().inspect_or_raise(replace(unsigned(note()), files={"scale-down.md": b"\xff"}), PROJECT, audit)
-    assert [r.event for r in audit.entries()] == ["rejected"]
+    assert [r.event for r in audit.newest()] == ["rejected"]
 
 
 def test_a_candidate_that_cannot_be_read_is_on_record(audit: SqliteAuditLog) -> None:
     finding = Finding("source.unreadable", "no", path="x.md")
     rejection = gate().reject("x.md", [finding], PROJECT, audit)
     assert rejection.findings == (finding,)
-    assert [(r.event, r.ref, r.details["findings"]) for r in audit.entries()] == [
+    assert [(r.event, r.ref, r.details["findings"]) for r in audit.newest()] == [
         ("rejected", "x.md", ["source.unreadable"])
     ]
 

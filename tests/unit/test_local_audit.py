@@ -57,10 +57,10 @@ async def test_gathered_records_are_written_together_even_when_the_block_fails(t
     store.audit.append(AuditEvent("admitted", "document:a", "d", "k", {}))
     with pytest.raises(ValueError), store.audit.together() as sink:
         sink.append(AuditEvent("admitted", "document:b", "d", "k", {}))
-        assert len(store.audit.entries()) == 1
+        assert len(store.audit.newest()) == 1
         sink.append(AuditEvent("rejected", "document:c", "", "", {"findings": ["f"]}))
         raise ValueError
-    assert [r.ref for r in store.audit.entries()] == ["document:a", "document:b", "document:c"]
+    assert [r.ref for r in store.audit.newest()] == ["document:a", "document:b", "document:c"]
     assert store.audit.verify_chain().seq == 3
     await store.close()
 
@@ -70,7 +70,7 @@ async def test_of_records_that_are_written_together_none_is_written_alone(tmp_pa
     with pytest.raises(ValueError, match="unsupported"), store.audit.together() as sink:
         sink.append(AuditEvent("admitted", "document:a", "d", "k", {}))
         sink.append(AuditEvent("admitted", "document:b", "d", "k", {"no": object()}))
-    assert store.audit.entries() == []
+    assert store.audit.newest() == []
     await store.close()
 
 
@@ -78,8 +78,8 @@ async def test_the_log_is_kept_in_order(tmp_path: Path) -> None:
     store = LocalVectorStore(tmp_path, "owner")
     for number in range(5):
         store.audit.append(AuditEvent("admitted", f"directive:acme/{number}", "d", "k", {"é": [number, None]}))
-    assert [r.seq for r in store.audit.entries(since_seq=2, limit=2)] == [3, 4]
-    assert store.audit.entries()[4].details == {"é": [4, None]}
+    assert [r.seq for r in store.audit.newest(since_seq=2, limit=2)] == [4, 5]
+    assert store.audit.newest()[4].details == {"é": [4, None]}
     assert store.audit.verify_chain().seq == 5
     await store.close()
 

@@ -41,7 +41,7 @@ def states(reply: SearchReply) -> dict[str, str]:
 
 
 def events(shelf: Shelf, tier: str) -> list[tuple[str, str, dict[str, Any]]]:
-    records = shelf.tier(tier).audit.entries()
+    records = shelf.tier(tier).audit.newest()
     return [(r.event, r.ref, dict(r.details)) for r in records if r.event != "admitted"]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from kiwi_rag.errors import EmbeddingError, NotFound, TextsRefused
 from kiwi_rag.signing import keys
-from kiwi_rag.sources.source import BEGUN, COMPLETE, PARTLY, RUN
+from kiwi_rag.sources.file_states import RunState
 from kiwi_rag.sources.workspace.source import WorkspaceSource
 from kiwi_rag.stores.local.ownership import CATALOG_NAME
 from tests.workspaces import Yard
@@ -197,13 +197,13 @@ async def test_a_failing_model_costs_what_was_not_stored_and_says_so_for_each_fi
     report = await yard.index()
     assert sorted(report.failed) == ["a.md", "b.md"]
     assert {error.code for error in report.failed.values()} == {"embedding"}
-    assert yard.states.note(RUN) == PARTLY
+    assert yard.states.run_state() == RunState.PARTLY
     held = await yard.held()
     assert list(held) == ["a.md"]
     yard.embed.fails = None
     report = await yard.index()
     assert (sorted(report.indexed), report.complete) == (["a.md", "b.md"], True)
-    assert yard.states.note(RUN) == COMPLETE
+    assert yard.states.run_state() == RunState.COMPLETE
 
 
 async def test_a_text_that_the_server_refuses_costs_its_own_file_alone(yard):
@@ -236,7 +236,7 @@ async def test_an_interrupted_run_goes_on_and_ends_as_a_fresh_one(yard, tmp_path
     with pytest.raises(KeyboardInterrupt):
         await yard.index()
     yard.store.put = real
-    assert yard.states.note(RUN) == BEGUN
+    assert yard.states.run_state() == RunState.BEGUN
     report = await yard.index()
     assert report.unchanged + len(report.indexed) == 200
     assert {*report.indexed, *stored} == set(yard.states.all())
@@ -350,7 +350,7 @@ async def test_a_catalog_that_was_tampered_with_shows_nothing_of_it(yard):
     assert [hit.path for hit in reply.hits] == ["b.md"]
     assert [(hit.ref.item_id, hit.code) for hit in reply.refused] == [("a.md", "changed")]
     assert not reply.complete
-    assert [record.event for record in yard.store.audit.entries()][-1] == "hit-refused"
+    assert [record.event for record in yard.store.audit.newest()][-1] == "hit-refused"
 
 
 async def test_hits_say_when_their_file_changed_or_went(yard):

@@ -346,11 +346,6 @@ class SqliteAuditLog:
         finally:
             self.append_all(events)
 
-    def entries(self, since_seq: int = 0, limit: int = 1000) -> list[AuditRecord]:
-        """Return up to `limit` records with a number above `since_seq`, in order."""
-        with self._borrow() as connection:
-            return list(_records(connection, since_seq, limit))
-
     def newest(self, since_seq: int = 0, limit: int = 1000) -> list[AuditRecord]:
         """Return the last `limit` records with a number above `since_seq`, in order."""
         with self._borrow() as connection:
