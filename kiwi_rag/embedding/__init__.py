@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch
 from kiwi_rag.model import Vector
-
-Progress = Callable[[int], None]
-"""Called with the number of texts that were just encoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +62,11 @@ class EmbeddingProvider(ABC):
         """Check every server of the provider; return one line for each problem. Local providers have none."""
         return ()
 
-    async def documents(self, texts: Sequence[str], progress: Progress | None = None) -> Sequence[Vector]:
+    async def documents(self, texts: Sequence[str]) -> Sequence[Vector]:
         """Embed passages; return one vector a text, in the order of `texts`.
 
         Texts are encoded in batches of ``batch_size``, longest first: neighbours of one length waste no padding, and
-        the largest demand for memory comes at the start. Identical texts are encoded once. `progress` is called
-        after every batch, and its arguments add up to ``len(texts)``.
+        the largest demand for memory comes at the start. Identical texts are encoded once.
 
         Raises
         ------
@@ -79,12 +74,9 @@ class EmbeddingProvider(ABC):
             When the model is not available or fails.
         """
         texts = [well_formed(text) for text in texts]
-        copies = Counter(texts)
         vectors: dict[str, Vector] = {}
-        for batch in batches(sorted(copies, key=len, reverse=True), self.batch_size):
+        for batch in batches(sorted(dict.fromkeys(texts), key=len, reverse=True), self.batch_size):
             vectors.update(zip(batch, await asyncio.to_thread(self.encode, batch), strict=True))
-            if progress:
-                progress(sum(copies[text] for text in batch))
         return [vectors[text] for text in texts]
 
     def close(self) -> None:  # noqa: B027  # most providers have nothing to close

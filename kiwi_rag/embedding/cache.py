@@ -6,7 +6,6 @@ replaced by an empty one; a file that is locked, read-only or on a full disk is 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import logging
@@ -15,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from kiwi_rag.embedding import EmbeddingProvider, Fingerprint, Progress, batches, well_formed
+from kiwi_rag.embedding import EmbeddingProvider, Fingerprint, well_formed
 from kiwi_rag.model import Vector
 from kiwi_rag.storage.atomic import create_file
 from kiwi_rag.storage.sqlite import DerivedDatabase, transaction
@@ -66,17 +65,14 @@ class CachedEmbeddingProvider(EmbeddingProvider):
 
     Attributes
     ----------
-    hits, misses
-        Texts answered from the cache, and texts that were not; a text that occurs twice counts twice.
-    encoded
-        Texts that `inner` encoded.
+    hits, encoded
+        Texts answered from the cache, and texts that `inner` encoded; a text that occurs twice counts once.
     """
 
     def __init__(self, inner: EmbeddingProvider, path: Path, max_bytes: int = MAX_BYTES) -> None:
         self.inner = inner
-        self.batch_size = inner.batch_size
-        self._saved_together = max(_SAVED_TOGETHER, inner.batch_size)
-        self.hits = self.misses = self.encoded = 0
+        self.batch_size = max(_SAVED_TOGETHER, inner.batch_size)
+        self.hits = self.encoded = 0
         self._file = VectorFile(path, max_bytes)
 
     @property
@@ -97,32 +93,19 @@ class CachedEmbeddingProvider(EmbeddingProvider):
         EmbeddingError
             As the inner provider does.
         """
-        texts = [well_formed(text) for text in texts]
+        digests = {text: hashlib.sha256(well_formed(text).encode()).digest() for text in texts}
         with span("kiwi.embed", texts=len(texts)) as note:
-            vectors, missing = self._look_up(texts)
+            model = self.fingerprint
+            vectors = self._file.get(str(model), list(digests.values()), model.dimension)
+            missing = [text for text, digest in digests.items() if digest not in vectors]
             note(encoded=len(missing))
-            for batch in batches(missing, self._saved_together):
-                vectors |= self._save(batch, self.inner.encode(batch))
-        return [vectors[text] for text in texts]
-
-    async def documents(self, texts: Sequence[str], progress: Progress | None = None) -> Sequence[Vector]:
-        """Embed passages, as the base class does; what is cached is reported to `progress` at once.
-
-        Raises
-        ------
-        EmbeddingError
-            As the inner provider does; what was encoded before that is saved.
-        """
-        texts = [well_formed(text) for text in texts]
-        with span("kiwi.embed", texts=len(texts)) as note:
-            vectors, missing = await asyncio.to_thread(self._look_up, texts)
-            note(encoded=len(missing))
-            if progress and len(texts) > len(missing):
-                progress(len(texts) - len(missing))
-            for batch in batches(missing, self._saved_together):
-                encoded = await self.inner.documents(batch, progress)
-                vectors |= await asyncio.to_thread(self._save, batch, encoded)
-        return [vectors[text] for text in texts]
+            self.hits += len(digests) - len(missing)
+            if missing:
+                self.encoded += len(missing)
+                encoded = dict(zip((digests[text] for text in missing), self.inner.encode(missing), strict=True))
+                self._file.put(str(model), encoded)
+                vectors |= encoded
+        return [vectors[digests[text]] for text in texts]
 
     def verify(self) -> Sequence[str]:
         """Return what is wrong with the inner provider's servers."""
@@ -132,27 +115,6 @@ class CachedEmbeddingProvider(EmbeddingProvider):
         """Close the cache file and the inner provider; the next use opens both again."""
         self._file.close()
         self.inner.close()
-
-    def _look_up(self, texts: Sequence[str]) -> tuple[dict[str, Vector], list[str]]:
-        """Return the vectors that are cached, and the distinct texts that are not, longest first; count both."""
-        digests = {_digest(text): text for text in texts}
-        stored = self._file.get(str(self.fingerprint), list(digests), self.fingerprint.dimension) if texts else {}
-        vectors = {digests[digest]: vector for digest, vector in stored.items()}
-        missing = [text for text in texts if text not in vectors]
-        self.hits += len(texts) - len(missing)
-        self.misses += len(missing)
-        return vectors, sorted(dict.fromkeys(missing), key=len, reverse=True)
-
-    def _save(self, texts: Sequence[str], encoded: Sequence[Vector]) -> dict[str, Vector]:
-        """Store the vectors of `texts`; return them by text."""
-        self.encoded += len(texts)
-        digests = map(_digest, texts)
-        self._file.put(str(self.fingerprint), dict(zip(digests, encoded, strict=True)))
-        return dict(zip(texts, encoded, strict=True))
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
 
 
 class VectorFile:

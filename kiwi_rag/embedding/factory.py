@@ -22,7 +22,7 @@ from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.onnx import OnnxEmbeddingProvider, SentenceTransformersEmbeddingProvider
 from kiwi_rag.embedding.remote import OllamaEmbeddingProvider, OpenAIEmbeddingProvider, RemoteEmbeddingProvider
 from kiwi_rag.embedding.usage import UsageLog, parse_prices
-from kiwi_rag.embedding.weights import HUB, MODEL, DownloadProgress, ModelSource
+from kiwi_rag.embedding.weights import MODEL, ModelSource
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused, UsageError
 from kiwi_rag.model import Vector, sha256_hex
 
@@ -70,8 +70,6 @@ def load_provider(  # noqa: PLR0913 - plain values, because this package reads n
     model: str = "",
     model_dir: Path | None = None,
     threads: int = 0,
-    hub: str = HUB,
-    download_progress: DownloadProgress | None = None,
     servers: ServerOptions = ServerOptions(),
     cached: bool = True,
 ) -> EmbeddingProvider:
@@ -85,9 +83,8 @@ def load_provider(  # noqa: PLR0913 - plain values, because this package reads n
         Kiwi's cache folder: ``models/``, ``embeddings.sqlite`` and ``usage.jsonl`` are kept there.
     model
         The model's name; empty for the provider's default, the only one of a local provider.
-    model_dir, threads, hub, download_progress
-        Of the local providers: a folder with the weights; threads (0: one a core); the address of the Hugging Face
-        hub, empty for no download; a callback for the progress of a download.
+    model_dir, threads
+        Of the local providers: a folder with the weights; threads (0: one a core).
     servers
         Options of the remote providers.
     cached
@@ -106,7 +103,7 @@ def load_provider(  # noqa: PLR0913 - plain values, because this package reads n
         )
     provider: EmbeddingProvider
     if name in _LOCAL:
-        provider = _LOCAL[name](ModelSource(cache_dir / "models", model_dir, hub, download_progress), threads)
+        provider = _LOCAL[name](ModelSource(cache_dir / "models", model_dir), threads)
     else:
         provider, *fallbacks = chain = remote_providers(name, model, cache_dir, servers)
         if fallbacks or servers.identity:

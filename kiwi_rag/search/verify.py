@@ -1,4 +1,4 @@
-"""Verification of what stores return: items and passages, the shape of a tier's responses, and items by address.
+"""Verification of what stores return: items and passages, the shape of a tier's responses; and the addresses of items.
 
 An index is not trusted. Every hit is verified again before it is shown, and statistics and scores are checked for
 bounds, because they influence the ranking before any item is verified.
@@ -6,26 +6,22 @@ bounds, because they influence the ranking before any item is verified.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
-from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 from kiwi_rag.chunking import split
-from kiwi_rag.collection import RANKS, Collection
-from kiwi_rag.errors import NotFound, Refused, StoreCorrupt, UsageError
+from kiwi_rag.collection import RANKS
+from kiwi_rag.errors import Refused, StoreCorrupt, UsageError
 from kiwi_rag.formats import parse_item
 from kiwi_rag.lexical import K1, bm25_weights
 from kiwi_rag.model import Candidate, Candidates, CollectionStatistics, Passage, StoredItem, StoreQuery, sha256_hex
 from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id
 from kiwi_rag.signing.statement import digest_of, passage_digest
 from kiwi_rag.signing.trust import TrustPolicy, VerifiedPayload, verify, verify_index
-from kiwi_rag.stores.base import VectorStore
-from kiwi_rag.telemetry import span
 from kiwi_rag.validation.admission import Policy
 
 
@@ -272,41 +268,6 @@ def parse_address(text: str) -> Address:
     return Address(item_type, check_item_id(match["id"]), match["version"], match["tier"])
 
 
-async def find(
-    address: Address, tiers: Sequence[Collection[VectorStore]], trust: TrustPolicy, audience: str
-) -> tuple[Collection[VectorStore], VerifiedItem]:
-    """Return the item with an address from the first tier that has it, verified.
-
-    Raises
-    ------
-    NotFound
-        When no tier has it; `Yanked` when a registry yanked it.
-    UsageError
-        When several items of that tier have the address.
-    Refused
-        When it does not verify, or contradicts the pinned state of a registry.
-    """
-    for tier in tiers:
-        # With all revocations, and first: without them no item of the registry can be trusted.
-        check = await tier.monitor.check(fully=True) if tier.monitor else None
-        found = [stored async for stored in _stored_items(address, tier)]
-        if len(found) > 1:
-            names = ", ".join(f"{stored.ref.item_type}:{stored.ref.item_id}" for _, stored in found)
-            raise UsageError(f"{address.item_id} is several items: {names}", hint="put the type in front")
-        for ref, stored in found:
-            remaining = check.apply_revocations(trust) if check else trust
-            item = require_files(verify_stored(stored, ref, remaining, audience, tier.policy))
-            if check:
-                await check.check_consistency(stored, item.verified.signer.key_id, newest=address.version is None)
-                await asyncio.to_thread(check.save)
-            return tier, item
-        if check:
-            for ref in address.refs():
-                await check.check_missing(ref)
-    searched = ", ".join(tier.name for tier in tiers)
-    raise NotFound(f"no item {address.item_id} in {searched or 'any tier'}", hint=f"kiwi search {address.item_id!r}")
-
-
 def require_files(item: VerifiedItem) -> VerifiedItem:
     """Return a verified item if all of its files were fetched.
 
@@ -319,13 +280,3 @@ def require_files(item: VerifiedItem) -> VerifiedItem:
     if missing:
         raise HitChanged(f"the store has no file {missing[0]} of the item")
     return item
-
-
-async def _stored_items(address: Address, tier: Collection[VectorStore]) -> AsyncIterator[tuple[ItemRef, StoredItem]]:
-    for ref in address.refs():
-        with span("kiwi.store", tier=tier.name, step="get"):
-            stored = await tier.store.get(ref)
-        if stored is None and tier.monitor:
-            stored = await tier.monitor.get_yanked(ref)
-        if stored is not None:
-            yield ref, stored

@@ -14,7 +14,6 @@ from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, 
 from kiwi_rag.formats.source import SourceFile, path_of
 from kiwi_rag.model import Admission, Filters, Finding, ItemState, StoredItem, VersionConflict, sha256_hex
 from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.search import verify as verification
 from kiwi_rag.search.state import find_version_conflicts, read_state, read_states
 from kiwi_rag.search.verify import Address, VerifiedItem, parse_address, require_files, verify_stored
 from kiwi_rag.services import Services
@@ -22,6 +21,7 @@ from kiwi_rag.signing.statement import ItemStatement
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.sources.source import read
 from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.telemetry import span
 from kiwi_rag.usecases import sign
 from kiwi_rag.validation.audit import AuditEvent
 from kiwi_rag.validation.manager import candidate_of
@@ -80,7 +80,8 @@ async def find(app: Services, text: str, names: Sequence[str]) -> FoundItem:
     tiers, problems = [address.tier] if address.tier else names, list[KiwiError]()
     for name in tiers:
         try:
-            tier, item = await verification.find(address, [app.tier(name)], app.trust, app.settings.registry_name)
+            tier = app.tier(name)
+            item = await _find_in(tier, address, app.trust)
         except (Refused, UsageError):
             raise
         except Yanked as error:
@@ -90,14 +91,42 @@ async def find(app: Services, text: str, names: Sequence[str]) -> FoundItem:
         except KiwiError as error:  # this tier may have it
             problems.insert(0, error)
         else:
-            (state,) = await asyncio.to_thread(read_states, [(item, tier)])
-            return FoundItem(tier, item, state)
+            if item:
+                (state,) = await asyncio.to_thread(read_states, [(item, tier)])
+                return FoundItem(tier, item, state)
     if problems:
         raise problems[0]
     kind = f"{address.item_type}:" if address.item_type else ""
     version = f"@{address.version}" if address.version else ""
     message = f"no item {kind}{address.item_id}{version} in {', '.join(tiers)}"
     raise NotFound(message, hint=f"kiwi search {address.item_id!r}")
+
+
+async def _find_in(tier: Collection[VectorStore], address: Address, trust: TrustPolicy) -> VerifiedItem | None:
+    """Return the item with an address in a tier, verified with all its files; None where there is none."""
+    # With all revocations, and first: without them no item of the registry can be trusted.
+    check = await tier.monitor.check(fully=True) if tier.monitor else None
+    found = [(ref, stored) for ref in address.refs() if (stored := await _get(tier, ref))]
+    if len(found) > 1:
+        names = ", ".join(f"{stored.ref.item_type}:{stored.ref.item_id}" for _, stored in found)
+        raise UsageError(f"{address.item_id} is several items: {names}", hint="put the type in front")
+    for ref, stored in found:
+        remaining = check.apply_revocations(trust) if check else trust
+        item = require_files(verify_stored(stored, ref, remaining, tier.audience, tier.policy))
+        if check:
+            await check.check_consistency(stored, item.verified.signer.key_id, newest=address.version is None)
+            await asyncio.to_thread(check.save)
+        return item
+    if check:
+        for ref in address.refs():
+            await check.check_missing(ref)
+    return None
+
+
+async def _get(tier: Collection[VectorStore], ref: ItemRef) -> StoredItem | None:
+    with span("kiwi.store", tier=tier.name, step="get"):
+        stored = await tier.store.get(ref)
+    return stored or (await tier.monitor.get_yanked(ref) if tier.monitor else None)
 
 
 async def copy(app: Services, found: FoundItem, target: str, *, overwrite: bool) -> tuple[Admission, Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 class Choking(SmallModel):
     """A model that fails at texts that hold a word."""
 
-    async def documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Sequence[Vector]:
+    async def documents(self, texts: Sequence[str]) -> Sequence[Vector]:
         if any("acme/n1" in text for text in texts):
             raise EmbeddingError("the model cannot read this")
-        return await super().documents(texts, progress)
+        return await super().documents(texts)
 
 
 async def published(

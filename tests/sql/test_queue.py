@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -237,12 +237,12 @@ class Stalling(SmallModel):
         self.word, self.stalled = word, asyncio.Event()
         self.tries = 0
 
-    async def documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Sequence[Vector]:
+    async def documents(self, texts: Sequence[str]) -> Sequence[Vector]:
         if any(self.word in text for text in texts):
             self.tries += 1
             self.stalled.set()
             await asyncio.sleep(3600)
-        return await super().documents(texts, progress)
+        return await super().documents(texts)
 
 
 async def test_an_indexer_that_is_cancelled_says_so_and_gives_its_claims_back(

@@ -50,12 +50,6 @@ async def test_batches_are_small_sorted_by_length_and_without_duplicates() -> No
     assert [[len(text) for text in call] for call in provider.calls] == [[9, 7, 5, 3], [2, 1]]
 
 
-async def test_progress_counts_duplicates_with_the_batch_that_encoded_them() -> None:
-    heard: list[int] = []
-    await Hashing().documents(["long text", "long text", "b", "c", "d", "e"], heard.append)
-    assert heard == [5, 1]
-
-
 async def test_encoding_leaves_the_event_loop_thread_free() -> None:
     provider = Hashing()
     await provider.documents(["a"])
