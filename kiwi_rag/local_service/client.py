@@ -51,13 +51,7 @@ def state(folder: str) -> dict[str, Any]:
 
 @contextmanager
 def connected(folder: str) -> Iterator[socket.socket]:
-    """Connect to the service, after checking that both ends belong to this user.
-
-    Raises
-    ------
-    Declined
-        When it cannot be reached or trusted.
-    """
+    """Connect to the service, after checking that both ends belong to this user; `Declined` when that fails."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         with translate_errors():
             if why := protocol.unsafe_reason(folder):
@@ -70,13 +64,7 @@ def connected(folder: str) -> Iterator[socket.socket]:
 
 
 def exchange(line: socket.socket, message: dict[str, Any]) -> dict[str, Any]:
-    """Send a message, and return its answer.
-
-    Raises
-    ------
-    Declined
-        When there is no answer, or the service declines.
-    """
+    """Send a message, and return its answer; `Declined` when there is none, or the service declines."""
     # After the answer that opens a session the service sends nothing first, so `answers` reads none of that.
     with translate_errors(), line.makefile("rb") as answers:
         request = json.dumps(message).encode("ascii") + b"\n"
@@ -128,22 +116,18 @@ def proxy(folder: str, message: dict[str, Any]) -> int:
     Declined
         When the service opens no session. Nothing was read from stdin.
     """
-    with connected(folder) as line:
-        exchange(line, message)
-        line.settimeout(None)
-        return _copy_streams(line)
-
-
-def _copy_streams(line: socket.socket) -> int:
     import threading
 
     client_ended = threading.Event()
-    # A daemon thread, because it may wait for stdin when the process should end.
-    threading.Thread(target=_send_stdin, args=(line, client_ended), daemon=True).start()
-    with suppress(ConnectionError), open(_STDOUT, "wb", closefd=False) as stdout:
-        while chunk := line.recv(_CHUNK):
-            stdout.write(chunk)
-            stdout.flush()
+    with connected(folder) as line:
+        exchange(line, message)
+        line.settimeout(None)
+        # A daemon thread, because it may wait for stdin when the process should end.
+        threading.Thread(target=_send_stdin, args=(line, client_ended), daemon=True).start()
+        with suppress(ConnectionError), open(_STDOUT, "wb", closefd=False) as stdout:
+            while chunk := line.recv(_CHUNK):
+                stdout.write(chunk)
+                stdout.flush()
     if not client_ended.is_set():
         sys.stderr.write("kiwi: the session in the local service has ended; start kiwi mcp again\n")
         return 1
@@ -255,14 +239,12 @@ def _toolsets(rest: list[str]) -> str:
 
 def _write(reply: dict[str, Any]) -> int:
     """Write the output of an answer to stdout and stderr; if a part cannot be encoded, write nothing."""
-    code, output = reply.get("exit"), reply.get("output")
-    if not isinstance(code, int) or not isinstance(output, list):
-        raise Declined("its answer is not readable")
     try:
-        written = [(sys.stderr if number == 2 else sys.stdout, str(text)) for number, text in output]
+        code = int(reply["exit"])
+        written = [(sys.stderr if number == 2 else sys.stdout, str(text)) for number, text in reply["output"]]
         for stream, text in written:
             text.encode(stream.encoding, stream.errors or "strict")
-    except (TypeError, ValueError):
+    except (LookupError, TypeError, ValueError):
         raise Declined("its answer cannot be written here") from None
     for stream, text in written:
         stream.write(text)

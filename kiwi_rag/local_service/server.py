@@ -16,7 +16,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Annotated, Any, Protocol, cast
+
+from pydantic import StringConstraints, TypeAdapter, ValidationError
 
 from kiwi_rag import __version__
 from kiwi_rag import local_service as protocol
@@ -40,23 +42,27 @@ Message = Mapping[str, Any]
 Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
+_Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A command line or a session, with the working directory and environment of the client's process.
 
     ``arguments`` and ``terminals`` (whether stdout and stderr are) belong to a command, ``toolsets`` to a session.
+    ``project`` is empty where the command line names none.
     """
 
-    cwd: Path
-    project: Path | None
-    environment: Mapping[str, str]
+    cwd: _Text
+    project: _Text
+    environment: dict[_Text, _Text]
     network: int
-    arguments: tuple[str, ...] = ()
+    arguments: tuple[_Text, ...] = ()
     terminals: tuple[bool, bool] = (False, False)
-    toolsets: str = ""
+    toolsets: _Text = ""
 
     @classmethod
-    def read(cls, message: Mapping[str, Any]) -> Request:
+    def read(cls, message: Message) -> Request:
         """Return the request that a message holds.
 
         Raises
@@ -65,19 +71,13 @@ class Request:
             When it has none, or one that this process would answer differently than the client's own.
         """
         try:
-            project, terminals = _text(message["project"]), message.get("terminals", (False, False))
-            request = cls(
-                Path(_text(message["cwd"])),
-                Path(project) if project else None,
-                {_text(name): _text(value) for name, value in dict(message["environment"]).items()},
-                int(message["network"]),
-                tuple(_text(word) for word in list(message.get("arguments", ()))),
-                (bool(terminals[0]), bool(terminals[1])),
-                _text(message.get("toolsets", "")),
-            )
-        except (LookupError, TypeError, ValueError):
+            request: Request = TypeAdapter(cls).validate_python(message)
+        except ValidationError:
             raise Declined("the request is not readable") from None
-        request._check()
+        if not all(map(os.path.isabs, (request.cwd, request.project or "/"))):
+            raise Declined("a folder in the request is relative")
+        if request.environment.get("HOME") != os.environ.get("HOME"):
+            raise Declined("it was started with another HOME")
         return request
 
     @property
@@ -100,26 +100,13 @@ class Request:
         KiwiError
             As `Services.open` does.
         """
-        app = Services.open(self.environment, self.cwd, self.project, flags)
+        app = Services.open(self.environment, Path(self.cwd), Path(self.project) if self.project else None, flags)
         s = app.settings
         if any(not Path(p).expanduser().is_absolute() for p in (s.home, s.cache_dir, s.embedding_model_dir or "/")):
             raise Declined("a folder in the settings is relative")
         if s.embedding_provider in _REMOTE_PROVIDERS and not self.may_connect:
             raise Declined(OTHER_NETWORK)
         return app
-
-    def _check(self) -> None:
-        home = Path(self.environment.get("KIWI_HOME") or "/")
-        if not all(path.expanduser().is_absolute() for path in (home, self.cwd, self.project or home)):
-            raise Declined("a folder in the request is relative")
-        if self.environment.get("HOME") != os.environ.get("HOME"):
-            raise Declined("it was started with another HOME")
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or "\0" in value:
-        raise TypeError
-    return value
 
 
 class RequestHandler(Protocol):
@@ -264,15 +251,13 @@ async def _while_working(work: Awaitable[Message], writer: asyncio.StreamWriter)
 
 
 async def _receive(reader: asyncio.StreamReader) -> Message:
-    try:
+    with contextlib.suppress(TimeoutError, ValueError, RecursionError):  # ValueError: also of a line over `MAX_LINE`
         async with asyncio.timeout(READ_SECONDS):
             text = await reader.readline()
-            message = json.loads(text)
-    except (TimeoutError, ValueError, RecursionError):  # includes a line over `MAX_LINE`
-        raise Declined("the request is not readable") from None
-    if not isinstance(message, dict) or len(text) > protocol.MAX_REQUEST:
-        raise Declined("the request is not readable")
-    return message
+        message = json.loads(text)
+        if isinstance(message, dict) and len(text) <= protocol.MAX_REQUEST:
+            return message
+    raise Declined("the request is not readable")
 
 
 async def _send(writer: asyncio.StreamWriter, message: Message) -> None:

@@ -52,7 +52,7 @@ MAX_VERSION = 256
 MAX_CHECKPOINT = 10_000
 """Up to so many notices, and as many yanked digests, of one checkpoint are read."""
 NO_ENVELOPE = Envelope("", b"", ())
-_NEVER = datetime.min.replace(tzinfo=UTC)
+NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +158,14 @@ def _decode_if_valid(document: object) -> Envelope:
 
 
 # A time is a `datetime` of psycopg, and text of Supabase's API and within JSON.
-_TIME = Annotated[AwareDatetime, BeforeValidator(_parse_time)]
+TIME = Annotated[AwareDatetime, BeforeValidator(_parse_time)]
 _HASH = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 _LINE = Annotated[str, AfterValidator(lambda text: " ".join(text[:MAX_REASON].split()))]
 _HEADING = Annotated[list[str], AfterValidator(tuple)]
-_ENVELOPE = Annotated[Envelope, PlainValidator(dsse.decode)]
+ENVELOPE = Annotated[Envelope, PlainValidator(dsse.decode)]
 # One that cannot be decoded becomes an empty one, which the gate refuses, so that it does not hold up the others.
 _ANY_ENVELOPE = Annotated[Envelope, PlainValidator(_decode_if_valid)]
-_FILES = Annotated[
+FILES = Annotated[
     dict[str, Annotated[bytes, BeforeValidator(partial(base64.b64decode, validate=True))]],
     BeforeValidator(lambda files: files or {}),
 ]
@@ -176,34 +176,34 @@ _ITEM_REF = Columns(_REF)
 _ITEM_SCORES = "best_cosine first_cosine centroid_cosine best_bm25 item_bm25"
 # Null where a registry gave none: the search checks that scores are possible.
 _SCORES = {float | None: f"cosine bm25 {_ITEM_SCORES}"}
-_SIGNED = {str: "digest content_sha256 key_id", dict[str, Any]: "metadata", _TIME: "signed_at"}
+_SIGNED = {str: "digest content_sha256 key_id", dict[str, Any]: "metadata", TIME: "signed_at"}
 _CANDIDATE = Columns(PASSAGE, _SIGNED, _REF, _SCORES)
-_ARRIVAL = {_TIME: "received_at", _TIME | None: "yanked_at"}
+_ARRIVAL = {TIME: "received_at", TIME | None: "yanked_at"}
 _ITEM = Columns(
     _REF,
-    {_ENVELOPE: "envelope", _LINE: "yank_reason", str: "digest content_sha256 visibility", int: "passages"},
-    _ARRIVAL | {NotRequired[_FILES]: "files"},
+    {ENVELOPE: "envelope", _LINE: "yank_reason", str: "digest content_sha256 visibility", int: "passages"},
+    _ARRIVAL | {NotRequired[FILES]: "files"},
 )
 _STATISTICS = Columns({int: "passages total_length items", dict[str, int]: "document_frequency"})
 _STATUS = Columns({int: "items versions signers", dict[str, int]: "collections", str | None: "audience active_model"})
 _VECTOR_PLAN = Columns({str: "model plan", bool: "due"})
 _COLLECTION_STATUS = Columns(
     {int: "documents passages", str | None: "fingerprint audience", dict[str, int]: "file_types"},
-    {_TIME | None: "last_received_at"},
+    {TIME | None: "last_received_at"},
 )
 DOCUMENT_RECEIPT = Columns({str: "digest", bool: "already_published"})
 _SIGNER = Columns(
     {str: "principal public_key status", list[str]: "item_patterns item_types"},
-    {_TIME | None: "valid_after valid_before"},
+    {TIME | None: "valid_after valid_before"},
 )
 _CLAIM = Columns({ClaimState: "state"})
-_CLAIMED = Columns({ClaimState: "state", _TIME: "received_at", _FILES: "files"})
+_CLAIMED = Columns({ClaimState: "state", TIME: "received_at", FILES: "files"})
 _PROGRESS = Columns({str: "fingerprint state", int: "passages items waiting refused"})
 _PENDING = Columns({int: "sequence", _ANY_ENVELOPE: "envelope"})
-_INDEXED = Columns({str: "digest", _TIME: "received_at", _ENVELOPE: "envelope", _FILES: "files"})
+_INDEXED = Columns({str: "digest", TIME: "received_at", ENVELOPE: "envelope", FILES: "files"})
 _STORED_PASSAGE = Columns(PASSAGE, {str: "embedding", list[str]: "terms", list[int]: "frequencies", int: "length"})
 _CHECKPOINT = Columns({str: "audit_head", str | None: "known_hash", list[Any]: "signers", list[_HASH]: "yanked"})
-_LOST_KEY = Columns({_HASH: "key_id", _LINE: "principal status status_reason", _TIME: "status_changed_at"})
+_LOST_KEY = Columns({_HASH: "key_id", _LINE: "principal status status_reason", TIME: "status_changed_at"})
 
 
 def _strict(kind: type[_T]) -> Callable[[object], _T]:
@@ -213,7 +213,7 @@ def _strict(kind: type[_T]) -> Callable[[object], _T]:
 INTEGER, BOOLEAN, TEXT = _strict(int), _strict(bool), _strict(str)
 OBJECT, SIMILAR_TERMS = _strict(dict[str, Any]), _strict(dict[str, list[str]])
 VERSION_STATUS = Columns(
-    {str: "version digest signer_status visibility content_sha256 key_id", int: "passages", _TIME | None: "yanked_at"}
+    {str: "version digest signer_status visibility content_sha256 key_id", int: "passages", TIME | None: "yanked_at"}
 )
 RECEIPT = Columns(
     {str: "digest audit_head visibility", int: "sequence", bool: "already_published made_public"}, _ARRIVAL
@@ -284,7 +284,7 @@ def parse_item_or_problem(row: Row) -> StoredItem:
     except KiwiError as error:
         ref = parse_ref(row)
         digest = str(row.get("digest"))[:64]
-        return StoredItem(ref, NO_ENVELOPE, digest, "", _NEVER, _policy(ref), problem=error.message)
+        return StoredItem(ref, NO_ENVELOPE, digest, "", NEVER, _policy(ref), problem=error.message)
 
 
 def _policy(ref: ItemRef) -> str:

@@ -205,23 +205,23 @@ class QdrantVectorStore:
             self._collection.sum("of", points_of("head")),
             self._collection.count(self._abandoned()),
         )
-        problems = [
-            *([f"{expected - passages} passages are missing: index it again"] if passages < expected else []),
-            *([f"{passages - expected} passages belong to no item: index it again"] if passages > expected else []),
-            *([f"{staged} passages are left of writes that broke off: the next write removes them"] if staged else []),
-            *([f"payload indexes are missing: {', '.join(model.missing_indexes)}"] if model.missing_indexes else []),
-            *([f"Qdrant reports the collection as {model.state}"] if model.state in {"red", "grey"} else []),
-        ]
+        found = {
+            f"{expected - passages} passages are missing: index it again": passages < expected,
+            f"{passages - expected} passages belong to no item: index it again": passages > expected,
+            f"{staged} passages are left of writes that broke off: the next write removes them": staged,
+            f"payload indexes are missing: {', '.join(model.missing_indexes)}": model.missing_indexes,
+            f"Qdrant reports the collection as {model.state}": model.state in {"red", "grey"},
+        }
+        problems = tuple(problem for problem, is_there in found.items() if is_there)
         details = {"collection": self._collection.name, "server": self._collection.connection.version}
-        return StoreStatus(items, passages, model.fingerprint, tuple(problems), details | {"indexed": model.indexed})
+        return StoreStatus(items, passages, model.fingerprint, problems, details | {"indexed": model.indexed})
 
     async def close(self) -> None:
         """Close the connection."""
         await self._collection.connection.close()
 
     async def _put(self, admission: Admission, records: Sequence[EmbeddingRecord]) -> None:
-        model = await self._collection.create(records[0].fingerprint, len(records[0].vector))
-        model.require(records[0].fingerprint, len(records[0].vector))
+        await self._collection.create(records[0].fingerprint, len(records[0].vector))
         item, state = payload.item_key(admission.ref), payload.state_of(admission, records)
         fields = payload.head_payload(admission)
         for _ in range(_TRIES):

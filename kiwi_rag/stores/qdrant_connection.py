@@ -209,8 +209,7 @@ def _checked_key(key: str) -> str:
 
 
 def _checked_name(name: str) -> str:
-    is_legal = len(name) <= _MAX_NAME and all(c.isascii() and (c.isalnum() or c in "-_.") for c in name)
-    if not is_legal or not name.strip("."):
+    if not re.fullmatch(rf"[\w.-]{{1,{_MAX_NAME}}}", name, re.ASCII) or not name.strip("."):
         hint = f"ASCII letters, digits, '-', '_' and '.', not dots alone, {_MAX_NAME} at most"
         raise ConfigError(f"{name[:_MAX_NAME]!r} cannot name a Qdrant collection", hint=hint)
     return name
@@ -251,26 +250,29 @@ class QdrantCollection:
             self._exists = False  # it may have been dropped: the next use checks again
             raise
 
-    async def create(self, fingerprint: str, dimension: int) -> CollectionModel:
-        """Return the collection's model, having created the collection and its indexes where they are missing."""
-        if await self.model() is None:
-            config = {
-                "vectors_config": {DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
-                "sparse_vectors_config": {WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
-                "metadata": {"kiwi": {"schema": SCHEMA, "fingerprint": fingerprint}},
-            }
-            try:
-                await self.call("create_collection", **config)
-            except StoreError:
-                # Another writer may have created it between the check and the call.
-                if not await self.call("collection_exists"):
-                    raise
+    async def create(self, fingerprint: str, dimension: int) -> None:
+        """Create the collection and its indexes where they are missing; `FingerprintMismatch` if its model differs."""
         model = await self.model()
         if model is None:
+            await self._create(fingerprint, dimension)
+            model = await self.model()
+        if model is None:
             raise StoreError(f"Qdrant has no collection {self.name!r}, though it was created just now")
+        model.require(fingerprint, dimension)
         for key in model.missing_indexes:
             await self.call("create_payload_index", key, models.PayloadSchemaType(INDEXES[key]), wait=True)
-        return model
+
+    async def _create(self, fingerprint: str, dimension: int) -> None:
+        try:
+            await self.call(
+                "create_collection",
+                vectors_config={DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
+                sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
+                metadata={"kiwi": {"schema": SCHEMA, "fingerprint": fingerprint}},
+            )
+        except StoreError:  # another writer may have created it between the check and the call
+            if not await self.call("collection_exists"):
+                raise
 
     async def scroll(self, condition: models.Filter, fields: Sequence[str]) -> list[models.Record]:
         """Return all points that match, page by page, with some fields of their payloads."""

@@ -24,7 +24,7 @@ import hashlib
 import json
 import math
 import re
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -37,9 +37,9 @@ from pydantic import Json
 
 from kiwi_rag.errors import KiwiError, SignatureRefused, StoreCorrupt
 from kiwi_rag.lexical import K1, B, term_frequencies
-from kiwi_rag.model import Candidate, Envelope, ItemScores, Passage, RefusedHit, StoredItem
+from kiwi_rag.model import Candidate, ItemScores, Passage, RefusedHit, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.registry.rows import PASSAGE, Columns, make_record, parse_ref
+from kiwi_rag.registry.rows import ENVELOPE, FILES, NEVER, NO_ENVELOPE, PASSAGE, TIME, Columns, make_record, parse_ref
 from kiwi_rag.signing import dsse
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR, timestamp
 from kiwi_rag.stores.qdrant_connection import DENSE, SCHEMA, WORDS, models
@@ -58,15 +58,12 @@ _AVERAGE_LENGTH = 100.0
 """The average passage length, in terms, that the ``words`` vectors are computed for: the true one changes with every
 write, and Qdrant cannot apply it."""
 _NAMESPACE = UUID("5f0cbd0f-5c0a-5d0e-9d4e-3f6a1c1b7c11")
-_NEVER = datetime.min.replace(tzinfo=UTC)
 Payload = Mapping[str, Any] | None
 _FOREIGN = "did a program other than Kiwi write to this collection?"
 _HEAD = Columns({str: "kind item generation version", int: "turn of", dict[str, str]: "versions"})
-_ITEM = Columns(
-    {str: "digest content_sha256 policy key_id signed_at admitted_at", int: "of"},
-    {Json[dict[str, Any]]: "metadata", object: "envelope"},
-)
-_FILES = Columns({dict[str, str]: "files"})
+_SIGNED = Columns({str: "digest content_sha256 key_id", TIME: "signed_at", Json[dict[str, Any]]: "metadata"})
+_STORED = Columns({str: "digest content_sha256 policy", TIME: "admitted_at", int: "of", ENVELOPE: "envelope"})
+_FILES = Columns({FILES: "files"})
 _POINT = Columns({str: "item generation", object: "passage"})
 _PASSAGE = Columns(PASSAGE)
 
@@ -205,26 +202,16 @@ def read_head(payload: Payload, item: str) -> ItemHead:
 @_reading("item")
 def read_candidate(payload: Payload, passage: Passage, cosine: float, words: float, scores: ItemScores) -> Candidate:
     """Return a passage with its scores and what a head says of its item."""
-    row = _ITEM(payload)
-    signed = row["metadata"], row["key_id"], _moment(row["signed_at"])
-    return Candidate(_ref(payload), row["digest"], row["content_sha256"], passage, cosine, words, *signed, scores)
+    found = {"passage": passage, "cosine": cosine, "bm25": words, "item": scores}
+    return make_record(Candidate, _SIGNED(payload), ref=_ref(payload), **found)
 
 
 @_reading("item")
 def read_item(payload: Payload, files: Sequence[str] | None = ()) -> StoredItem:
     """Return a head as a stored item with the files of these names, or all; its envelope is decoded strictly."""
-    row, encoded = _ITEM(payload), {} if files == () else _FILES(payload)["files"]
-    names = encoded if files is None else [name for name in files if name in encoded]
-    return StoredItem(
-        _ref(payload),
-        dsse.decode(row["envelope"]),
-        row["digest"],
-        row["content_sha256"],
-        _moment(row["admitted_at"]),
-        row["policy"],
-        passages=row["of"],
-        files={name: b64decode(encoded[name]) for name in names},
-    )
+    row, all_files = _STORED(payload), {} if files == () else _FILES(payload)["files"]
+    wanted = {name: data for name, data in all_files.items() if files is None or name in files}
+    return make_record(StoredItem, row, ref=_ref(payload), passages=row["of"], files=wanted)
 
 
 def read_item_or_problem(payload: Payload) -> StoredItem:
@@ -233,7 +220,7 @@ def read_item_or_problem(payload: Payload) -> StoredItem:
         return read_item(payload)
     except KiwiError as error:
         digest = str((payload or {}).get("digest"))[:64]
-        return StoredItem(ref_of(payload), Envelope("", b"", ()), digest, "", _NEVER, "", problem=error.message)
+        return StoredItem(ref_of(payload), NO_ENVELOPE, digest, "", NEVER, "", problem=error.message)
 
 
 @dataclass(slots=True)
@@ -275,13 +262,6 @@ def _ref(payload: Payload) -> ItemRef:
     if not payload or item_key(ref) != payload["item"]:
         raise ValueError("the head of another item")
     return ref
-
-
-def _moment(value: str) -> datetime:
-    moment = datetime.fromisoformat(value)
-    if moment.tzinfo is None:
-        raise ValueError("no time with a zone")
-    return moment
 
 
 def equals(key: str, value: str | int) -> models.FieldCondition:
