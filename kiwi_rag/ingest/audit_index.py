@@ -60,14 +60,12 @@ async def audit_index(
 
 async def _sample(store: RegistryVectorStore, fingerprint: str, sample: int | None) -> AsyncIterator[IndexedItem]:
     """Yield a sample, or all items page by page, because those of a whole registry may not fit into memory."""
-    if sample is not None:
-        for one in await store.client.indexed_items(fingerprint, sample):
-            yield one
-        return
-    after = ""
-    while page := await store.client.indexed_items(fingerprint, PAGE, after):
+    after = None if sample else ""
+    while page := await store.client.indexed_items(fingerprint, sample or PAGE, after):
         for one in page:
             yield one
+        if after is None:
+            return
         after = page[-1].digest
 
 

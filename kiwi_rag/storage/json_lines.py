@@ -50,12 +50,10 @@ class RotatingLines:
         """
         with self._folder() as folder:
             self._rotate_if_full(folder, len(line))
-            file = os.open(self.path.name, _APPEND, 0o600, dir_fd=folder)
-            try:
-                if stat.S_ISREG(os.fstat(file).st_mode) and (written := os.write(file, line)) < len(line):
-                    _remove_partial_line(file, written)
-            finally:
-                os.close(file)
+            with os.fdopen(os.open(self.path.name, _APPEND, 0o600, dir_fd=folder), "wb", buffering=0) as file:
+                fd = file.fileno()
+                if stat.S_ISREG(os.fstat(fd).st_mode) and (written := os.write(fd, line)) < len(line):
+                    _remove_partial_line(fd, written)
 
     def contents(self) -> Iterator[bytes]:
         """Yield what the files hold, the newest file first, of each the end where it is too large.

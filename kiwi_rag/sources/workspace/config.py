@@ -147,19 +147,15 @@ def head_commit(root: Path) -> str:
 def git_folder(root: Path) -> Path | None:
     """Return the git folder of the working tree at or above `root`; None outside of a git repository."""
     base = git_root(root.resolve())
-    if base is None:
-        return None
-    return base / ".git" if (base / ".git").is_dir() else _linked(base / ".git")
+    if base is None or (base / ".git").is_dir():
+        return base and base / ".git"
+    # In a worktree or a submodule it is a file that names the folder.
+    return base / _text(base / ".git").removeprefix("gitdir:").strip()
 
 
 def git_root(folder: Path) -> Path | None:
     """Return the root of the git working tree at or above a folder; None when there is none."""
     return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
-
-
-def _linked(file: Path) -> Path:
-    """Return the git folder that the ``.git`` file of a worktree or a submodule names."""
-    return file.parent / _text(file).removeprefix("gitdir:").strip()
 
 
 def _head(git: Path) -> str:
@@ -169,15 +165,9 @@ def _head(git: Path) -> str:
         return head if _COMMIT.fullmatch(head) else ""
     # A linked worktree has its own HEAD; its branches may be in the shared folder, loose or packed.
     shared = git / (_text(git / "commondir").strip() or ".")
-    for found in (_text(git / ref[1]), _text(shared / ref[1]), _packed(shared, ref[1])):
-        if _COMMIT.fullmatch(found.strip()):
-            return found.strip()
-    return ""
-
-
-def _packed(git: Path, ref: str) -> str:
-    lines = (line.split(" ") for line in _text(git / "packed-refs").splitlines())
-    return next((words[0] for words in lines if words[1:] == [ref]), "")
+    packed = re.search(rf"^(\S+) {re.escape(ref[1])}$", _text(shared / "packed-refs"), re.MULTILINE)
+    found = (_text(git / ref[1]).strip(), _text(shared / ref[1]).strip(), packed[1] if packed else "")
+    return next((commit for commit in found if _COMMIT.fullmatch(commit)), "")
 
 
 def _text(path: Path) -> str:
