@@ -212,19 +212,14 @@ class _Run:
 
     async def _admitted_files(self, files: Sequence[FoundFile]) -> AsyncGenerator[AdmittedFile]:
         for batch in batch_by_size(files):
-            histories = [await self._history(file) for file in batch]
+            # A document has no versions, and is read in the gate's thread.
+            histories = [await self.to.store.history(file.content.ref) if file.content else {} for file in batch]
             for path, admitted in await asyncio.to_thread(self._admit_batch, batch, histories):
                 if admitted is None:
                     self.remaining.pop(path, None)
                     self.progress(1)
                 else:
                     yield admitted
-
-    async def _history(self, file: FoundFile) -> Mapping[str, str]:
-        """Return the versions of an item that the collection had; a document has none."""
-        if file.content is None or file.content.ref.item_type is ItemType.DOCUMENT:
-            return {}
-        return await self.to.store.history(file.content.ref)
 
     def _admit_batch(
         self, files: Sequence[FoundFile], histories: Sequence[Mapping[str, str]]

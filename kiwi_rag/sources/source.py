@@ -45,9 +45,7 @@ class SourceContent:
     def ref(self) -> ItemRef:
         """The item or document, without a version."""
         one = self.candidate
-        if isinstance(one, DocumentFile):
-            return ItemRef(ItemType.DOCUMENT, one.path)
-        return ItemRef(one.item_type, one.item_id)
+        return ItemRef(ItemType.DOCUMENT, one.path) if isinstance(one, DocumentFile) else one.ref
 
     def stamp(self, path: str, digest: str, rules: str) -> SourceStamp:
         """Return the state of the file at `path`, whose statement has this digest, for the next run to compare with."""
