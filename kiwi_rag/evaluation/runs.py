@@ -164,13 +164,10 @@ async def conditions(
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "kiwi": __version__,
         "dataset": {"name": dataset.name, "sha256": dataset.sha256, "left_out": dataset.unanswerable},
-        "source": query.source,
         "tiers": {name: {"items": s.items, "passages": s.passages} for name, s in status.items()},
         "model": model,
         "weights": asdict(weights_of(query)),
-        "limit": query.limit,
-        "half_life_days": query.half_life_days,
-        "per_signer": query.per_signer,
+        **{name: getattr(query, name) for name in ("source", "limit", "half_life_days", "per_signer")},
         "missing": await missing_items(dataset, tiers),
     }
 

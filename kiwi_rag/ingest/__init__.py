@@ -292,7 +292,6 @@ class _Group:
     vectors: dict[str, Vector]
     files: list[tuple[AdmittedFile, list[str]]] = field(default_factory=list)
     new: dict[str, None] = field(default_factory=dict)
-    passages: int = 0
 
 
 async def encode_files(
@@ -327,8 +326,7 @@ async def _groups(files: AsyncIterable[AdmittedFile]) -> AsyncGenerator[_Group]:
         group.new.update(dict.fromkeys(text for text in texts if text not in known))
         known.update(texts)
         group.files.append((file, texts))
-        group.passages += len(texts)
-        if group.passages >= GROUP:
+        if sum(len(of_file) for _, of_file in group.files) >= GROUP:
             yield group
             if len(known) > KEPT_TEXTS:
                 known, vectors = set(), {}

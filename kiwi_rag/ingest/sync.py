@@ -34,7 +34,7 @@ from kiwi_rag.ingest import (
     states_of,
 )
 from kiwi_rag.model import Admission, Filters, StoredItem
-from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemType
 from kiwi_rag.signing import statement
 from kiwi_rag.sources.file_states import FileStates, RunState
 from kiwi_rag.sources.source import FoundFile, Source, SourceContent, SyncReport, named_paths
@@ -303,7 +303,7 @@ class _Run:
                 self.states.set_run_state(state)
 
     async def _remove(self, path: str, stamp: SourceStamp) -> None:
-        ref = ItemRef(stamp.item_type, stamp.item_id)
+        ref = stamp.ref
         if all(ref.key != admitted.key for admitted in self.report.admitted):  # the same id may have another path now
             await self.to.store.delete(ref)
         self.states.delete(path)
@@ -323,9 +323,8 @@ async def _known_files(source: Source, to: Collection[VectorStore]) -> dict[str,
     shared = await to.store.list(Filters()) if to.policy.received_now else ()
     digests = {one.ref: one.digest for one in shared} if shared else await stored_digests(to.store)
     stamps = await asyncio.to_thread(states_of(to).all)
-    refs = {path: ItemRef(stamp.item_type, stamp.item_id) for path, stamp in stamps.items()}
-    known = {path: stamp for path, stamp in stamps.items() if digests.get(refs[path]) == stamp.digest}
-    missing = digests.keys() - {refs[path] for path in known}
+    known = {path: stamp for path, stamp in stamps.items() if digests.get(stamp.ref) == stamp.digest}
+    missing = digests.keys() - {stamp.ref for stamp in known.values()}
     contents = {one.ref: (one.content_sha256, _rules_of(one)) for one in shared if one.ref in missing}
     for ref in missing:
         path, (content, rules) = source.path_of(ref), contents.get(ref, ("", ""))

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -133,9 +134,8 @@ def move_database_aside(path: Path, reason: str) -> Path | None:
     if not os.path.lexists(path):
         log.unlink(missing_ok=True)
         return None
-    number = 1
-    while os.path.lexists(target := path.with_name(f"{path.name}.{reason}-{number}")):
-        number += 1
+    targets = (path.with_name(f"{path.name}.{reason}-{number}") for number in count(1))
+    target = next(target for target in targets if not os.path.lexists(target))
     path.rename(target)
     if log.exists():
         log.rename(target.with_name(f"{target.name}-wal"))

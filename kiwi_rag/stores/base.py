@@ -78,6 +78,11 @@ class SourceStamp:
     item_id: str
     digest: str
 
+    @property
+    def ref(self) -> ItemRef:
+        """The item or document, without a version."""
+        return ItemRef(self.item_type, self.item_id)
+
 
 @runtime_checkable
 class VectorStore(Protocol):

@@ -109,9 +109,8 @@ def _read_settings(path: Path) -> Mapping[str, Any]:
             raise ConfigError(f"{path}: over 64 KiB, or holds YAML aliases", hint=_HINT)
         settings = yaml.safe_load(text) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{path} cannot be read as YAML{_where(error)}", hint=_HINT
-        ) from None  # the cause quotes the file
+        message = f"{path} cannot be read as YAML{_where(error)}"
+        raise ConfigError(message, hint=_HINT) from None  # the cause quotes the file
     return _check_settings(settings, path)
 
 
@@ -127,9 +126,8 @@ def _check_settings(settings: object, path: Path) -> Mapping[str, Any]:
     domains, services = settings.get("domains", {}), settings.get("services", {})
     valid = isinstance(settings.get("name", ""), str) and isinstance(services, dict) and isinstance(domains, dict)
     if not valid or not all(isinstance(names, list) for names in domains.values()):
-        raise ConfigError(
-            f"{path}: name is a text, domains is domain: [services], services is path: service", hint=_HINT
-        )
+        types = "name is a text, domains is domain: [services], services is path: service"
+        raise ConfigError(f"{path}: {types}", hint=_HINT)
     return settings
 
 
