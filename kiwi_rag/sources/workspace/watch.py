@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.sources.source import SyncReport
@@ -113,10 +112,10 @@ async def _watch_root(
     from watchfiles import awatch
 
     base, changes, failures = workspace.resolved, _Changes(), 0
-    settings: Mapping[str, Any] = {"debounce": BURST_MS, "step": QUIET_MS, "rust_timeout": TICK_MS}
     bursts = awatch(
-        base, watch_filter=None, yield_on_timeout=True, stop_event=stop, ignore_permission_denied=True, **settings
-    )
+        base, watch_filter=None, debounce=BURST_MS, step=QUIET_MS, rust_timeout=TICK_MS, yield_on_timeout=True,
+        stop_event=stop, ignore_permission_denied=True,
+    )  # fmt: skip
     async with aclosing(bursts):
         async for burst in bursts:  # an empty one after each TICK_MS; changes during a run are in the next one
             # The identity is compared each time: a root that was replaced needs a new watch.
