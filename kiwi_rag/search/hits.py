@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from kiwi_rag.collection import Collection
@@ -56,20 +57,15 @@ class Verifier:
         self._has_item: dict[tuple[str, Key], bool] = {}
         self.refused: list[RefusedHit] = []
 
-    @property
+    @cached_property
     def principals(self) -> Mapping[str, str]:
         """Key id → principal, of all signers that a tier accepts."""
         return {key: signer.principal for trust in self._trusts.values() for key, signer in trust.by_key.items()}
 
     async def fetch(self, hits: Sequence[RankedHit]) -> None:
         """Fetch and verify several items at once; `verify` then finds them done."""
-        await asyncio.gather(*(self._fetch(hit) for hit in hits))
-
-    async def _fetch(self, hit: RankedHit) -> None:
-        tier_query = self._tier_queries[hit.tier]
-        with suppress(KiwiError):  # `verify` meets the same error, and reports it
-            if not await self._is_shadowed(hit, tier_query):
-                await self._item(hit.candidate.ref, tier_query, hit.candidate.passage.file)
+        # `verify` meets the same exceptions, and reports them.
+        await asyncio.gather(*(self._unshadowed_item(hit) for hit in hits), return_exceptions=True)
 
     async def verify(self, hit: RankedHit) -> SearchResult | None:
         """Return the hit, verified, or None where there is none to show.
@@ -79,20 +75,18 @@ class Verifier:
         """
         tier_query = self._tier_queries[hit.tier]
         try:
-            if await self._is_shadowed(hit, tier_query):
-                return None
-            item = await self._item(hit.candidate.ref, tier_query, hit.candidate.passage.file)
-            self._found[hit.tier, hit.candidate.ref.key] = hit, item
-            return _result(hit, item, verify_passage(item, hit.candidate), tier_query.tier.root)
+            if item := await self._unshadowed_item(hit):
+                self._found[hit.tier, hit.candidate.ref.key] = hit, item
+                return _result(hit, item, verify_passage(item, hit.candidate), tier_query.tier.root)
         except TierTimedOut:
             tier_query.unverified.add(hit.candidate.ref.key)
         except KiwiError as error:
             self._refuse(hit, error, tier_query)
         return None
 
-    def item(self, hit: SearchResult) -> VerifiedItem:
-        """Return the verified item or document of a hit that `verify` returned."""
-        return self._found[hit.tier, hit.ref.key][1]
+    def found(self, hit: SearchResult) -> tuple[VerifiedItem, Collection[VectorStore]]:
+        """Return the verified item or document of a hit that `verify` returned, and its tier."""
+        return self._found[hit.tier, hit.ref.key][1], self._tier_queries[hit.tier].tier
 
     async def complete(self, hit: SearchResult, duplicates: Sequence[str], state: ItemState) -> SearchResult:
         """Return a hit as it is shown, with the tiers that have the same content, and those that it shadows."""
@@ -146,16 +140,14 @@ class Verifier:
             await tier_query.consistency.check_consistency(stored, key_id, newest=True, found_by=self._model)
         return item
 
-    async def _is_shadowed(self, hit: RankedHit, tier_query: TierQuery) -> bool:
-        """Whether a nearer tier has a verified item of the id, which did not match the query itself."""
+    async def _unshadowed_item(self, hit: RankedHit) -> VerifiedItem | None:
+        """Return a hit's item, verified; None where a nearer tier has one of the id, which did not match the query."""
         ref = replace(hit.candidate.ref, version=None)
-        rank = tier_query.tier.rank
-        nearer = [tq for tq in self._tier_queries.values() if tq.tier.rank < rank and ref.key not in tq.refused]
-        for other in nearer:
+        for nearer in self._tier_queries.values():
             with suppress(TierTimedOut):  # a tier without an answer shadows nothing
-                if await self._has(other, ref):
-                    return True
-        return False
+                if nearer.tier.rank < hit.rank and ref.key not in nearer.refused and await self._has(nearer, ref):
+                    return None
+        return await self._item(hit.candidate.ref, self._tier_queries[hit.tier], hit.candidate.passage.file)
 
     async def _has(self, tier_query: TierQuery, ref: ItemRef) -> bool:
         key = tier_query.tier.name, ref.key
@@ -230,10 +222,8 @@ def _result(hit: RankedHit, item: VerifiedItem, passage: Passage, root: Path | N
     stored, signed, signer = item.stored, item.verified.statement, item.verified.signer
     is_document = hit.candidate.ref.item_type is ItemType.DOCUMENT
     ref = hit.candidate.ref if is_document else signed.ref
-    path = ref.item_id if is_document else ""
-    if root and not is_document:  # made from what was verified
-        main = path_of(root, ref)
-        path = str(main.parent / passage.file if passage.file else main)
+    main = path_of(root, ref) if root and not is_document else None  # made from what was verified
+    path = str(main.parent / passage.file if passage.file else main) if main else ref.item_id if is_document else ""
     return SearchResult(
         ref=ref,
         tier=hit.tier,
@@ -284,7 +274,7 @@ class Choice:
     query: SearchQuery
     tier_queries: Sequence[TierQuery]
     verifier: Verifier
-    hits: Sequence[SearchResult] = ()
+    hits: list[SearchResult] = field(default_factory=list)
     kind: str = ""
     gone: list[str] = field(default_factory=list)
     seconds: float = 0.0

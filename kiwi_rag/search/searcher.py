@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
@@ -117,10 +117,7 @@ def _may_have_more(tier_queries: Sequence[TierQuery], depth: int) -> bool:
 
 def _read_trusts(tier_queries: Sequence[TierQuery]) -> Mapping[str, TrustPolicy]:
     """Return whose statements each tier accepts; what one registry revoked counts in no tier."""
-    read: dict[Callable[[], TrustPolicy], TrustPolicy] = {}
-    for tier_query in tier_queries:
-        trust = tier_query.tier.trust
-        read[trust] = read[trust] if trust in read else trust()
+    read = {trust: trust() for trust in {tq.tier.trust for tq in tier_queries}}
     for consistency in [tq.consistency for tq in tier_queries if tq.consistency]:
         read = {trust: consistency.apply_revocations(policy) for trust, policy in read.items()}
     return {tq.tier.name: read[tq.tier.trust] for tq in tier_queries}
