@@ -140,9 +140,8 @@ def remote_providers(name: str, model: str, cache_dir: Path, options: ServerOpti
             form = "embedding_fallbacks lists servers as: [openai|ollama] URL [MODEL], separated by commas"
             hint = "for example: KIWI_EMBEDDING_FALLBACKS='ollama http://127.0.0.1:11434 all-minilm'"
             raise UsageError(form, hint=hint)
-        is_same = Endpoint(found["url"]).origin == first.endpoint.origin
-        key = key or (options.api_key if is_same else "")
-        chain.append(provider(found["kind"] or name, found["url"], found["model"] or model, key))
+        same_key = options.api_key if Endpoint(found["url"]).origin == first.endpoint.origin else ""
+        chain.append(provider(found["kind"] or name, found["url"], found["model"] or model, key or same_key))
     return chain
 
 

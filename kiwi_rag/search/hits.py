@@ -52,9 +52,9 @@ class Verifier:
         self._tier_queries = {tq.tier.name: tq for tq in sorted(tier_queries, key=lambda tq: tq.tier.rank)}
         self._trusts = trusts
         self._model = model
-        self._items: dict[tuple[str, ItemRef, str], VerifiedItem | KiwiError] = {}
+        self._items: dict[tuple[str, ItemRef, str], asyncio.Task[VerifiedItem]] = {}
         self._found: dict[tuple[str, Key], tuple[RankedHit, VerifiedItem]] = {}
-        self._has_item: dict[tuple[str, Key], bool] = {}
+        self._has_item: dict[tuple[str, Key], asyncio.Task[bool]] = {}
         self.refused: list[RefusedHit] = []
 
     @cached_property
@@ -117,16 +117,8 @@ class Verifier:
         """
         key = tier_query.tier.name, ref, file
         if key not in self._items:
-            try:
-                self._items[key] = await tier_query.in_time(self._get_verified(ref, tier_query, file))
-            except TierTimedOut:
-                raise  # the tier failed, not the item, so nothing is cached for the item
-            except KiwiError as error:
-                self._items[key] = error
-        outcome = self._items[key]
-        if isinstance(outcome, KiwiError):
-            raise outcome
-        return outcome
+            self._items[key] = asyncio.create_task(tier_query.in_time(self._get_verified(ref, tier_query, file)))
+        return await self._items[key]
 
     async def _get_verified(self, ref: ItemRef, tier_query: TierQuery, file: str) -> VerifiedItem:
         tier = tier_query.tier
@@ -145,18 +137,21 @@ class Verifier:
         ref = replace(hit.candidate.ref, version=None)
         for nearer in self._tier_queries.values():
             with suppress(TierTimedOut):  # a tier without an answer shadows nothing
-                if nearer.tier.rank < hit.rank and ref.key not in nearer.refused and await self._has(nearer, ref):
+                if nearer.tier.rank < hit.rank and ref.key not in nearer.refused and await self._is_in(nearer, ref):
                     return None
         return await self._item(hit.candidate.ref, self._tier_queries[hit.tier], hit.candidate.passage.file)
 
-    async def _has(self, tier_query: TierQuery, ref: ItemRef) -> bool:
+    async def _is_in(self, tier_query: TierQuery, ref: ItemRef) -> bool:
         key = tier_query.tier.name, ref.key
         if key not in self._has_item:
-            stored = await tier_query.in_time(_get(tier_query, ref, ()))
-            self._has_item[key] = False
-            with suppress(Refused):
-                self._has_item[key] = stored is not None and bool(self._verify(stored, stored.ref, tier_query.tier))
-        return self._has_item[key]
+            self._has_item[key] = asyncio.create_task(self._has(tier_query, ref))
+        return await self._has_item[key]
+
+    async def _has(self, tier_query: TierQuery, ref: ItemRef) -> bool:
+        stored = await tier_query.in_time(_get(tier_query, ref, ()))
+        with suppress(Refused):
+            return stored is not None and bool(self._verify(stored, stored.ref, tier_query.tier))
+        return False
 
     def _verify(self, stored: StoredItem, ref: ItemRef, tier: Collection[VectorStore]) -> VerifiedItem:
         return verify_stored(stored, ref, self._trusts[tier.name], tier.audience, tier.policy, tier.workspace)
@@ -225,23 +220,11 @@ def _result(hit: RankedHit, item: VerifiedItem, passage: Passage, root: Path | N
     main = path_of(root, ref) if root and not is_document else None  # made from what was verified
     path = str(main.parent / passage.file if passage.file else main) if main else ref.item_id if is_document else ""
     return SearchResult(
-        ref=ref,
-        tier=hit.tier,
-        tiers=(hit.tier,),
-        shadows=(),
-        passage=passage,
-        metadata=signed.metadata,
-        score=hit.score,
-        parts=hit.parts,
-        digest=stored.digest,
-        key_id=signer.key_id,
-        principal=signer.principal,
-        signed_at=signed.signed_at,
-        path=path,
-        private=stored.private,
-        content_sha256=stored.content_sha256,
+        ref=ref, tier=hit.tier, tiers=(hit.tier,), shadows=(), passage=passage, metadata=signed.metadata,
+        score=hit.score, parts=hit.parts, digest=stored.digest, key_id=signer.key_id, principal=signer.principal,
+        signed_at=signed.signed_at, path=path, private=stored.private, content_sha256=stored.content_sha256,
         content_key=stored.content_sha256 if is_document else _content_key(signed),
-    )
+    )  # fmt: skip
 
 
 def _content_key(signed: ItemStatement) -> str:

@@ -30,7 +30,7 @@ LOCAL = ["onnx", pytest.param("sentence-transformers", marks=NEEDS_TORCH)]
 
 @cache
 def local(name: str) -> EmbeddingProvider:
-    return load_provider(name, cache_dir=CACHE, threads=2, hub="", cached=False)
+    return load_provider(name, cache_dir=CACHE, threads=2, cached=False)
 
 
 @pytest.fixture(scope="module")
