@@ -37,16 +37,11 @@ _QUOTED_BYTES = 4096
 _DAY = 86_400.0
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _KEY_HINT = "set KIWI_EMBEDDING_API_KEY to a key that this server accepts"
+_ADDRESS_HINT = "check KIWI_EMBEDDING_BASE_URL, the address that the API is below, and KIWI_EMBEDDING_MODEL"
 _REFUSALS: Mapping[int, tuple[type[EmbeddingError], str]] = {
-    400: (TextsRefused, ""),
-    401: (EmbeddingError, _KEY_HINT),
-    403: (EmbeddingError, _KEY_HINT),
-    404: (
-        ModelUnavailable,
-        "check KIWI_EMBEDDING_BASE_URL, the address that the API is below, and KIWI_EMBEDDING_MODEL",
-    ),
-    413: (TextsRefused, ""),
-    422: (TextsRefused, ""),
+    **dict.fromkeys((400, 413, 422), (TextsRefused, "")),
+    **dict.fromkeys((401, 403), (EmbeddingError, _KEY_HINT)),
+    404: (ModelUnavailable, _ADDRESS_HINT),
     429: (RateLimited, "wait, request a higher limit, or set KIWI_EMBEDDING_FALLBACKS"),
 }
 _NO_CREDIT = "insufficient_quota"  # OpenAI's 429 that no waiting ends

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from kiwi_rag.embedding import EmbeddingProvider, Fingerprint
@@ -33,6 +35,7 @@ _REMOTE: dict[str, type[RemoteEmbeddingProvider]] = {
     "ollama": OllamaEmbeddingProvider,
 }
 PROVIDERS = (*_LOCAL, *_REMOTE)
+_FALLBACK = re.compile(r"(?:(?P<kind>openai|ollama)\s+)?(?P<url>\S*://\S*)(?:\s+(?P<model>\S+))?")
 PROBE = "The night shift found the backup by its date, restored 42 tables & went home at 03:15; nobody had noticed."
 _PROBE_DIGEST = hashlib.sha256(PROBE.encode()).digest()
 _AGREEMENT = 0.999
@@ -98,9 +101,8 @@ def load_provider(  # noqa: PLR0913 - plain values, because this package reads n
     if name not in PROVIDERS:
         raise UsageError(f"there is no embedding provider {name!r}", hint=f"one of: {', '.join(PROVIDERS)}")
     if name in _LOCAL and model.removeprefix("sentence-transformers/") not in {"", MODEL}:
-        raise UsageError(
-            f"the provider {name} runs {MODEL} only, not {model!r}", hint="openai and ollama run other models"
-        )
+        hint = "openai and ollama run other models"
+        raise UsageError(f"the provider {name} runs {MODEL} only, not {model!r}", hint=hint)
     provider: EmbeddingProvider
     if name in _LOCAL:
         provider = _LOCAL[name](ModelSource(cache_dir / "models", model_dir), threads)
@@ -128,21 +130,18 @@ def remote_providers(name: str, model: str, cache_dir: Path, options: ServerOpti
         return _REMOTE[kind](Endpoint(url, key), model, options.dimension, usage, **limits)
 
     first = provider(name, options.base_url or _REMOTE[name].default_url, model, options.api_key)
-    entries = [entry.split() for entry in options.fallbacks.split(",") if entry.strip()]
+    entries = [entry.strip() for entry in options.fallbacks.split(",") if entry.strip()]
     keys = [key.strip() for key in options.fallback_keys.split(",")] if options.fallback_keys.strip() else []
     if len(keys) > len(entries):
         raise UsageError("embedding_fallback_keys has more keys than embedding_fallbacks has servers")
     chain = [first]
-    for words, key in zip(entries, keys + [""] * (len(entries) - len(keys)), strict=True):
-        kind, arguments = (words[0], words[1:]) if words[0] in _REMOTE else (name, words)
-        if not 1 <= len(arguments) <= 2 or "://" not in arguments[0]:
-            raise UsageError(
-                "embedding_fallbacks lists servers as: [openai|ollama] URL [MODEL], separated by commas",
-                hint="for example: KIWI_EMBEDDING_FALLBACKS='ollama http://127.0.0.1:11434 all-minilm'",
-            )
-        url, named = arguments[0], arguments[1] if len(arguments) == 2 else model
-        is_same = Endpoint(url).origin == first.endpoint.origin
-        chain.append(provider(kind, url, named, key or (options.api_key if is_same else "")))
+    for entry, key in zip_longest(entries, keys, fillvalue=""):
+        if (found := _FALLBACK.fullmatch(entry)) is None:
+            form = "embedding_fallbacks lists servers as: [openai|ollama] URL [MODEL], separated by commas"
+            hint = "for example: KIWI_EMBEDDING_FALLBACKS='ollama http://127.0.0.1:11434 all-minilm'"
+            raise UsageError(form, hint=hint)
+        same_key = options.api_key if Endpoint(found["url"]).origin == first.endpoint.origin else ""
+        chain.append(provider(found["kind"] or name, found["url"], found["model"] or model, key or same_key))
     return chain
 
 
@@ -243,11 +242,9 @@ class FailoverEmbeddingProvider(EmbeddingProvider):
         """Return if the server serves the model of the stored vector, and store that it does today."""
         first, stored = self.servers[0], self._stored(self._model)
         if stored is None and server is not first:
-            raise ModelUnavailable(
-                f"{server.place} cannot be used yet: {first.place} never answered, so it is unknown whether "
-                "both serve the same model",
-                hint="embed something once while the first server is up",
-            )
+            unknown = f"{first.place} never answered, so it is unknown whether both serve the same model"
+            hint = "embed something once while the first server is up"
+            raise ModelUnavailable(f"{server.place} cannot be used yet: {unknown}", hint=hint)
         vector = server.encode([PROBE])[0]
         cosine = 1.0 if stored is None else float(vector @ stored) if vector.shape == stored.shape else 0.0
         if cosine < _AGREEMENT:

@@ -13,18 +13,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from kiwi_rag.embedding import EmbeddingProvider, Fingerprint, unit_vectors, well_formed
-from kiwi_rag.embedding.weights import (
-    MODEL,
-    WEIGHTS_SHA256,
-    ModelFiles,
-    ModelSource,
-    found_folder,
-    onnx_files,
-    source_folder,
-)
+from kiwi_rag.embedding import EmbeddingProvider, Fingerprint, unit_vectors, weights, well_formed
+from kiwi_rag.embedding.weights import MODEL, WEIGHTS_SHA256, ModelFiles, ModelSource
 from kiwi_rag.errors import EmbeddingError, MissingExtra, ModelUnavailable
 from kiwi_rag.model import Vector
 
@@ -67,7 +60,7 @@ class _LocalProvider(EmbeddingProvider, Generic[_T]):
     @property
     def place(self) -> str:
         """The folder with the weights; empty if they would be downloaded."""
-        return str(found_folder(self._source, as_onnx=self.as_onnx) or "")
+        return str(weights.found_folder(self._source, as_onnx=self.as_onnx) or "")
 
     def _loaded(self) -> _T:
         with self._lock:
@@ -117,11 +110,7 @@ class OnnxEmbeddingProvider(_LocalProvider[tuple[Any, Any]]):
         batches = batches_by_length([len(row) for row in tokens])
         run = partial(_run, session, tokens)
         done = self._run_in_threads(run, batches) if len(batches) > 1 else map(run, batches)
-        vectors = {
-            position: vector
-            for batch, rows in zip(batches, done, strict=True)
-            for position, vector in zip(batch, rows, strict=True)
-        }
+        vectors = dict(zip(chain.from_iterable(batches), chain.from_iterable(done), strict=True))
         return [vectors[position] for position in range(len(texts))]
 
     def _run_in_threads(self, run: Callable[[Sequence[int]], _Rows], batches: Sequence[Sequence[int]]) -> list[_Rows]:
@@ -138,7 +127,7 @@ class OnnxEmbeddingProvider(_LocalProvider[tuple[Any, Any]]):
                 future.cancel()
 
     def _load(self) -> tuple[Any, Any]:
-        files = onnx_files(self._source)
+        files = weights.onnx_files(self._source)
         return _tokenizer(files), _session(files)
 
 
@@ -152,12 +141,8 @@ def batches_by_length(lengths: Sequence[int]) -> list[list[int]]:
     longest = 0
     for position in sorted(range(len(lengths)), key=lambda position: -lengths[position]):
         size = len(found[-1]) + 1 if found else 0
-        if (
-            not found
-            or size > _BATCH_TEXTS
-            or size * longest > BATCH_TOKENS
-            or lengths[position] < _MIN_LENGTH_RATIO * longest
-        ):
+        is_full = size > _BATCH_TEXTS or size * longest > BATCH_TOKENS
+        if not found or is_full or lengths[position] < _MIN_LENGTH_RATIO * longest:
             found.append([])
             longest = lengths[position]
         found[-1].append(position)
@@ -258,17 +243,14 @@ class SentenceTransformersEmbeddingProvider(_LocalProvider[Any]):
             import torch  # type: ignore[import-not-found, unused-ignore]
             from sentence_transformers import SentenceTransformer
             from sentence_transformers.sentence_transformer import modules
-            from transformers.utils.logging import (  # type: ignore[import-not-found, unused-ignore]
-                disable_progress_bar,
-            )
+            from transformers.utils import logging  # type: ignore[import-not-found, unused-ignore]
         except ImportError as error:
-            raise MissingExtra(
-                f"the sentence-transformers provider needs an optional package: {error}",
-                hint="pip install 'kiwi-rag[sentence-transformers]' 'torch==2.13.0'",
-            ) from error
+            message = f"the sentence-transformers provider needs an optional package: {error}"
+            hint = "pip install 'kiwi-rag[sentence-transformers]' 'torch==2.13.0'"
+            raise MissingExtra(message, hint=hint) from error
         torch.set_num_threads(self._threads)
-        disable_progress_bar()
+        logging.disable_progress_bar()
         # The modules are named here, not read from the folder: a folder's modules.json could name code to run.
-        transformer = modules.Transformer(str(source_folder(self._source)), max_seq_length=MAX_TOKENS)
+        transformer = modules.Transformer(str(weights.source_folder(self._source)), max_seq_length=MAX_TOKENS)
         pipeline = [transformer, modules.Pooling(DIMENSION, pooling_mode="mean"), modules.Normalize()]
         return SentenceTransformer(modules=pipeline, device="cpu")

@@ -186,27 +186,23 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
     def _record(self, texts: int, tokens: object, started: float, outcome: str) -> None:
         if self._usage:
             # Any other value is taken for none, since the vectors do not need it.
-            counted = tokens if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0 else None
-            seconds = round(time.perf_counter() - started, 4)
-            self._usage.record(
-                RemoteCall(self.provider, self.model, texts, counted, seconds, outcome, self.endpoint.server)
-            )
+            counted = tokens if type(tokens) is int and tokens >= 0 else None
+            taken = texts, counted, round(time.perf_counter() - started, 4)
+            self._usage.record(RemoteCall(self.provider, self.model, *taken, outcome, self.endpoint.server))
 
     def _checked(self, rows: Sequence[Any], wanted: int) -> Sequence[Vector]:
         import numpy as np
 
-        server = self.endpoint.base_url
         if len(rows) != wanted:
-            raise AnswerMalformed(f"{server} returned {len(rows)} vectors for {wanted} texts")
+            raise AnswerMalformed(f"{self.place} returned {len(rows)} vectors for {wanted} texts")
         try:
             matrix = np.asarray(rows)
             if matrix.dtype.kind not in "iuf" or not (matrix.ndim == 2 and matrix.size):
                 raise ValueError("no rows of numbers")
             vectors = unit_vectors(matrix, matrix.shape[1])
         except (ValueError, EmbeddingError) as error:
-            raise AnswerMalformed(
-                f"{server} returned something that is not one vector of finite numbers a text, all of one length"
-            ) from error
+            wrong = "something that is not one vector of finite numbers a text, all of one length"
+            raise AnswerMalformed(f"{self.place} returned {wrong}") from error
         self._check_dimension(matrix.shape[1])
         return vectors
 
@@ -214,10 +210,9 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
         with self._lock:
             expected = self.dimension = self.dimension or length
         if length != expected:
-            raise FingerprintMismatch(
-                f"{self.endpoint.base_url} returned vectors of {length} numbers for {self.model}, not of {expected}",
-                hint=f"if that is the model you want: KIWI_EMBEDDING_DIMENSION={length}, and index again",
-            )
+            message = f"{self.place} returned vectors of {length} numbers for {self.model}, not of {expected}"
+            hint = f"if that is the model you want: KIWI_EMBEDDING_DIMENSION={length}, and index again"
+            raise FingerprintMismatch(message, hint=hint)
 
 
 def estimated_tokens(text: str) -> int:

@@ -26,15 +26,10 @@ def find_unknown_terms(text: str, statistics: CollectionStatistics) -> dict[str,
     Those are terms that occur in no tier and have the shape of a word. An identifier that is unknown as a whole, while
     all its parts are known, is not corrected: its parts match.
     """
-    missing: dict[str, str] = {}
-    for word in split_words(text):
-        unknown = {
-            term: letters
-            for term, letters in word.items()
-            if not statistics.document_frequency.get(term) and max_edits(letters)
-        }
-        whole = next(iter(word))
-        if len(word) == 1 or any(term != whole for term in unknown):
+    frequency, missing = statistics.document_frequency, dict[str, str]()
+    for word in split_words(text):  # the term of the whole word, and then those of its parts
+        unknown = {term: letters for term, letters in word.items() if not frequency.get(term) and max_edits(letters)}
+        if len(word) == 1 or unknown.keys() - {next(iter(word))}:
             missing |= unknown
     return dict(list(missing.items())[:MAX_UNKNOWN])
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from kiwi_rag.collection import RANKS
 from kiwi_rag.lexical import max_term_score
 from kiwi_rag.model import FusionMethod, FusionWeights, SearchResult, StoreQuery
-from kiwi_rag.search.hits import MAX_NAMED, Choice, Verifier
+from kiwi_rag.search.hits import MAX_NAMED, Choice
 from kiwi_rag.search.ranking import Fusion, RankedHit, Recency, apply_shadowing, fuse, sort_key, weights_of
 from kiwi_rag.search.state import read_states
 from kiwi_rag.search.tier_query import FETCHED_AT_ONCE, collect_candidates
@@ -29,46 +29,76 @@ towards a cap: variety does not justify an answer that matches far worse.
 """
 
 
-@dataclass(slots=True)
-class Selection:
-    """The choice of up to ``limit`` hits, and what is left over of it.
+@dataclass
+class ItemChoice(Choice):
+    """The choice among the items of several tiers, ranked together.
 
-    ``principals`` is key id → principal. Who signed an item is certain only after verification; the key id that its
-    tier reports decides no more than whether it is verified now or later. ``cap`` is how many hits one signer may have
-    (None: any number). ``hits`` are the chosen ones, unordered. ``duplicates`` maps a content key to verified hits with
-    that content which are not shown; ``unverified_duplicates`` to the addresses of further items that resemble them.
-    ``capped`` are the hits kept out by the cap, best first, ``suppressed`` counts those of them that are better than a
-    chosen one, and ``copies`` are duplicates as the tiers report them.
+    ``_duplicates`` maps a content key to verified hits with that content which are not shown; ``_named`` to the
+    addresses of further items that resemble them. ``_capped`` are the hits kept out by the cap, best first, and
+    ``_copies`` are duplicates as the tiers report them. Who signed an item is certain only after verification; the key
+    id that its tier reports decides no more than whether it is verified now or later.
     """
 
-    limit: int
-    cap: int | None
-    verifier: Verifier
-    principals: Mapping[str, str]
-    hits: list[SearchResult] = field(default_factory=list)
-    duplicates: dict[str, list[SearchResult]] = field(default_factory=dict)
-    unverified_duplicates: dict[str, list[str]] = field(default_factory=dict)
-    capped: list[RankedHit] = field(default_factory=list)
-    copies: list[RankedHit] = field(default_factory=list)
-    suppressed: int = 0
+    _duplicates: dict[str, list[SearchResult]] = field(init=False)
+    _named: dict[str, list[str]] = field(init=False)
+    _capped: list[RankedHit] = field(init=False)
+    _copies: list[RankedHit] = field(init=False)
 
     @property
-    def missing(self) -> int:
-        """How many hits are missing."""
-        return self.limit - len(self.hits)
+    def weights(self) -> FusionWeights:
+        """The query's, or the tuned ones."""
+        return weights_of(self.query)
 
-    async def fill(self, ranked: Sequence[RankedHit]) -> None:
+    @property
+    def fusion(self) -> FusionMethod:
+        """By ranks as soon as the scores of one tier cannot be compared with those of others."""
+        return self.query.fusion if self.is_comparable else "rrf"
+
+    async def choose(self, store_query: StoreQuery) -> None:
+        """Choose hits, until no further item fails verification: a failed item must not influence others' ranks."""
+        failures = -1
+        while self.verifier.failures() != failures:
+            failures = self.verifier.failures()
+            ranked = self._rank(store_query)
+            self.signers = count_near_signers(ranked, self.verifier.principals)
+            self.cap = resolve_cap(self.query.per_signer, self.query.limit, self.signers)
+            self.hits, self._duplicates, self._named, self._capped, self._copies = [], {}, {}, [], []
+            await self._fill(ranked)
+
+    async def finish(self) -> tuple[SearchResult, ...]:
+        """Return the hits as they are shown, best first."""
+        best_first = sorted(self.hits, key=sort_key)
+        states = await asyncio.to_thread(read_states, [self.verifier.found(hit) for hit in best_first])
+        pairs = zip(best_first, states, strict=True)
+        return tuple([await self.verifier.complete(hit, self._addresses(hit), state) for hit, state in pairs])
+
+    def _rank(self, store_query: StoreQuery) -> list[RankedHit]:
+        started = time.monotonic()
+        half_life = self.query.half_life_days
+        recency = Recency(half_life, datetime.now(UTC)) if half_life else None
+        rarest = max_term_score(store_query.statistics)
+        fusion = Fusion(self.weights, rarest, self.fusion, recency, self.is_comparable)
+        ranked = apply_shadowing(fuse(collect_candidates(self.tier_queries), store_query.depth, fusion))
+        self.seconds += time.monotonic() - started
+        return ranked
+
+    @property
+    def _missing(self) -> int:
+        """How many hits are missing."""
+        return self.query.limit - len(self.hits)
+
+    async def _fill(self, ranked: Sequence[RankedHit]) -> None:
         """Choose hits, best first; no much worse hit replaces a better one because of the cap."""
         unread = await self._select(sorted(ranked, key=sort_key))
         last = max(map(sort_key, self.hits), default=None)
-        self.suppressed = sum(last is not None and sort_key(hit) < last for hit in self.capped)
-        await self._add_duplicates([*self.capped, *self.copies, *unread])
+        self.suppressed = sum(last is not None and sort_key(hit) < last for hit in self._capped)
+        await self._add_duplicates([*self._capped, *self._copies, *unread])
 
-    def is_full(self, principal: str) -> bool:
+    def _is_full(self, principal: str) -> bool:
         """Whether this signer has as many hits as it may have."""
         return self.cap is not None and sum(hit.principal == principal for hit in self.hits) >= self.cap
 
-    def has_enough_duplicates(self, hit: RankedHit) -> bool:
+    def _has_enough_duplicates(self, hit: RankedHit) -> bool:
         """Whether a hit resembles a chosen one of its tier that has `MAX_NAMED` duplicates.
 
         The chosen hit must be of the same tier: no tier's unverified metadata may keep out what another tier has.
@@ -76,39 +106,39 @@ class Selection:
         likeness = _likeness(hit.candidate.metadata)
         return any(
             chosen.tier == hit.tier
-            and len(self.duplicates.get(chosen.content_key, ())) >= MAX_NAMED
+            and len(self._duplicates.get(chosen.content_key, ())) >= MAX_NAMED
             and _likeness(chosen.metadata) == likeness
             for chosen in self.hits
         )
 
-    def add(self, hit: SearchResult, *, capped: bool = True) -> bool:
+    def _add(self, hit: SearchResult, *, capped: bool = True) -> bool:
         """Add a hit, or merge it with the one of the same content; return False where its signer reached the cap."""
         same = next((i for i, other in enumerate(self.hits) if other.content_key == hit.content_key), None)
         if same is None:
-            if capped and self.is_full(hit.principal):
+            if capped and self._is_full(hit.principal):
                 return False
             self.hits.append(hit)
             return True
         first, second = sorted((self.hits[same], hit), key=_precedence)
         self.hits[same] = _with_better_score(first, second)
-        self.duplicates.setdefault(hit.content_key, []).append(second)
+        self._duplicates.setdefault(hit.content_key, []).append(second)
         return True
 
-    def addresses(self, hit: SearchResult) -> list[str]:
+    def _addresses(self, hit: SearchResult) -> list[str]:
         """Return the addresses of a hit's duplicates, in the order of the tiers, unverified ones last."""
-        duplicates = self.duplicates.get(hit.content_key, ())
+        duplicates = self._duplicates.get(hit.content_key, ())
         verified = sorted(duplicates, key=lambda one: (RANKS[one.tier], one.address))
-        return [*(one.address for one in verified), *self.unverified_duplicates.get(hit.content_key, ())]
+        return [*(one.address for one in verified), *self._named.get(hit.content_key, ())]
 
     async def _select(self, best_first: Sequence[RankedHit]) -> Sequence[RankedHit]:
         """Verify and add hits, best first, until there are enough; return those that were not needed."""
         position = fetched = 0
-        while self.missing and position < len(best_first):
+        while self._missing and position < len(best_first):
             if position == fetched:  # fetch ahead: one request after another would add up the tiers' latencies
-                fetched += max(self.missing, FETCHED_AT_ONCE)
+                fetched += max(self._missing, FETCHED_AT_ONCE)
                 await self.verifier.fetch([hit for hit in best_first[position:fetched] if self._may_be_added(hit)])
             await self._add_capped(best_first[position].score)
-            if self.missing:
+            if self._missing:
                 await self._consider(best_first[position])
                 position += 1
         await self._add_capped(-math.inf)
@@ -116,30 +146,30 @@ class Selection:
         return best_first[position:]
 
     def _may_be_added(self, hit: RankedHit) -> bool:
-        principal = self.principals.get(hit.candidate.key_id, "")
-        return not self.is_full(principal) and not self.has_enough_duplicates(hit)
+        principal = self.verifier.principals.get(hit.candidate.key_id, "")
+        return not self._is_full(principal) and not self._has_enough_duplicates(hit)
 
     async def _consider(self, hit: RankedHit) -> None:
-        if self.has_enough_duplicates(hit):
-            self.copies.append(hit)
+        if self._has_enough_duplicates(hit):
+            self._copies.append(hit)
             return
         verified = await self.verifier.verify(hit) if (may_be_added := self._may_be_added(hit)) else None
-        if not may_be_added or (verified and not self.add(verified)):
-            self.capped.append(hit)
+        if not may_be_added or (verified and not self._add(verified)):
+            self._capped.append(hit)
 
     async def _add_capped(self, score: float) -> None:
         """Add the capped hits in comparison with which an item of this score is not nearly as good."""
-        while self.missing and self.capped and score < NEAR * self.capped[0].score:
-            if verified := await self.verifier.verify(self.capped.pop(0)):
-                self.add(verified, capped=False)
+        while self._missing and self._capped and score < NEAR * self._capped[0].score:
+            if verified := await self.verifier.verify(self._capped.pop(0)):
+                self._add(verified, capped=False)
 
     async def _add_copies(self) -> None:
         """Verify reported duplicates where hits are missing: their content may differ from what the tier reported."""
-        if self.missing:
-            await self.verifier.fetch(self.copies)
-        while self.missing and self.copies:
-            if verified := await self.verifier.verify(self.copies.pop(0)):
-                self.add(verified, capped=False)
+        if self._missing:
+            await self.verifier.fetch(self._copies)
+        while self._missing and self._copies:
+            if verified := await self.verifier.verify(self._copies.pop(0)):
+                self._add(verified, capped=False)
 
     async def _add_duplicates(self, others: Sequence[RankedHit]) -> None:
         """Add those of the other hits that have a chosen hit's content, the oldest first.
@@ -155,12 +185,12 @@ class Selection:
         for hit in alike[:MAX_NAMED]:
             verified = await self.verifier.verify(hit)
             if verified and verified.content_key in contents:
-                self.add(verified)
+                self._add(verified)
             else:
                 differs = True
         for hit in alike[MAX_NAMED:] if not differs else ():
             content = chosen[_likeness(hit.candidate.metadata)]
-            self.unverified_duplicates.setdefault(content, []).append(f"{hit.candidate.ref}@{hit.tier}")
+            self._named.setdefault(content, []).append(f"{hit.candidate.ref}@{hit.tier}")
 
 
 def _precedence(hit: SearchResult) -> tuple[int, datetime, str, str]:
@@ -193,56 +223,6 @@ def resolve_cap(per_signer: int | None, limit: int, signers: int) -> int | None:
     if per_signer is None:
         return (limit + 1) // 2 if signers >= SIGNERS_FOR_A_CAP else None
     return per_signer or None
-
-
-@dataclass
-class ItemChoice(Choice):
-    """The choice among the items of several tiers, ranked together."""
-
-    _selection: Selection = field(init=False)
-
-    @property
-    def weights(self) -> FusionWeights:
-        """The query's, or the tuned ones."""
-        return weights_of(self.query)
-
-    @property
-    def fusion(self) -> FusionMethod:
-        """By ranks as soon as the scores of one tier cannot be compared with those of others."""
-        return self.query.fusion if self.is_comparable else "rrf"
-
-    async def choose(self, store_query: StoreQuery) -> None:
-        """Choose hits, until no further item fails verification: a failed item must not influence others' ranks."""
-        principals, failures = self.verifier.principals, -1
-        while self.verifier.failures() != failures:
-            failures = self.verifier.failures()
-            ranked = self._rank(store_query)
-            self.signers = count_near_signers(ranked, principals)
-            self.cap = resolve_cap(self.query.per_signer, self.query.limit, self.signers)
-            self._selection = Selection(self.query.limit, self.cap, self.verifier, principals)
-            await self._selection.fill(ranked)
-        self.hits, self.suppressed = self._selection.hits, self._selection.suppressed
-
-    async def finish(self) -> tuple[SearchResult, ...]:
-        """Return the hits as they are shown, best first."""
-        best_first = sorted(self.hits, key=sort_key)
-        tiers = {tq.tier.name: tq.tier for tq in self.tier_queries}
-        states = await asyncio.to_thread(
-            read_states, [(self.verifier.item(hit), tiers[hit.tier]) for hit in best_first]
-        )
-        pairs = zip(best_first, states, strict=True)
-        addresses = self._selection.addresses
-        return tuple([await self.verifier.complete(hit, addresses(hit), state) for hit, state in pairs])
-
-    def _rank(self, store_query: StoreQuery) -> list[RankedHit]:
-        started = time.monotonic()
-        half_life = self.query.half_life_days
-        recency = Recency(half_life, datetime.now(UTC)) if half_life else None
-        rarest = max_term_score(store_query.statistics)
-        fusion = Fusion(self.weights, rarest, self.fusion, recency, self.is_comparable)
-        ranked = apply_shadowing(fuse(collect_candidates(self.tier_queries), store_query.depth, fusion))
-        self.seconds += time.monotonic() - started
-        return ranked
 
 
 def _likeness(metadata: Mapping[str, object]) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from kiwi_rag.collection import Collection
@@ -51,25 +52,20 @@ class Verifier:
         self._tier_queries = {tq.tier.name: tq for tq in sorted(tier_queries, key=lambda tq: tq.tier.rank)}
         self._trusts = trusts
         self._model = model
-        self._items: dict[tuple[str, ItemRef, str], VerifiedItem | KiwiError] = {}
+        self._items: dict[tuple[str, ItemRef, str], asyncio.Task[VerifiedItem]] = {}
         self._found: dict[tuple[str, Key], tuple[RankedHit, VerifiedItem]] = {}
-        self._has_item: dict[tuple[str, Key], bool] = {}
+        self._has_item: dict[tuple[str, Key], asyncio.Task[bool]] = {}
         self.refused: list[RefusedHit] = []
 
-    @property
+    @cached_property
     def principals(self) -> Mapping[str, str]:
         """Key id → principal, of all signers that a tier accepts."""
         return {key: signer.principal for trust in self._trusts.values() for key, signer in trust.by_key.items()}
 
     async def fetch(self, hits: Sequence[RankedHit]) -> None:
         """Fetch and verify several items at once; `verify` then finds them done."""
-        await asyncio.gather(*(self._fetch(hit) for hit in hits))
-
-    async def _fetch(self, hit: RankedHit) -> None:
-        tier_query = self._tier_queries[hit.tier]
-        with suppress(KiwiError):  # `verify` meets the same error, and reports it
-            if not await self._is_shadowed(hit, tier_query):
-                await self._item(hit.candidate.ref, tier_query, hit.candidate.passage.file)
+        # `verify` meets the same exceptions, and reports them.
+        await asyncio.gather(*(self._unshadowed_item(hit) for hit in hits), return_exceptions=True)
 
     async def verify(self, hit: RankedHit) -> SearchResult | None:
         """Return the hit, verified, or None where there is none to show.
@@ -79,20 +75,18 @@ class Verifier:
         """
         tier_query = self._tier_queries[hit.tier]
         try:
-            if await self._is_shadowed(hit, tier_query):
-                return None
-            item = await self._item(hit.candidate.ref, tier_query, hit.candidate.passage.file)
-            self._found[hit.tier, hit.candidate.ref.key] = hit, item
-            return _result(hit, item, verify_passage(item, hit.candidate), tier_query.tier.root)
+            if item := await self._unshadowed_item(hit):
+                self._found[hit.tier, hit.candidate.ref.key] = hit, item
+                return _result(hit, item, verify_passage(item, hit.candidate), tier_query.tier.root)
         except TierTimedOut:
             tier_query.unverified.add(hit.candidate.ref.key)
         except KiwiError as error:
             self._refuse(hit, error, tier_query)
         return None
 
-    def item(self, hit: SearchResult) -> VerifiedItem:
-        """Return the verified item or document of a hit that `verify` returned."""
-        return self._found[hit.tier, hit.ref.key][1]
+    def found(self, hit: SearchResult) -> tuple[VerifiedItem, Collection[VectorStore]]:
+        """Return the verified item or document of a hit that `verify` returned, and its tier."""
+        return self._found[hit.tier, hit.ref.key][1], self._tier_queries[hit.tier].tier
 
     async def complete(self, hit: SearchResult, duplicates: Sequence[str], state: ItemState) -> SearchResult:
         """Return a hit as it is shown, with the tiers that have the same content, and those that it shadows."""
@@ -123,16 +117,8 @@ class Verifier:
         """
         key = tier_query.tier.name, ref, file
         if key not in self._items:
-            try:
-                self._items[key] = await tier_query.in_time(self._get_verified(ref, tier_query, file))
-            except TierTimedOut:
-                raise  # the tier failed, not the item, so nothing is cached for the item
-            except KiwiError as error:
-                self._items[key] = error
-        outcome = self._items[key]
-        if isinstance(outcome, KiwiError):
-            raise outcome
-        return outcome
+            self._items[key] = asyncio.create_task(tier_query.in_time(self._get_verified(ref, tier_query, file)))
+        return await self._items[key]
 
     async def _get_verified(self, ref: ItemRef, tier_query: TierQuery, file: str) -> VerifiedItem:
         tier = tier_query.tier
@@ -146,25 +132,26 @@ class Verifier:
             await tier_query.consistency.check_consistency(stored, key_id, newest=True, found_by=self._model)
         return item
 
-    async def _is_shadowed(self, hit: RankedHit, tier_query: TierQuery) -> bool:
-        """Whether a nearer tier has a verified item of the id, which did not match the query itself."""
+    async def _unshadowed_item(self, hit: RankedHit) -> VerifiedItem | None:
+        """Return a hit's item, verified; None where a nearer tier has one of the id, which did not match the query."""
         ref = replace(hit.candidate.ref, version=None)
-        rank = tier_query.tier.rank
-        nearer = [tq for tq in self._tier_queries.values() if tq.tier.rank < rank and ref.key not in tq.refused]
-        for other in nearer:
+        for nearer in self._tier_queries.values():
             with suppress(TierTimedOut):  # a tier without an answer shadows nothing
-                if await self._has(other, ref):
-                    return True
-        return False
+                if nearer.tier.rank < hit.rank and ref.key not in nearer.refused and await self._is_in(nearer, ref):
+                    return None
+        return await self._item(hit.candidate.ref, self._tier_queries[hit.tier], hit.candidate.passage.file)
 
-    async def _has(self, tier_query: TierQuery, ref: ItemRef) -> bool:
+    async def _is_in(self, tier_query: TierQuery, ref: ItemRef) -> bool:
         key = tier_query.tier.name, ref.key
         if key not in self._has_item:
-            stored = await tier_query.in_time(_get(tier_query, ref, ()))
-            self._has_item[key] = False
-            with suppress(Refused):
-                self._has_item[key] = stored is not None and bool(self._verify(stored, stored.ref, tier_query.tier))
-        return self._has_item[key]
+            self._has_item[key] = asyncio.create_task(self._has(tier_query, ref))
+        return await self._has_item[key]
+
+    async def _has(self, tier_query: TierQuery, ref: ItemRef) -> bool:
+        stored = await tier_query.in_time(_get(tier_query, ref, ()))
+        with suppress(Refused):
+            return stored is not None and bool(self._verify(stored, stored.ref, tier_query.tier))
+        return False
 
     def _verify(self, stored: StoredItem, ref: ItemRef, tier: Collection[VectorStore]) -> VerifiedItem:
         return verify_stored(stored, ref, self._trusts[tier.name], tier.audience, tier.policy, tier.workspace)
@@ -230,28 +217,14 @@ def _result(hit: RankedHit, item: VerifiedItem, passage: Passage, root: Path | N
     stored, signed, signer = item.stored, item.verified.statement, item.verified.signer
     is_document = hit.candidate.ref.item_type is ItemType.DOCUMENT
     ref = hit.candidate.ref if is_document else signed.ref
-    path = ref.item_id if is_document else ""
-    if root and not is_document:  # made from what was verified
-        main = path_of(root, ref)
-        path = str(main.parent / passage.file if passage.file else main)
+    main = path_of(root, ref) if root and not is_document else None  # made from what was verified
+    path = str(main.parent / passage.file if passage.file else main) if main else ref.item_id if is_document else ""
     return SearchResult(
-        ref=ref,
-        tier=hit.tier,
-        tiers=(hit.tier,),
-        shadows=(),
-        passage=passage,
-        metadata=signed.metadata,
-        score=hit.score,
-        parts=hit.parts,
-        digest=stored.digest,
-        key_id=signer.key_id,
-        principal=signer.principal,
-        signed_at=signed.signed_at,
-        path=path,
-        private=stored.private,
-        content_sha256=stored.content_sha256,
+        ref=ref, tier=hit.tier, tiers=(hit.tier,), shadows=(), passage=passage, metadata=signed.metadata,
+        score=hit.score, parts=hit.parts, digest=stored.digest, key_id=signer.key_id, principal=signer.principal,
+        signed_at=signed.signed_at, path=path, private=stored.private, content_sha256=stored.content_sha256,
         content_key=stored.content_sha256 if is_document else _content_key(signed),
-    )
+    )  # fmt: skip
 
 
 def _content_key(signed: ItemStatement) -> str:
@@ -284,7 +257,7 @@ class Choice:
     query: SearchQuery
     tier_queries: Sequence[TierQuery]
     verifier: Verifier
-    hits: Sequence[SearchResult] = ()
+    hits: list[SearchResult] = field(default_factory=list)
     kind: str = ""
     gone: list[str] = field(default_factory=list)
     seconds: float = 0.0

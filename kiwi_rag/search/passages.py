@@ -19,16 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kiwi_rag.lexical import max_term_score, terms
-from kiwi_rag.model import (
-    Candidate,
-    FusionMethod,
-    FusionWeights,
-    ItemState,
-    SearchResult,
-    StoreQuery,
-)
+from kiwi_rag.model import Candidate, FusionMethod, FusionWeights, ItemState, SearchResult, StoreQuery
 from kiwi_rag.search.hits import Choice
-from kiwi_rag.search.ranking import RankedHit, default_weights, normalise_cosine, reciprocal, saturate_bm25
+from kiwi_rag.search.ranking import RankedHit, default_weights, normalise_cosine, reciprocal, saturate_bm25, sort_key
 from kiwi_rag.search.state import read_document_state
 from kiwi_rag.search.tier_query import TierQuery
 
@@ -105,27 +98,18 @@ class QueryIntent:
         return TYPE_BONUS * (matches + (matches and candidate.passage.kind in self.kind.sections))
 
     def _operation_bonus(self, candidate: Candidate) -> float:
-        if self.operation is None or candidate.passage.kind != "endpoint":
-            return 0.0
-        return OPERATION_BONUS if any(_operation(h) == self.operation for h in candidate.passage.heading) else 0.0
-
-    def _is_about_names(self, candidate: Candidate) -> bool:
-        """Whether a passage belongs to a named service, or is below a key or heading of that name."""
-        subjects = {str(candidate.metadata.get("service", "")).lower(), *map(_first_words, candidate.passage.heading)}
-        return not subjects.isdisjoint(self.names)
+        is_operation = self.operation is not None and candidate.passage.kind == "endpoint"
+        return OPERATION_BONUS if is_operation and self.operation in map(_operation, candidate.passage.heading) else 0.0
 
     def _name_bonus(self, candidate: Candidate) -> float:
-        if not self.names:
-            return 0.0
+        # What a passage is about: its service, or the keys and headings above it.
+        keys = {heading.partition(":")[0].strip().lower() for heading in candidate.passage.heading}
+        is_about_names = not {str(candidate.metadata.get("service", "")).lower(), *keys}.isdisjoint(self.names)
         # The files of a service contain its name everywhere. They answer what it depends on, and not who calls it.
-        if self._is_about_names(candidate) and self.kind.name in ("callers", "dependencies"):
+        if is_about_names and self.kind.name in ("callers", "dependencies"):
             return NAME_BONUS * (1 if self.kind.name == "dependencies" else -1)
         text = f"{candidate.passage.context}\n{candidate.passage.text}".lower()
-        return NAME_BONUS * sum(name in text for name in self.names) / len(self.names)
-
-
-def _first_words(heading: str) -> str:
-    return heading.partition(":")[0].strip().lower()
+        return NAME_BONUS * sum(name in text for name in self.names) / max(len(self.names), 1)
 
 
 def parse_intent(text: str) -> QueryIntent:
@@ -169,36 +153,33 @@ class PassageChoice(Choice):
     async def choose(self, store_query: StoreQuery) -> None:
         """Verify passages, best first, until there are enough hits."""
         started = time.monotonic()
-        intent = parse_intent(self.query.text)
-        self.kind = intent.kind.name
-        # Without passages there is no candidate either: their scores need no bound.
-        rarest = max_term_score(store_query.statistics) if store_query.statistics.passages else 0.0
-        ranked = sorted(
-            self._scored(intent, rarest), key=lambda r: (-r.score, r.candidate.ref.item_id, r.candidate.passage.ordinal)
-        )
+        scored = self._scored(max_term_score(store_query.statistics))
+        ranked = sorted(scored, key=lambda hit: (*sort_key(hit), hit.candidate.passage.ordinal))
         self.seconds += time.monotonic() - started
-        hits, per_file, cap = list[SearchResult](), Counter[str](), self.query.per_file
+        self.hits, per_file, cap = [], Counter[str](), self.query.per_file
         for hit in ranked:
-            if len(hits) >= self.query.limit or not self.workspace.answers:
+            if len(self.hits) >= self.query.limit or not self.workspace.answers:
                 break
             path = hit.candidate.ref.item_id
             if not (cap and per_file[path] >= cap) and (verified := await self._verify(hit, path)):
                 per_file[path] += 1
-                hits.append(verified)
-        self.hits = hits
+                self.hits.append(verified)
 
     async def finish(self) -> tuple[SearchResult, ...]:
         """Return the hits, best first."""
         return tuple(self.hits)
 
-    def _scored(self, intent: QueryIntent, rarest: float) -> Iterator[RankedHit]:
+    def _scored(self, rarest: float) -> Iterator[RankedHit]:
+        intent = parse_intent(self.query.text)
+        self.kind = intent.kind.name
         tier, found, alpha = self.workspace.tier, self.workspace.candidates, self.weights.alpha
         query_terms = set(terms(self.query.text))
         legs = _legs(found.items, rarest, self.is_comparable)
         for candidate, (vectors, words) in zip(found.items, legs, strict=True):
             # Both are added and not mixed in: a better match whose kind or path differs still comes first.
             kind = intent.score_bonus(candidate)
-            path = PATH_SHARE * _share_in_path(query_terms, candidate.ref.item_id)
+            in_path = query_terms.intersection(terms(candidate.ref.item_id))
+            path = PATH_SHARE * len(in_path) / max(len(query_terms), 1)
             parts = {
                 "cosine": candidate.cosine, "bm25": candidate.bm25, "vectors": vectors, "words": words,
                 "alpha": alpha, "kind": kind, "path": path, "plan": found.plan, "fusion": self.fusion,
@@ -208,16 +189,13 @@ class PassageChoice(Choice):
 
     async def _verify(self, hit: RankedHit, path: str) -> SearchResult | None:
         """Return a passage if it verifies and its file exists."""
-        if path in self._states and self._states[path] is None:
-            return None
-        result = await self.verifier.verify(hit)
+        result = None if path in self.gone else await self.verifier.verify(hit)
         if result is None:
             return None
         if path not in self._states:
-            item = self.verifier.item(result)
-            self._states[path] = await asyncio.to_thread(read_document_state, item, self.workspace.tier)
-            self.gone += [path] if self._states[path] is None else []
+            self._states[path] = await asyncio.to_thread(read_document_state, *self.verifier.found(result))
         state = self._states[path]
+        self.gone += [path] if state is None else []
         return replace(result, state=state) if state else None
 
 
@@ -235,8 +213,3 @@ def _reciprocals(scores: Sequence[float]) -> list[float]:
     for rank, score in enumerate(sorted(scores, reverse=True), start=1):
         ranks.setdefault(score, rank)
     return [reciprocal(ranks[score]) if score > 0 else 0.0 for score in scores]
-
-
-def _share_in_path(query_terms: set[str], path: str) -> float:
-    """Return the share of a query's terms that occur in a path."""
-    return len(query_terms & set(terms(path))) / len(query_terms) if query_terms else 0.0

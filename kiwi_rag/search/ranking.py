@@ -36,6 +36,7 @@ RRF_K = 60
 """The constant k of reciprocal rank fusion, as its authors chose it."""
 SATURATION = 3
 """How many of the rarest words give half of the highest lexical score."""
+_ITEM_PARTS = ("best_cosine", "first_cosine", "centroid_cosine", "best_bm25", "item_bm25")  # the names of `ItemScores`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,23 +184,11 @@ def _rank(f: RankedHit, fusion: Fusion, vectors: float, words: float, *ranks: in
     else:
         score = alpha * vectors + (1 - alpha) * words
     parts = {
-        "cosine": f.candidate.cosine,
-        "bm25": f.candidate.bm25,
-        "best_cosine": item.best,
-        "first_cosine": item.first,
-        "centroid_cosine": item.centroid,
-        "best_bm25": item.best_words,
-        "item_bm25": item.words,
-        "vectors": vectors,
-        "words": words,
-        "vector_rank": ranks[0],
-        "lexical_rank": ranks[1],
-        "alpha": alpha,
-        "fusion": fusion.method,
-        "prior": prior,
-        "plan": f.plan,
-    }
-    return RankedHit(f.tier, f.rank, f.plan, f.candidate, prior * score, parts)
+        "cosine": f.candidate.cosine, "bm25": f.candidate.bm25, **dict(zip(_ITEM_PARTS, item, strict=True)),
+        "vectors": vectors, "words": words, "vector_rank": ranks[0], "lexical_rank": ranks[1],
+        "alpha": alpha, "fusion": fusion.method, "prior": prior, "plan": f.plan,
+    }  # fmt: skip
+    return replace(f, score=prior * score, parts=parts)
 
 
 def _sort(candidates: Sequence[RankedHit], leg: Callable[[Candidate], float]) -> list[RankedHit]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
@@ -79,16 +79,13 @@ class Searcher:
         await asyncio.gather(*(_save_pinned_state(tq) for tq in tier_queries))
         unfinished = workspace is not None and await _is_unfinished(workspace)
         seconds = {"embedding": embedding, "fusion": choice.seconds, "whole": time.monotonic() - started}
+        explanation = Explanation(
+            store_query.terms, store_query.statistics, choice.fusion, choice.weights, seconds, rounds,
+            store_query.depth, choice.signers, choice.cap, choice.suppressed,
+        )  # fmt: skip
+        outcomes, gone = tuple(tq.outcome() for tq in tier_queries), tuple(choice.gone)
         return SearchReply(
-            query,
-            hits,
-            tuple(tq.outcome() for tq in tier_queries),
-            tuple(refused),
-            _explanation(choice, store_query, rounds, seconds),
-            corrections,
-            choice.kind,
-            tuple(choice.gone),
-            unfinished,
+            query, hits, outcomes, tuple(refused), explanation, corrections, choice.kind, gone, unfinished
         )
 
 
@@ -117,30 +114,10 @@ def _may_have_more(tier_queries: Sequence[TierQuery], depth: int) -> bool:
 
 def _read_trusts(tier_queries: Sequence[TierQuery]) -> Mapping[str, TrustPolicy]:
     """Return whose statements each tier accepts; what one registry revoked counts in no tier."""
-    read: dict[Callable[[], TrustPolicy], TrustPolicy] = {}
-    for tier_query in tier_queries:
-        trust = tier_query.tier.trust
-        read[trust] = read[trust] if trust in read else trust()
+    read = {trust: trust() for trust in {tq.tier.trust for tq in tier_queries}}
     for consistency in [tq.consistency for tq in tier_queries if tq.consistency]:
         read = {trust: consistency.apply_revocations(policy) for trust, policy in read.items()}
     return {tq.tier.name: read[tq.tier.trust] for tq in tier_queries}
-
-
-def _explanation(
-    choice: ItemChoice | PassageChoice, store_query: StoreQuery, rounds: int, seconds: Mapping[str, float]
-) -> Explanation:
-    return Explanation(
-        terms=store_query.terms,
-        statistics=store_query.statistics,
-        fusion=choice.fusion,
-        weights=choice.weights,
-        seconds=seconds,
-        rounds=rounds,
-        depth=store_query.depth,
-        signers=choice.signers,
-        cap=choice.cap,
-        suppressed=choice.suppressed,
-    )
 
 
 async def _is_unfinished(workspace: TierQuery) -> bool:

@@ -200,10 +200,9 @@ async def prepare_query(
     if not any(tq.tier.workspace for tq in tier_queries):  # identifiers of code are not misspelt words
         terms, corrected = await correct_terms(tier_queries, query.text, terms, statistics)
     vector, seconds = await embedding
-    # Enough passages of each leg that `limit` items remain after grouping by item.
-    depth = max(LEG_DEPTH, query.limit * 10)
-    merged = merge_statistics(tier_queries)
-    return StoreQuery(vector, terms, merged, query.filters, str(embed.fingerprint), depth), corrected, seconds
+    depth = max(LEG_DEPTH, query.limit * 10)  # enough passages that `limit` items remain after grouping by item
+    about = merge_statistics(tier_queries), query.filters, str(embed.fingerprint)
+    return StoreQuery(vector, terms, *about, depth), corrected, seconds
 
 
 async def fetch_statistics(tier_queries: Sequence[TierQuery], terms: Sequence[str]) -> CollectionStatistics:
@@ -219,11 +218,9 @@ async def correct_terms(
 
     Without such words no tier is queried.
     """
-    unknown = corrections.find_unknown_terms(text, statistics)
-    if not unknown:
+    if not (unknown := corrections.find_unknown_terms(text, statistics)):
         return terms, {}
-    answering = [tq for tq in tier_queries if tq.answers]
-    similar = await asyncio.gather(*(_fetch_similar(tq, tuple(unknown)) for tq in answering))
+    similar = await asyncio.gather(*(_fetch_similar(tq, tuple(unknown)) for tq in tier_queries if tq.answers))
     options = corrections.collect_options(unknown, similar)
     answering = [tq for tq in tier_queries if tq.answers]
     frequencies = await fetch_statistics(answering, [*terms, *corrections.distinct_options(options)])
