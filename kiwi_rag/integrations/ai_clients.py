@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -25,7 +25,8 @@ TOOLSETS = "items,workspace"
 """What a server offers by default."""
 
 _STDIO = {"type": "stdio"}
-_OPEN_FOLDER = "${workspaceFolder}"
+_STDIO_HERE = {**_STDIO, "cwd": "${workspaceFolder}"}
+_CURSOR_ARGS = ("--project", "${workspaceFolder}", VERB)
 _EXTENSIONS = "{config}/Code/User/globalStorage"
 _CURSOR_HEAD = "---\ndescription: Ask Kiwi before reading files\nalwaysApply: true\n---\n\n"
 _VSCODE_HEAD = '---\ndescription: Ask Kiwi before reading files\napplyTo: "**"\n---\n\n'
@@ -108,23 +109,14 @@ CLIENTS: Mapping[str, Client] = {
     "cursor": Client(
         "Cursor",
         Level("{home}/.cursor/mcp.json"),
-        Level(
-            "{project}/.cursor/mcp.json",
-            "{project}/.cursor/rules/kiwi.mdc",
-            _CURSOR_HEAD,
-            args=("--project", _OPEN_FOLDER, VERB),
-        ),
+        Level("{project}/.cursor/mcp.json", "{project}/.cursor/rules/kiwi.mdc", _CURSOR_HEAD, _CURSOR_ARGS),
         then="switch the server kiwi on in Cursor's settings, under Tools & MCP",
         without_rules="Cursor keeps the user's rules in its settings; paste this there, or use --project for a file",
     ),
     "vscode": Client(
         "VS Code",
         Level("{config}/Code/User/mcp.json", "{home}/.copilot/instructions/kiwi.instructions.md", _VSCODE_HEAD),
-        Level(
-            "{project}/.vscode/mcp.json",
-            "{project}/.github/copilot-instructions.md",
-            extra={**_STDIO, "cwd": _OPEN_FOLDER},
-        ),
+        Level("{project}/.vscode/mcp.json", "{project}/.github/copilot-instructions.md", extra=_STDIO_HERE),
         then="start the server with MCP: List Servers in the command palette, and trust it when VS Code asks",
         key="servers",
     ),
@@ -250,19 +242,11 @@ def server_entry(
 
     def renewed(there: Mapping[str, Any]) -> dict[str, Any]:
         before = list(there.get("args", [VERB]))
-        added = _without_toolsets(before[before.index(VERB) + 1 :])
+        added = before[before.index(VERB) + 1 :]
+        added = added[2:] if added[:1] == ["--toolsets"] else added
         return {**(extra or {}), **there, "command": program, "args": [*args, "--toolsets", toolsets, *added]}
 
     return Entry(NAME, VERB, renewed)
-
-
-def _without_toolsets(args: Sequence[Any]) -> Iterator[Any]:
-    words = iter(args)
-    for word in words:
-        if word == "--toolsets":
-            next(words, None)
-        elif not str(word).startswith("--toolsets="):
-            yield word
 
 
 def starting_command(path: str | None, *, by_name: bool) -> Sequence[str]:

@@ -26,7 +26,7 @@ from pathlib import Path, PurePath
 
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.integrations.client_files import ClientFile, FileChange
-from kiwi_rag.integrations.config_edit import ClientFileError, Malformed, ManagedBlock
+from kiwi_rag.integrations.config_edit import Malformed, ManagedBlock
 
 SAFE = (
     "--no-pager",
@@ -77,14 +77,14 @@ class Repository:
             or another control character, or when git is not installed.
         """
         _refuse_control(folder.resolve())
-        bare = _git(folder, "rev-parse", "--is-bare-repository")
-        if bare.stdout == "true\n" or "safe.bareRepository" in bare.stderr:
+        folders = "--show-toplevel", "--git-common-dir", "--absolute-git-dir"
+        found = _git(folder, "rev-parse", "--is-bare-repository", *folders)
+        if found.stdout.startswith("true\n") or "safe.bareRepository" in found.stderr:
             raise HooksRefused(f"{folder} is a bare repository", hint="run this in one of its work trees")
-        found = _git(folder, "rev-parse", "--show-toplevel", "--git-common-dir", "--absolute-git-dir")
         if found.returncode:
             why = found.stderr.removeprefix("fatal: ").partition("\n")[0]
             raise HooksRefused(f"{folder} is in no git work tree: {why}", hint="git init makes one")
-        lines = found.stdout.removesuffix("\n").split("\n")
+        _, *lines = found.stdout.removesuffix("\n").split("\n")
         if len(lines) != 3:  # core.worktree may name any folder
             raise HooksRefused(f"a folder of {folder}'s repository has a line break in its name", hint="rename it")
         return cls(*(_refuse_control((folder / line).resolve()) for line in lines))
@@ -104,6 +104,10 @@ class Repository:
         """Return whether a path is of this repository: in the work tree, or in git's own folder."""
         real = path.resolve()
         return real.is_relative_to(self.top) or real.is_relative_to(self.common)
+
+    def read(self, path: Path) -> ClientFile:
+        """Read a file, to which links may lead from within this repository only; see `ClientFile.read`."""
+        return ClientFile.read(path, [self.top, self.common])
 
     def tracks(self, path: Path) -> bool:
         """Return whether a file is in the index."""
@@ -265,7 +269,7 @@ def plan_install(root: Path, *, local: bool = False) -> HookPlan:
     """
     repository = Repository.at(root)
     folder, sets_path = _folder(repository, local)
-    files = {hook: _read(repository, folder / hook) for hook in CONDITIONS}
+    files = {hook: repository.read(folder / hook) for hook in CONDITIONS}
     _refuse_not_run(list(files.values()))
     if sets_path and (others := _others(folder)):
         raise HooksRefused(
@@ -344,15 +348,8 @@ def _installed(repository: Repository) -> Sequence[ClientFile]:
     folders = [repository.top / FOLDER, repository.common / "hooks"]
     folders += [_configured(repository, configured)] if configured else []
     paths = {(folder / hook).resolve() for folder in folders for hook in CONDITIONS}
-    files = [_read(repository, path) for path in sorted(paths) if path.is_file() and repository.holds(path)]
+    files = [repository.read(path) for path in sorted(paths) if path.is_file() and repository.holds(path)]
     return [file for file in files if _ANY.edited(file, remove=True) != file.data]
-
-
-def _read(repository: Repository, path: Path) -> ClientFile:
-    try:
-        return ClientFile.read(path, [repository.top, repository.common])
-    except ClientFileError as error:
-        raise HooksRefused(error.message, hint=error.hint) from error
 
 
 def _refuse_not_run(files: Sequence[ClientFile]) -> None:

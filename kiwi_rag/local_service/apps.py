@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -80,12 +81,6 @@ class RequestServices(Services):
         return self.shared.file_states(folder)
 
 
-@dataclass(slots=True)
-class _Entry:
-    app: OpenServices
-    users: int = 0
-
-
 class Apps:
     """The services that the local service keeps open; used from one event loop.
 
@@ -97,10 +92,11 @@ class Apps:
 
     def __init__(self, limit: int = MAX_OPEN) -> None:
         self._limit = limit
-        self._entries: dict[_Key, _Entry] = {}
+        self._opened: dict[_Key, OpenServices] = {}
+        self._users: Counter[_Key] = Counter()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._opened)
 
     @asynccontextmanager
     async def lend(self, opened: Services, *, may_connect: bool = True) -> AsyncIterator[Services]:
@@ -109,15 +105,13 @@ class Apps:
         The settings are those of the caller's environment, flags and ``config.yaml`` as they are now, so a change of
         them selects other open services. Without `may_connect`, use of the registry raises `Declined`.
         """
-        entry = self._acquire(opened)
+        key, shared = self._acquire(opened)
+        options: Any = {"shared": shared, "may_connect": may_connect}
         try:
-            project = entry.app.project_dir
-            async with RequestServices(
-                opened.resolved, project, opened.cwd, shared=entry.app, may_connect=may_connect
-            ) as lent:
+            async with RequestServices(opened.resolved, opened.project_dir, opened.cwd, **options) as lent:
                 yield lent
         finally:
-            entry.users -= 1
+            self._users[key] -= 1
             await self._close_unused()
 
     async def close(self) -> None:
@@ -125,27 +119,26 @@ class Apps:
         self._limit = 0
         await self._close_unused()
 
-    def _acquire(self, opened: Services) -> _Entry:
+    def _acquire(self, opened: Services) -> tuple[_Key, OpenServices]:
         # Local stores are bound to the owner token; with another token they must be opened again.
         token = _stamp(opened.user_dir / "owner-token")
         key = (replace(opened.settings, **_OF_ONE_SEARCH), opened.project_dir, token)
         # Reinserted at the end, so that the dict is in order of use. No await between pop and insert: callers share it.
-        entry = self._entries.pop(key, None) or self._new_entry(opened)
-        self._entries[key] = entry
-        entry.users += 1
-        return entry
+        app = self._opened.pop(key) if key in self._opened else self._open(opened)
+        self._opened[key] = app
+        self._users[key] += 1
+        return key, app
 
-    def _new_entry(self, opened: Services) -> _Entry:
-        same = (e.app for e in self._entries.values() if _model_of(e.app.settings) == _model_of(opened.settings))
-        app = OpenServices(opened.resolved, opened.project_dir, model=next(same, opened).embed)
-        return _Entry(app)
+    def _open(self, opened: Services) -> OpenServices:
+        same = (app for app in self._opened.values() if _model_of(app.settings) == _model_of(opened.settings))
+        return OpenServices(opened.resolved, opened.project_dir, model=next(same, opened).embed)
 
     async def _close_unused(self) -> None:
-        over = max(0, len(self._entries) - self._limit)
-        for key, entry in list(self._entries.items())[:over]:
-            if not entry.users and self._entries.get(key) is entry:  # else another request has closed it
-                del self._entries[key]
-                await entry.app.close()
+        over = max(0, len(self._opened) - self._limit)
+        for key, app in list(self._opened.items())[:over]:
+            if not self._users[key] and self._opened.get(key) is app:  # else another request has closed it
+                del self._opened[key], self._users[key]
+                await app.close()
 
 
 def _model_of(settings: Settings) -> tuple[object, ...]:

@@ -244,8 +244,10 @@ def _write(reply: dict[str, Any]) -> int:
         written = [(sys.stderr if number == 2 else sys.stdout, str(text)) for number, text in reply["output"]]
         for stream, text in written:
             text.encode(stream.encoding, stream.errors or "strict")
-    except (LookupError, TypeError, ValueError):
+    except UnicodeError:
         raise Declined("its answer cannot be written here") from None
+    except (LookupError, TypeError, ValueError):
+        raise Declined("its answer is not readable") from None
     for stream, text in written:
         stream.write(text)
         stream.flush()

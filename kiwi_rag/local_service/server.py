@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Protocol, cast
 
@@ -74,8 +75,8 @@ class Request:
             request: Request = TypeAdapter(cls).validate_python(message)
         except ValidationError:
             raise Declined("the request is not readable") from None
-        if not all(map(os.path.isabs, (request.cwd, request.project or "/"))):
-            raise Declined("a folder in the request is relative")
+        home = request.environment.get("KIWI_HOME")
+        _require_absolute("request", request.cwd, request.project or "/", home or "/")
         if request.environment.get("HOME") != os.environ.get("HOME"):
             raise Declined("it was started with another HOME")
         return request
@@ -102,11 +103,15 @@ class Request:
         """
         app = Services.open(self.environment, Path(self.cwd), Path(self.project) if self.project else None, flags)
         s = app.settings
-        if any(not Path(p).expanduser().is_absolute() for p in (s.home, s.cache_dir, s.embedding_model_dir or "/")):
-            raise Declined("a folder in the settings is relative")
+        _require_absolute("settings", s.home, s.cache_dir, s.embedding_model_dir or "/")
         if s.embedding_provider in _REMOTE_PROVIDERS and not self.may_connect:
             raise Declined(OTHER_NETWORK)
         return app
+
+
+def _require_absolute(what: str, *folders: str) -> None:
+    if not all(Path(folder).expanduser().is_absolute() for folder in folders):
+        raise Declined(f"a folder in the {what} is relative")
 
 
 class RequestHandler(Protocol):
@@ -154,9 +159,7 @@ class Service:
         await self._drain()
 
     def _seconds_left(self) -> float:
-        if self._callers:
-            return self._idle_seconds
-        return self._last_left + self._idle_seconds - time.monotonic()
+        return self._idle_seconds + (0 if self._callers else self._last_left - time.monotonic())
 
     async def _drain(self) -> None:
         """Wait for running commands; cancel sessions, which have no end."""
@@ -169,7 +172,7 @@ class Service:
             await asyncio.gather(*late, return_exceptions=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        caller = cast("asyncio.Task[None]", asyncio.current_task())
+        caller = _current_task()
         self._callers.add(caller)
         try:
             # The client has gone, or does not read, or the service stops: nothing more can be sent.
@@ -191,8 +194,8 @@ class Service:
             if len(self._callers) > MAX_CALLERS:
                 raise Declined("it has too many connections")
             return await self._handle(await _receive(reader), wire)
-        except Declined as reason:
-            return {"declined": str(reason)}
+        except Declined as reason:  # once a session was accepted, the stream carries it, not this protocol
+            return None if _current_task() in self._sessions else {"declined": str(reason)}
 
     async def _handle(self, message: Message, wire: Wire) -> Message | None:
         kind = message.get("ask")
@@ -207,26 +210,15 @@ class Service:
         if kind == protocol.COMMAND:
             return await _while_working(self._work.command(request), wire[1])
         if kind == protocol.MCP:
-            await self._session(request, wire)
+            await _send(wire[1], {"working": True})
+            await self._work.session(request, partial(self._accept, wire))
             return None
         raise Declined(f"it does not know the request {kind!r}")
 
-    async def _session(self, request: Request, wire: Wire) -> None:
-        accepted = False
-
-        async def accept() -> Wire:
-            nonlocal accepted
-            await _send(wire[1], {"accepted": True})
-            accepted = True
-            return wire
-
-        self._sessions.add(cast("asyncio.Task[None]", asyncio.current_task()))
-        await _send(wire[1], {"working": True})
-        try:
-            await self._work.session(request, accept)
-        except Declined:
-            if not accepted:  # after acceptance the stream carries the session, not this protocol
-                raise
+    async def _accept(self, wire: Wire) -> Wire:
+        await _send(wire[1], {"accepted": True})
+        self._sessions.add(_current_task())
+        return wire
 
     def _state(self) -> Message:
         return {
@@ -236,6 +228,10 @@ class Service:
             "requests": self._requests,
             "sessions": len(self._sessions),
         }
+
+
+def _current_task() -> asyncio.Task[None]:
+    return cast("asyncio.Task[None]", asyncio.current_task())
 
 
 async def _while_working(work: Awaitable[Message], writer: asyncio.StreamWriter) -> Message:

@@ -110,9 +110,8 @@ class SupabaseApi:
         try:
             return await request.execute()
         except APIError as error:  # as a cause it would quote the whole answer
-            raise from_state(
-                error.code or "", self._quote(error.message or ""), self._quote(error.hint or ""), _API
-            ) from None
+            message, hint = self._quote(error.message or ""), self._quote(error.hint or "")
+            raise from_state(error.code or "", message, hint, _API) from None
         except httpx.TimeoutException as error:
             message = "the registry took too long to answer"
             raise RegistryUnreachable(message, hint=_API["unreachable"], transient=True) from error
@@ -133,12 +132,10 @@ class SupabaseApi:
         if body is None if response.is_success else not is_postgrest_error:
             message = str(body.get("message") or "") if isinstance(body, dict) else ""
             quoted = f"HTTP {response.status_code}, {self._quote(message or response.reason_phrase)}"
-            state = _STATES.get(response.status_code)
-            if state is None:
-                raise RegistryError(
-                    f"the server at SUPABASE_URL is not Supabase's API: {quoted}", hint=_API["unreachable"]
-                )
-            raise from_state(state, quoted, "", _API)
+            if state := _STATES.get(response.status_code):
+                raise from_state(state, quoted, "", _API)
+            message = f"the server at SUPABASE_URL is not Supabase's API: {quoted}"
+            raise RegistryError(message, hint=_API["unreachable"])
 
     def _quote(self, text: str) -> str:
         """Return `text` as one line of bounded length, without the key and the token, which a server may repeat."""
@@ -157,11 +154,8 @@ class SupabaseApi:
             if self._client is None:
                 from supabase import AsyncClientOptions, acreate_client
 
-                url, key, token = (
-                    _checked_url(self._url),
-                    _checked_key(self._key),
-                    _checked_key(self._token or self._key),
-                )
+                url, key = _checked_url(self._url), _checked_key(self._key)
+                token = _checked_key(self._token or self._key)
                 self._http = _http_client(self._inspect)
                 options = AsyncClientOptions(auto_refresh_token=False, persist_session=False, httpx_client=self._http)
                 options.headers["Authorization"] = f"Bearer {token}"

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 import statistics
-import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import TYPE_CHECKING, Any, Literal, LiteralString, get_args
 
 from kiwi_rag.errors import NotFound, RegistryRefused, UsageError
@@ -79,6 +80,7 @@ _BY_INDEX = "select passage_id from kiwi.nearest_by_index(%s, %s::extensions.vec
 _VECTORS = "select passage_id, embedding::text from kiwi.passages where passage_id = any(%s)"
 
 Report = Callable[[str], None]
+_Queries = list[tuple[str, list[int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ def tune(  # noqa: PLR0913
     memory: int = 1024,
     dry_run: bool = False,
     report: Report = lambda _: None,
-    stop: threading.Event | None = None,
+    stop: Event | None = None,
 ) -> Tuning:
     """Build the index for a model's vectors, measure it, and record the effort that reaches the wanted recall.
 
@@ -192,7 +194,7 @@ def tune(  # noqa: PLR0913
     """
     if wanted is not None and not 0.5 <= wanted <= 1:  # the least effort reaches a half
         raise UsageError(f"recall {wanted:g} is not between 0.5 and 1")
-    with translate_errors(), _owner(url) as connection, _exclusive(connection, url, report, stop or threading.Event()):
+    with translate_errors(), _owner(url) as connection, _exclusive(connection, url, report, stop or Event()):
         row = connection.execute(_PLAN, [fingerprint]).fetchone()
         if row is None:
             raise NotFound(f"the registry has no vectors of {fingerprint or 'any model'}", hint="kiwi registry index")
@@ -236,9 +238,7 @@ def _create(connection: psycopg.Connection[Any], tuning: Tuning) -> str:
     """Build an index while others read and write; return its name."""
     from psycopg import sql
 
-    taken = _column(connection, _INDEXES, None)
-    names = (f"passages_nearest_{tuning.collection}_{n}" for n in range(1, len(taken) + 2))
-    name, lists = next(name for name in names if name not in taken), tuning.choice.lists
+    name, lists = f"passages_nearest_{tuning.collection}_{time.time_ns()}", tuning.choice.lists
     statement = sql.SQL(_CREATE).format(
         name=sql.Identifier(name),
         method=sql.Identifier(tuning.choice.method),
@@ -288,7 +288,7 @@ def _efforts(choice: IndexChoice) -> Sequence[int]:
     return efforts
 
 
-def _queries(connection: psycopg.Connection[Any], tuning: Tuning, report: Report) -> list[tuple[str, list[int]]]:
+def _queries(connection: psycopg.Connection[Any], tuning: Tuning, report: Report) -> _Queries:
     """Return vectors to search for, as text, each with the passages that are truly nearest to it, nearest first."""
     count = _SAMPLES if tuning.passages <= 300_000 else 100  # each exact answer over more takes long
     stored = _column(connection, _SAMPLE, [tuning.collection, count])
@@ -315,15 +315,15 @@ def _new_vectors(connection: psycopg.Connection[Any], tuning: Tuning, stored: Se
         yield rows.vector_text(raw / np.linalg.norm(raw))
 
 
-def _recalls(
-    connection: psycopg.Connection[Any], collection: int, queries: Sequence[tuple[str, list[int]]], effort: int
-) -> tuple[list[float], list[float]]:
+def _recalls(connection: psycopg.Connection[Any], collection: int, queries: _Queries, effort: int) -> list[list[float]]:
     """Return the recall@10 and the recall@100 of each query at an effort."""
-    pairs = []
+    near: list[float] = []
+    wide: list[float] = []
     for vector, exact in queries:
         found = set(_column(connection, _BY_INDEX, [collection, vector, _WIDE, effort, effort]))
-        pairs.append([len(found.intersection(true)) / max(len(true), 1) for true in (exact[:_TOP], exact)])
-    return [near for near, _ in pairs], [wide for _, wide in pairs]
+        for recalls, true in (near, exact[:_TOP]), (wide, exact):
+            recalls.append(len(found.intersection(true)) / max(len(true), 1))
+    return [near, wide]
 
 
 def _column(connection: psycopg.Connection[Any], query: LiteralString, values: Any) -> list[Any]:
@@ -361,9 +361,9 @@ def _connected(url: str) -> psycopg.Connection[Any]:
 
 
 @contextmanager
-def _exclusive(connection: psycopg.Connection[Any], url: str, report: Report, stop: threading.Event) -> Iterator[None]:
+def _exclusive(connection: psycopg.Connection[Any], url: str, report: Report, stop: Event) -> Iterator[None]:
     """Hold the lock of tuning in a second connection, since an index is built outside of any transaction."""
-    done = threading.Event()
+    done = Event()
     with _owner(url) as second, second.transaction(), ThreadPoolExecutor(1) as watcher:
         second.execute("set local idle_in_transaction_session_timeout = 0")
         second.execute("select from kiwi_private.locks where name = 'tuning' for update nowait")
@@ -374,9 +374,7 @@ def _exclusive(connection: psycopg.Connection[Any], url: str, report: Report, st
             done.set()
 
 
-def _watch(
-    connection: psycopg.Connection[Any], url: str, report: Report, stop: threading.Event, done: threading.Event
-) -> None:
+def _watch(connection: psycopg.Connection[Any], url: str, report: Report, stop: Event, done: Event) -> None:
     """Report how far a build is; cancel the statement that runs once `stop` is set.
 
     It needs a connection of its own: a build waits for every transaction that began to read before it, so it may not
@@ -389,6 +387,5 @@ def _watch(
         while not done.wait(1.0):
             if stop.is_set():
                 connection.cancel()
-            else:
-                for step in _column(third, _PROGRESS, [pid]):
-                    report(step)
+            for step in _column(third, _PROGRESS, [pid]):
+                report(step)

@@ -28,17 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
 from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
-from kiwi_rag.model import (
-    Candidate,
-    Candidates,
-    CollectionStatistics,
-    EmbeddingRecord,
-    Filters,
-    ItemScores,
-    RefusedHit,
-    StoredItem,
-    StoreQuery,
-)
+from kiwi_rag.model import Candidates, CollectionStatistics, ItemScores, RefusedHit
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.stores import qdrant_payload as payload
 from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
@@ -46,7 +36,7 @@ from kiwi_rag.stores.qdrant_connection import DENSE, WORDS, QdrantCollection, Qd
 from kiwi_rag.stores.qdrant_payload import FoundPassage, ItemHead, equals, matches_path, one_of, points_of
 
 if TYPE_CHECKING:
-    from kiwi_rag.model import Admission
+    from kiwi_rag.model import Admission, Candidate, EmbeddingRecord, Filters, StoredItem, StoreQuery
 
 STAGED_SECONDS = 120.0
 """A write whose passages have been staged for so long was broken off; a later write of any item removes them."""

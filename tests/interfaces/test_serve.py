@@ -340,7 +340,7 @@ WORKING = line_of({"working": True})
         (b"{]}\n", "its answer is not readable"),
         (line_of([1]), "its answer is not readable"),
         (line_of({"exit": 0}), "its answer is not readable"),
-        (line_of({"exit": 0, "output": [[1]]}), "its answer cannot be written here"),
+        (line_of({"exit": 0, "output": [[1]]}), "its answer is not readable"),
         (line_of({"exit": 0, "output": [[1, "\ud800"]]}), "its answer cannot be written here"),
         (line_of({"declined": "it is tired"}), "it is tired"),
         (None, "it does not answer"),

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from kiwi_rag.cli.session import Session
 from kiwi_rag.cli.workspace import hooks
 from kiwi_rag.errors import KiwiError
+from kiwi_rag.integrations.config_edit import ClientFileError
 from kiwi_rag.integrations.git_hooks import (
     HEAD,
     SAFE,
@@ -389,7 +390,7 @@ def test_hooks_that_kiwi_cannot_add_to_are_named_and_left(sandbox: Sandbox) -> N
 def test_a_pipe_in_a_hooks_place_is_refused_and_not_waited_for(sandbox: Sandbox) -> None:
     sandbox.write(".git/hooks/pre-push", "#!/bin/sh\n")
     os.mkfifo(sandbox.repo / ".git/hooks/post-merge")
-    with pytest.raises(HooksRefused, match="post-merge is not a file"):
+    with pytest.raises(ClientFileError, match="post-merge is not a file"):
         plan_install(sandbox.repo)
 
 
