@@ -205,11 +205,9 @@ async def index_pending(
     return failed, await registry.store.client.finish_collection(model, insist=switch)
 
 
-async def watch_pending(
-    app: Services, stop: asyncio.Event, every: float, report: Report
-) -> AsyncGenerator[ItemRef | Failed | Unreachable]:
-    """Index what waits and what is published until `stop` is set, and keep the index tuned; yield each outcome."""
-    watched = registry_indexer.watch(app.registry(), lambda: app.writer, stop, every=every)
+async def watch_pending(app: Services, every: float, report: Report) -> AsyncGenerator[ItemRef | Failed | Unreachable]:
+    """Index what waits and what is published until it is closed, and keep the index tuned; yield each outcome."""
+    watched = registry_indexer.watch(app.registry(), lambda: app.writer, every=every)
     tuning_task = asyncio.create_task(_keep_tuned(app, report))
     try:
         async with aclosing(watched) as outcomes:
