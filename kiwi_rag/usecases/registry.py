@@ -65,18 +65,23 @@ async def collect_state(app: Services) -> dict[str, Any]:
     if connection.is_embedded:
         state = server.server_state(app.registry_dir)
         row |= {"running": state.running, "kept": state.kept, "pid": state.pid}
-    problem = ""
     if row["running"] is not False:
         try:
-            store = app.registry().store
-            content = await store.status()
-            row |= {"items": content.items, "passages": content.passages, **content.details}
-            with suppress(RegistryRefused):  # only indexers and admins may read the queue
-                row |= await store.client.index_status()
-            problem, row["running"] = "; ".join(content.problems), True
+            row |= {**await _collect_content(app), "running": True}
         except RegistryError as error:
-            problem, row["running"] = f"{error.message} ({error.hint})", not isinstance(error, RegistryUnreachable)
-    return {**row, "problem": problem}
+            is_running = not isinstance(error, RegistryUnreachable)
+            row |= {"running": is_running, "problem": f"{error.message} ({error.hint})"}
+    row.setdefault("problem", "")
+    return row
+
+
+async def _collect_content(app: Services) -> dict[str, Any]:
+    store = app.registry().store
+    content = await store.status()
+    row = {"items": content.items, "passages": content.passages, **content.details}
+    with suppress(RegistryRefused):  # only indexers and admins may read the queue
+        row |= await store.client.index_status()
+    return {**row, "problem": "; ".join(content.problems)}
 
 
 def active_signers(app: Services, principal: str) -> Sequence[Signer]:
