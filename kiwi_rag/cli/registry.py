@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.session import DONE, PARTLY, YES, Group, Session, command, confirm, option, stop_event
+from kiwi_rag.cli.session import DONE, PARTLY, YES, Group, Session, command, confirm, option
 from kiwi_rag.cli.trust import signer_row
 from kiwi_rag.errors import UsageError
 from kiwi_rag.ingest.audit_index import Mismatch, audit_index
@@ -22,6 +21,7 @@ from kiwi_rag.signing.trust import SignerStatus
 from kiwi_rag.usecases import registry as use_case
 
 if TYPE_CHECKING:
+    from kiwi_rag.model.refs import ItemRef
     from kiwi_rag.registry.rows import Progress
     from kiwi_rag.validation.audit import AuditHead
 
@@ -179,19 +179,21 @@ def _state(progress: Progress) -> str:
 
 
 async def _watch(session: Session, app: Services, every: float) -> int:
-    stop = stop_event()
-    session.notify(f"waiting for published items, with model {app.embed.fingerprint}; stop with Ctrl-C")
-    done = 0
-    async with aclosing(use_case.watch_pending(app, stop, every, session.notify)) as outcomes:
-        async for outcome in outcomes:
-            if isinstance(outcome, Unreachable):
-                session.notify(f"{outcome.error.message}; trying again in {outcome.pause:g} s")
-            elif isinstance(outcome, Failed):
-                session.report_error(outcome.error)
-            else:
-                done += 1
-                session.print_receipt(f"indexed  {outcome}")
-    session.notify(f"stopped; {done} indexed")
+    indexed: list[ItemRef] = []
+
+    def report(outcome: ItemRef | Failed | Unreachable) -> None:
+        if isinstance(outcome, Unreachable):
+            session.notify(f"{outcome.error.message}; trying again in {outcome.pause:g} s")
+        elif isinstance(outcome, Failed):
+            session.report_error(outcome.error)
+        else:
+            indexed.append(outcome)
+            session.print_receipt(f"indexed  {outcome}")
+
+    outcomes = use_case.watch_pending(app, every, session.notify)
+    what = f"waiting for published items, with model {app.embed.fingerprint}"
+    await session.report_until_stopped(what, outcomes, report)
+    session.notify(f"stopped; {len(indexed)} indexed")
     return DONE
 
 

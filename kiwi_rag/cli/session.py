@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -175,6 +175,23 @@ class Session:
         """Let SIGTERM end a long-running command as Ctrl-C does: close what is open, and send pending traces."""
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(DONE))
 
+    async def report_until_stopped(
+        self, what: str, outcomes: AsyncGenerator[_Result], report: Callable[[_Result], None]
+    ) -> None:
+        """Report each outcome of `what` this command does, until Ctrl-C or SIGTERM cancels it."""
+
+        async def report_all() -> None:
+            self.notify(f"{what}; stop with Ctrl-C")
+            async with contextlib.aclosing(outcomes):
+                async for outcome in outcomes:
+                    report(outcome)
+
+        reporting = asyncio.create_task(report_all())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, reporting.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await reporting
+
     def report_usage(self, error: click.ClickException) -> int:
         """Report an error in the command line's syntax."""
         similar = getattr(error, "possibilities", None)
@@ -284,14 +301,6 @@ def exit_code(error: KiwiError) -> int:
     if isinstance(error, UsageError):
         return USAGE
     return REFUSED if isinstance(error, Refused | RegistryRefused) else FAILED
-
-
-def stop_event() -> asyncio.Event:
-    """Return an event that Ctrl-C and SIGTERM set from now on."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    return stop
 
 
 def ask_passphrase(*, confirm: bool = False) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import click
 from kiwi_rag import render
 from kiwi_rag.cli.items import report_old_index
 from kiwi_rag.cli.search import show_reply
-from kiwi_rag.cli.session import DONE, FOLDER, PARTLY, Command, Group, Session, ask_passphrase, option, stop_event
+from kiwi_rag.cli.session import DONE, FOLDER, PARTLY, Command, Group, Session, ask_passphrase, option
 from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
@@ -108,13 +107,10 @@ async def index(
 @ROOT
 async def watch(session: Session, app: Services, opened: Workspace) -> None:
     """Update the index of ROOT on every change of a file, until stopped. A saved file is found within two seconds."""
-    stop = stop_event()
     writer = await opened.writer(ask_passphrase)
     await getattr(app.embed, "inner", app.embed).query("ready")  # load the model now; the cache would not load it
-    session.notify(f"watching {opened.config.root}; stop with Ctrl-C")
-    async with aclosing(watching.watch(opened.config, partial(opened.update, writer), stop)) as outcomes:
-        async for outcome in outcomes:
-            _report_outcome(session, outcome)
+    outcomes = watching.watch(opened.config, partial(opened.update, writer))
+    await session.report_until_stopped(f"watching {opened.config.root}", outcomes, partial(_report_outcome, session))
     session.notify("stopped")
 
 

@@ -7,7 +7,7 @@ stores it. So no work is done twice, no indexer waits for another, and the claim
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from kiwi_rag.errors import (
     RegistryUnreachable,
     Rejected,
 )
-from kiwi_rag.ingest import CONCURRENCY, IngestContext, admit_stored, bounded_map, cancel_all, embed
+from kiwi_rag.ingest import CONCURRENCY, IngestContext, admit_stored, bounded_map, embed
 from kiwi_rag.model import Admission, Envelope
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit
@@ -104,11 +104,10 @@ async def index_pending(
 async def watch(
     to: Collection[RegistryVectorStore],
     writer: Callable[[], IngestContext],
-    stop: asyncio.Event,
     *,
     every: float = 30.0,
 ) -> AsyncGenerator[Outcome | Unreachable]:
-    """Index waiting items, then every published item, until `stop` is set.
+    """Index waiting items, then every published item, until it is closed or cancelled; this releases all claims.
 
     `writer` is called before each pass, so that signers who were trusted meanwhile count.
 
@@ -117,18 +116,18 @@ async def watch(
     seconds. A registry that cannot be reached is tried again after a second, then after growing pauses.
     """
     pause = 1.0
-    while not stop.is_set():
+    while True:
         try:
             async with to.store.listen() as wait_for_notice:
-                while not stop.is_set():
-                    async with aclosing(_until(stop, index_pending(to, writer(), patient=True))) as outcomes:
+                while True:
+                    async with aclosing(index_pending(to, writer(), patient=True)) as outcomes:
                         async for outcome in outcomes:
                             yield outcome
                     pause = 1.0
-                    await _first(stop.wait(), wait_for_notice(every))
+                    await wait_for_notice(every)
         except RegistryUnreachable as error:
             yield Unreachable(error, pause)
-            await _first(stop.wait(), asyncio.sleep(pause))
+            await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
 
@@ -234,25 +233,3 @@ async def _embed(admission: Admission, claim: RegistryClaim, writer: IngestConte
         raise EmbeddingError(f"the model took over {EMBEDDING_SECONDS:g} s for one item", hint=hint) from error
     with span("kiwi.store", tier="registry", step="upsert", passages=len(records)):
         await claim.store(records)
-
-
-async def _until(stop: asyncio.Event, outcomes: AsyncGenerator[Outcome]) -> AsyncGenerator[Outcome]:
-    """Yield outcomes until there are no more or `stop` is set; items in progress are then cancelled and released."""
-    async with aclosing(outcomes):
-        while not stop.is_set():
-            step = asyncio.ensure_future(anext(outcomes, None))
-            await _first(stop.wait(), step)
-            if step.cancelled() or (outcome := step.result()) is None:
-                return
-            yield outcome
-
-
-async def _first(*waits: Awaitable[object]) -> None:
-    """Wait for the first of several awaitables, and cancel the others; raise what the first raises."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        await cancel_all(tasks)

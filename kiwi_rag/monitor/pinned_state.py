@@ -74,6 +74,10 @@ DELETE FROM versions WHERE id IN (
 )
 """
 _REGISTRY = "name, place, head_seq, head_hash, signers_seq, asked_at"
+_READ_REGISTRY = f"""
+SELECT {_REGISTRY}, (SELECT coalesce(max(id), 0) FROM versions), (SELECT user_version FROM pragma_user_version)
+FROM registry
+"""  # noqa: S608  # a constant
 _SEEN = "version, digest, key_id, yanked, found_by, id"
 _NOTICE = "key_id, principal, status, since, reason, overruled"
 
@@ -155,9 +159,8 @@ class PinnedState:
         """Return what is pinned of the registry as a whole."""
         if self._expected and not self.path.exists():
             return PinnedRegistry(self._expected, AuditHead())
-        counted = "(SELECT coalesce(max(id), 0) FROM versions), (SELECT user_version FROM pragma_user_version)"
         with self._connected() as connection:
-            row = connection.execute(f"SELECT {_REGISTRY}, {counted} FROM registry").fetchone()  # noqa: S608
+            row = connection.execute(_READ_REGISTRY).fetchone()
             if row is None:
                 raise ValueError("it has no registry")
             name, address, seq, head, signers_seq, checked_at, number, has_all_yanks = row
@@ -320,12 +323,7 @@ class PinnedState:
         """
         try:
             with self._lock, self._translated():
-                if self._connection is None:
-                    connection = connect(self.path, wal=False)
-                    with closed_on_error(connection):
-                        _check_tables(connection)
-                        connection.executescript(_SCHEMA)
-                    self._connection = connection
+                self._connection = self._connection or _open(self.path)
                 yield self._connection
         except (ValueError, TypeError, OverflowError) as error:
             raise _damaged(self.path, error) from error
@@ -343,6 +341,14 @@ def read_all(folder: Path, read: Callable[[PinnedState], Iterable[_T]]) -> list[
         with closing(pinned):
             found += read(pinned)
     return found
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = connect(path, wal=False)
+    with closed_on_error(connection):
+        _check_tables(connection)
+        connection.executescript(_SCHEMA)
+    return connection
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:

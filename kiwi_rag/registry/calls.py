@@ -137,16 +137,9 @@ def translate_error(error: psycopg.Error) -> KiwiError:
 
 
 def from_state(state: str, message: str, hint: str, hints: Hints) -> KiwiError:
-    """Return Kiwi's error for a SQLSTATE, or for one of PostgREST's codes.
+    """Return Kiwi's error for a SQLSTATE or one of PostgREST's codes; `state` is empty where there is none.
 
-    Parameters
-    ----------
-    state
-        The code, empty where there is none.
-    message, hint
-        The registry's own.
-    hints
-        Those of the transport, where the registry gave none.
+    `message` and `hint` are the registry's own. `hints` are those of the transport, for errors that have none.
     """
     if state.startswith("KW"):
         return _refusal(state, message, hint)

@@ -98,18 +98,18 @@ def applied(url: str) -> tuple[str | None, str | None]:
     """
     import psycopg
 
-    query = """
-        select (select max(version_num) from kiwi.alembic_version),
-            (select value from kiwi.settings where name = 'sql_digest')
-    """
     with translate_errors(), psycopg.connect(checked_url(url), connect_timeout=_CONNECT_SECONDS) as connection:
         try:
-            row = connection.execute(query).fetchone()
+            row = connection.execute(_APPLIED).fetchone()
         except psycopg.errors.UndefinedTable:
             return None, None
     return row or (None, None)
 
 
+_APPLIED = """
+select (select max(version_num) from kiwi.alembic_version),
+    (select value from kiwi.settings where name = 'sql_digest')
+"""
 _NAME_IT = """
 select public.set_audience(%s) where not exists (select from kiwi.settings where name = 'audience')
 """

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg import sql
 
-_CONNECT_SECONDS = 10
 _STATEMENT_MILLISECONDS = 60_000
 _COLLECT_SECONDS = 0.1
 # A peer that vanished is noticed after a minute, also by a connection that only listens. Keepalives detect it on an
 # idle connection; the user timeout (in ms) where sent data is not acknowledged, during which no keepalives are sent.
-_KEEPALIVE: dict[str, Any] = {
+_OPTIONS: dict[str, Any] = {
+    "autocommit": True,
+    "connect_timeout": 10,
+    "application_name": "kiwi",
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
@@ -46,8 +48,7 @@ class SqlCaller:
         """Return the rows."""
         from psycopg.rows import dict_row
 
-        found: list[dict[str, Any]] = []
-        size = 0
+        found, size = list[dict[str, Any]](), 0
         call = _call(function, tuple(arguments))
         # Streamed, so that a hostile server cannot fill this process's memory. It costs no more than `fetchall`.
         async with (
@@ -178,13 +179,7 @@ class Connections:
         import psycopg
 
         try:
-            connection = await psycopg.AsyncConnection.connect(
-                await self.url(),
-                autocommit=True,
-                connect_timeout=_CONNECT_SECONDS,
-                application_name="kiwi",
-                **_KEEPALIVE,
-            )
+            connection = await psycopg.AsyncConnection.connect(await self.url(), **_OPTIONS)
         except psycopg.OperationalError:
             self._url = ""  # at the next attempt `url()` starts an embedded server again, which may get another socket
             raise

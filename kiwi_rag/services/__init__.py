@@ -34,8 +34,24 @@ if TYPE_CHECKING:
     from kiwi_rag.validation.manager import ValidationManager
 
 
+class ClosesOpened:
+    """An asynchronous context manager that closes what `_opened` has at its end, the last first."""
+
+    _opened: AsyncExitStack
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close what was opened, the last first."""
+        await self._opened.aclose()
+
+
 @dataclass(frozen=True, eq=False)
-class Services:
+class Services(ClosesOpened):
     """The objects that an interface needs, each built on first use and released by `close`.
 
     Parameters
@@ -69,16 +85,6 @@ class Services:
         home = config.home_of(environ)
         folder = (project / config.PROJECT_FOLDER).absolute() if project else config.find_project(cwd.absolute(), home)
         return cls(config.resolve(environ, folder, flags), folder, cwd)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close what was opened, the last first, and release the embedded registry."""
-        await self._opened.aclose()
 
     @property
     def settings(self) -> config.Settings:

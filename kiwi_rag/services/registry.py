@@ -28,7 +28,6 @@ class RegistryConnection:
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._settings = settings
         self.folder = folder
-        self.is_server_started = False
 
     @property
     def is_api(self) -> bool:
@@ -76,9 +75,7 @@ class RegistryConnection:
         if not self.folder.exists():
             hint = "create it with kiwi publish --all, or set KIWI_REGISTRY_URL to a server's URL"
             raise RegistryUnreachable(f"there is no registry yet in {self.folder}", hint=hint)
-        url = server.start(self.folder)
-        self.is_server_started = True
-        return url
+        return server.start(self.folder)
 
     async def migrate(self) -> bool:
         """Bring the registry's schema up to date, after creating an embedded one; return whether anything changed."""
@@ -100,8 +97,7 @@ class RegistryConnection:
         return Connections(self.url)
 
     def release(self) -> None:
-        """Let the embedded server stop, if this connection started it and was its last user."""
-        if self.is_server_started:
-            from kiwi_rag.registry import server
+        """Let the embedded server stop, if this process has used it and was its last user."""
+        from kiwi_rag.registry import server
 
-            server.release(self.folder)
+        server.release(self.folder)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.config import PROJECT_FOLDER
 from kiwi_rag.errors import ConfigError, NotFound, StoreError, UsageError
 from kiwi_rag.model.refs import ItemType
-from kiwi_rag.services import Services
+from kiwi_rag.services import ClosesOpened, Services
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.signing.trust import Signer, TrustPolicy
@@ -34,7 +34,7 @@ _KEY = b"kiwi: the key of this user's indexes of documents"
 _IGNORE = b"# The index is made from the files of this repository; it never belongs in it.\n*\n"
 
 
-class Workspace:
+class Workspace(ClosesOpened):
     """The objects that an interface needs to index and search one workspace's documents; released by `close`.
 
     Parameters
@@ -49,16 +49,6 @@ class Workspace:
         cwd = app.cwd.absolute()
         self._folder = app.project_dir or (git_root(cwd) or cwd) / PROJECT_FOLDER
         self._opened = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the stores."""
-        await self._opened.aclose()
 
     @cached_property
     def config(self) -> WorkspaceConfig:
@@ -179,11 +169,10 @@ class Workspace:
             raise UsageError(f"{self._folder.parent} holds the user tier and cannot be a workspace", hint=hint)
         if not self.config.root.is_dir():
             raise NotFound(f"{self.config.root} is not a folder", hint="give the root folder of the workspace")
+        if self._folder.is_symlink():
+            raise StoreError(f"{self._folder} is a link, which Kiwi does not follow", hint=f"rm {self._folder}")
         vectors = self._folder / "vectors"
         try:
-            if self._folder.is_symlink():
-                message = f"{self._folder} is a symbolic link, which Kiwi does not follow"
-                raise StoreError(message, hint=f"rm {self._folder}")
             self._folder.mkdir(exist_ok=True)
             if not vectors.is_symlink():  # a link is refused where the store is opened
                 vectors.mkdir(exist_ok=True)

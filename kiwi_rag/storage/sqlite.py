@@ -30,11 +30,7 @@ _WRONG_CALL = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISUSE)
 
 
 def connect(
-    path: Path,
-    *,
-    readonly: bool = False,
-    wal: bool = True,
-    synchronous: Literal["FULL", "NORMAL"] = "FULL",
+    path: Path, *, readonly: bool = False, wal: bool = True, synchronous: Literal["FULL", "NORMAL"] = "FULL"
 ) -> sqlite3.Connection:
     """Open a database; any thread may use the connection, so callers guard it with a lock of their own.
 

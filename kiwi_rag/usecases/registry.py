@@ -65,18 +65,23 @@ async def collect_state(app: Services) -> dict[str, Any]:
     if connection.is_embedded:
         state = server.server_state(app.registry_dir)
         row |= {"running": state.running, "kept": state.kept, "pid": state.pid}
-    problem = ""
     if row["running"] is not False:
         try:
-            store = app.registry().store
-            content = await store.status()
-            row |= {"items": content.items, "passages": content.passages, **content.details}
-            with suppress(RegistryRefused):  # only indexers and admins may read the queue
-                row |= await store.client.index_status()
-            problem, row["running"] = "; ".join(content.problems), True
+            row |= {**await _collect_content(app), "running": True}
         except RegistryError as error:
-            problem, row["running"] = f"{error.message} ({error.hint})", not isinstance(error, RegistryUnreachable)
-    return {**row, "problem": problem}
+            is_running = not isinstance(error, RegistryUnreachable)
+            row |= {"running": is_running, "problem": f"{error.message} ({error.hint})"}
+    row.setdefault("problem", "")
+    return row
+
+
+async def _collect_content(app: Services) -> dict[str, Any]:
+    store = app.registry().store
+    content = await store.status()
+    row = {"items": content.items, "passages": content.passages, **content.details}
+    with suppress(RegistryRefused):  # only indexers and admins may read the queue
+        row |= await store.client.index_status()
+    return {**row, "problem": "; ".join(content.problems)}
 
 
 def active_signers(app: Services, principal: str) -> Sequence[Signer]:
@@ -205,11 +210,9 @@ async def index_pending(
     return failed, await registry.store.client.finish_collection(model, insist=switch)
 
 
-async def watch_pending(
-    app: Services, stop: asyncio.Event, every: float, report: Report
-) -> AsyncGenerator[ItemRef | Failed | Unreachable]:
-    """Index what waits and what is published until `stop` is set, and keep the index tuned; yield each outcome."""
-    watched = registry_indexer.watch(app.registry(), lambda: app.writer, stop, every=every)
+async def watch_pending(app: Services, every: float, report: Report) -> AsyncGenerator[ItemRef | Failed | Unreachable]:
+    """Index what waits and what is published until it is closed, and keep the index tuned; yield each outcome."""
+    watched = registry_indexer.watch(app.registry(), lambda: app.writer, every=every)
     tuning_task = asyncio.create_task(_keep_tuned(app, report))
     try:
         async with aclosing(watched) as outcomes:

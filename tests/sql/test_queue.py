@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -144,11 +144,11 @@ async def test_an_item_is_judged_as_of_its_arrival(url: str, tmp_path: Path, con
 
 
 async def test_watching_hears_of_a_publication_at_once_and_stops_when_told(url: str, tmp_path: Path) -> None:
-    stop, seen = asyncio.Event(), asyncio.Queue()
+    seen: asyncio.Queue[Any] = asyncio.Queue()
 
     async def work() -> None:
         async with tier(url, tmp_path / "worker") as registry:
-            async for outcome in watch(registry, writer, stop, every=60):
+            async for outcome in watch(registry, writer, every=60):
                 await seen.put(outcome)
 
     async with tier(url, tmp_path / "publisher") as publisher:
@@ -158,8 +158,9 @@ async def test_watching_hears_of_a_publication_at_once_and_stops_when_told(url: 
             assert (await seen.get()).item_id == "acme/before"
             await publish(publisher, candidate("acme/after"))
             assert (await seen.get()).item_id == "acme/after"
-            stop.set()
-            await working
+            working.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await working
 
 
 async def test_private_items_are_indexed_too_and_not_counted_before_others(
@@ -187,11 +188,11 @@ async def test_many_announcements_are_one_call(url: str, tmp_path: Path) -> None
 async def test_watching_goes_on_after_its_connections_were_cut(
     url: str, tmp_path: Path, connection: psycopg.Connection
 ) -> None:
-    stop, seen = asyncio.Event(), asyncio.Queue()
+    seen: asyncio.Queue[Any] = asyncio.Queue()
 
     async def work() -> None:
         async with tier(url, tmp_path / "worker") as registry:
-            async for outcome in watch(registry, writer, stop, every=60):
+            async for outcome in watch(registry, writer, every=60):
                 await seen.put(outcome)
 
     async with tier(url, tmp_path / "publisher") as publisher:
@@ -207,8 +208,9 @@ async def test_watching_goes_on_after_its_connections_were_cut(
             assert isinstance(await seen.get(), Unreachable)
             await publish(publisher, candidate("acme/after"))
             assert (await seen.get()).item_id == "acme/after"
-            stop.set()
-            await working
+            working.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await working
 
 
 async def test_only_the_indexer_takes_from_the_queue(url: str, connection: psycopg.Connection) -> None:
@@ -253,7 +255,7 @@ async def test_an_indexer_that_is_cancelled_says_so_and_gives_its_claims_back(
         await publish(registry, candidate("acme/x"))
 
         async def work() -> None:
-            async with aclosing(watch(registry, lambda: writer(model=model), asyncio.Event())) as outcomes:
+            async with aclosing(watch(registry, lambda: writer(model=model))) as outcomes:
                 async for _ in outcomes:
                     pass
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,25 +88,22 @@ class _Changes:
         return not (self.paths or self.whole)
 
 
-async def watch(
-    workspace: WorkspaceConfig, update: Update, stop: asyncio.Event
-) -> AsyncGenerator[Synced | Retrying | RootMissing]:
-    """Update the index from the workspace, then after every change, until `stop` is set; yield each outcome."""
-    while not stop.is_set():
+async def watch(workspace: WorkspaceConfig, update: Update) -> AsyncGenerator[Synced | Retrying | RootMissing]:
+    """Update the index from the workspace, then after every change, until it is cancelled; yield each outcome."""
+    while True:
         identity = _identity(workspace.root)
         if identity is None:
             yield RootMissing(workspace.root)
-            while identity is None and not stop.is_set():
-                await _pause(stop, TICK_MS / 1000)
-                identity = _identity(workspace.root)
+            while _identity(workspace.root) is None:  # noqa: ASYNC110  # a missing folder sends no events
+                await asyncio.sleep(TICK_MS / 1000)
             continue
-        async with aclosing(_watch_root(workspace, update, stop, identity)) as outcomes:
+        async with aclosing(_watch_root(workspace, update, identity)) as outcomes:
             async for outcome in outcomes:
                 yield outcome
 
 
 async def _watch_root(
-    workspace: WorkspaceConfig, update: Update, stop: asyncio.Event, identity: tuple[int, int]
+    workspace: WorkspaceConfig, update: Update, identity: tuple[int, int]
 ) -> AsyncGenerator[Synced | Retrying]:
     """Watch the root until it is replaced by another folder or deleted."""
     from watchfiles import awatch
@@ -114,7 +111,7 @@ async def _watch_root(
     base, changes, failures = workspace.resolved, _Changes(), 0
     bursts = awatch(
         base, watch_filter=None, debounce=BURST_MS, step=QUIET_MS, rust_timeout=TICK_MS, yield_on_timeout=True,
-        stop_event=stop, ignore_permission_denied=True,
+        ignore_permission_denied=True,
     )  # fmt: skip
     async with aclosing(bursts):
         async for burst in bursts:  # an empty one after each TICK_MS; changes during a run are in the next one
@@ -144,7 +141,7 @@ async def _watch_root(
             pause = PAUSES[min(failures, len(PAUSES) - 1)]
             failures += 1
             yield Retrying(failure, pause)
-            await _pause(stop, pause)
+            await asyncio.sleep(pause)
 
 
 def _is_watched(base: Path, path: str) -> bool:
@@ -172,8 +169,3 @@ def _identity(root: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return (entry.st_dev, entry.st_ino) if root.is_dir() else None
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)

@@ -12,7 +12,6 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -214,7 +213,5 @@ def _translate_errors() -> Iterator[None]:
         raise ChromaFailed(f"{type(error).__name__}: {str(error)[:200]}") from error
 
 
-def _batches(keys: Sequence[int]) -> Iterator[list[int]]:
-    iterator = iter(keys)
-    while batch := list(islice(iterator, BATCH)):
-        yield batch
+def _batches(keys: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (keys[start : start + BATCH] for start in range(0, len(keys), BATCH))

@@ -66,9 +66,9 @@ FROM items WHERE item_key IN (SELECT value FROM json_each(?))
 
 
 def search(
-    connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery, chroma: ChromaIndex, exact_limit: int
+    connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery, chroma: ChromaIndex | None
 ) -> Candidates:
-    """Return the union of both legs' best passages, inside one read transaction; Chroma counts above the limit.
+    """Return the union of both legs' best passages, inside one read transaction; without Chroma it is exact.
 
     Raises
     ------
@@ -79,9 +79,9 @@ def search(
         return Candidates((), "exact")
     require_model((snapshot.fingerprint, snapshot.dimension), (query.fingerprint, len(query.vector)))
     legs = _Legs(connection, snapshot, query)
-    vector_rows, plan = legs.nearest(chroma, exact_limit)
+    vector_rows, plan = legs.nearest(chroma)
     rows = distinct(np.sort(np.concatenate([vector_rows, legs.best_words()])))
-    return Candidates(tuple(legs.candidates(rows)) if len(rows) else (), plan)
+    return Candidates(tuple(legs.candidates(rows)), plan)
 
 
 class _Legs:
@@ -106,14 +106,14 @@ class _Legs:
         rows = np.flatnonzero(matches)
         return rows[best(self._bm25[rows], self._query.depth)]
 
-    def nearest(self, chroma: ChromaIndex, exact_limit: int) -> tuple[Rows, str]:
+    def nearest(self, chroma: ChromaIndex | None) -> tuple[Rows, str]:
         """Return the rows of the best passages of the vector leg, and how they were found."""
         snapshot, query = self._snapshot, self._query
-        if self._allowed is None and len(snapshot) > exact_limit:
+        if chroma and self._allowed is None:
             keys = chroma.nearest(self._connection, query.vector, min(query.depth, len(snapshot)))
             if keys is not None:
                 return _rows_of(snapshot, keys), "chroma"
-        if len(snapshot) <= exact_limit:
+        if not chroma:
             snapshot.matrix(self._connection)  # read once for this search and later ones
         if self._allowed is None:
             self._computed = self._products(snapshot.matrix(self._connection))
@@ -123,6 +123,8 @@ class _Legs:
 
     def candidates(self, rows: Rows) -> Iterator[Candidate]:
         """Yield the passages of some ascending rows with all scores."""
+        if not len(rows):
+            return
         snapshot, scores = self._snapshot, self._item_scores(rows)
         keys, item_keys = snapshot.keys[rows].tolist(), snapshot.item_keys[rows].tolist()
         passages, items = snapshot.passages(self._connection, keys), snapshot.items(self._connection, scores)
@@ -143,22 +145,21 @@ class _Legs:
 
     def _item_scores(self, rows: Rows) -> dict[int, ItemScores]:
         """Return item key → scores, for the items that the rows belong to."""
-        snapshot = self._snapshot
-        items = distinct(np.sort(snapshot.item_keys[rows]))
-        siblings, starts = snapshot.passages_of(items)
+        items = distinct(np.sort(self._snapshot.item_keys[rows]))
+        siblings, starts = self._snapshot.passages_of(items)
         similarity = self._cosines(siblings).astype(np.float64)
         # `reduceat` reduces each item's passages: `siblings` has them item by item, `starts` the first of each.
-        sums, norms = np.add.reduceat(similarity, starts), snapshot.centroid_norms(self._connection, items)
-        columns = (
+        sums, norms = np.add.reduceat(similarity, starts), self._snapshot.centroid_norms(self._connection, items)
+        columns = [
             np.maximum.reduceat(similarity, starts),
             similarity[starts],
             # The cosine of the mean of an item's unit vectors: Σ cosines / |Σ vectors|.
             np.clip(np.divide(sums, norms, out=np.zeros_like(sums), where=norms > 0), -1.0, 1.0),
             np.maximum.reduceat(self._bm25[siblings], starts),
             self._item_bm25(siblings, starts),
-        )
-        scored = zip(*(column.tolist() for column in columns), strict=True)
-        return {key: ItemScores(*scores) for key, scores in zip(items.tolist(), scored, strict=True)}
+        ]
+        table = zip(items.tolist(), np.column_stack(columns).tolist(), strict=True)
+        return {key: ItemScores(*scores) for key, scores in table}
 
     def _item_bm25(self, siblings: Rows, starts: Rows) -> Numbers:
         """Return the BM25 of each item as one document, with the added frequencies and lengths of its passages."""

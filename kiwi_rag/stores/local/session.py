@@ -14,13 +14,7 @@ from typing import Literal, get_args
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, UsageError
 from kiwi_rag.storage.atomic import make_derived_folder, new_file
-from kiwi_rag.storage.sqlite import (
-    closed_on_error,
-    connect,
-    move_database_aside,
-    result_code,
-    translate_sqlite_errors,
-)
+from kiwi_rag.storage.sqlite import closed_on_error, connect, move_database_aside, result_code, translate_sqlite_errors
 from kiwi_rag.stores.local.catalog import meta, set_meta
 from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, WriterLock
 

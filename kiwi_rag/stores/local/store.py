@@ -72,14 +72,7 @@ class LocalVectorStore:
         StoreBusy, StoreFull, StoreCorrupt
             When the catalog cannot be written; the transaction is rolled back.
         """
-
-        def put() -> None:
-            checked = [(one_admission(records), records) for records in entries]
-            with self._writing() as connection:
-                for admission, records in checked:
-                    catalog.put_item(connection, admission, records)
-
-        await asyncio.to_thread(put)
+        await asyncio.to_thread(self._put, entries)
 
     async def delete(self, ref: ItemRef) -> bool:
         """Remove an item; its versions stay recorded. Return whether it was there."""
@@ -107,8 +100,7 @@ class LocalVectorStore:
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best passages, each with both scores, and the plan."""
-        chroma, limit = self._chroma, self._exact_limit
-        return await _in_thread(self._reading, lambda c: search(c, self._current(c), query, chroma, limit))
+        return await _in_thread(self._reading, lambda c: search(c, self._current(c), query, self._chroma_for(c)))
 
     async def status(self) -> StoreStatus:
         """Return counts, and the problems that are found without a full check."""
@@ -181,6 +173,12 @@ class LocalVectorStore:
             self._wrote = True
             yield connection
 
+    def _put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
+        checked = [(one_admission(records), records) for records in entries]
+        with self._writing() as connection:
+            for admission, records in checked:
+                catalog.put_item(connection, admission, records)
+
     def _current(self, connection: Connection) -> Snapshot:
         if self._snapshot is None or not self._snapshot.is_current(connection):
             self._snapshot = Snapshot(connection)
@@ -193,14 +191,15 @@ class LocalVectorStore:
         finally:
             self._lock.release()
 
-    def _needs_chroma(self, connection: Connection) -> bool:
-        return int(meta(connection, "passages")) > self._exact_limit
+    def _chroma_for(self, connection: Connection) -> ChromaIndex | None:
+        """Return the Chroma index if the catalog is so large that it has one."""
+        return self._chroma if int(meta(connection, "passages")) > self._exact_limit else None
 
     def _flush(self, connection: Connection) -> None:
         self._wrote, self._chroma_failure = False, ""
         try:
-            if self._needs_chroma(connection):
-                self._chroma.synchronise(connection)
+            if chroma := self._chroma_for(connection):
+                chroma.synchronise(connection)
         except ChromaFailed as error:
             self._chroma_failure = f"chroma cannot be written, so searches stay exact: {error}"
 
@@ -216,8 +215,9 @@ class LocalVectorStore:
 
     def _check(self, connection: Connection) -> tuple[str, ...]:
         problems = maintenance.find_problems(connection)
-        chroma = self._chroma.problem(connection) if self._needs_chroma(connection) else ""
-        return (*problems, chroma) if chroma else tuple(problems)
+        chroma = self._chroma_for(connection)
+        problem = chroma.problem(connection) if chroma else ""
+        return (*problems, problem) if problem else tuple(problems)
 
     def _repair(self) -> Sequence[str]:
         self._snapshot, done = None, []
@@ -229,7 +229,7 @@ class LocalVectorStore:
                 done = [f"{damage}; {aside} and made an empty one: run kiwi index to store the items again"]
             with self._session.borrow("write") as connection:
                 done += maintenance.repair(connection)
-                if self._needs_chroma(connection) and self._chroma.problem(connection):
+                if (chroma := self._chroma_for(connection)) and chroma.problem(connection):
                     self._rebuild_chroma(connection)
                     done.append("rebuilt the Chroma index from the catalog's vectors")
         return done
