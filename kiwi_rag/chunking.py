@@ -168,9 +168,8 @@ def joined(sections: Iterable[Section], lines: Sequence[str], sizes: Sizes) -> I
     for section, following in zip(parts, (*parts[1:], None), strict=False):
         group = _Group.of(section)
         if current and _adjoin(current, group, lines) and _belong_together(current, group, following, sizes):
-            current = _join(current, group)
-            continue
-        if current:
+            group = _join(current, group)
+        elif current:
             yield current.section(lines)
         current = group
     if current:
@@ -262,9 +261,7 @@ class _Cutter:
         return self.estimate.reach(text, start, start + self.sizes.size, self.sizes.tokens)
 
     def _holds(self, start: int, end: int) -> bool:
-        if end - start > self.sizes.whole:
-            return False
-        return self.estimate.reach(self.text, start, end, self.sizes.tokens) >= end
+        return end - start <= self.sizes.whole and self.estimate.reach(self.text, start, end, self.sizes.tokens) >= end
 
     def _line_end(self, start: int, done: int) -> int:
         """Return the best line end, beyond `done`, of the passage that begins at `start`; 0 if no whole line fits."""
@@ -330,10 +327,8 @@ class TextChunker:
         reach: Callable[[str, int], int] | None = None,
     ) -> None:
         if not 0 <= chunk_overlap < chunk_size:
-            raise UsageError(
-                f"chunks of {chunk_size} characters cannot overlap by {chunk_overlap}",
-                hint="choose a size of at least 1 and a smaller overlap",
-            )
+            message = f"chunks of {chunk_size} characters cannot overlap by {chunk_overlap}"
+            raise UsageError(message, hint="choose a size of at least 1 and a smaller overlap")
         self._size, self._overlap = chunk_size, chunk_overlap
         self._separators = tuple(separator for separator in separators if separator)
         self._reach = reach or (lambda _, start: start + chunk_size)
@@ -361,17 +356,11 @@ class TextChunker:
 
 def last_break(text: str, separators: Sequence[str], low: int, high: int) -> int:
     """Return the end of the last separator that lies in `text` from `low` to `high`, the best kind first; else 0."""
-    for separator in separators:
-        found = text.rfind(separator, low, high)
-        if found >= 0:
-            return found + len(separator)
-    return 0
+    found = ((text.rfind(separator, low, high), separator) for separator in separators)
+    return next((start + len(separator) for start, separator in found if start >= 0), 0)
 
 
 def first_break(text: str, separators: Sequence[str], low: int, high: int) -> int:
     """Return the end of the first separator, at `low` or later and before `high`, the best kind first; else 0."""
-    for separator in separators:
-        found = text.find(separator, max(low - len(separator), 0), high - 1)
-        if found >= 0:
-            return found + len(separator)
-    return 0
+    found = ((text.find(separator, max(low - len(separator), 0), high - 1), separator) for separator in separators)
+    return next((start + len(separator) for start, separator in found if start >= 0), 0)

@@ -10,6 +10,7 @@ import difflib
 import math
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -56,13 +57,9 @@ class Settings:
         "", "servers of the same model, used when the first fails: [PROVIDER] URL [MODEL], separated by commas"
     )
     embedding_fallback_keys: str = _secret("keys of the fallback servers, in the same order, separated by commas")
-    embedding_identity: str = _setting(
-        "", "name of the model in fingerprints; set it to keep vectors when the server's URL changes"
-    )
-    embedding_batch_texts: int = _setting(0, "texts per request to a remote provider; 0: the provider's default")
-    embedding_batch_tokens: int = _setting(
-        0, "estimated tokens per request to a remote provider; 0: the provider's default"
-    )
+    embedding_identity: str = _setting("", "name of the model in fingerprints, to keep vectors when the URL changes")
+    embedding_batch_texts: int = _setting(0, "texts per request to a remote provider; 0: its default")
+    embedding_batch_tokens: int = _setting(0, "estimated tokens per request to a remote provider; 0: its default")
     embedding_prices: str = _setting(
         "", "US dollars per million tokens, in place of list prices: MODEL=PRICE, separated by commas"
     )
@@ -155,21 +152,16 @@ def resolve(
         On a key that is unknown, is given twice or has no effect, a value of the wrong type, or a key that a project's
         file may not set.
     """
-    variables = {name: environ[variable] for name in _FIELDS if (variable := _variable(name, environ))}
     home = home_of(environ)
-    layers: list[tuple[str, Mapping[str, Any]]] = [(str(home / "config.yaml"), _from_file(home / "config.yaml"))]
+    given = [(name, value, str(home / "config.yaml")) for name, value in _from_file(home / "config.yaml").items()]
     if project is not None and project.resolve() != home.resolve():
-        layers.append((str(project / "config.yaml"), _from_project(project / "config.yaml")))
-    layers.append(("environment", variables))
-    layers.append(("flag", {k: v for k, v in (flags or {}).items() if v is not None}))
-    values: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-    for layer, given in layers:
-        for name, value in given.items():
-            sources[name] = _variable(name, environ) if layer == "environment" else layer
-            values[name] = _convert(name, value, sources[name])
-    settings = Settings(**values)
-    return Resolved(settings, tuple(Origin(n, getattr(settings, n), sources.get(n, "default")) for n in _FIELDS))
+        path = project / "config.yaml"
+        given += [(name, value, str(path)) for name, value in _from_project(path).items()]
+    given += [(name, environ[variable], variable) for name in _FIELDS if (variable := _variable(name, environ))]
+    given += [(name, value, "flag") for name, value in (flags or {}).items() if value is not None]
+    origins = {name: Origin(name, setting.default, "default") for name, setting in _FIELDS.items()}
+    origins |= {name: Origin(name, _convert(name, value, source), source) for name, value, source in given}
+    return Resolved(Settings(**{name: one.value for name, one in origins.items()}), tuple(origins.values()))
 
 
 def find_project(start: Path, home: Path) -> Path | None:
@@ -178,7 +170,9 @@ def find_project(start: Path, home: Path) -> Path | None:
     A folder that belongs to another user, or is a link out of its parent, is skipped. Otherwise any user with write
     access to a folder above (``/tmp``) could set the configuration of all projects below it.
     """
-    owners = _allowed_owners(start)
+    owners = {0, os.geteuid()}
+    with suppress(OSError):
+        owners.add(start.stat().st_uid)  # for root in a container, or with sudo, in another user's checkout
     for folder in (start, *start.parents):
         candidate = folder / PROJECT_FOLDER
         if candidate.is_dir() and candidate.resolve() != home.resolve() and _is_owned(candidate, owners):
@@ -186,18 +180,7 @@ def find_project(start: Path, home: Path) -> Path | None:
     return None
 
 
-def _allowed_owners(start: Path) -> frozenset[int]:
-    """Return the ids of the users who may own a project's folder: this process's, root, and the owner of `start`.
-
-    The last is for root in a container, or with sudo, in another user's checkout.
-    """
-    try:
-        return frozenset({0, os.geteuid(), start.stat().st_uid})
-    except OSError:
-        return frozenset({0, os.geteuid()})
-
-
-def _is_owned(candidate: Path, owners: frozenset[int]) -> bool:
+def _is_owned(candidate: Path, owners: set[int]) -> bool:
     try:
         leads_out = not candidate.resolve().is_relative_to(candidate.parent.resolve())
         return not leads_out and {candidate.lstat().st_uid, candidate.stat().st_uid} <= owners

@@ -143,9 +143,6 @@ def trace_call(tool: str) -> Iterator[Call]:
             raise
         finally:
             note(outcome=call.outcome)
-            _log(tool, call, time.monotonic() - started)
-
-
-def _log(tool: str, call: Call, seconds: float) -> None:
-    facts = {"tool": tool, "milliseconds": round(seconds * 1000, 1), "outcome": call.outcome, "code": call.code}
-    _LOG.log(logging.ERROR if call.problem else logging.INFO, call.problem or "call", extra=facts)
+            milliseconds = round((time.monotonic() - started) * 1000, 1)
+            facts = {"tool": tool, "milliseconds": milliseconds, "outcome": call.outcome, "code": call.code}
+            _LOG.log(logging.ERROR if call.problem else logging.INFO, call.problem or "call", extra=facts)

@@ -81,9 +81,8 @@ class ListenAddress:
     def _check(self) -> None:
         token = self.token
         if token and (len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable()):
-            raise UsageError(
-                f"the token needs at least {MIN_TOKEN} printable ASCII characters", hint="openssl rand -hex 32"
-            )
+            message = f"the token needs at least {MIN_TOKEN} printable ASCII characters"
+            raise UsageError(message, hint="openssl rand -hex 32")
         if not token and not _is_loopback(self.host):
             hint = "KIWI_MCP_TOKEN=$(openssl rand -hex 32), or --host 127.0.0.1"
             raise UsageError(f"{self.host} can be reached from other machines, and there is no token", hint=hint)

@@ -70,8 +70,9 @@ _PUBLISH_INPUTS: dict[str, Schema] = {
 }
 
 _HITS = members(
-    string="query", boolean="complete", array="hits tiers notices", integer="refused", string_or_null="continuation"
-)
+    string="query", boolean="complete", array="hits tiers notices", integer="refused", object="corrections",
+    string_or_null="continuation",
+)  # fmt: skip
 _CONTENT = members(
     string="ref item_type item_id signer key_id digest tier signed_at content",
     string_or_null="version continuation",

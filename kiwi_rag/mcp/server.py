@@ -116,15 +116,10 @@ _ITEM = types.ResourceTemplate(
 _RUN_DIRECTIVE = types.Prompt(
     name="run_directive",
     title="Carry out a directive",
-    description="Turn a directive into a prompt to carry it out: its text, its inputs with values, and what it may "
-    "use.",
+    description="Turn a directive into a prompt to carry it out: its text, inputs with values, and what it may use.",
     arguments=[
         types.PromptArgument(name="ref", description="The directive: [type:]item_id[@version][@tier].", required=True),
-        types.PromptArgument(
-            name="inputs",
-            description="Values of its inputs, as a JSON object; defaults are filled in.",
-            required=False,
-        ),
+        types.PromptArgument(name="inputs", description="Their values, as a JSON object; defaults are filled in."),
     ],
 )
 
@@ -269,9 +264,8 @@ def _check(ref: ItemRef, state: ItemState) -> None:
     if ref.item_type is not ItemType.DIRECTIVE:
         raise UsageError(f"{ref} is not a directive", hint="find directives with kiwi_search, item_type directive")
     if state.yanked:
-        raise UsageError(
-            f"{ref} was yanked", hint="kiwi_get shows why; leave out the version to get one that was not yanked"
-        )
+        hint = "kiwi_get shows why; leave out the version to get one that was not yanked"
+        raise UsageError(f"{ref} was yanked", hint=hint)
 
 
 def _values(declared: list[dict[str, Any]], inputs: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import Any
 from kiwi_rag.errors import KiwiError, RegistryRefused, RegistryUnreachable
 from kiwi_rag.model import ItemState, SearchReply, SearchResult
 from kiwi_rag.render import safe, signed_by
-from kiwi_rag.render.hits import documents_json, hit_json, notices, place, tier_json
+from kiwi_rag.render.hits import documents_json, hit_json, notices, place, reply_json
 from kiwi_rag.wordpieces import estimate_tokens
 
 _CHANGED = "the file has changed since it was indexed"
@@ -72,14 +72,7 @@ def hits_page(reply: SearchReply, begin: int, limit: int, budget: int) -> Answer
     """Return hits from number `begin` (from 0), as many of `limit` as fit into `budget` tokens, at least one."""
     rows = _rows_within(reply.hits[begin : begin + limit], budget, begin + 1)
     end, notes, mark = begin + len(rows), notices(reply), secrets.token_hex(8)
-    data = {
-        "query": reply.query.text,
-        "complete": reply.complete,
-        "hits": rows,
-        "tiers": [tier_json(tier) for tier in reply.tiers],
-        "refused": len(reply.refused),
-        "notices": notes,
-    }
+    data = {**reply_json(reply), "hits": rows, "refused": len(reply.refused), "notices": notes}
     shown = [_hit_text(hit, row, mark) for hit, row in zip(reply.hits[begin:end], rows, strict=True)]
     text = _page_text("hit", "retrieved data, signed as stated", shown, notes, mark)
     return Answer(text, data, end if end < len(reply.hits) else None)

@@ -54,7 +54,7 @@ def strict_json(data: bytes | str, what: str) -> Any:
         Naming `what` and the reason.
     """
     try:
-        return json.loads(data, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+        return json.loads(data, object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise MalformedEnvelope(f"{what} is not strict JSON: {error}") from error
 
@@ -138,13 +138,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _finite(text: str) -> float:
-    if math.isinf(float(text)):
-        raise ValueError(f"{text} overflows")
+    if not math.isfinite(float(text)):
+        raise ValueError(f"{text} is not a finite number")
     return float(text)
 
 

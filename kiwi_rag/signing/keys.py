@@ -27,11 +27,15 @@ def key_id_of(public_key: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """An unlocked Ed25519 key pair. ``public_key`` is the 32 raw bytes."""
+    """An unlocked Ed25519 key pair."""
 
     name: str
-    public_key: bytes
     _private: Ed25519PrivateKey = field(repr=False)
+
+    @property
+    def public_key(self) -> bytes:
+        """The 32 raw bytes of the public key."""
+        return self._private.public_key().public_bytes_raw()
 
     @property
     def key_id(self) -> str:
@@ -58,9 +62,8 @@ class SigningKey:
         from cryptography.hazmat.primitives import serialization as s
 
         if not passphrase:
-            raise UsageError(
-                "a private key needs a passphrase", hint="set KIWI_KEY_PASSPHRASE, or type one at the prompt"
-            )
+            hint = "set KIWI_KEY_PASSPHRASE, or type one at the prompt"
+            raise UsageError("a private key needs a passphrase", hint=hint)
         encryption = s.BestAvailableEncryption(passphrase.encode())
         return self._private.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, encryption)
 
@@ -88,7 +91,7 @@ def generate(name: str) -> SigningKey:
     """Generate a key."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    return _signing_key(check_name(name), Ed25519PrivateKey.generate())
+    return SigningKey(check_name(name), Ed25519PrivateKey.generate())
 
 
 def derived(name: str, secret: bytes, purpose: bytes) -> SigningKey:
@@ -101,7 +104,7 @@ def derived(name: str, secret: bytes, purpose: bytes) -> SigningKey:
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     seed = HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose).derive(secret)
-    return _signing_key(name, Ed25519PrivateKey.from_private_bytes(seed))
+    return SigningKey(name, Ed25519PrivateKey.from_private_bytes(seed))
 
 
 def from_pem(name: str, pem: bytes, passphrase: str | None) -> SigningKey:
@@ -123,7 +126,7 @@ def from_pem(name: str, pem: bytes, passphrase: str | None) -> SigningKey:
         raise KeyUnavailable(f"private key {name!r} cannot be unlocked", hint=hint) from error
     if not isinstance(private, Ed25519PrivateKey):
         raise KeyUnavailable(f"private key {name!r} is not an Ed25519 key", hint="kiwi keys new")
-    return _signing_key(name, private)
+    return SigningKey(name, private)
 
 
 def save(key: SigningKey, folder: Path, passphrase: str) -> Path:
@@ -138,9 +141,8 @@ def save(key: SigningKey, folder: Path, passphrase: str) -> Path:
     data = key.pem(passphrase)
     try:
         if not create_file(path, data):
-            raise KeyUnavailable(
-                f"a key named {key.name!r} exists already", hint="choose another name: kiwi keys new NAME"
-            )
+            hint = "choose another name: kiwi keys new NAME"
+            raise KeyUnavailable(f"a key named {key.name!r} exists already", hint=hint)
         atomic_write(path.with_suffix(".pub"), f"{key.public_key.hex()}\n".encode(), mode=0o644)
     except OSError as error:
         raise KeyUnavailable(f"cannot write {path}: {error.strerror}") from error
@@ -235,7 +237,3 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no valid name for a key", hint="use letters, digits, '.', '-' and '_'")
     return name
-
-
-def _signing_key(name: str, private: Ed25519PrivateKey) -> SigningKey:
-    return SigningKey(name, private.public_key().public_bytes_raw(), private)

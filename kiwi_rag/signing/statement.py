@@ -30,6 +30,7 @@ INDEX_PREDICATE = "urn:kiwi:index:v1"
 MAX_PAYLOAD_BYTES = 1 << 20
 MAX_INDEX_PAYLOAD_BYTES = 4 << 20
 """Enough for the digests of 60,000 passages."""
+_LIMITS = {ITEM_PREDICATE: MAX_PAYLOAD_BYTES, INDEX_PREDICATE: MAX_INDEX_PAYLOAD_BYTES}
 MAX_METADATA_BYTES = 64 << 10
 MAX_FILES = 200
 MAX_NESTING = 64  # the limit of kiwi.canonical_json in the registry, too
@@ -95,17 +96,9 @@ def item_payload(item: Item, registry: str, signed_at: datetime) -> bytes:
     MalformedEnvelope
         When no statement can name it: its files, its metadata or its size.
     """
-    predicate = {
-        "main": item.main,
-        "executables": list(item.executables),
-        "registry": registry,
-        "item_type": item.ref.item_type.value,
-        "item_id": item.ref.item_id,
-        "version": item.ref.version or "",
-        "metadata": dict(item.metadata),
-        "signed_at": format_time(signed_at),
-    }
-    data = _payload(ITEM_PREDICATE, item, predicate, MAX_PAYLOAD_BYTES)
+    named = {"item_type": item.ref.item_type.value, "item_id": item.ref.item_id, "version": item.ref.version or ""}
+    files = {"main": item.main, "executables": list(item.executables)}
+    data = _payload(ITEM_PREDICATE, item, named | files, registry, signed_at)
     parse_item(data)
     return data
 
@@ -120,27 +113,26 @@ def index_payload(
     MalformedEnvelope
         When canonical JSON cannot represent it, or it has too many passages.
     """
-    predicate = {
-        "registry": registry,
-        "collection": check_collection(collection),
-        "path": check_path(document.path),
-        "metadata": dict(document.metadata),
-        "passages": [passage_digest(passage) for passage in passages],
-        "signed_at": format_time(signed_at),
-    }
-    return _payload(INDEX_PREDICATE, document, predicate, MAX_INDEX_PAYLOAD_BYTES)
+    named = {"collection": check_collection(collection), "path": check_path(document.path)}
+    split = {"passages": [passage_digest(passage) for passage in passages]}
+    return _payload(INDEX_PREDICATE, document, named | split, registry, signed_at)
 
 
-def _payload(predicate_type: str, item: Item, predicate: Mapping[str, Any], limit: int) -> bytes:
+def _payload(predicate_type: str, item: Item, own: Mapping[str, Any], registry: str, signed_at: datetime) -> bytes:
+    """Return a payload whose predicate has the members that both have in common, and its `own`."""
+    common = {"registry": registry, "metadata": dict(item.metadata), "signed_at": format_time(signed_at)}
     subject = [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(item.digests.items())]
-    members = {"_type": STATEMENT_TYPE, "predicateType": predicate_type, "subject": subject, "predicate": predicate}
+    members = {
+        "_type": STATEMENT_TYPE,
+        "predicateType": predicate_type,
+        "subject": subject,
+        "predicate": {**common, **own},
+    }
     check_storable(members)
-    data = canonical(members)
+    data, limit = canonical(members), _LIMITS[predicate_type]
     if len(data) > limit:
-        message = f"{item.ref}: the statement would be over {limit >> 20} MiB"
-        raise MalformedEnvelope(
-            message, hint="split it; a line in .kiwiignore leaves a file out of a workspace's index"
-        )
+        hint = "split it; a line in .kiwiignore leaves a file out of a workspace's index"
+        raise MalformedEnvelope(f"{item.ref}: the statement would be over {limit >> 20} MiB", hint=hint)
     return data
 
 
@@ -152,7 +144,7 @@ def parse_item(data: bytes) -> ItemStatement:
     MalformedEnvelope
         When it is too large, not strict JSON, not canonical, or not an item's statement.
     """
-    digests, predicate = _parse(data, ITEM_PREDICATE, _ITEM_MEMBERS, MAX_PAYLOAD_BYTES)
+    digests, predicate = _parse(data, ITEM_PREDICATE, _ITEM_MEMBERS)
     try:
         ref = ItemRef(_item_type(predicate["item_type"]), check_item_id(predicate["item_id"]), predicate["version"])
     except (ValueError, InvalidItemId) as error:
@@ -174,7 +166,7 @@ def parse_index(data: bytes) -> IndexStatement:
     MalformedEnvelope
         When it is too large, not strict JSON, not canonical, or not a document's statement.
     """
-    digests, predicate = _parse(data, INDEX_PREDICATE, _INDEX_MEMBERS, MAX_INDEX_PAYLOAD_BYTES)
+    digests, predicate = _parse(data, INDEX_PREDICATE, _INDEX_MEMBERS)
     collection, path, passages = predicate["collection"], predicate["path"], predicate["passages"]
     valid = all(isinstance(value, str) for value in predicate["metadata"].values()) and all(map(_is_digest, passages))
     if not valid or not is_collection(collection) or check_path(path) not in digests:
@@ -184,21 +176,16 @@ def parse_index(data: bytes) -> IndexStatement:
     return IndexStatement(*common, collection, path, tuple(passages))
 
 
-def _parse(
-    data: bytes, predicate_type: str, members: Mapping[str, type], limit: int
-) -> tuple[dict[str, str], dict[str, Any]]:
+def _parse(data: bytes, predicate_type: str, members: Mapping[str, type]) -> tuple[dict[str, str], dict[str, Any]]:
     """Return a payload's digests by file name, and its predicate with exactly these members."""
-    if len(data) > limit:
-        raise MalformedEnvelope(f"the payload is over {limit} bytes")
+    if len(data) > _LIMITS[predicate_type]:
+        raise MalformedEnvelope(f"the payload is over {_LIMITS[predicate_type]} bytes")
     payload = dsse.strict_json(data, "the payload")
     if not isinstance(payload, dict) or set(payload) != _MEMBERS or payload["_type"] != STATEMENT_TYPE:
         raise MalformedEnvelope("the payload does not have exactly the members of an in-toto statement")
     predicate = payload["predicate"]
-    if (
-        payload["predicateType"] != predicate_type
-        or not isinstance(predicate, dict)
-        or predicate.keys() != members.keys()
-    ):
+    is_complete = isinstance(predicate, dict) and predicate.keys() == members.keys()
+    if payload["predicateType"] != predicate_type or not is_complete:
         raise MalformedEnvelope(f"the predicate does not have exactly the members of {predicate_type}")
     check_storable(payload)
     if canonical(payload) != data:

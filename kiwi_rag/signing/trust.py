@@ -161,11 +161,8 @@ class TrustPolicy:
     @property
     def by_key(self) -> Mapping[str, Signer]:
         """Signers by key id. Of several entries for a key the first counts, unless one of them says compromised."""
-        by_key_id: dict[str, Signer] = {}
-        for signer in self.signers:
-            if signer.key_id not in by_key_id or signer.status is SignerStatus.COMPROMISED:
-                by_key_id[signer.key_id] = signer
-        return by_key_id
+        compromised = [signer for signer in self.signers if signer.status is SignerStatus.COMPROMISED]
+        return {signer.key_id: signer for signer in (*reversed(self.signers), *compromised)}
 
     def signers_of(self, envelope: Envelope) -> tuple[Signer, ...]:
         """Return the trusted signers whose keys signed the envelope.
@@ -186,13 +183,12 @@ class TrustPolicy:
         try:
             signed = dsse.verify(envelope, {key_id: s.public_key for key_id, s in trusted.items()}, self.threshold)
         except BadSignature as error:
-            if not any(key_id in trusted for key_id in claimed):
-                raise UnknownSigner(
-                    f"signed by the key with id {claimed[0][:16] or '(unnamed)'}…, which is not trusted here",
-                    hint="if you know its owner, get the public key (the owner runs kiwi keys show), then: "
-                    "kiwi trust add PUBLIC_KEY --principal NAME --items 'NAMESPACE/*'",
-                ) from error
-            raise BadSignature(hint="if you edited it: kiwi sign PATH --bump patch") from error
+            if any(key_id in trusted for key_id in claimed):
+                raise BadSignature(hint="if you edited it: kiwi sign PATH --bump patch") from error
+            message = f"signed by the key with id {claimed[0][:16] or '(unnamed)'}…, which is not trusted here"
+            command = "kiwi trust add PUBLIC_KEY --principal NAME --items 'NAMESPACE/*'"
+            hint = f"if you know its owner, get the public key (the owner runs kiwi keys show), then: {command}"
+            raise UnknownSigner(message, hint=hint) from error
         return tuple(trusted[key_id] for key_id in signed)
 
 

@@ -21,7 +21,6 @@ from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy, check_patt
 from kiwi_rag.storage.atomic import write_user_file
 from kiwi_rag.storage.safe_open import NotRegularFile, read_regular
 
-_PIN_KEYS = {"path", "sha256"}
 MAX_BYTES = 1 << 20
 
 
@@ -122,7 +121,7 @@ def _read(document: Mapping[str, Any], path: Path) -> TrustFile:
         raise ConfigError(f"{path}: unknown table {sorted(unknown)[0]!r}")
     try:
         signers = tuple(_signer(table) for table in document.get("signer", ()))
-        pins = {str(_only(t, _PIN_KEYS)["path"]): str(t["sha256"]) for t in document.get("project", ())}
+        pins = {str(_only(t, ("path", "sha256"))["path"]): str(t["sha256"]) for t in document.get("project", ())}
     except (KeyError, ValueError, TypeError, AttributeError, KiwiError) as error:
         raise ConfigError(f"{path}: a signer or project entry is not valid: {error}") from error
     return TrustFile(signers, pins)

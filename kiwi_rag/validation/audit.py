@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from kiwi_rag.errors import AuditBroken
@@ -59,13 +59,11 @@ class AuditSink(Protocol):
 
     def append(self, event: AuditEvent, /) -> None:
         """Add one record at the end. Blocking and short; durable once it returns, unless the sink gathers records."""
-        ...
 
 
 def seal_record(head: AuditHead, at: str, event: AuditEvent) -> AuditRecord:
     """Return the record that follows `head`."""
-    content = (event.event, event.ref, event.digest, event.key_id, dict(event.details))
-    draft = AuditRecord(head.seq + 1, at, *content, head.hash, "")
+    draft = AuditRecord(head.seq + 1, at, **asdict(event), previous=head.hash, hash="")
     return replace(draft, hash=record_hash(draft))
 
 
@@ -73,10 +71,8 @@ def record_hash(record: AuditRecord) -> str:
     """Return hex SHA-256 over the previous hash (32 bytes) and the record's RFC 8785 canonical JSON."""
     import rfc8785
 
-    names = ("seq", "at", "event", "ref", "digest", "key_id")
-    body: dict[str, Any] = {name: getattr(record, name) for name in names}
-    canonical = rfc8785.dumps({**body, "details": dict(record.details)})
-    return hashlib.sha256(bytes.fromhex(record.previous) + canonical).hexdigest()
+    body = {name: value for name, value in asdict(record).items() if name not in {"previous", "hash"}}
+    return hashlib.sha256(bytes.fromhex(record.previous) + rfc8785.dumps(body)).hexdigest()
 
 
 def verify_records(
@@ -92,9 +88,8 @@ def verify_records(
     current = head or AuditHead()
     for record in records:
         if record.seq != current.seq + 1:
-            raise AuditBroken(
-                f"the audit chain breaks at record {current.seq + 1}: it is missing, {record.seq} follows"
-            )
+            problem = f"it is missing, {record.seq} follows"
+            raise AuditBroken(f"the audit chain breaks at record {current.seq + 1}: {problem}")
         if record.previous != current.hash:
             raise AuditBroken(f"the audit chain breaks at record {record.seq}: it does not follow the one before")
         if record.hash != hash_of(record):

@@ -196,8 +196,7 @@ def check_structure(item: Item, path: str = "") -> list[Finding]:
         message = f"the category {category[:80]!r} differs from the folder {folder!r}"
         found.warn("structure.category", message, line, f"write category {folder!r}")
     if item.ref.item_type is ItemType.DIRECTIVE:
-        _check_steps(item, found)
-        _check_inputs(item, found)
+        _check_elements(item, found)
     return found.found
 
 
@@ -223,28 +222,22 @@ def _check_name(item: Item, found: FindingList) -> None:
         found.add("structure.name", message, line, "rename the folder")
 
 
-def _check_steps(item: Item, found: FindingList) -> None:
+def _check_elements(item: Item, found: FindingList) -> None:
+    """Check that a directive has steps, and that its steps and its inputs have distinct names."""
     if not item.metadata.get("steps"):
         hint = 'add <process> with <step name="..."> elements'
         found.warn("structure.no-steps", "the directive has no steps", 0, hint)
-    seen: set[str] = set()
-    for step in directive.block_steps(item.content):
-        if not step.name:
-            found.add("structure.step-name", "a <step> has no name", step.line, "give it a name attribute")
-        elif step.name in seen:
-            message = f"two steps have the name {step.name[:80]!r}"
-            found.add("structure.step-duplicate", message, step.line, "give each step another name")
-        seen.add(step.name)
-
-
-def _check_inputs(item: Item, found: FindingList) -> None:
     line = line_of(item, r"<inputs\b")
-    names = Counter(element["name"] for element in item.metadata.get("inputs", []))
-    if "" in names:
-        found.add("structure.input-name", "an <input> has no name", line, "give it a name attribute")
-    for name in sorted(name for name, count in names.items() if name and count > 1):
-        message = f"two inputs have the name {name[:80]!r}"
-        found.add("structure.input-duplicate", message, line, "give each input another name")
+    named = [("step", step.name, step.line) for step in directive.block_steps(item.content)]
+    named += [("input", element["name"], line) for element in item.metadata.get("inputs", [])]
+    seen: set[tuple[str, str]] = set()
+    for kind, name, where in named:
+        if not name:
+            found.add(f"structure.{kind}-name", f"<{kind}> has no name", where, "give it a name attribute")
+        elif (kind, name) in seen:
+            message, hint = f"two {kind}s have the name {name[:80]!r}", f"give each {kind} another name"
+            found.add(f"structure.{kind}-duplicate", message, where, hint)
+        seen.add((kind, name))
 
 
 def check_metadata(item: Item, path: str = "") -> list[Finding]:

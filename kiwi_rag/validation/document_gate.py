@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import codecs
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kiwi_rag.errors import MalformedEnvelope
 from kiwi_rag.formats.documents import parse
 from kiwi_rag.formats.lines import line_starts
-from kiwi_rag.formats.outcome import ParsedDocument
+from kiwi_rag.formats.outcome import FindingList, ParsedDocument
 from kiwi_rag.model import Document, Finding, sha256_hex
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing.statement import check_path
@@ -150,19 +149,17 @@ def without_unseen(text: str, path: str) -> tuple[str, list[Finding]]:
     A control character becomes a space, because it may separate words. The others are removed.
     """
     pieces, last = [], 0
-    counts: Counter[str] = Counter()
-    lines: dict[str, int] = {}
+    places: dict[str, list[int]] = {}
     for position in checks.violations(text):
         code = checks.code_of(text[position])
-        counts[code] += 1
-        lines[code] = lines.get(code) or text.count("\n", 0, position) + 1
+        places.setdefault(code, []).append(position)
         pieces += [text[last:position], " " if code == "bounds.control" else ""]
         last = position + 1
-    found = []
-    for code, count in counts.items():
-        message = f"invisible or reordering characters were removed in {count} place{'s' * (count > 1)}"
-        found.append(Finding(code, message, lines[code], path, "remove them", "warning"))
-    return "".join([*pieces, text[last:]]), found
+    found = FindingList(path)
+    for code, at in places.items():
+        message = f"invisible or reordering characters were removed in {len(at)} place{'s' * (len(at) > 1)}"
+        found.warn(code, message, text.count("\n", 0, at[0]) + 1, "remove them")
+    return "".join([*pieces, text[last:]]), found.found
 
 
 def without_secrets(text: str, path: str) -> tuple[str, list[Finding]]:
@@ -209,8 +206,6 @@ def _merged(spans: Iterable[Span]) -> list[tuple[int, int]]:
     """Return the offsets of the spans in order; overlapping ones are merged."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted((span.start, span.end) for span in spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(merged[-1][1], end)
-        else:
-            merged.append((start, end))
+        first, last = merged.pop() if merged and start <= merged[-1][1] else (start, end)
+        merged.append((first, max(last, end)))
     return merged

@@ -121,8 +121,8 @@ def spans(text: str, path: str = "", file_type: str = "markdown") -> list[Span]:
     """
     if file_type in MARKDOWN:
         visible, comments = _reader_view(text, path)
-        scanners = [_note_spans(visible), _element_spans(visible), _target_spans(visible), _image_spans(visible)]
-        return _listed(text, path, _comment_spans(comments), *scanners)
+        scanners = [_element_spans(visible), _target_spans(visible), _image_spans(visible)]
+        return _listed(text, path, _comment_spans(comments), _comment_spans(_notes(visible)), *scanners)
     if file_type in SOURCE_CODE or PurePosixPath(path).suffix.lower() in _CODE:
         return []
     return _listed(text, path, _comment_spans(_all_comments(text, path)))
@@ -179,7 +179,9 @@ def _comment_spans(comments: Iterable[_Comment]) -> Iterator[Span]:
     for start, end, text in comments:
         words = " ".join(text.split())
         count = len(_WORD.findall(words))
-        if not count or _is_tool_mark(words):
+        # A comment that controls a tool and contains no other instruction is none.
+        is_tool_mark = _TOOL_MARK.match(words) and not _INSTRUCTION.search(_TOOL_WORDS.sub(" ", words))
+        if not count or is_tool_mark:
             continue
         hint = "write it as visible text, or remove it"
         if _INSTRUCTION.search(words):
@@ -188,15 +190,6 @@ def _comment_spans(comments: Iterable[_Comment]) -> Iterator[Span]:
         elif count >= 4:
             message = f"an HTML comment that a reader does not see: {words[:60]!r}"
             yield Span(start, end, Finding("hidden.comment", message, hint=hint, severity="warning"))
-
-
-def _is_tool_mark(text: str) -> bool:
-    """Return whether a comment controls a tool and contains no other instruction."""
-    return bool(_TOOL_MARK.match(text)) and not _INSTRUCTION.search(_TOOL_WORDS.sub(" ", text))
-
-
-def _note_spans(visible: str) -> Iterator[Span]:
-    return _comment_spans(_notes(visible))
 
 
 def _notes(visible: str) -> Iterator[_Comment]:
@@ -218,10 +211,8 @@ def _element_spans(visible: str) -> Iterator[Span]:
         body = visible[element.start : element.end]
         if element.is_styled or _INSTRUCTION.search(body):
             what = "is styled away" if element.is_styled else "a reader does not see, and that may instruct an agent"
-            found = Finding(
-                "hidden.element", f"an element that {what}: {body[:60]!r}", hint="make it visible, or remove it"
-            )
-            yield Span(element.start, element.end, found)
+            message, hint = f"an element that {what}: {body[:60]!r}", "make it visible, or remove it"
+            yield Span(element.start, element.end, Finding("hidden.element", message, hint=hint))
 
 
 def _target_spans(visible: str) -> Iterator[Span]:

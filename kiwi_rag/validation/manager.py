@@ -218,9 +218,8 @@ class ValidationManager:
                 admitted_at=self._now(),
             )
         )
-        audit.append(
-            AuditEvent("admitted", str(admission.ref), admission.digest, admission.key_id, {"policy": policy.name})
-        )
+        names = str(admission.ref), admission.digest, admission.key_id
+        audit.append(AuditEvent("admitted", *names, {"policy": policy.name}))
         return admission
 
 

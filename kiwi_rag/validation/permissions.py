@@ -16,7 +16,7 @@ import ast
 import builtins
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kiwi_rag.formats.outcome import MalformedSource
 from kiwi_rag.formats.script import dunder_assignments, parse_module
@@ -187,13 +187,12 @@ def _undeclared_reading(use: Use, path: str) -> Finding:
     return Finding("permissions.credentials", message, use.line, path, hint)
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """A capability that a script uses, the name by which it uses it, and the line."""
+class Use(NamedTuple):
+    """A capability that a script uses: the line, the capability, and the name by which the script uses it."""
 
+    line: int
     capability: str
     name: str
-    line: int
 
 
 def _without(found: Iterable[Use], granted: set[str]) -> list[Use]:
@@ -203,8 +202,7 @@ def _without(found: Iterable[Use], granted: set[str]) -> list[Use]:
 def uses(tree: ast.Module) -> list[Use]:
     """Return every use of a capability in `tree`, in line order, each name once a line."""
     finder = _UseFinder(tree)
-    found = {use for node in finder.nodes for use in finder.find(node)}
-    return sorted(found, key=lambda use: (use.line, use.capability, use.name))
+    return sorted({use for node in finder.nodes for use in finder.find(node)})
 
 
 class _UseFinder:
@@ -227,25 +225,25 @@ class _UseFinder:
             names.append(self._resolve(node))
         for name in names:
             if capability := _capability(name):
-                yield Use(capability, name, line)
+                yield Use(line, capability, name)
         if isinstance(node, ast.Attribute) and (capability := _BY_ATTRIBUTE.get(node.attr, "")):
-            yield Use(capability, node.attr, line)
+            yield Use(line, capability, node.attr)
         if isinstance(node, ast.Call):
             yield from self._call(node)
 
     def _call(self, node: ast.Call) -> Iterator[Use]:
         name = self._resolve(node.func)
         if name in _IMPORTERS and _text(node.args[0] if node.args else None) is None:
-            yield Use("eval", f"{name} of a name that is computed at run time", node.lineno)
+            yield Use(node.lineno, "eval", f"{name} of a name that is computed at run time")
         if name == "getattr" and len(node.args) > 1 and _text(node.args[1]) is None:
             owner = self._resolve(node.args[0])
             if owner in _SENSITIVE or _capability(owner):
-                yield Use("eval", "getattr of a name that is computed at run time", node.lineno)
+                yield Use(node.lineno, "eval", "getattr of a name that is computed at run time")
         if name in _OPENERS and _writes(node, 1, unknown=True):
-            yield Use("write", name, node.lineno)
+            yield Use(node.lineno, "write", name)
         is_method = isinstance(node.func, ast.Attribute) and node.func.attr == "open" and name not in _OPENERS
         if is_method and _writes(node, 0, unknown=False):
-            yield Use("write", "open", node.lineno)
+            yield Use(node.lineno, "write", "open")
 
     def _bind(self, name: str, target: str) -> None:
         """Bind a name to what it refers to. Of two meanings in one file, the one with a capability counts."""
@@ -381,8 +379,8 @@ def _credential_uses(tree: ast.Module) -> list[Use]:
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes) and id(node) not in prose:
             text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
-            found += [Use("credentials", text, node.lineno)] if pattern.search(text) else []
+            found += [Use(node.lineno, "credentials", text)] if pattern.search(text) else []
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            found += [Use("credentials", n, node.lineno) for n in names if n.partition(".")[0] in _CREDENTIAL_MODULES]
+            found += [Use(node.lineno, "credentials", n) for n in names if n.partition(".")[0] in _CREDENTIAL_MODULES]
     return sorted(found, key=lambda use: use.line)

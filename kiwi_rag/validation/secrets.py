@@ -110,8 +110,8 @@ def check_secrets(text: str, metadata: Mapping[str, Any] | None = None, path: st
     """Return a finding for every credential in `text` or in a value of `metadata`; none shows the secret itself."""
     findings: list[Finding] = []
     starts = line_starts(text)
-    in_text = [(match, bisect_right(starts, match.start)) for match in _find(text).matches]
-    in_metadata = [(match, 0) for match in _find("\n\n".join(texts_in(metadata))).matches]
+    in_text = [(match, bisect_right(starts, match.start)) for match in _Search(text).matches]
+    in_metadata = [(match, 0) for match in _Search("\n\n".join(texts_in(metadata))).matches]
     reported: set[tuple[str, object]] = set()
     for match, line in in_text + in_metadata:
         # The same credential again, or one of the same kind on the same line, is reported once.
@@ -129,23 +129,15 @@ def spans(text: str) -> list[tuple[int, int, str]]:
     is found in the text as it is is not searched across lines, where the word after it would seem to be part of it.
     After `MAX_MATCHES` credentials, all text that follows is the last span.
     """
-    search = _find(text)
+    search = _Search(text)
     found = [(match.start, match.end, match.kind) for match in search.matches if not _DOCUMENTED.search(match.secret)]
     if search.end < len(text):
         found.append((search.end, len(text), f"more than {MAX_MATCHES:,} in one file; the rest of the file"))
     return sorted(found)
 
 
-def _find(text: str) -> _Search:
-    search = _Search(text)
-    search.add(_JoinedText([text]))
-    for joined in _joined_texts(text[: search.end]):
-        search.add(joined)
-    return search
-
-
 class _Search:
-    """The credentials that were found in a text so far, in order, and the offset up to which it is searched."""
+    """The credentials in a text, in order, and the offset up to which it was searched."""
 
     def __init__(self, text: str) -> None:
         self.matches: list[_Match] = []
@@ -153,8 +145,11 @@ class _Search:
         self._text = text
         # One byte a character: 1 if the character belongs to a credential that was found before.
         self._taken = bytearray(len(text))
+        self._add(_JoinedText([text]))
+        for joined in _joined_texts(text[: self.end]):
+            self._add(joined)
 
-    def add(self, joined: _JoinedText) -> None:
+    def _add(self, joined: _JoinedText) -> None:
         """Add the credentials of `joined`. After `MAX_MATCHES` of them the search ends where the next one starts."""
         added = _merged([*self._new_private_keys(joined), *self._new_tokens(joined)])
         self.matches = sorted([*self.matches, *added], key=lambda match: match.start)
@@ -189,10 +184,8 @@ def _merged(matches: Iterable[_Match]) -> list[_Match]:
     """Return the matches in order, those that overlap as one: two windows find a long one in two pieces."""
     merged: list[_Match] = []
     for match in sorted(matches, key=lambda match: (match.start, -match.end)):
-        if merged and match.start < merged[-1].end:
-            merged[-1] = merged[-1]._replace(end=max(merged[-1].end, match.end))
-        else:
-            merged.append(match)
+        first = merged.pop() if merged and match.start < merged[-1].end else match
+        merged.append(first._replace(end=max(first.end, match.end)))
     return merged
 
 

@@ -108,8 +108,10 @@ class SignatureCheck:
         except SignatureRefused as error:
             return None, [finding_of(error, candidate.path)]
         if mismatches:
-            edited = any(code in _EDITED for code, _ in mismatches)
-            return None, [_mismatch(*mismatch, candidate.path, edited) for mismatch in mismatches[:MAX_FINDINGS]]
+            edited, sign = any(code in _EDITED for code, _ in mismatches), f"kiwi sign {candidate.path}"
+            hint = f"if you edited it: {sign} --bump patch" if edited else f"sign it again: {sign} --force"
+            shown = mismatches[:MAX_FINDINGS]
+            return None, [Finding(code, message, path=candidate.path, hint=hint) for code, message in shown]
         return signed, self._check_time(signed.statement.signed_at, candidate.path)
 
     def check_document(
@@ -146,11 +148,6 @@ def finding_of(error: SignatureRefused, path: str) -> Finding:
     """Return an exception as a finding, with `path` in its hint in the place of PATH."""
     hint = error.hint.replace("PATH", path) if path else error.hint
     return Finding(f"signature.{error.code}", error.message, path=path, hint=hint)
-
-
-def _mismatch(code: str, message: str, path: str, edited: bool) -> Finding:
-    hint = f"if you edited it: kiwi sign {path} --bump patch" if edited else f"sign it again: kiwi sign {path} --force"
-    return Finding(code, message, path=path, hint=hint)
 
 
 def _item_mismatches(
@@ -217,10 +214,8 @@ def check_versions(item: Item, history: Mapping[str, str], path: str, tier: str 
 def check_other_tiers(item: Item, histories: Mapping[str, Mapping[str, str]], path: str, tier: str) -> list[Finding]:
     """Return a finding for each other tier (by name) that has the item's version with other content."""
     found = [other for other, history in histories.items() if conflicts(item, history)]
-    places = [
-        "published to the registry" if other == "registry" else f"admitted to the {other} tier" for other in found
-    ]
-    return [_conflict(item, place, path, tier) for place in places]
+    registry = {"registry": "published to the registry"}
+    return [_conflict(item, registry.get(other, f"admitted to the {other} tier"), path, tier) for other in found]
 
 
 def _conflict(item: Item, place: str, path: str, tier: str) -> Finding:

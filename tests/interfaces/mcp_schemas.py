@@ -47,6 +47,7 @@ _ITEM_HITS = record(
     hits={"type": "array", "items": _ITEM_HIT},
     objects="tiers",
     integer="refused",
+    object="corrections",
     strings="notices",
     continuation=nullable(STRING),
 )

@@ -59,6 +59,8 @@ def signature_codes(kind: type[errors.KiwiError] = errors.SignatureRefused) -> s
 def composed_codes() -> dict[str, set[str]]:
     return {
         "f'metadata.{key}-missing'": {"metadata.category-missing", "metadata.author-missing"},
+        "f'structure.{kind}-name'": {"structure.step-name", "structure.input-name"},
+        "f'structure.{kind}-duplicate'": {"structure.step-duplicate", "structure.input-duplicate"},
         "f'signature.{error.code}'": {f"signature.{code}" for code in signature_codes()},
     }
 

@@ -90,6 +90,6 @@ def test_both_make_the_same_signature() -> None:
     private = Ed25519PrivateKey.generate()
     signer = CryptoSigner(private, SSlibKey.from_crypto(private.public_key()))
     theirs = TheirEnvelope(PAYLOADS["skill"], dsse.PAYLOAD_TYPE, {})
-    ours = keys.SigningKey("bob", private.public_key().public_bytes_raw(), private).sign_payload(PAYLOADS["skill"])
+    ours = keys.SigningKey("bob", private).sign_payload(PAYLOADS["skill"])
     assert bytes.fromhex(theirs.sign(signer).signature) == ours.signatures[0][1]
     assert theirs.pae() == dsse.pae(ours.payload_type, ours.payload)
