@@ -209,7 +209,7 @@ def test_a_watcher_survives_its_server(registry: Kiwi):
 def test_verify_names_what_was_attached_by_another_hand(registry: Kiwi):
     write_notes(registry, 3)
     registry.run("publish", "--all")
-    assert "3 items checked, 0 do not match" in registry.run("registry", "verify").stderr
+    assert "3 items checked, 0 with differences" in registry.run("registry", "verify").stderr
     with psycopg.connect(state_of(registry).uri, autocommit=True) as connection:
         connection.execute(
             "update kiwi.passages as e set embedding = o.embedding from kiwi.passages as o"

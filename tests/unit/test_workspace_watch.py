@@ -1,4 +1,4 @@
-"""The loop of a watch, over a real folder and an update that is made up: git's lock, failures, and when it stops."""
+"""The loop of a watch, over a real folder and an update that is made up: git's lock and failures."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PATIENCE = 60.0
 
 async def until_synced(root: Path, update: Update, runs: int = 1) -> list[Synced | Retrying]:
     """Watch `root` until so many runs finished without a failure; return all outcomes."""
-    stop, outcomes = asyncio.Event(), []
-    async with asyncio.timeout(PATIENCE), aclosing(watch(WorkspaceConfig(root, "yard"), update, stop)) as found:
+    outcomes: list[Synced | Retrying] = []
+    async with asyncio.timeout(PATIENCE), aclosing(watch(WorkspaceConfig(root, "yard"), update)) as found:
         async for outcome in found:
             outcomes.append(outcome)
             if sum(isinstance(one, Synced) and not one.report.failed for one in outcomes) == runs:
-                stop.set()
+                break
     return outcomes
 
 

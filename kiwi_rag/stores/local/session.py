@@ -308,9 +308,10 @@ def _check_not_truncated(connection: sqlite3.Connection, path: Path) -> None:
     pages. The header is read through SQLite: opening and closing the file beside it would drop the POSIX locks of
     every connection in this process (sqlite.org/howtocorrupt.html, §2.2), and with them the write-ahead log.
     """
+    pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    # In this order: pages that were counted in the log are in it still, or in the file, whose size is read last.
     wal = path.with_name(path.name + "-wal")
     if wal.exists() and wal.stat().st_size:
         return
-    pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
     if path.stat().st_size < pages * size:
         raise StoreCorrupt(f"the catalog {path} is truncated", hint=REPAIR_HINT)
