@@ -237,14 +237,12 @@ class HookPlan:
         return not self.changes and self.hooks_path is None
 
     def apply(self) -> None:
-        """Write it.
+        """Write it; a second run finishes one that fails.
 
         Raises
         ------
-        ClientFileError
-            When a file cannot be written; a second run finishes.
-        HooksRefused
-            When git cannot write its configuration.
+        ClientFileError, HooksRefused
+            When a file cannot be written, or git cannot write its configuration.
         """
         for change in self.changes:
             change.apply(0o755)

@@ -75,8 +75,7 @@ class Request:
             request: Request = TypeAdapter(cls).validate_python(message)
         except ValidationError:
             raise Declined("the request is not readable") from None
-        home = request.environment.get("KIWI_HOME")
-        _require_absolute("request", request.cwd, request.project or "/", home or "/")
+        _require_absolute("request", request.cwd, request.project or "/", request.environment.get("KIWI_HOME") or "/")
         if request.environment.get("HOME") != os.environ.get("HOME"):
             raise Declined("it was started with another HOME")
         return request
@@ -96,10 +95,8 @@ class Request:
 
         Raises
         ------
-        Declined
-            When it would give another result here than in the client's process.
-        KiwiError
-            As `Services.open` does.
+        Declined, KiwiError
+            When it would give another result here than in the client's process; as `Services.open` does.
         """
         app = Services.open(self.environment, Path(self.cwd), Path(self.project) if self.project else None, flags)
         s = app.settings

@@ -138,8 +138,8 @@ def choose(passages: int, method: IndexMethod = "auto", memory: int = 1024, dime
     grows before it is slow to build. ``4 √passages`` lists (pgvector's README begins with ``passages / 1000``) find the
     same share of neighbours and compare several times fewer vectors: docs/decisions/0016-vector-index.md.
     """
-    too_few = method == "auto" and passages < EXACT_BELOW
-    if method == "exact" or not passages or too_few or dimension > MAX_DIMENSION:
+    least = EXACT_BELOW if method == "auto" else 1
+    if method == "exact" or passages < least or dimension > MAX_DIMENSION:
         return IndexChoice("exact")
     if method == "hnsw":
         return IndexChoice("hnsw", 0, memory)
