@@ -142,8 +142,7 @@ def onnx_files(source: ModelSource) -> ModelFiles:
     elif source.model_dir or not _has(folder, *_CONVERTED):
         weights = source_folder(source, _NEEDED)
         if not _has(folder, *_CONVERTED):
-            with _exclusive(source.root):
-                _convert(weights, folder)
+            _convert(source, weights)
     return ModelFiles(*(source.require(folder / name, _DIGESTS[name]) for name in _CONVERTED))
 
 
@@ -155,10 +154,7 @@ def source_folder(source: ModelSource, names: Sequence[str] = tuple(SOURCE_SHA25
     ModelUnavailable
         If no weights are found, or a file is not the pinned one.
     """
-    folder = source.model_dir or _kept_folder(source)
-    if folder is None:
-        with _exclusive(source.root):
-            folder = _kept_folder(source) or _download(source)
+    folder = source.model_dir or _kept_folder(source) or _download(source)
     if missing := [name for name in names if not _has(folder, name)]:
         raise ModelUnavailable(f"the model folder {folder} has no {' and no '.join(missing)}", hint=_HINT)
     for name in names:
@@ -206,16 +202,17 @@ def _exclusive(root: Path) -> Iterator[None]:
 
 
 def _download(source: ModelSource) -> Path:
-    """Fetch the files of the pinned revision that are not there yet, and return their folder."""
-    if not source.hub:
-        raise ModelUnavailable(f"no weights of {MODEL} were found on this machine", hint=_HINT)
-    try:
-        for name in SOURCE_SHA256:
-            if not _has(source.downloaded, name):
-                _fetch(source, name)
-    except ModelUnavailable as error:
-        raise ModelUnavailable(f"no weights of {MODEL} on this machine, and {error.message}", hint=_HINT) from error
-    return source.downloaded
+    """Fetch the files of the pinned revision that no other process fetched meanwhile, and return their folder."""
+    with _exclusive(source.root):
+        if not source.hub:
+            raise ModelUnavailable(f"no weights of {MODEL} were found on this machine", hint=_HINT)
+        try:
+            for name in SOURCE_SHA256:
+                if not _has(source.downloaded, name):
+                    _fetch(source, name)
+        except ModelUnavailable as error:
+            raise ModelUnavailable(f"no weights of {MODEL} on this machine, and {error.message}", hint=_HINT) from error
+        return source.downloaded
 
 
 def _fetch(source: ModelSource, name: str) -> None:
@@ -244,14 +241,15 @@ def _fetch(source: ModelSource, name: str) -> None:
         raise ModelUnavailable(f"{url} could not be fetched: {first_cause(error)}") from error
 
 
-def _convert(folder: Path, target: Path) -> None:
-    """Convert the model in `folder` to one in `target`, unless another process has done so meanwhile."""
-    if _has(target, *_CONVERTED):
-        return
-    model = onnx_model(folder / "model.safetensors")
-    _require_digest(target / "model.onnx", ONNX_SHA256, sha256_hex(model))
-    atomic_write(target / "tokenizer.json", (folder / "tokenizer.json").read_bytes())
-    atomic_write(target / "model.onnx", model)
+def _convert(source: ModelSource, folder: Path) -> None:
+    """Convert the model in `folder` to one in the cache, unless another process has done so meanwhile."""
+    target = source.converted
+    with _exclusive(source.root):
+        if not _has(target, *_CONVERTED):
+            model = onnx_model(folder / "model.safetensors")
+            _require_digest(target / "model.onnx", ONNX_SHA256, sha256_hex(model))
+            atomic_write(target / "tokenizer.json", (folder / "tokenizer.json").read_bytes())
+            atomic_write(target / "model.onnx", model)
 
 
 LAYERS = 6

@@ -181,14 +181,11 @@ class ItemChoice(Choice):
         alike = [hit for hit in others if _likeness(hit.candidate.metadata) in chosen]
         alike.sort(key=lambda hit: (hit.rank, hit.candidate.signed_at))
         await self.verifier.fetch(alike[:MAX_NAMED])
-        contents, differs = set(chosen.values()), False
-        for hit in alike[:MAX_NAMED]:
-            verified = await self.verifier.verify(hit)
-            if verified and verified.content_key in contents:
-                self._add(verified)
-            else:
-                differs = True
-        for hit in alike[MAX_NAMED:] if not differs else ():
+        verified = [await self.verifier.verify(hit) for hit in alike[:MAX_NAMED]]
+        copies = [hit for hit in verified if hit and hit.content_key in chosen.values()]
+        for copy in copies:
+            self._add(copy)
+        for hit in alike[MAX_NAMED:] if len(copies) == len(verified) else ():
             content = chosen[_likeness(hit.candidate.metadata)]
             self._named.setdefault(content, []).append(f"{hit.candidate.ref}@{hit.tier}")
 

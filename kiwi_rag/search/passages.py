@@ -178,8 +178,7 @@ class PassageChoice(Choice):
         for candidate, (vectors, words) in zip(found.items, legs, strict=True):
             # Both are added and not mixed in: a better match whose kind or path differs still comes first.
             kind = intent.score_bonus(candidate)
-            in_path = query_terms.intersection(terms(candidate.ref.item_id))
-            path = PATH_SHARE * len(in_path) / max(len(query_terms), 1)
+            path = PATH_SHARE * len(query_terms.intersection(terms(candidate.ref.item_id))) / max(len(query_terms), 1)
             parts = {
                 "cosine": candidate.cosine, "bm25": candidate.bm25, "vectors": vectors, "words": words,
                 "alpha": alpha, "kind": kind, "path": path, "plan": found.plan, "fusion": self.fusion,

@@ -175,13 +175,12 @@ def check_statistics(statistics: CollectionStatistics) -> CollectionStatistics:
     StoreCorrupt
         When a count is negative, too large or no integer, or a term is in more passages than there are.
     """
-    frequencies = statistics.document_frequency.values()
-    numbers = (statistics.passages, statistics.items, statistics.total_length, *frequencies)
+    frequencies, passages, items = statistics.document_frequency.values(), statistics.passages, statistics.items
+    numbers = (passages, items, statistics.total_length, *frequencies)
     if not all(isinstance(number, int) and 0 <= number <= MAX_COUNT for number in numbers):
         raise StoreCorrupt(f"the tier's statistics contain a value that is no count{_TIER_IGNORED}")
-    if any(frequency > statistics.passages for frequency in frequencies):
+    if any(frequency > passages for frequency in frequencies):
         raise StoreCorrupt(f"the tier's statistics count a term in more passages than there are{_TIER_IGNORED}")
-    items, passages = statistics.items, statistics.passages
     if items > passages or bool(items) != bool(passages):
         raise StoreCorrupt(f"the tier's statistics count {items} items in {passages} passages{_TIER_IGNORED}")
     return statistics
