@@ -190,9 +190,8 @@ async def _watch(session: Session, app: Services, every: float) -> int:
             indexed.append(outcome)
             session.print_receipt(f"indexed  {outcome}")
 
-    outcomes = use_case.watch_pending(app, every, session.notify)
     what = f"waiting for published items, with model {app.embed.fingerprint}"
-    await session.report_until_stopped(what, outcomes, report)
+    await session.report_until_stopped(what, use_case.watch_pending(app, every, session.notify), report)
     session.notify(f"stopped; {len(indexed)} indexed")
     return DONE
 
