@@ -97,8 +97,7 @@ def split_document(document: Document) -> tuple[Passage, ...]:
     if title == PurePosixPath(document.path).name:
         title = ""  # a file under another name needs no new vectors
     found: list[Passage] = []
-    lines = document.content.split("\n")
-    for section in joined(document.sections, lines, DOCUMENTS):
+    for section in joined(document.sections, document.content.split("\n"), DOCUMENTS):
         context = document_context(title, section.heading, service)
         sizes = replace(DOCUMENTS, tokens=DOCUMENTS.tokens - estimate_tokens(context))
         for text, first, last in _pieces(section, sizes):
@@ -347,8 +346,7 @@ class TextChunker:
             low = max(start + (limit - start) // 2, done)
             done = last_break(text, self._separators, low, limit) or limit
             yield start, done
-            overlap = self._overlap * (limit - start) // self._size
-            low = max(done - overlap, start + 1)
+            low = max(done - self._overlap * (limit - start) // self._size, start + 1)
             start = first_break(text, self._separators, low, done) or low
         if start < len(text):
             yield start, len(text)

@@ -244,8 +244,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     try:
         text = read_regular(path, MAX_BYTES, follow_links=True)[0].decode()
         if len(text) > MAX_BYTES or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            hint = "shorten it, and write aliases out"
-            raise ConfigError(f"{path} is larger than 64 KiB or contains YAML aliases", hint=hint)
+            raise ConfigError(f"{path} is over 64 KiB or has YAML aliases", hint="shorten it, and write aliases out")
         _check_unique(yaml.compose(text), path)
         document = yaml.safe_load(text) or {}
     except (FileNotFoundError, NotADirectoryError, NotRegularFile):

@@ -116,11 +116,9 @@ class RequestHandler(Protocol):
 
     async def command(self, request: Request) -> Message:
         """Run a command line; return its exit code and output."""
-        ...
 
     async def session(self, request: Request, accept: Callable[[], Awaitable[Wire]]) -> None:
         """Serve an MCP session over the wire that `accept` returns, until it ends."""
-        ...
 
 
 class Service:

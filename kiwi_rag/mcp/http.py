@@ -54,8 +54,7 @@ class ListenAddress:
         Raises
         ------
         UsageError
-            When the address is not a loopback address and there is no token, when the token is too short, or when the
-            address cannot be listened on.
+            When other machines can reach the address without a token, the token is too short, or listening fails.
         """
         self._check()
         try:

@@ -60,9 +60,7 @@ _GET_INPUTS: dict[str, Schema] = {
 }
 _VALIDATE_INPUTS: dict[str, Schema] = {
     "item_type": text("Type of the draft.", enum=_TYPES),
-    "item_id": text(
-        "Id of the draft: its path below the type's folder, without the extension.", minLength=1, maxLength=255
-    ),
+    "item_id": text("Its id: the path below the type's folder, without the extension.", minLength=1, maxLength=255),
     "content": text("The whole file.", maxLength=2_000_000),
 }
 _PUBLISH_INPUTS: dict[str, Schema] = {

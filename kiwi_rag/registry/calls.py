@@ -180,11 +180,9 @@ class Caller(Protocol):
 
     async def value(self, function: str, arguments: Mapping[str, Any]) -> Any:
         """Return the value of a function that returns one."""
-        ...
 
     async def rows(self, function: str, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the rows of a function that returns a table."""
-        ...
 
     async def set_role(self, role: str) -> None:
         """Act as `role` until the session ends.
@@ -194,7 +192,6 @@ class Caller(Protocol):
         RegistryRefused
             When this transport cannot change the role, or this connection may not.
         """
-        ...
 
 
 class Transport(Protocol):
@@ -208,7 +205,6 @@ class Transport(Protocol):
         RegistryError
             For what fails inside the block too, translated.
         """
-        ...
 
     def listen(self, channel: str) -> AbstractAsyncContextManager[Callable[[float], Awaitable[bool]]]:
         """Return a function that waits for up to so many seconds, and returns whether a notification came.
@@ -218,11 +214,9 @@ class Transport(Protocol):
         UsageError
             When this transport delivers no notifications.
         """
-        ...
 
     async def close(self) -> None:
         """Close all connections."""
-        ...
 
 
 def check_size(function: str, rows: int, size: int) -> None:

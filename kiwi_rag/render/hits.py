@@ -236,13 +236,10 @@ def explanation_json(reply: SearchReply) -> dict[str, Any]:
     explanation = reply.explanation
     if explanation is None:
         return {}
-    statistics = explanation.statistics
+    statistics = attributes(explanation.statistics, "passages", "items", "document_frequency")
     return {
         "terms": _term_json(explanation),
-        "statistics": {
-            **attributes(statistics, "passages", "items", "document_frequency"),
-            "average_length": round(statistics.average_length, 3),
-        },
+        "statistics": {**statistics, "average_length": round(explanation.statistics.average_length, 3)},
         **attributes(explanation, "fusion", "rounds", "depth"),
         "weights": asdict(explanation.weights),
         "half_life_days": reply.query.half_life_days,

@@ -138,11 +138,9 @@ def save(key: SigningKey, folder: Path, passphrase: str) -> Path:
         When a key of that name exists, or its file cannot be written.
     """
     path = folder / f"{check_name(key.name)}.pem"
-    data = key.pem(passphrase)
     try:
-        if not create_file(path, data):
-            hint = "choose another name: kiwi keys new NAME"
-            raise KeyUnavailable(f"a key named {key.name!r} exists already", hint=hint)
+        if not create_file(path, key.pem(passphrase)):
+            raise KeyUnavailable(f"a key named {key.name!r} exists already", hint="choose another: kiwi keys new NAME")
         atomic_write(path.with_suffix(".pub"), f"{key.public_key.hex()}\n".encode(), mode=0o644)
     except OSError as error:
         raise KeyUnavailable(f"cannot write {path}: {error.strerror}") from error

@@ -83,7 +83,6 @@ class VectorStore(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What this store can do."""
-        ...
 
     async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
         """Store admitted items or documents in their order; each entry is all passages of one of them.
@@ -98,11 +97,9 @@ class VectorStore(Protocol):
         FingerprintMismatch
             When the collection holds vectors of another model.
         """
-        ...
 
     async def delete(self, ref: ItemRef) -> bool:
         """Remove an item or document; return whether it was there."""
-        ...
 
     async def get(self, ref: ItemRef, files: Sequence[str] | None = None) -> StoredItem | None:
         """Return an item (its newest version when `ref` names none) or a document; None when it is not there.
@@ -113,19 +110,15 @@ class VectorStore(Protocol):
             The names of the files to return with an item; None for all of them. A name that it does not have is left
             out. Documents have none.
         """
-        ...
 
     async def list(self, filters: Filters) -> Sequence[StoredItem]:
         """Return what matches, ordered by type and id, without files."""
-        ...
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
         """Return every version ever admitted here, deleted ones too, as version → content sha256 (hex)."""
-        ...
 
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
         """Return what BM25 needs to know of this collection for these terms."""
-        ...
 
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the indexed terms that each term may be a misspelling of, the most frequent first.
@@ -134,19 +127,15 @@ class VectorStore(Protocol):
         first `kiwi_rag.lexical.MAX_TERMS` terms that may be misspelt count, and rare terms of a very large vocabulary
         may be missing.
         """
-        ...
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best `query.depth` passages, each with both scores."""
-        ...
 
     async def status(self) -> StoreStatus:
         """Return counts and health."""
-        ...
 
     async def close(self) -> None:
         """Close files and connections."""
-        ...
 
 
 def local_index(store: VectorStore) -> LocalVectorStore | None:

@@ -80,10 +80,7 @@ _MAX_BLANKS = 16
 
 
 def check_bounds(data: bytes, path: str = "") -> tuple[str | None, list[Finding]]:
-    """Return the text of `data` and the findings of step 0.
-
-    The text is None if no later step can run: the file is larger than 256 KiB, or is not UTF-8.
-    """
+    """Return the text of `data`, None if no later step can run (too large, not UTF-8), and the findings of step 0."""
     if len(data) > MAX_BYTES:
         message = f"the file is larger than {MAX_BYTES // 1024} KiB"
         return None, [Finding("bounds.size", message, 0, path, "split it into several items")]

@@ -144,16 +144,13 @@ def decode(data: bytes, path: str) -> tuple[str, list[Finding]]:
 
 
 def without_unseen(text: str, path: str) -> tuple[str, list[Finding]]:
-    """Return `text` without invisible and reordering characters, and one warning for each kind of them.
-
-    A control character becomes a space, because it may separate words. The others are removed.
-    """
+    """Return `text` without invisible and reordering characters, and one warning for each kind of them."""
     pieces, last = [], 0
     places: dict[str, list[int]] = {}
     for position in checks.violations(text):
         code = checks.code_of(text[position])
         places.setdefault(code, []).append(position)
-        pieces += [text[last:position], " " if code == "bounds.control" else ""]
+        pieces += [text[last:position], " " if code == "bounds.control" else ""]  # that may separate words
         last = position + 1
     found = FindingList(path)
     for code, at in places.items():

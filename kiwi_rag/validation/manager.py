@@ -87,10 +87,7 @@ class ValidationManager:
     ) -> Admission:
         """Run the whole procedure and write one audit record, of the admission or of the rejection.
 
-        Parameters
-        ----------
-        history
-            Versions of this item that the tier ever admitted: version → content sha256.
+        `history` are the versions of this item that the tier ever admitted: version → content sha256.
 
         Raises
         ------

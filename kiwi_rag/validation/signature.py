@@ -71,12 +71,8 @@ def envelope_of(candidate: ItemCandidate) -> Envelope:
 
     Raises
     ------
-    Unsigned
-        When there is no signature.
-    OldSignature
-        When a pre-release Kiwi wrote the signature file.
-    MalformedEnvelope
-        When the signature file is malformed.
+    SignatureRefused
+        One of its subclasses: there is no signature, or its file is malformed, or was written by a pre-release Kiwi.
     """
     if candidate.envelope is not None:
         return candidate.envelope
