@@ -25,10 +25,10 @@ demo: $(VENV)/run
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
 
 test: $(VENV)/test $(VENV)/supabase $(VENV)/vscode
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-fast: $(VENV)/test
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/properties
+	$(BIN)/python -m pytest -n 3 --dist worksteal tests/unit tests/properties
 
 check: $(VENV)/dev
 	$(BIN)/ruff format --check .
