@@ -32,7 +32,7 @@ VOCABULARY, DEPTH, QUERIES = 100_000, 100, 200
 WORDS = np.array(vocabulary(VOCABULARY))
 ODDS = 1 / (np.arange(1, VOCABULARY + 1) + 20.0) ** 1.05
 _MATCHING = "select passage_id from kiwi.matching_passages(1, %s, %s, %s, %s, '{}')"
-_STATISTICS = "select kiwi.collection_statistics(%s)"
+_STATISTICS = "select kiwi.collection_statistics(%s, null, 'items')"
 
 
 def drawn(rng: np.random.Generator, sizes: Sequence[int]) -> list[list[str]]:
@@ -56,7 +56,7 @@ def registry(texts: Sequence[Sequence[str]], asked: Sequence[Sequence[str]]) -> 
         def ask(terms: Sequence[str]) -> list[Any]:
             row = connection.execute(_STATISTICS, [list(terms)]).fetchone()
             told: Mapping[str, Any] = row[0] if row else {}
-            own = CollectionStatistics(told["passages"], told["total_length"], told["document_frequency"])
+            own = CollectionStatistics(**told)
             weights = bm25_weights(own, terms)
             arguments = [list(weights), list(weights.values()), own.average_length, DEPTH]
             return connection.execute(_MATCHING, arguments).fetchall()

@@ -71,8 +71,7 @@ async def _turn(place: Place) -> dict[str, Any]:
     command, printed = place.call("--json", "workspace", "index", ".")
     place.forget()
     async with Services.open(place.env, place.project, place.project) as app, Workspace(app) as workspace:
-        await workspace.prepare()
-        writer: Any = workspace.writer()
+        writer: Any = await workspace.writer()
         await writer.embed.inner.documents(["warm"])
         indexing, report = await _timed(sync(workspace.source, workspace.tier, writer))
         root = place.project
@@ -100,8 +99,7 @@ async def runs(place: Place, files: int) -> dict[str, Any]:
         path.write_text(f"# Buoy {number}\n\nBuoy {number} blinks every {number % 9 + 1} seconds.\n")
     (place.project / LONG).write_text(note(0))
     async with Services.open(place.env, place.project, place.project) as app, Workspace(app) as workspace:
-        await workspace.prepare()
-        writer = workspace.writer()
+        writer = await workspace.writer()
         first = await sync(workspace.source, workspace.tier, writer)
         await asyncio.sleep(SETTLED_SECONDS)
         await sync(workspace.source, workspace.tier, writer)  # takes the stamps of what was written a moment ago
@@ -127,7 +125,7 @@ async def runs(place: Place, files: int) -> dict[str, Any]:
 
 async def _unchanged(workspace: Workspace) -> tuple[float, float, int]:
     """Return the seconds of a run that finds nothing to do, those of walking alone, and how many texts it encoded."""
-    writer: Any = workspace.writer()
+    writer: Any = await workspace.writer()
     before = writer.embed.encoded
     seconds, report = await _timed(sync(workspace.source, workspace.tier, writer))
     if report.indexed or report.removed:
@@ -158,8 +156,7 @@ async def judged(place: Place) -> Mapping[str, Any]:
     """Index the judged workspace and ask its questions; return how often an answer is among the first files."""
     queries = [json.loads(line) for line in (JUDGED.parent / "workspace-queries.jsonl").read_text().splitlines()]
     async with Services.open(place.env, JUDGED, place.project) as app, Workspace(app) as workspace:
-        await workspace.prepare()
-        await sync(workspace.source, workspace.tier, workspace.writer())
+        await sync(workspace.source, workspace.tier, await workspace.writer())
         ranks = [(query, await _rank(workspace, query)) for query in queries]
     found: dict[str, Any] = {}
     for split in ("tune", "test"):
