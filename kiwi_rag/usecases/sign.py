@@ -174,7 +174,7 @@ class Author:
             raised = replace(raised, signature=statement.signature_file(self.key.sign(item, self.gate.audience)))
             self.gate.check(raised, self.tier.policy, contents.get(self.tier.name, {}), self.tier.audit)
         if found := versions.check_other_tiers(item, contents, candidate.path, self.tier.name):
-            raise self.gate.reject(str(candidate.ref), found, self.tier.policy, self.tier.audit)
+            raise self._reject(candidate, found)
         return Draft(source, raised, item, fresh, wrote)
 
     async def _raised(self, candidate: ItemCandidate, part: str) -> ItemCandidate:
@@ -207,12 +207,13 @@ class Author:
         """Reject a file whose signer is not trusted here, because a new signature would replace that one."""
         try:
             envelope = envelope_of(candidate)
-            if all(key_id != self.key.key_id for key_id, _ in envelope.signatures):
+            known = {self.key.key_id, *self.gate.trust.by_key}
+            if known.isdisjoint(key_id for key_id, _ in envelope.signatures):  # else the gate verifies it
                 verify(envelope, self.gate.trust)
         except UnknownSigner as error:
             own = f"to replace the signature by yours: kiwi sign {shlex.quote(candidate.path)} --force"
             found = replace(finding_of(error, candidate.path), hint=f"{error.hint}; {own}")
-            raise self.gate.reject(str(candidate.ref), [found], self.tier.policy, self.tier.audit) from error
+            raise self._reject(candidate, [found]) from error
         except SignatureRefused:
             pass  # such a signature has to be replaced
 
@@ -226,8 +227,10 @@ class Author:
                 )
             signer.authorise_signing()
         except SignatureRefused as error:
-            found = [finding_of(error, candidate.path)]
-            raise self.gate.reject(str(candidate.ref), found, self.tier.policy, self.tier.audit) from error
+            raise self._reject(candidate, [finding_of(error, candidate.path)]) from error
+
+    def _reject(self, candidate: ItemCandidate, found: Sequence[Finding]) -> Rejected:
+        return self.gate.reject(str(candidate.ref), found, self.tier.policy, self.tier.audit)
 
 
 def _next_version(existing: Sequence[str], part: str, missing: bool) -> str:
