@@ -29,14 +29,10 @@ from kiwi_rag.usecases.trust import fetch_revocations
 REF = click.argument("ref")
 JOBS = 2  # the default of ingest.index, repeated here so that --help does not import kiwi_rag.ingest
 PATHS = click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-LOCAL = click.Choice(["project", "user"])
-TIER = option("--tier", type=LOCAL, default="project", help="The tier: .ai of the project, or ~/.ai of the user.")
+LOCAL = ("project", "user")
+TIER = option("--tier", choices=LOCAL, default="project", help="The tier: .ai of the project, or ~/.ai of the user.")
 KEY = option("--key", default="", help="Name of the key to sign with. Default: the only one you have.")
-BUMP = option(
-    "--bump",
-    type=click.Choice(["patch", "minor", "major"]),
-    help="Raise the version of edited items first; add a version to items without one.",
-)
+BUMP = option("--bump", choices=("patch", "minor", "major"), help="Raise versions of edited items; add missing ones.")
 
 
 @command(epilog="Example: kiwi validate .ai, or kiwi validate .ai/directives/acme/deploy/staging.md")
@@ -109,12 +105,12 @@ def _row(draft: Draft) -> dict[str, Any]:
 @command(epilog="Example: kiwi index, or kiwi index --tier user")
 @TIER
 @option("--rebuild", is_flag=True, help="Empty the index first. Recorded versions and the audit log are kept.")
-@option(
-    "--jobs", type=click.IntRange(min=1), default=JOBS,
-    help="Batches of 64 passages that are embedded at the same time. More are faster with an embedding server only.",
-)  # fmt: skip
+@option("--jobs", type=click.IntRange(min=1), default=JOBS, help="Batches of 64 passages to embed at the same time.")
 async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs: int) -> int:
-    """Update a tier's index: admit and embed changed files, and remove deleted ones. Can be stopped and run again."""
+    """Update a tier's index: admit and embed changed files, and remove deleted ones. Can be stopped and run again.
+
+    A higher number of --jobs is faster with an embedding server only.
+    """
     report_old_index(session, app.old_catalog(app.root(tier)))
 
     def report_stored(admission: Admission) -> None:
@@ -144,7 +140,7 @@ def report_old_index(session: Session, old: Path | None) -> None:
 
 @command(epilog="Example: kiwi sync --to user, or kiwi sync .ai/knowledge --to user")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
-@option("--to", "target", type=click.Choice(["user"]), default="user")
+@option("--to", "target", choices=["user"], default="user")
 @option("--force", is_flag=True, help="Overwrite an item of the same id that has other content.")
 async def sync(session: Session, app: Services, paths: tuple[Path, ...], target: str, force: bool) -> int:
     """Copy signed project items, all or those below PATHS, to the user tier, and index them there."""
@@ -162,12 +158,7 @@ async def sync(session: Session, app: Services, paths: tuple[Path, ...], target:
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @option("--all", "everything", is_flag=True, help="Publish all signed items of the tier.")
 @option("--private", "visibility", flag_value="private", help="Make new items visible to their owner only.")
-@option(
-    "--public",
-    "visibility",
-    flag_value="public",
-    help="Make items visible to everybody, private ones too. This cannot be undone.",
-)
+@option("--public", "visibility", flag_value="public", help="Make items visible to everybody. This cannot be undone.")
 @TIER
 async def publish(
     session: Session, app: Services, paths: tuple[Path, ...], everything: bool, visibility: Visibility | None, tier: str
@@ -179,7 +170,7 @@ async def publish(
 
     The owner of a private item is the user who is logged in (Supabase), else the database role with the name of its
     signer. Other users cannot find or read it, or learn that it exists. Without --private and --public new items are
-    public, and published ones are not changed.
+    public, and published ones are not changed; --public makes published private items public, too.
     """
     if bool(paths) == everything:
         raise UsageError("name files or folders, or use --all", hint="kiwi publish --all")
@@ -231,7 +222,7 @@ async def _publish(
 
 @command(epilog="Example: kiwi get acme/deploy/staging, or kiwi get acme/slo@1.2.0@registry --to user")
 @REF
-@option("--to", "target", type=LOCAL, default="project")
+@option("--to", "target", choices=LOCAL, default="project")
 @option("--force", is_flag=True, help="Overwrite an item of the same id that has other content.")
 async def get(session: Session, app: Services, ref: str, target: str, force: bool) -> None:
     """Copy an item from another tier: verify it, write its file and signature, and index it."""

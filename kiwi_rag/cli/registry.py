@@ -55,9 +55,7 @@ def stop(session: Session) -> None:
     session.notify("the registry was stopped" if was_running else "the registry was not running")
 
 
-@registry.command(
-    epilog="Example: kiwi registry migrate (of the server that KIWI_REGISTRY_URL names, or the embedded one)"
-)
+@registry.command(epilog="Example: kiwi registry migrate (the server of KIWI_REGISTRY_URL, or the embedded one)")
 async def migrate(session: Session, app: Services) -> None:
     """Migrate the registry's schema: tables, functions and roles. Needs a role that may create them."""
     changed = await app.registry_connection.migrate()
@@ -102,24 +100,16 @@ async def signers(session: Session, app: Services) -> None:
 
 
 @registry.command(epilog="Example: kiwi registry tune, or kiwi registry tune --method hnsw --recall 0.99")
-@option(
-    "--method",
-    type=click.Choice(METHODS),
-    help="The index; auto: none below 10,000 passages, ivfflat above.  [default: that of the last time, or auto]",
-)
-@option(
-    "--recall",
-    "wanted",
-    type=click.FloatRange(0.5, 1.0),
-    help="Share of the ten nearest passages that a search is to find.  [default: that of the last time, or 0.98]",
-)
+@option("--method", choices=METHODS, help="The index; auto: none below 10,000 passages, ivfflat above.")
+@option("--recall", "wanted", type=click.FloatRange(0.5, 1), help="Share of the ten nearest passages to find.")
 @option("--model", "fingerprint", default="", help="Fingerprint of the model. Default: the active model.")
 @option("--memory", type=click.IntRange(min=64), default=1024, help="Memory for building, in MiB.")
 @option("--dry-run", is_flag=True, help="Show what would be built, without building it.")
 async def tune(session: Session, app: Services, **options: Any) -> int:
     """Build the index over the registry's vectors, and measure that searches find what they should.
 
-    Searching, publishing and indexing continue meanwhile. Needs the role that migrates.
+    Searching, publishing and indexing continue meanwhile. Needs the role that migrates. The default of --method and
+    --recall is that of the last time, at first auto and 0.98.
     """
     tuned = await use_case.tune(app, options, session.notify)
     lines = [render.safe(f"{tuned.passages} passages of {tuned.model}: {tuned.choice}")]

@@ -22,13 +22,9 @@ if TYPE_CHECKING:
     from kiwi_rag.evaluation.judgements import Dataset
     from kiwi_rag.evaluation.runs import Run
 
-ITEM_TYPE = option(
-    "--type", "item_type", type=click.Choice([t.value for t in ITEM_TYPES]), help="Only items of this type."
-)
+ITEM_TYPE = option("--type", "item_type", choices=ITEM_TYPES, help="Only items of this type.")
 NAMESPACE = option("--namespace", default="", help="Only items of this namespace, the first segment of the id.")
-SOURCE = option(
-    "--source", type=click.Choice([*SOURCES]), help="Tiers to use. Default: local, which is project and user."
-)
+SOURCE = option("--source", choices=SOURCES, help="Tiers to use. Default: local, which is project and user.")
 
 
 def _cap(value: str) -> int:
@@ -47,9 +43,7 @@ def _weights(value: str) -> FusionWeights:
     return read_weights(value)
 
 
-WEIGHTS = option(
-    "--weights", type=_weights, metavar="FILE|NAME=SHARE,…", help="Weights of the fusion. Default: the tuned weights."
-)
+WEIGHTS = option("--weights", type=_weights, metavar="FILE|NAME=SHARE,…", help="Fusion weights. Default: tuned ones.")
 
 
 @command(epilog='Example: kiwi search "undo a bad release" --source all --type directive --limit 5')
@@ -65,15 +59,10 @@ WEIGHTS = option(
 @option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
 @option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
 @WEIGHTS
-@option(
-    "--fusion",
-    type=click.Choice(get_args(FusionMethod)),
-    default="convex",
-    help="Combine scores (convex) or ranks (rrf).",
-)
+@option("--fusion", choices=get_args(FusionMethod), default="convex", help="Combine scores (convex) or ranks (rrf).")
 @option("--per-signer", type=_cap, metavar="N|off", help="Most hits of one signer.")
 @option("--explain", is_flag=True, help="Show how each score was computed.")
-@option("--format", "form", type=click.Choice(["text", "json", "jsonl", "md", "paths"]), default="text")
+@option("--format", "form", choices=("text", "json", "jsonl", "md", "paths"), default="text")
 def search(
     session: Session, /, query: tuple[str, ...], weights: FusionWeights | None, fusion: FusionMethod, explain: bool,
     form: str, **given: Any,

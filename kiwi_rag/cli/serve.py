@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import io
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -40,9 +39,7 @@ Example: kiwi mcp                            serve one client over stdio
 @option("--allow-write", is_flag=True, help="Also offer tools that write.")
 @option("--http", is_flag=True, help="Serve streamable HTTP, not stdio.")
 @option("--host", default="127.0.0.1", help="Address to listen on, with --http.")
-@option(
-    "--port", type=click.IntRange(0, 65_535), default=8765, help="Port to listen on, with --http. 0: any free port."
-)
+@option("--port", type=click.IntRange(0, 65_535), default=8765, help="Port to listen on, with --http. 0: any free one.")
 @option("--token", envvar="KIWI_MCP_TOKEN", help="Token that clients must send, as Authorization: Bearer TOKEN.")
 @option("--name", "names", multiple=True, help="Another host name of this server for clients, with --http. Repeatable.")
 def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, token: str | None, **endpoint: Any) -> None:
@@ -75,16 +72,12 @@ _STOP_SECONDS = 20.0
 @option("--stop", is_flag=True, help="Stop the service after its running commands.")
 @option("--install", is_flag=True, help="Let systemd start it now and at each login of this user.")
 @option("--uninstall", is_flag=True, help="Undo --install.")
-@option(
-    "--idle-exit",
-    type=click.IntRange(0, 100_000),
-    metavar="MINUTES",
-    help=f"Stop after this time without a request. 0: never. Default: {IDLE_MINUTES}, or 0 under systemd.",
-)
+@option("--idle-exit", type=click.IntRange(0, 100_000), metavar="MINUTES", help="Idle time before it stops. 0: never.")
 def serve(session: Session, stop: bool, install: bool, uninstall: bool, idle_exit: int | None) -> None:
     """Run the local service, which keeps the model, the tiers and the connections open for faster searches.
 
-    The command line and agents' sessions use the service while it runs, and also work without it.
+    The command line and agents' sessions use the service while it runs, and also work without it. It stops after 60
+    minutes without a request, under systemd never; --idle-exit changes that.
     """
     if stop + install + uninstall > 1:
         raise UsageError("--stop, --install and --uninstall exclude each other", hint="give one of them")
@@ -224,9 +217,8 @@ class _CallerSession(Session):
     """The session of a command of another process: with its environment, folder and services, and collected output."""
 
     def __init__(self, request: Request, apps: Apps, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
         self.output: list[tuple[int, str]] = []
-        streams = (_CapturedStream(n, self.output, request.terminals[n - 1]) for n in (1, 2))
-        super().__init__(None, False, False, False, "", *streams)
         self.request, self._apps, self._loop = request, apps, loop
 
     def check(self, command: str | None) -> None:
@@ -235,6 +227,10 @@ class _CallerSession(Session):
 
     def environment(self) -> Mapping[str, str]:
         return self.request.environment
+
+    def print(self, text: str, *, err: bool = False) -> None:
+        has_colours = self.request.terminals[err] and not self.environment().get("NO_COLOR")
+        self.output.append((1 + err, f"{text if has_colours else click.unstyle(text)}\n"))
 
     def app(self, **flags: Any) -> Services:
         return self.request.open(flags)
@@ -252,22 +248,6 @@ class _CallerSession(Session):
         except TimeoutError:
             running.cancel()
             raise Declined(f"the command takes over {MAX_SECONDS:.0f} s") from None
-
-
-class _CapturedStream(io.TextIOBase):
-    """A stream that collects its text, and is a terminal if the caller's stream is one."""
-
-    def __init__(self, number: int, output: list[tuple[int, str]], terminal: bool) -> None:
-        self._number = number
-        self._output = output
-        self._terminal = terminal
-
-    def isatty(self) -> bool:
-        return self._terminal
-
-    def write(self, text: str) -> int:
-        self._output.append((self._number, text))
-        return len(text)
 
 
 def _run(caller: _CallerSession) -> Message:

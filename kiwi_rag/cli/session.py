@@ -32,7 +32,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(slots=True)
 class Session:
-    """One run of the command line: its global options, and its output to ``stdout`` and ``stderr``.
+    """One run of the command line: its global options, and its output to stdout and stderr.
 
     The local service has a subclass of it, for commands of other processes.
     """
@@ -42,9 +42,6 @@ class Session:
     quiet: bool = False
     verbose: bool = False
     command: str = ""
-    stdout: Any = None
-    """The stream for data; None for this process's stdout."""
-    stderr: Any = None
 
     @classmethod
     def before_parsing(cls, arguments: list[str] | None, commands: Collection[str] = ()) -> Session:
@@ -80,13 +77,13 @@ class Session:
         found = None if self.project else find_project(Path.cwd(), home_of(process_environment()))
         return found.parent if found else self.project
 
-    def print(self, text: str) -> None:
-        """Write data to stdout."""
-        click.echo(text, file=self.stdout, color=self._color)
+    def print(self, text: str, *, err: bool = False) -> None:
+        """Write data to stdout, or another line to stderr; without colours where there is no terminal, or NO_COLOR."""
+        click.echo(text, err=err, color=False if self.environment().get("NO_COLOR") else None)
 
     def print_json(self, value: Any) -> None:
         """Write data to stdout as JSON."""
-        click.echo(render.json_text(value), file=self.stdout)
+        self.print(render.json_text(value))
 
     def print_data(self, value: Any, lines: Iterable[str]) -> None:
         """Write data to stdout: `value` as JSON with --json, else `lines`."""
@@ -104,11 +101,7 @@ class Session:
     def notify(self, text: str) -> None:
         """Write a notice to stderr."""
         if not self.quiet:
-            click.echo(render.safe(text), file=self.stderr, err=True, color=self._color)
-
-    @property
-    def _color(self) -> bool | None:
-        return False if self.environment().get("NO_COLOR") else None
+            self.print(render.safe(text), err=True)
 
     def style(self, text: str, role: str) -> str:
         """Colour `text` for a terminal; `print` removes the colours when stdout is none."""
@@ -268,8 +261,10 @@ def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..
     return click.command(name, cls=Command, **attributes)
 
 
-def option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
-    """Return an option whose help shows the default, unless that is empty."""
+def option(*names: str, choices: Iterable[str] = (), **attributes: Any) -> Callable[[Any], Any]:
+    """Return an option whose help shows the default, unless that is empty, and that takes one of `choices` only."""
+    if choices:
+        attributes["type"] = click.Choice([str(choice) for choice in choices])
     return click.option(*names, **{"show_default": bool(attributes.get("default")), **attributes})
 
 

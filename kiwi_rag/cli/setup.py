@@ -19,16 +19,8 @@ from kiwi_rag.cli.session import DONE, PARTLY, Session, command, option
 from kiwi_rag.collection import RANKS
 from kiwi_rag.config import PROJECT_FOLDER, home_of, process_environment
 from kiwi_rag.errors import StoreError, UsageError
-from kiwi_rag.integrations.ai_clients import (
-    CLIENTS,
-    THEN,
-    TOOLSETS,
-    Client,
-    ClientEnvironment,
-    agent_instructions,
-    plan_setup,
-    plan_tasks,
-)
+from kiwi_rag.integrations import ai_clients
+from kiwi_rag.integrations.ai_clients import CLIENTS, TOOLSETS, Client, ClientEnvironment, plan_setup
 from kiwi_rag.integrations.client_files import Backups, FileChange
 from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.model.refs import ITEM_TYPES
@@ -67,7 +59,7 @@ def setup(
     backups = Backups(home_of(process_environment()) / "clients")
     with nullcontext() if dry_run else backups.locked():
         if tasks and project_folder:
-            plan = plan_tasks(project_folder, backups, remove=remove)
+            plan = ai_clients.plan_tasks(project_folder, backups, remove=remove)
         else:
             plan = plan_setup(known, environment, backups, project=project, remove=remove, toolsets=toolsets)
         for change in () if dry_run else plan:
@@ -75,7 +67,7 @@ def setup(
     _report(session, plan, dry_run)
     if plan and not (dry_run or remove):
         _advise(session, known, project or tasks, toolsets)
-        session.notify(f"next: {THEN if tasks else known.then}")
+        session.notify(f"next: {ai_clients.THEN if tasks else known.then}")
 
 
 def _project(session: Session, client: Client, *, needed: bool, anywhere: bool) -> Path | None:
@@ -95,25 +87,18 @@ def _project(session: Session, client: Client, *, needed: bool, anywhere: bool) 
 
 
 def _report(session: Session, plan: Sequence[FileChange], dry_run: bool) -> None:
-    rows = [{"path": str(c.file.path), "action": c.action, "backup": _backup(c), "diff": c.diff()} for c in plan]
+    rows = [{"path": str(c.file.path), "action": c.action, "backup": c.kept_at, "diff": c.diff()} for c in plan]
     diff = (render.safe(line) for change in plan for line in change.diff().splitlines())
     session.print_data({"dry_run": dry_run, "changes": rows}, diff if dry_run else ())
-    if not plan:
-        session.notify("nothing to change")
-    for change in () if dry_run else plan:
-        verb, backup = "removed" if change.after is None else "wrote", _backup(change)
-        session.notify(f"{verb} {change.file.path}{f'; backup: {backup}' if backup else ''}")
-
-
-def _backup(change: FileChange) -> str | None:
-    return str(change.backup) if change.backup and change.file.data is not None else None
+    if not (dry_run and plan):
+        session.notify("\n".join(map(str, plan)) or "nothing to change")
 
 
 def _advise(session: Session, client: Client, project: bool, toolsets: str) -> None:
     if project and shutil.which("kiwi") is None:
         session.notify("kiwi is not on your PATH, so the client cannot start it: uv tool install PATH-OF-KIWI, or pipx")
     if client.without_rules and not project:
-        session.notify(f"{client.without_rules}:\n    {agent_instructions(toolsets)}")
+        session.notify(f"{client.without_rules}:\n    {ai_clients.agent_instructions(toolsets)}")
 
 
 _IGNORE = b"# The index is built from the signed files; do not commit it.\nvectors/\n"
@@ -209,10 +194,7 @@ async def doctor(session: Session, app: Services, repair: bool) -> int:
 
 @command(epilog="Example: kiwi audit verify, or kiwi audit show --limit 20")
 @click.argument("action", type=click.Choice(["show", "verify"]), default="show")
-@option(
-    "--tier", type=click.Choice([*RANKS]), default="project",
-    help="Whose log to read. Only a registry's admins can read its records.",
-)  # fmt: skip
+@option("--tier", choices=RANKS, default="project", help="Whose log. Only a registry's admins can read its records.")
 @option("--since", type=int, default=0, help="Only records after this number.")
 @option("--limit", type=click.IntRange(1, 100_000), default=1000, help="Only the newest N records.")
 async def audit(session: Session, app: Services, action: str, tier: str, since: int, limit: int) -> None:

@@ -161,16 +161,10 @@ def list_signers(session: Session) -> None:
 @click.argument("public_key")
 @option("--principal", required=True, help="Name of the key's owner.")
 @option("--items", "patterns", multiple=True, help="Items that the key may sign, as acme/*. Default: all. Repeatable.")
-@option(
-    "--type",
-    "types",
-    multiple=True,
-    type=click.Choice([t.value for t in ItemType]),
-    help="Types that the key may sign. Default: all item types, not documents. Repeatable.",
-)
+@option("--type", "types", multiple=True, choices=ItemType, help="Only these types. Default: all items. Repeatable.")
 @option("--valid-after", type=TIME, help="Accept signatures from this time on, UTC.")
 @option("--valid-before", type=TIME, help="Accept signatures until this time, UTC.")
-@option("--status", type=click.Choice([s.value for s in SignerStatus]), help="Status of the key. Default: active.")
+@option("--status", choices=SignerStatus, help="Status of the key. Default: active.")
 @option("--replace", "replaces", is_flag=True, help="Replace the entry of a key that is trusted already.")
 @option("--yes", is_flag=True, help="Do not ask before permissions are removed.")
 def add(session: Session, public_key: str, principal: str, replaces: bool, yes: bool, **given: Any) -> None:

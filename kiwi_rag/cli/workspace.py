@@ -32,11 +32,9 @@ from kiwi_rag.usecases import filters_of, items
 from kiwi_rag.usecases.status import collect_workspace_status
 
 ROOT = click.argument("root", type=FOLDER, required=False, default=None)
-STORE = option(
-    "--store", type=click.Choice(WORKSPACE_STORES), help="Store of the documents. Default: the setting workspace_store."
-)
+STORE = option("--store", choices=WORKSPACE_STORES, help="Store of the index. Default: the setting workspace_store.")
 NAME = option("--workspace", "name", help="Name of the workspace in statements. Required for a shared index.")
-FILE_TYPE = option("--file-type", type=click.Choice(FILE_TYPES), help="Only files of this type.")
+FILE_TYPE = option("--file-type", choices=FILE_TYPES, help="Only files of this type.")
 SERVICE = option("--service", default="", help="Only files about this service.")
 DOMAIN = option("--domain", default="", help="Only files of this domain.")
 PATH = option("--path", default="", help="Only this file or folder, or the files that a pattern with * matches.")
@@ -66,9 +64,7 @@ class _WorkspaceGroup(Group):
     command_class = WorkspaceCommand
 
 
-@click.group(
-    cls=_WorkspaceGroup, epilog='Example: kiwi workspace index, then kiwi workspace search "which services call svc-x"'
-)
+@click.group(cls=_WorkspaceGroup, epilog='Example: kiwi workspace index, then kiwi workspace search "who calls svc-x"')
 def workspace() -> None:
     """Index and search the documents of a repository: specifications, decisions, code, diagrams and notes."""
 
@@ -186,7 +182,7 @@ def _list(session: Session, report: SyncReport) -> None:
 @option("--per-file", type=click.IntRange(min=0), default=2, help="Most hits of one file. 0: no limit.")
 @option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
 @option("--explain", is_flag=True, help="Show how each score was computed.")
-@option("--format", "form", type=click.Choice(["text", "json", "jsonl", "paths"]), default="text")
+@option("--format", "form", choices=("text", "json", "jsonl", "paths"), default="text")
 @STORE
 async def search(
     session: Session, app: Services, opened: Workspace, query: tuple[str, ...], alpha: float | None, per_file: int,
@@ -258,20 +254,12 @@ def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> Non
 
 def _report_hooks(session: Session, plan: HookPlan) -> None:
     changes = [{"path": str(change.file.path), "action": change.action} for change in plan.changes]
-    setting = {True: f"set core.hooksPath to {git_hooks.FOLDER}", False: "unset core.hooksPath", None: ""}[
-        plan.hooks_path
-    ]
-    if session.as_json:
-        left = [str(path) for path in plan.left]
-        session.print_json({"changes": changes, "sets_hooks_path": plan.hooks_path, "left": left})
-    for change in changes:
-        session.notify(f"{'removed' if change['action'] == 'remove' else 'wrote'} {change['path']}")
-    if setting:
-        session.notify(setting)
-    for path in plan.left:
-        session.notify(f"{path} is kept, because it is committed; git no longer runs it here")
-    if plan.is_empty:
-        session.notify("nothing to change")
+    session.print_data({"changes": changes, "sets_hooks_path": plan.hooks_path, "left": [*map(str, plan.left)]}, ())
+    lines = [*map(str, plan.changes)]
+    if plan.hooks_path is not None:
+        lines.append(f"set core.hooksPath to {git_hooks.FOLDER}" if plan.hooks_path else "unset core.hooksPath")
+    lines += [f"{path} is kept, because it is committed; git no longer runs it here" for path in plan.left]
+    session.notify("\n".join(lines) or "nothing to change")
 
 
 def _print_next_steps(session: Session, plan: HookPlan, workspace: Path) -> None:

@@ -145,6 +145,15 @@ class FileChange:
         """``write`` or ``remove``."""
         return "remove" if self.after is None else "write"
 
+    @property
+    def kept_at(self) -> str | None:
+        """Where the file as it is will be kept, if that is to be done."""
+        return str(self.backup) if self.backup and self.file.data is not None else None
+
+    def __str__(self) -> str:
+        verb = "removed" if self.after is None else "wrote"
+        return f"{verb} {self.file.path}{f'; backup: {self.kept_at}' if self.kept_at else ''}"
+
     def diff(self) -> str:
         """Return the change as a unified diff, whatever the ends of lines."""
         old, new = self.file, ClientFile(self.file.path, self.after)

@@ -1,4 +1,4 @@
-"""The systemd user unit that starts the service at login."""
+"""The systemd user unit that starts the service at login; its text is in ``kiwi.service`` beside this file."""
 
 from __future__ import annotations
 
@@ -12,19 +12,6 @@ from kiwi_rag.errors import KiwiError
 
 NAME = "kiwi.service"
 _SECONDS = 30
-_TEXT = """\
-[Unit]
-Description=Kiwi's local service: keeps model, tiers and connections open
-
-[Service]
-ExecStart={command}
-Restart=on-failure
-# An embedded registry that it started keeps running for other processes; the last of them stops it.
-KillMode=process
-
-[Install]
-WantedBy=default.target
-"""
 
 
 def install(arguments: Sequence[str], environ: Mapping[str, str]) -> Path:
@@ -39,9 +26,10 @@ def install(arguments: Sequence[str], environ: Mapping[str, str]) -> Path:
     # -P: a folder kiwi_rag in the working directory must not be imported.
     before = path.read_text(encoding="utf-8") if path.is_file() else None
     command = [sys.executable, "-P", "-m", "kiwi_rag.cli", *arguments]
+    unit = Path(__file__).with_name(NAME).read_text(encoding="utf-8")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_TEXT.format(command=" ".join(map(_quoted, command))), encoding="utf-8")
+        path.write_text(unit.format(command=" ".join(map(_quoted, command))), encoding="utf-8")
     except OSError as error:
         raise KiwiError(
             f"cannot write {path}: {error.strerror}", hint="kiwi serve starts the service without systemd"
