@@ -18,6 +18,7 @@ from kiwi_rag.formats.source import SourceFile, display_path
 from kiwi_rag.ingest.publication import NotPublished, PublishRun
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.model import Admission, Visibility
+from kiwi_rag.render import counted
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.usecases import add as use_case
@@ -43,9 +44,10 @@ def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
     rows = list(use_case.check_files(session.app(), paths, tier))
     data = [{"path": str(source.path), "findings": [f.as_dict() for f in found]} for source, found in rows]
     session.print_data(data, (render.findings_text(found, session.style) for _, found in rows if found))
-    refused = sum(any(f.is_error for f in found) for _, found in rows)
-    session.notify(f"{len(rows) - refused} of {len(rows)} items would be admitted, once signed by a trusted key")
-    return REFUSED if refused else DONE
+    good = sum(not any(f.is_error for f in found) for _, found in rows)
+    total = counted(len(rows), "items")
+    session.notify(f"{good} of {total} would be admitted, once signed by a trusted key")
+    return DONE if good == len(rows) else REFUSED
 
 
 @command(epilog="Example: kiwi sign .ai, or kiwi sign .ai/knowledge/acme/slo.md --bump patch")
@@ -77,17 +79,18 @@ async def sign(session: Session, app: Services, **given: Any) -> int:
 async def add(session: Session, app: Services, **given: Any) -> int:
     """Check, sign and index items in one step. Nothing is written for a refused item."""
     drafts, rejected = await use_case.make_drafts(app, ask_passphrase=ask_passphrase, report=session.notify, **given)
-    refused, added = [*rejected], []
+    refused, rows = [*rejected], []
     async with aclosing(use_case.store(app, drafts, given["tier"])) as outcomes:
         async for outcome in outcomes:
             if isinstance(outcome, Rejected):
                 refused.append(outcome)
-            elif isinstance(outcome, Admission):
-                added.append(outcome)
-                session.print_receipt(f"added  {outcome.ref}")
-            else:
+            elif isinstance(outcome, Draft):
                 _report_edit(session, outcome)
-    rows = [{"ref": str(a.ref), "digest": a.digest, "signer": a.principal} for a in added]
+            else:
+                done, is_known = outcome
+                row = {"ref": str(done.ref), "digest": done.digest, "signer": done.principal}
+                rows.append({**row, "unchanged": is_known})
+                session.print_receipt(f"{'unchanged' if is_known else 'added'}  {done.ref}")
     session.print_data({"added": rows, "refused": [r.as_dict() for r in refused]}, ())
     return session.report_refusals(refused)
 
@@ -123,7 +126,7 @@ async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs:
     encoded = getattr(app.embed, "encoded", None)
     counts = (
         f"{len(report.admitted)} admitted, {report.unchanged} unchanged, {len(report.removed)} removed, "
-        f"{len(report.rejected)} refused; {report.passages} passages, {encoded} encoded"
+        f"{len(report.rejected)} refused; {counted(report.passages, 'passages')}, {encoded} encoded"
     )
     named = {"admitted": [*map(str, report.admitted)], "removed": [*map(str, report.deleted)]}
     refused = [error.as_dict() for error in report.rejected]
@@ -150,7 +153,7 @@ async def sync(session: Session, app: Services, paths: tuple[Path, ...], target:
         app, paths, target, lambda admission: session.print_receipt(f"copied  {admission.ref}"), overwrite=force
     )
     if refused:
-        session.notify(f"nothing was copied: {len(refused)} of {count} items were refused")
+        session.notify(f"nothing was copied; refused: {len(refused)} of {counted(count, 'items')}")
     return session.report_refusals(refused)
 
 

@@ -15,6 +15,7 @@ from kiwi_rag.ingest.audit_index import Mismatch, audit_index
 from kiwi_rag.ingest.registry_indexer import Failed, Unreachable
 from kiwi_rag.model import Filters
 from kiwi_rag.registry.tuning import METHODS
+from kiwi_rag.render import counted
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.signing.trust import SignerStatus
@@ -23,7 +24,6 @@ from kiwi_rag.usecases import registry as use_case
 if TYPE_CHECKING:
     from kiwi_rag.model.refs import ItemRef
     from kiwi_rag.registry.rows import Progress
-    from kiwi_rag.validation.audit import AuditHead
 
 REASON = option("--reason", default="", help="Reason; every reader of the registry can see it.")
 WHO = click.argument("who", metavar="PRINCIPAL|KEYID")
@@ -112,7 +112,7 @@ async def tune(session: Session, app: Services, **options: Any) -> int:
     --recall is that of the last time, at first auto and 0.98.
     """
     tuned = await use_case.tune(app, options, session.notify)
-    lines = [render.safe(f"{tuned.passages} passages of {tuned.model}: {tuned.choice}")]
+    lines = [render.safe(f"{counted(tuned.passages, 'passages')} of {tuned.model}: {tuned.choice}")]
     if tuned.recall is not None:
         lines.append(f"recall@10 {tuned.recall:.3f}, required {tuned.wanted_recall:g}; effort {tuned.effort}")
     session.print_data(tuned.as_dict(), lines)
@@ -160,7 +160,7 @@ async def _index(session: Session, app: Services, switch: bool) -> int:
 
 def _state(progress: Progress) -> str:
     total = progress.items + progress.waiting
-    text = f"{progress.state}: {progress.fingerprint}, {progress.items} of {total} items"
+    text = f"{progress.state}: {progress.fingerprint}, {progress.items} of {counted(total, 'items')}"
     if progress.state == "active":
         return text
     if progress.waiting == progress.refused:
@@ -190,7 +190,7 @@ async def _drop(session: Session, app: Services, model: str) -> int:
     dropped = 0
     async for name, passages in use_case.drop_models(app, model):
         dropped += 1
-        session.print(render.safe(f"dropped  {name}  {passages} passages"))
+        session.print(render.safe(f"dropped  {name}  {counted(passages, 'passages')}"))
     if not dropped:
         session.notify("there is no superseded model")
     return DONE
@@ -212,7 +212,7 @@ async def verify(session: Session, app: Services, sample: int, everything: bool)
         for one in found:
             session.print_receipt(render.safe(f"differs  {ref}  {one.passage}  {one.what}"))
     session.print_data({"checked": checked, "mismatches": [asdict(one) for one in mismatches]}, ())
-    session.notify(f"{checked} items checked, {len({m.ref for m in mismatches})} with differences")
+    session.notify(f"{counted(checked, 'items')} checked, {len({m.ref for m in mismatches})} with differences")
     return PARTLY if mismatches else DONE
 
 
@@ -261,10 +261,11 @@ async def revoke(session: Session, app: Services, **given: Any) -> None:
 async def _withdraw_key(
     session: Session, app: Services, verb: str, status: SignerStatus, *, who: str, reason: str, yes: bool
 ) -> None:
-    signer, lost, hides = await use_case.find_enrolled(app, who, status), 0, ""
+    signer, lost = await use_case.find_enrolled(app, who, status), 0
     if status is SignerStatus.COMPROMISED:
         lost = len(await app.registry_client.list_items(Filters(signer=signer.key_id)))
-        hides = f" It hides {_items(lost)}."
+    items = counted(lost, "items")
+    hides = f" It hides {items}." if status is SignerStatus.COMPROMISED else ""
     question = f"{verb.capitalize()} key {signer.key_id[:16]}… of {signer.principal}? This cannot be undone.{hides}"
     confirm(question, f"kiwi registry {verb} {who}", yes=yes)
     changed = await use_case.withdraw_key(app, signer, status, reason)
@@ -272,11 +273,7 @@ async def _withdraw_key(
     done = f"{verb}d" if changed else f"{verb}d already"
     session.print_data(row, [f"{done}  {render.safe(signer.principal)}  {signer.key_id}"])
     if lost:
-        session.notify(f"{_items(lost)} signed by it can no longer be found; older versions by other keys can")
-
-
-def _items(count: int) -> str:
-    return f"{count} item{'' if count == 1 else 's'}"
+        session.notify(f"{items} signed by it can no longer be found; older versions by other keys can")
 
 
 @registry.command(epilog="Example: kiwi registry accept, or kiwi registry accept acme/deploy/staging")
@@ -291,7 +288,7 @@ async def accept(session: Session, app: Services, ref: str | None, yes: bool) ->
     if ref:
         confirm(f"Forget the pinned versions of {ref}?", f"kiwi registry accept {ref}", yes=yes)
         count = sum(map(app.monitor.pinned.forget, parse_address(ref).refs()))
-        session.notify(f"forgot {count} pinned version{'' if count == 1 else 's'} of {ref}")
+        session.notify(f"forgot {counted(count, 'pinned versions')} of {ref}")
         return
     for state, error in use_case.damaged_states(app):
         session.notify(error.message)
@@ -299,13 +296,9 @@ async def accept(session: Session, app: Services, ref: str | None, yes: bool) ->
         session.notify(f"renamed to {state.move_aside()}")
     pinned, current = await use_case.read_heads(app)
     if pinned == current:
-        session.notify(f"nothing to accept: the registry's head is the pinned one, {_head(current)}")
+        session.notify(f"nothing to accept: the registry's head is the pinned one, {use_case.describe_head(current)}")
         return
-    session.notify(f"pinned     {_head(pinned)}\nregistry   {_head(current)}")
+    session.notify(f"pinned     {use_case.describe_head(pinned)}\nregistry   {use_case.describe_head(current)}")
     confirm("Accept the registry's head, and forget the pinned versions?", "kiwi registry accept", yes=yes)
     await use_case.accept_head(app, current)
     session.notify("accepted the registry's head")
-
-
-def _head(head: AuditHead) -> str:
-    return f"{head.seq} records, head {head.hash}"

@@ -15,7 +15,7 @@ from kiwi_rag.collection import SOURCES
 from kiwi_rag.errors import UsageError
 from kiwi_rag.model import FusionMethod, FusionWeights, SearchQuery, SearchReply
 from kiwi_rag.model.refs import ITEM_TYPES
-from kiwi_rag.render import hits
+from kiwi_rag.render import counted, hits
 from kiwi_rag.services import Services
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def run(
     parts = [("all", done), *((kind, done.of_kind(kind)) for kind in done.kinds)] if by_kind else [("", done)]
     lines: list[str] = []
     for name, part in parts:
-        lines += [f"{name}: {len(part.queries)} queries"] * by_kind + [*runs.table(part)]
+        lines += [f"{name}: {counted(len(part.queries), 'queries')}"] * by_kind + [*runs.table(part)]
     session.print_data(runs.as_document(done), lines)
     return _warn(session, done)
 
@@ -190,15 +190,16 @@ async def _measure(
 def _warn(session: Session, done: Run) -> int:
     """Print what makes the figures lower than they could be; return the exit code."""
     dataset, missing = done.about["dataset"], done.about["missing"]
-    session.notify(f"{len(done.queries)} queries of {dataset['name']}")
+    session.notify(f"{counted(len(done.queries), 'queries')} of {dataset['name']}")
     if dataset["left_out"]:
-        session.notify(f"left out: {dataset['left_out']} queries for which nothing is judged relevant")
+        session.notify(f"left out: {counted(dataset['left_out'], 'queries')} for which nothing is judged relevant")
     if missing:
         names = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
-        session.notify(f"warning: {len(missing)} judged items are in no searched tier and cannot be found: {names}")
+        session.notify(f"warning: not in any searched tier: {counted(len(missing), 'judged items')}: {names}")
     counts = {name: sum(not answer.complete for answer in done.answers(name)) for name in done.methods}
     for name in filter(counts.get, counts):
-        session.notify(f"warning: {counts[name]} answers of {name} are incomplete: a tier failed or a hit was refused")
+        answers = counted(counts[name], "incomplete answers")
+        session.notify(f"warning: {answers} of {name}: a tier failed or a hit was refused")
     return PARTLY if any(counts.values()) else DONE
 
 
@@ -225,4 +226,4 @@ def diff(session: Session, before: Path, after: Path, metric: str, methods: tupl
     if found.differs:
         session.notify(f"the runs also differ in: {', '.join(found.differs)}")
     if found.unmatched:
-        session.notify(f"left out: {found.unmatched} queries that are in one run only, or judged differently")
+        session.notify(f"left out, in one run only or judged differently: {counted(found.unmatched, 'queries')}")

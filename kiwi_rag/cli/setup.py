@@ -222,7 +222,7 @@ async def _verify_log(session: Session, app: Services, tier: str) -> None:
     log = await registry.verify_log(app) if tier == "registry" else None
     head = log.head if log else app.local(tier).audit.verify_chain()
     more = {"seen": log.pinned.seq, "records": log.all_read} if log else {}
-    session.print_data({**asdict(head), **more}, [f"{head.seq} records, head {head.hash}"])
+    session.print_data({**asdict(head), **more}, [registry.describe_head(head)])
     if log:
         seen = log.pinned.seq
         compared = f"the log continues from pinned record {seen}" if seen else "the log was read for the first time"

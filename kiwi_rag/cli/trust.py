@@ -238,7 +238,7 @@ def overrule(session: Session, who: str, undo: bool, yes: bool) -> None:
         session.notify(f"  {notice.principal}  key id {notice.key_id[:16]}…  {notice}")
     confirm("Trust these keys nevertheless?", f"kiwi trust overrule {who}", yes=yes or undo)
     count = use_case.overrule(app, notices, overruled=not undo)
-    session.notify(f"{count} notice{'' if count == 1 else 's'} {'followed again' if undo else 'overruled'}")
+    session.notify(f"{render.counted(count, 'notices')} {'followed again' if undo else 'overruled'}")
 
 
 def _signer_line(row: Mapping[str, str]) -> str:

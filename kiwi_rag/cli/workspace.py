@@ -22,7 +22,7 @@ from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.integrations import git_hooks
 from kiwi_rag.integrations.git_hooks import HookPlan
 from kiwi_rag.model import Filters, SearchQuery
-from kiwi_rag.render import hits
+from kiwi_rag.render import counted, hits
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.source import SyncReport, describe_error
@@ -139,7 +139,7 @@ def _progress_lines(session: Session) -> Callable[[int], Callable[[int], None]]:
             done += files
             if time.monotonic() - last >= PROGRESS_SECONDS:
                 last = time.monotonic()
-                session.notify(f"{done} of {total} files")
+                session.notify(f"{done} of {counted(total, 'files')}")
 
         return step
 
@@ -147,11 +147,11 @@ def _progress_lines(session: Session) -> Callable[[int], Callable[[int], None]]:
 
 
 def _report(session: Session, app: Services, opened: Workspace, report: SyncReport) -> int:
-    encoded = getattr(app.embed, "encoded", 0)
+    encoded, passages = getattr(app.embed, "encoded", 0), counted(report.passages, "passages")
     fresh, moved = len(report.indexed) - len(report.moved), len(report.moved)
     counts = (
         f"{fresh} indexed, {report.unchanged} unchanged, {moved} moved, {len(report.removed)} removed, "
-        f"{len(report.skipped)} skipped, {len(report.failed)} failed; {report.passages} passages, {encoded} encoded"
+        f"{len(report.skipped)} skipped, {len(report.failed)} failed; {passages}, {encoded} encoded"
     )
     session.print_data({**report.as_dict(), "encoded": encoded, "root": str(opened.config.root)}, [counts])
     _list(session, report)
@@ -211,8 +211,10 @@ async def list_documents(session: Session, _app: Services, opened: Workspace, **
     """List the indexed documents with type, passages, service, domain and title."""
     rows, refused = await items.list_documents(opened.indexed_tier(), _filters(opened, given))
     session.print_data(rows, map(_line, rows))
+    if not rows and not refused:
+        session.notify("no document matches; kiwi workspace stats shows what is indexed")
     if refused:
-        session.notify(f"{refused} documents are not listed, because they do not verify")
+        session.notify(f"not listed, because of a failed verification: {counted(refused, 'documents')}")
     return PARTLY if refused else DONE
 
 

@@ -41,6 +41,11 @@ def json_text(value: Any, indent: int | None = 2) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
+def counted(count: int, nouns: str) -> str:
+    """Return a number and its noun, which is given in the plural: ``1 query``, ``2 queries``."""
+    return f"{count} {re.sub('ies$', 'y', nouns).removesuffix('s') if count == 1 else nouns}"
+
+
 def snippet(text: str) -> str:
     """Return the start of a passage on one line."""
     line = safe(" ".join(text.split()))
@@ -129,7 +134,7 @@ def status_notice(data: Mapping[str, Any]) -> str:
 
 def _rows(data: Mapping[str, Any]) -> Iterator[list[Any]]:
     for row in data["tiers"]:
-        yield [f"{value} {name}" if isinstance(value, int) else value for name, value in row.items()]
+        yield [counted(value, name) if isinstance(value, int) else value for name, value in row.items()]
     model = data["model"]
     yield ["model", model["provider"], model["fingerprint"] or model["name"], model["place"], model["problem"]]
     yield ["cache", data["cache"]["path"], f"{data['cache']['bytes'] / 1e6:.1f} MB"]
@@ -143,7 +148,7 @@ def _service(service: Mapping[str, Any]) -> list[Any]:
         return list(service.values())
     minutes = service.get("uptime_seconds", 0) // 60
     since = f"for {minutes} min" if minutes < 120 else f"for {minutes // 60} h"
-    counts = f"{service.get('requests', '?')} requests, {service.get('sessions', '?')} sessions"
+    counts = ", ".join(counted(service.get(name, "?"), name) for name in ("requests", "sessions"))
     return ["running", f"process {service.get('pid')}", service.get("version"), since, counts]
 
 

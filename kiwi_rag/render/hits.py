@@ -9,7 +9,7 @@ from typing import Any
 from kiwi_rag.lexical import bm25_weights
 from kiwi_rag.model import Explanation, SearchReply, SearchResult, TierOutcome
 from kiwi_rag.model.refs import ItemType
-from kiwi_rag.render import Style, attributes, plain, safe, snippet, state_json, state_lines, table
+from kiwi_rag.render import Style, attributes, counted, plain, safe, snippet, state_json, state_lines, table
 
 INDEX_COMMAND = "kiwi workspace index"
 """The command that brings the index of documents up to date."""
@@ -145,20 +145,30 @@ def notices(reply: SearchReply, changed: str | None = None, update: str = INDEX_
     lines += [str(t.error["hint"]) for t in reply.tiers if t.error and t.error.get("hint")]
     lines += [f'read "{word}" as "{meant}"' for word, meant in reply.corrections.items()]
     if reply.refused:
-        lines.append(f"refused: {len(reply.refused)}")
-        lines += [f"  {r.ref} in {r.tier}: {r.code}: {r.reason}" for r in reply.refused]
+        lines += [f"refused: {len(reply.refused)}", *_refusals(reply)]
     for conflict in reply.conflicts:
         lines += [f"one version, two contents: {conflict}", f"  give it another version: {conflict.hint}"]
     if reply.unfinished:
         lines.append(f"the index is not complete: its last run was interrupted or is under way; {INDEX_COMMAND}")
     if reply.gone:
         no_longer = "that was found no longer exists" if len(reply.gone) == 1 else "that were found no longer exist"
-        lines.append(f"{_files(len(reply.gone))} {no_longer}: {update}")
+        lines.append(f"{counted(len(reply.gone), 'files')} {no_longer}: {update}")
     if changed is None:
         count = len({hit.path for hit in reply.hits if hit.state.changed and _is_document(hit)})
-        changed = f"{_files(count)} changed since the last index run" if count else ""
+        changed = f"{counted(count, 'files')} changed since the last index run" if count else ""
     lines += [f"{changed}: {update}"] if changed else []
     return [safe(line) for line in [*lines, *([] if reply.hits else _nothing_found(reply))]]
+
+
+def _refusals(reply: SearchReply) -> list[str]:
+    """Return a line for each reason, with the first hit that was refused for it, and how many others were."""
+    reasons: dict[str, list[str]] = {}
+    for one in reply.refused:
+        reasons.setdefault(f"in {one.tier}: {one.code}: {one.reason}", []).append(str(one.ref))
+    return [
+        f"  {first}{f' and {len(others)} more' if others else ''} {reason}"
+        for reason, (first, *others) in reasons.items()
+    ]
 
 
 def _nothing_found(reply: SearchReply) -> list[str]:
@@ -168,10 +178,6 @@ def _nothing_found(reply: SearchReply) -> list[str]:
     empty = [t.tier for t in answered if t.tier in _FILLED_BY and not t.statistics.items]
     hints = [f"{tier} has no items yet: {_FILLED_BY[tier]}" for tier in empty]
     return [f"nothing found in {', '.join(t.tier for t in answered)}", *hints]
-
-
-def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count} files"
 
 
 def _item_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> list[str]:
@@ -288,13 +294,13 @@ def _terms(explanation: Explanation) -> list[str]:
     if len(terms) > MAX_TERMS:
         lines.append(f"and {len(terms) - MAX_TERMS} more")
     length = f"{statistics.average_length:.1f} terms each on average"
-    return [*lines, f"{statistics.passages} passages of {statistics.items} items, {length}"]
+    return [*lines, f"{counted(statistics.passages, 'passages')} of {counted(statistics.items, 'items')}, {length}"]
 
 
 def _settings(reply: SearchReply, explanation: Explanation) -> list[str]:
     weights = ", ".join(f"{name} {share:g}" for name, share in asdict(explanation.weights).items())
     half_life, cap = reply.query.half_life_days, explanation.cap
-    limit = "any number" if cap is None else f"up to {cap} hits"
+    limit = "any number" if cap is None else f"up to {counted(cap, 'hits')}"
     suppressed = "" if cap is None else f", {explanation.suppressed} suppressed"
     return [
         f"fusion   {explanation.fusion}" + (f": {weights}" if explanation.fusion == "convex" else ", by ranks only"),

@@ -46,8 +46,13 @@ async def make_drafts(  # noqa: PLR0913  # the options of a signature
     return made
 
 
-async def store(app: Services, drafts: Sequence[Draft], tier: str) -> AsyncGenerator[Draft | Admission | Rejected]:
-    """Write and index drafts; yield each one that was written, and its admission or rejection."""
+async def store(
+    app: Services, drafts: Sequence[Draft], tier: str
+) -> AsyncGenerator[Draft | Rejected | tuple[Admission, bool]]:
+    """Write and index drafts; yield each one that was written, and its rejection, or admission.
+
+    With an admission comes whether the index had the same already.
+    """
     target = app.local(tier)
     async with target.writing():
         for one in drafts:
@@ -55,8 +60,9 @@ async def store(app: Services, drafts: Sequence[Draft], tier: str) -> AsyncGener
                 admission = await ingest.admit(one.candidate, target, app.gate)
                 one.write()
                 yield one
+                known = await target.store.get(admission.ref, ())
                 await ingest.store(one.source, one.candidate, admission, target, app.writer)
-                yield admission
+                yield admission, known is not None and known.digest == admission.digest
             except Rejected as rejection:
                 yield rejection
 

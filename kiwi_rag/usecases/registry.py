@@ -27,6 +27,7 @@ from kiwi_rag.monitor.pinned_state import PinnedState, pinned_states
 from kiwi_rag.registry import server, tuning
 from kiwi_rag.registry.rows import Progress
 from kiwi_rag.registry.tuning import Tuning
+from kiwi_rag.render import counted
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.signing.trust import Signer, SignerStatus
@@ -96,7 +97,7 @@ def active_signers(app: Services, principal: str) -> Sequence[Signer]:
     found = [signer for signer in named if signer.status is SignerStatus.ACTIVE]
     if not found:
         what = f"{principal} has no active key" if named else f"your trust file has no signer {principal!r}"
-        raise UsageError(what, hint="kiwi trust list")
+        raise UsageError(what, hint=f"kiwi trust add PUBLIC_KEY --principal {principal}")
     return found
 
 
@@ -296,6 +297,11 @@ def damaged_states(app: Services) -> Iterator[tuple[PinnedState, PinnedStateDama
             yield state, error
         finally:
             state.close()
+
+
+def describe_head(head: AuditHead) -> str:
+    """Return the number of an audit log's records, and the hash of the last one."""
+    return f"{counted(head.seq, 'records')}, head {head.hash}"
 
 
 async def read_heads(app: Services) -> tuple[AuditHead, AuditHead]:

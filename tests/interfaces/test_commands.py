@@ -120,7 +120,7 @@ def test_a_project_may_not_redirect_secrets(ready: Kiwi):
 
 def test_status_doctor_and_audit(ready: Kiwi):
     ready.run("add", str(ready.write("knowledge/acme/note.md", note())))
-    assert "1 items" in ready.run("status").stdout
+    assert "1 item  " in ready.run("status").stdout
     assert ready.json("doctor")["problems"] == []
     assert ready.json("audit", "verify")["seq"] == 1
     assert "admitted" in ready.run("audit").stdout

@@ -26,6 +26,21 @@ def test_global_options_may_stand_after_the_command(ready: Kiwi):
     assert ready.run("search", "--", "--json", "staging").stdout.startswith(" 1. acme/note")
 
 
+def test_an_item_that_the_index_has_already_is_called_unchanged(ready: Kiwi):
+    path = str(ready.write("knowledge/acme/note.md", note()))
+    assert ready.run("add", path).stdout == "added  knowledge:acme/note@1.0.0\n"
+    assert ready.run("add", path).stdout == "unchanged  knowledge:acme/note@1.0.0\n"
+    (row,) = ready.json("add", path)["added"]
+    assert row["unchanged"] is True
+    ready.write("knowledge/acme/note.md", note("1.1.0"))
+    assert ready.run("add", path).stdout == "added  knowledge:acme/note@1.1.0\n"
+
+
+def test_a_signer_that_is_not_trusted_gets_the_command_that_trusts_it(ready: Kiwi):
+    stderr = ready.run("registry", "enrol", "eve@acme.example", expect=2).stderr
+    assert "→ kiwi trust add PUBLIC_KEY --principal eve@acme.example" in stderr
+
+
 def test_every_command_takes_the_global_options():
     def below(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
         yield path, command

@@ -69,7 +69,7 @@ def test_status_tells_of_the_workspace_once_it_is_indexed(ready: Kiwi):
     ready.run("workspace", "index", ".")
     row = next(row for row in ready.json("status")["tiers"] if row["tier"] == "workspace")
     assert (row["documents"], row["passages"], row["problems"]) == (1, 1, "")
-    assert "workspace  1 documents  1 passages" in ready.run("status").stdout
+    assert "workspace  1 document  1 passage  " in ready.run("status").stdout
     catalog = ready.vectors / "documents/catalog-100.sqlite3"
     catalog.write_bytes(b"no catalog" * 1000)
     told = ready.run("--json", "status", expect=3).stdout

@@ -57,6 +57,8 @@ def test_filters_and_formats(estate: Kiwi):
     assert {hit["path"].split("/")[0] for hit in hits} == {"decisions"}
     paths = estate.run("workspace", "search", "check in", "--format", "paths").stdout.splitlines()
     assert all((estate.cwd / line.rpartition(":")[0]).is_file() for line in paths)
+    none = estate.run("workspace", "list", "--service", "svc-of-nobody")
+    assert (none.stdout, "no document matches" in none.stderr) == ("", True)
     rows = [
         json.loads(line) for line in estate.run("workspace", "search", "x", "--format", "jsonl").stdout.splitlines()
     ]

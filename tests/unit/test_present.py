@@ -236,6 +236,25 @@ def test_notices_count_refused_hits_with_their_reasons() -> None:
     assert lines == ["refused: 1", "  directive:acme/deploy@1.2.0 in project: bad-signature: it was changed"]
 
 
+def test_notices_name_one_reason_once_with_the_number_of_its_hits() -> None:
+    other = replace(REF, item_id="acme/other")
+    refused = [RefusedHit(REF, "registry", "unknown-signer", "signed by another key") for _ in range(13)]
+    lines = hits.notices(reply(HIT, refused=(*refused, RefusedHit(other, "user", "changed", "other text"))))
+    assert lines == [
+        "refused: 14",
+        "  directive:acme/deploy@1.2.0 and 12 more in registry: unknown-signer: signed by another key",
+        "  directive:acme/other@1.2.0 in user: changed: other text",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "nouns", "text"),
+    [(0, "items", "0 items"), (1, "items", "1 item"), (2, "queries", "2 queries"), (1, "queries", "1 query")],
+)
+def test_a_noun_is_in_the_plural_unless_there_is_one(count: int, nouns: str, text: str) -> None:
+    assert render.counted(count, nouns) == text
+
+
 @pytest.mark.parametrize(
     ("tiers", "said"),
     [
