@@ -67,18 +67,11 @@ async def status(session: Session, app: Services) -> int:
     """Show the registry's address, whether it answers, its schema, and the number of items."""
     row = await use_case.collect_state(app)
     parts = [(name, one) for name, value in row.items() for one in (value if isinstance(value, list) else [value])]
-    session.print_data(row, (render.safe(f"{name}: {_shown(one)}") for name, one in parts if one not in (None, "")))
+    shown = (f"{name}: {render.value_text(one)}" for name, one in parts if one not in (None, ""))
+    session.print_data(row, map(render.safe, shown))
     if row.get("running") is False:
         session.notify("commands that need the registry start it; kiwi registry start keeps it running")
     return PARTLY if row["problem"] else DONE
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_shown(part)}" for name, part in value.items() if part not in (None, ""))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
 
 
 @registry.command(epilog="Example: kiwi registry enrol ada@acme.example")

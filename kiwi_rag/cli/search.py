@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -63,32 +63,24 @@ WEIGHTS = option("--weights", type=_weights, metavar="FILE|NAME=SHARE,…", help
 @option("--per-signer", type=_cap, metavar="N|off", help="Most hits of one signer.")
 @option("--explain", is_flag=True, help="Show how each score was computed.")
 @option("--format", "form", choices=("text", "json", "jsonl", "md", "paths"), default="text")
-def search(
-    session: Session, /, query: tuple[str, ...], weights: FusionWeights | None, fusion: FusionMethod, explain: bool,
-    form: str, **given: Any,
-) -> int:  # fmt: skip
+def search(session: Session, /, query: tuple[str, ...], explain: bool, form: str, **given: Any) -> int:
     """Find items by meaning and by words. Every hit is verified before it is shown."""
-    filters = usecases.filters_of(given)
-    search_query = SearchQuery(" ".join(query), filters=filters, weights=weights, fusion=fusion)
+    fusion = {name: given[name] for name in ("weights", "fusion")}
     flags = {name: given[name] for name in ("source", "limit", "alpha", "per_signer")}
+    search_query = SearchQuery(" ".join(query), filters=usecases.filters_of(given), **fusion)
     reply = session.run(lambda app: usecases.search(app, search_query), **flags)
     for tier in reply.tiers:
         if tier.error:
             session.log_error("search", str(tier.error["code"]), f"{tier.tier}: {tier.error['message']}")
-    explained = f"\n\n{hits.explanation_text(reply, session.style)}" if explain else ""
-    text = hits.hits_text(reply, session.style, explain) + explained
-    texts = {"md": hits.hits_markdown(reply), "paths": hits.hits_paths(reply), "text": text}
-    return show_reply(session, reply, hits.reply_json(reply, explain), form, texts, hits.notices(reply))
+    return show_reply(session, reply, hits.reply_json(reply, explain), form, explain)
 
 
-def show_reply(  # a reply in each of its forms
-    session: Session, reply: SearchReply, data: Mapping[str, Any], form: str, texts: Mapping[str, str],
-    notices: Iterable[str],
-) -> int:  # fmt: skip
-    """Print a reply: `data` or its hits as JSON, or one of the texts; and the notices.
+def show_reply(session: Session, reply: SearchReply, data: Mapping[str, Any], form: str, explain: bool) -> int:
+    """Print a reply in one of its forms, where `data` is all of it as JSON; and its notices.
 
     Return 0 for a complete reply, 3 when a tier failed or a hit was refused, 1 when no tier answered.
     """
+    texts = {"md": hits.hits_markdown, "paths": hits.hits_paths}
     if session.as_json:
         session.print_json(data)
     elif form == "json":
@@ -96,9 +88,13 @@ def show_reply(  # a reply in each of its forms
     elif form == "jsonl":
         for row in data["hits"]:
             session.print(render.json_text(row, indent=None))
+    elif reply.hits and form in texts:
+        session.print(texts[form](reply))
     elif reply.hits:
-        session.print(texts[form])
-    for line in notices:
+        session.print(hits.hits_text(reply, session.style, explain))
+        if explain and reply.explanation:
+            session.print(f"\n{hits.explanation_text(reply, session.style)}")
+    for line in hits.notices(reply):
         session.notify(line)
     answered = any(tier.state in ("ok", "refused") for tier in reply.tiers)
     return DONE if reply.complete else PARTLY if answered else FAILED

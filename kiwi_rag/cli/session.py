@@ -261,10 +261,17 @@ def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..
     return click.command(name, cls=Command, **attributes)
 
 
+class _Choice(click.Choice[Any]):
+    """Values of which one is to be given; of an enumeration, its member is."""
+
+    def normalize_choice(self, choice: Any, ctx: click.Context | None) -> str:
+        return str(choice)
+
+
 def option(*names: str, choices: Iterable[str] = (), **attributes: Any) -> Callable[[Any], Any]:
     """Return an option whose help shows the default, unless that is empty, and that takes one of `choices` only."""
     if choices:
-        attributes["type"] = click.Choice([str(choice) for choice in choices])
+        attributes["type"] = _Choice(choices)
     return click.option(*names, **{"show_default": bool(attributes.get("default")), **attributes})
 
 

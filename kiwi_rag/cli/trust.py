@@ -19,7 +19,7 @@ from kiwi_rag.signing.trust import Signer, SignerStatus, check_pattern, check_pr
 from kiwi_rag.usecases import trust as use_case
 
 PRINCIPAL = option("--principal", default="", help="Name of the key's owner in signatures. Default: user@host.")
-ITEMS = option("--items", "patterns", multiple=True, help="Items that the key may sign. Default: all. Repeatable.")
+ITEMS = option("--items", "patterns", multiple=True, help="Items to accept, as acme/*. Default: all. Repeatable.")
 
 
 @click.group(cls=Group)
@@ -160,7 +160,7 @@ def list_signers(session: Session) -> None:
 @trust.command(epilog="Example: kiwi trust add 3b6a27… --principal ada@acme.example --items 'acme/*' --type directive")
 @click.argument("public_key")
 @option("--principal", required=True, help="Name of the key's owner.")
-@option("--items", "patterns", multiple=True, help="Items that the key may sign, as acme/*. Default: all. Repeatable.")
+@ITEMS
 @option("--type", "types", multiple=True, choices=ItemType, help="Only these types. Default: all items. Repeatable.")
 @option("--valid-after", type=TIME, help="Accept signatures from this time on, UTC.")
 @option("--valid-before", type=TIME, help="Accept signatures until this time, UTC.")
@@ -173,12 +173,9 @@ def add(session: Session, public_key: str, principal: str, replaces: bool, yes: 
     With --replace the entry of a trusted key is replaced; the permissions that it loses are listed, and you are asked.
     """
     app = session.app()
-    who, key = check_principal(principal), use_case.parse_public_key(app, public_key)
     given["patterns"] = tuple(map(check_pattern, given["patterns"]))
-    given["types"] = tuple(map(ItemType, given["types"]))
-    given["status"] = given["status"] and SignerStatus(given["status"])
     fields = {name: value for name, value in given.items() if value}
-    signer = Signer(who, key, **fields)
+    signer = Signer(check_principal(principal), use_case.parse_public_key(app, public_key), **fields)
     entry, losses = use_case.plan_entry(app, signer, fields, replaces=replaces)
     for loss in losses:
         session.notify(f"  {loss}")

@@ -192,8 +192,7 @@ async def search(
     filters, limit = _filters(opened, given), app.settings.limit
     asked = SearchQuery(" ".join(query), filters=filters, limit=limit, alpha=alpha, per_file=per_file)
     reply = await opened.search(asked)
-    texts = {"paths": hits.hits_paths(reply), "text": hits.hits_text(reply, session.style, explain)}
-    return show_reply(session, reply, hits.documents_json(reply), form, texts, hits.notices(reply))
+    return show_reply(session, reply, hits.documents_json(reply), form, explain)
 
 
 def _filters(opened: Workspace, given: Mapping[str, str | None]) -> Filters:

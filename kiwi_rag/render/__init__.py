@@ -183,18 +183,19 @@ def details_text(details: Mapping[str, Any] | str) -> str:
         except ValueError:
             return str(details)
     if not isinstance(details, Mapping):
-        return _value(details)
-    return "; ".join(f"{key}: {_value(value)}" for key, value in details.items())
+        return value_text(details)
+    return "; ".join(f"{key}: {value_text(value)}" for key, value in details.items())
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """Return a value that may hold others on one line, for people."""
     if value is None or value in ([], ""):
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return "(" + ", ".join(f"{key}: {_value(inner)}" for key, inner in value.items()) + ")"
-    return ", ".join(map(_value, value)) if isinstance(value, list | tuple) else str(value)
+        return "(" + ", ".join(f"{key}: {value_text(inner)}" for key, inner in value.items()) + ")"
+    return ", ".join(map(value_text, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def usage_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
