@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,9 @@ async def sign(session: Session, app: Services, **given: Any) -> int:
     for draft in drafts:
         draft.write()
         _report_edit(session, draft)
+    rows = [{"ref": str(d.ref), "path": str(d.source.path), "fresh": d.fresh, "wrote": d.wrote} for d in drafts]
     session.print_data(
-        {"signed": [_row(draft) for draft in drafts], "refused": [r.as_dict() for r in refused]},
+        {"signed": rows, "refused": [r.as_dict() for r in refused]},
         (f"{'signed' if draft.fresh else 'already signed'}  {draft.ref}" for draft in drafts),
     )
     fresh = sum(draft.fresh for draft in drafts)
@@ -98,11 +100,6 @@ async def add(session: Session, app: Services, **given: Any) -> int:
 def _report_edit(session: Session, draft: Draft) -> None:
     if draft.wrote:
         session.notify(f"wrote  {draft.wrote}")
-
-
-def _row(draft: Draft) -> dict[str, Any]:
-    row = {"ref": str(draft.ref), "path": str(draft.source.path), "fresh": draft.fresh}
-    return {**row, "wrote": draft.wrote} if draft.wrote else row
 
 
 @command(epilog="Example: kiwi index, or kiwi index --tier user")
@@ -197,9 +194,6 @@ async def publish(
     return PARTLY
 
 
-_RECEIPT = ("sequence", "already_published", "private", "made_public", "yanked")
-
-
 async def _publish(
     session: Session, run: PublishRun, sources: Sequence[SourceFile]
 ) -> tuple[list[dict[str, Any]], list[NotPublished]]:
@@ -214,8 +208,7 @@ async def _publish(
                 failures.append(outcome)
                 continue
             receipt = outcome.receipt
-            row = {name: getattr(receipt, name) for name in _RECEIPT}
-            rows.append({"ref": str(outcome.ref), **row, "waits_for_index": outcome.waits})
+            rows.append({"ref": str(outcome.ref), **asdict(receipt), "waits_for_index": outcome.waits})
             change = "already published" if receipt.already_published else "published"
             change = "made public" if receipt.made_public else change
             state = "  private" if receipt.private else "  yanked" if receipt.yanked else ""

@@ -92,7 +92,7 @@ def show_reply(session: Session, reply: SearchReply, data: Mapping[str, Any], fo
         session.print(texts[form](reply))
     elif reply.hits:
         session.print(hits.hits_text(reply, session.style, explain))
-        if explain and reply.explanation:
+        if "explain" in data:  # of items; documents have it in their hits
             session.print(f"\n{hits.explanation_text(reply, session.style)}")
     for line in hits.notices(reply):
         session.notify(line)

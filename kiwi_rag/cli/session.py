@@ -117,19 +117,15 @@ class Session:
         """Yield a function that takes a total, begins a bar, and returns the function that advances it."""
         from tqdm import tqdm
 
-        bars: list[Any] = []
-
         def begin(total: int) -> Callable[[int], None]:
             hidden = not self.shows_progress or not total
             width, height = shutil.get_terminal_size()  # 80 × 24 if the terminal does not report its size
-            bars.append(tqdm(total=total, desc=what, unit=unit, ncols=width, nrows=height, disable=hidden))
-            return lambda steps: bars[-1].update(steps) and None
+            bar: Any = tqdm(total=total, desc=what, unit=unit, ncols=width, nrows=height, disable=hidden)
+            advance: Callable[[int], None] = bars.enter_context(bar).update
+            return advance
 
-        try:
+        with contextlib.ExitStack() as bars:
             yield begin
-        finally:
-            for drawn in bars:
-                drawn.close()
 
     def report_error(self, error: KiwiError) -> int:
         """Print an error on stderr, and return the exit code."""

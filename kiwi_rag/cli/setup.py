@@ -136,14 +136,11 @@ def show_config(session: Session, resolved: bool) -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(session: Session, shell: str) -> None:
     """Print the completion script of a shell."""
-    from click.shell_completion import get_completion_class
+    from click.shell_completion import shell_complete
 
     from kiwi_rag.cli import kiwi
 
-    found = get_completion_class(shell)
-    if found is None:
-        raise UsageError(f"there is no completion for {shell}")
-    session.print(found(kiwi, {}, "kiwi", "_KIWI_COMPLETE").source())
+    shell_complete(kiwi, {}, "kiwi", "_KIWI_COMPLETE", f"{shell}_source")
 
 
 _DAYS = re.compile(r"(\d{1,5})d?", re.ASCII)

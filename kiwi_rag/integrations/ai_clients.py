@@ -175,11 +175,9 @@ class ClientEnvironment:
     def file(self, paths: str) -> Path:
         """Return the one of a client's paths that it uses; `Level` says how they are written."""
         folders = self._folders()
-        for path in paths.split(" | "):
-            given, mark, rest = path.partition("!")
-            if not mark or Path(given.format(**folders)).exists():
-                return Path((given + rest).format(**folders))
-        raise ValueError("the last path has no condition")
+        parts = (path.partition("!") for path in paths.split(" | "))
+        used = next(given + rest for given, mark, rest in parts if not mark or Path(given.format(**folders)).exists())
+        return Path(used.format(**folders))
 
     def link_targets(self, *, project: bool) -> Sequence[Path]:
         """Return the folders that links may lead into: of a project's files the project, of the user's the user's."""

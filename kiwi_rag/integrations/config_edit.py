@@ -143,13 +143,12 @@ class ConfigEntries:
     def _find(self, text: str, name: str) -> tuple[dict[str, Any], Any, Any, Any]:
         """Return a text's data, the part that holds the entries, an entry's key or number in it, and the entry."""
         root = self.format.parse(text if text.strip() else self.format.blank)
-        holder: Any = root.setdefault(self.key, [] if self.labelled else {})
+        kind: Any = list if self.labelled else dict
+        holder: Any = root.setdefault(self.key, kind())
+        if not isinstance(holder, kind):
+            raise Malformed(f"{self.key} is not {'an array' if self.labelled else 'an object or a table'}")
         if not self.labelled:
-            if not isinstance(holder, dict):
-                raise Malformed(f"{self.key} is not an object or a table")
             return root, holder, name, holder.get(name)
-        if not isinstance(holder, list):
-            raise Malformed(f"{self.key} is not an array")
         labels = [entry.get("label") if isinstance(entry, dict) else None for entry in holder]
         at = labels.index(name) if name in labels else len(holder)
         return root, holder, at, holder[at] if name in labels else None

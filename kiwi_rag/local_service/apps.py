@@ -28,8 +28,7 @@ _OF_ONE_SEARCH: Mapping[str, Any] = {
 }
 """Settings that do not affect what stays open."""
 _OF_THE_MODEL = (*(f.name for f in fields(Settings) if f.name.startswith("embedding_")), "cache_dir", "threads")
-_Stamp = tuple[int, int] | None
-_Key = tuple[Settings, Path | None, _Stamp]
+_Key = tuple[Settings, Path | None, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,8 +120,7 @@ class Apps:
 
     def _acquire(self, opened: Services) -> tuple[_Key, OpenServices]:
         # Local stores are bound to the owner token; with another token they must be opened again.
-        token = _stamp(opened.user_dir / "owner-token")
-        key = (replace(opened.settings, **_OF_ONE_SEARCH), opened.project_dir, token)
+        key = (replace(opened.settings, **_OF_ONE_SEARCH), opened.project_dir, opened.owner_token)
         # Reinserted at the end, so that the dict is in order of use. No await between pop and insert: callers share it.
         app = self._opened.pop(key) if key in self._opened else self._open(opened)
         self._opened[key] = app
@@ -143,11 +141,3 @@ class Apps:
 
 def _model_of(settings: Settings) -> tuple[object, ...]:
     return tuple(getattr(settings, name) for name in _OF_THE_MODEL)
-
-
-def _stamp(path: Path) -> _Stamp:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

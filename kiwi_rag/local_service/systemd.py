@@ -12,6 +12,7 @@ from kiwi_rag.errors import KiwiError
 
 NAME = "kiwi.service"
 _SECONDS = 30
+_HINT = "kiwi serve starts the service without systemd"
 
 
 def install(arguments: Sequence[str], environ: Mapping[str, str]) -> Path:
@@ -31,9 +32,7 @@ def install(arguments: Sequence[str], environ: Mapping[str, str]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(unit.format(command=" ".join(map(_quoted, command))), encoding="utf-8")
     except OSError as error:
-        raise KiwiError(
-            f"cannot write {path}: {error.strerror}", hint="kiwi serve starts the service without systemd"
-        ) from error
+        raise KiwiError(f"cannot write {path}: {error.strerror}", hint=_HINT) from error
     try:
         _systemctl("daemon-reload")
         _systemctl("enable", NAME)
@@ -77,11 +76,10 @@ def _quoted(word: str) -> str:
 
 
 def _systemctl(*arguments: str) -> None:
-    hint = "kiwi serve starts the service without systemd"
     command = ["systemctl", "--user", *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise KiwiError(f"systemctl: {error}", hint=hint) from error
+        raise KiwiError(f"systemctl: {error}", hint=_HINT) from error
     if done.returncode:
-        raise KiwiError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}", hint=hint)
+        raise KiwiError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}", hint=_HINT)
