@@ -118,19 +118,17 @@ async def tune(session: Session, app: Services, **options: Any) -> int:
 @option("--watch", is_flag=True, help="Run until stopped, and index what is published meanwhile.")
 @option("--every", type=click.FloatRange(min=0.1), default=30.0, help="Seconds between checks, with --watch.")
 @option("--switch", is_flag=True, help="Make this model the active one although items were refused.")
-@option("--drop-old", is_flag=True, help="Only remove the vectors of superseded models.")
+@option("--drop-old", "old", is_flag=True, help="Only remove the vectors of superseded models.")
 @option("--drop", "model", default="", help="Only remove the vectors of this model, which must not be the active one.")
-async def index(
-    session: Session, app: Services, watch: bool, every: float, switch: bool, drop_old: bool, model: str
-) -> int:
+async def index(session: Session, app: Services, watch: bool, every: float, switch: bool, old: bool, model: str) -> int:
     """Make published items searchable: run the whole gate again, then compute their vectors.
 
     With another model than the registry's active one, a second set of vectors is built, and searches use it when it is
     complete. Several indexers can run at the same time, and each can be stopped and started again.
     """
-    if sum((watch, switch, drop_old, bool(model))) > 1:
+    if sum((watch, switch, old, bool(model))) > 1:
         raise UsageError("--watch, --switch, --drop-old and --drop exclude each other", hint="give one of them")
-    if drop_old or model:
+    if old or model:
         return await _drop(session, app, model)
     return await (_watch(session, app, every) if watch else _index(session, app, switch))
 
@@ -236,7 +234,7 @@ async def yank(session: Session, app: Services, ref: str, reason: str, yes: bool
 @YES
 async def retire(session: Session, app: Services, **given: Any) -> None:
     """Accept no more items signed by a key; earlier ones stay valid. Needs the role kiwi_admin."""
-    await _withdraw_key(session, app, "retire", SignerStatus.RETIRED, **given)
+    await _withdraw(session, app, SignerStatus.RETIRED, **given)
 
 
 @registry.command(epilog='Example: kiwi registry revoke ada@acme.example --reason "laptop stolen"')
@@ -248,17 +246,15 @@ async def revoke(session: Session, app: Services, **given: Any) -> None:
 
     This cannot be undone. Sign its items with another key and publish them again.
     """
-    await _withdraw_key(session, app, "revoke", SignerStatus.COMPROMISED, **given)
+    await _withdraw(session, app, SignerStatus.COMPROMISED, **given)
 
 
-async def _withdraw_key(
-    session: Session, app: Services, verb: str, status: SignerStatus, *, who: str, reason: str, yes: bool
-) -> None:
-    signer, lost = await use_case.find_enrolled(app, who, status), 0
+async def _withdraw(session: Session, app: Services, status: SignerStatus, who: str, reason: str, yes: bool) -> None:
+    signer, verb, lost = await use_case.find_enrolled(app, who, status), "retire", 0
     if status is SignerStatus.COMPROMISED:
-        lost = len(await app.registry_client.list_items(Filters(signer=signer.key_id)))
+        verb, lost = "revoke", len(await app.registry_client.list_items(Filters(signer=signer.key_id)))
     items = counted(lost, "items")
-    hides = f" It hides {items}." if status is SignerStatus.COMPROMISED else ""
+    hides = f" It hides {items}." if verb == "revoke" else ""
     question = f"{verb.capitalize()} key {signer.key_id[:16]}… of {signer.principal}? This cannot be undone.{hides}"
     confirm(question, f"kiwi registry {verb} {who}", yes=yes)
     changed = await use_case.withdraw_key(app, signer, status, reason)

@@ -37,23 +37,20 @@ Example: kiwi setup claude --project     .mcp.json and CLAUDE.md of this project
 
 
 @command(epilog=_EXAMPLES)
-@click.argument("client", type=click.Choice(list(CLIENTS)))
+@click.argument("name", type=click.Choice(list(CLIENTS)))
 @option("--project", is_flag=True, help="Change this project's files, which the team shares, not your own.")
 @option("--tasks", is_flag=True, help="Only with vscode: add tasks to the project that index and watch the workspace.")
 @option("--toolsets", default=TOOLSETS, help="Toolsets of the server, separated by commas.")
 @option("--remove", is_flag=True, help="Remove what kiwi setup added.")
 @option("--dry-run", is_flag=True, help="Print the changes as a unified diff; write nothing.")
-def setup(
-    session: Session, client: str, project: bool, tasks: bool, toolsets: str, remove: bool, dry_run: bool
-) -> None:
+def setup(session: Session, name: str, project: bool, tasks: bool, toolsets: str, remove: bool, dry_run: bool) -> None:
     """Configure an AI client to start Kiwi as an MCP server, and its agent to search Kiwi before it reads files."""
     from kiwi_rag.mcp.toolsets import parse_names
 
-    if tasks and client != "vscode":
+    known, toolsets = CLIENTS[name], ",".join(parse_names(toolsets))
+    if tasks and name != "vscode":
         hint = "kiwi setup vscode --tasks"
-        raise UsageError(f"--tasks works with vscode only, not with {CLIENTS[client].title}", hint=hint)
-    toolsets = ",".join(parse_names(toolsets))
-    known = CLIENTS[client]
+        raise UsageError(f"--tasks works with vscode only, not with {known.title}", hint=hint)
     project_folder = _project(session, known, needed=project, anywhere=tasks)
     environment = ClientEnvironment(Path.home(), project_folder, sys.platform, process_environment())
     backups = Backups(home_of(process_environment()) / "clients")

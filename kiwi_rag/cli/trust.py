@@ -152,9 +152,7 @@ def list_signers(session: Session) -> None:
     rows = [signer_row(signer) for signer in session.app().trust.by_key.values()]
     session.print_data(rows, map(_signer_line, rows))
     if not rows:
-        session.notify(
-            "no signer is trusted yet; add one with: kiwi keys new, or kiwi trust add PUBLIC_KEY --principal NAME"
-        )
+        session.notify("no signer is trusted yet: kiwi keys new, or kiwi trust add PUBLIC_KEY --principal NAME")
 
 
 @trust.command(epilog="Example: kiwi trust add 3b6a27… --principal ada@acme.example --items 'acme/*' --type directive")
@@ -185,9 +183,8 @@ def add(session: Session, public_key: str, principal: str, replaces: bool, yes: 
     _show_entry(session, entry)
     for notice in app.notices():
         if notice.key_id == signer.key_id and not notice.overruled:
-            session.notify(
-                f"the key was {notice} and stays untrusted; to trust it nevertheless: kiwi trust overrule {principal}"
-            )
+            overruling = f"to trust it nevertheless: kiwi trust overrule {principal}"
+            session.notify(f"the key was {notice} and stays untrusted; {overruling}")
 
 
 def _show_entry(session: Session, signer: Signer) -> None:
@@ -211,10 +208,8 @@ def project(session: Session, yes: bool) -> None:
     """Pin this project's .ai/trust.toml: accept its signers in this project, as long as the file is unchanged."""
     app = session.app()
     path, digest, signers = use_case.read_project_trust(app)
-    for signer in signers:
-        session.notify(
-            f"  {signer.principal}  {signer.status}  {', '.join(signer.patterns)}  key id {signer.key_id[:16]}…"
-        )
+    for one in signers:
+        session.notify(f"  {one.principal}  {one.status}  {', '.join(one.patterns)}  key id {one.key_id[:16]}…")
     confirm("Trust these signers in this project?", "kiwi trust project", yes=yes)
     use_case.pin_project(app, path, digest)
     session.notify(f"pinned {path}; after each change of the file run kiwi trust project again")

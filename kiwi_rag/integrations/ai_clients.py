@@ -224,17 +224,13 @@ def plan_setup(  # noqa: PLR0913  # the command's options, by name
     # A project's files are used on other machines too, where this program may have another path.
     command = [NAME] if project else starting_command(environment.environ.get("PATH"), by_name=client.sees_path)
     entry = server_entry([*command, *level.args], level.extra, toolsets)
-    edits: list[tuple[Path, Editor]] = [
-        (environment.file(level.config), ConfigEntries(client.format, client.key, [entry]))
-    ]
+    edits: dict[Path, Editor] = {environment.file(level.config): ConfigEntries(client.format, client.key, [entry])}
     if level.rules:
-        edits.append((environment.file(level.rules), instructions_block(toolsets, level.head)))
+        edits[environment.file(level.rules)] = instructions_block(toolsets, level.head)
     return plan_changes(edits, environment.link_targets(project=project), backups, remove=remove)
 
 
-def server_entry(
-    command: Sequence[str] = (NAME, VERB), extra: Mapping[str, str] | None = None, toolsets: str = TOOLSETS
-) -> Entry:
+def server_entry(command: Sequence[str], extra: Mapping[str, str], toolsets: str = TOOLSETS) -> Entry:
     """Return the entry that starts Kiwi; what was added to it stays: other keys, and arguments behind ``mcp``."""
     program, *args = command
 
@@ -242,7 +238,7 @@ def server_entry(
         before = list(there.get("args", [VERB]))
         added = before[before.index(VERB) + 1 :]
         added = added[2:] if added[:1] == ["--toolsets"] else added
-        return {**(extra or {}), **there, "command": program, "args": [*args, "--toolsets", toolsets, *added]}
+        return {**extra, **there, "command": program, "args": [*args, "--toolsets", toolsets, *added]}
 
     return Entry(NAME, VERB, renewed)
 
@@ -326,4 +322,4 @@ def plan_tasks(project: Path, backups: Backups, *, remove: bool = False) -> Sequ
     ClientFileError
         When the file cannot be read, is malformed, or has another task of the same label.
     """
-    return plan_changes([(project / ".vscode/tasks.json", TASKS)], [project], backups, remove=remove)
+    return plan_changes({project / ".vscode/tasks.json": TASKS}, [project], backups, remove=remove)

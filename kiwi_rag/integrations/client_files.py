@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,9 +44,7 @@ class ClientFile:
         with _explained("read", path):
             real = path.resolve()
             if not any(real.is_relative_to(folder.resolve()) for folder in inside):
-                raise ClientFileError(
-                    f"{path} leads out of {inside[0]}, to {real}", hint="replace the link with a file"
-                )
+                raise ClientFileError(f"{path} leads out of {inside[0]}, to {real}", hint="replace the link by a file")
             return cls(real, _content(real))
 
     def text(self) -> str:
@@ -173,7 +171,7 @@ class FileChange:
 
 
 def plan_changes(
-    edits: Iterable[tuple[Path, Editor]], inside: Sequence[Path], backups: Backups, *, remove: bool
+    edits: Mapping[Path, Editor], inside: Sequence[Path], backups: Backups, *, remove: bool
 ) -> Sequence[FileChange]:
     """Return what putting Kiwi's part into files, or taking it out, changes; nothing is written.
 
@@ -183,7 +181,7 @@ def plan_changes(
         When a file cannot be read, is malformed, or has another entry of the same name.
     """
     changes = []
-    for path, editor in edits:
+    for path, editor in edits.items():
         file = ClientFile.read(path, inside)
         if ".git" in file.path.parts:
             raise ClientFileError(f"{path} leads into a git repository's data, to {file.path}", hint="remove the link")

@@ -126,11 +126,9 @@ def safe_environment() -> dict[str, str]:
 
 def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = ["git", *SAFE, "-C", str(folder), *arguments]
-    environment = safe_environment()
+    env = safe_environment()
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, errors="surrogateescape", check=False, env=environment
-        )
+        return subprocess.run(command, capture_output=True, text=True, errors="surrogateescape", check=False, env=env)
     except FileNotFoundError as error:
         raise HooksRefused("git is not on the PATH", hint="install git, and run this again") from error
 

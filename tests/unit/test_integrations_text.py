@@ -25,8 +25,8 @@ from kiwi_rag.integrations.config_edit import ConfigEntries, Malformed, NameTake
 
 ARGS = ["mcp", "--toolsets", "items,workspace"]
 ENTRY = {"type": "stdio", "command": "kiwi", "args": ARGS}
-JSON = ConfigEntries(config_edit.JSON, "mcpServers", [server_entry(extra={"type": "stdio"})])
-TOML = ConfigEntries(config_edit.TOML, "mcp_servers", [server_entry()])
+JSON = ConfigEntries(config_edit.JSON, "mcpServers", [server_entry(["kiwi", "mcp"], {"type": "stdio"})])
+TOML = ConfigEntries(config_edit.TOML, "mcp_servers", [server_entry(["kiwi", "mcp"], {})])
 INSTRUCTIONS = agent_instructions()
 BEGIN, _, END = instructions_block().lines.splitlines()
 
