@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,16 +14,14 @@ from kiwi_rag.errors import UsageError
 from kiwi_rag.ingest.audit_index import Mismatch, audit_index
 from kiwi_rag.ingest.registry_indexer import Failed, Unreachable
 from kiwi_rag.model import Filters
+from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.registry.rows import Progress
 from kiwi_rag.registry.tuning import METHODS
 from kiwi_rag.render import counted
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.signing.trust import SignerStatus
 from kiwi_rag.usecases import registry as use_case
-
-if TYPE_CHECKING:
-    from kiwi_rag.model.refs import ItemRef
-    from kiwi_rag.registry.rows import Progress
 
 REASON = option("--reason", default="", help="Reason; every reader of the registry can see it.")
 WHO = click.argument("who", metavar="PRINCIPAL|KEYID")

@@ -9,7 +9,8 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from socket import socket
+from typing import Any, TypeVar
 
 import click
 
@@ -23,9 +24,6 @@ from kiwi_rag.mcp.stdio import Lines, StdioStreams, run_until_signal, serve_line
 from kiwi_rag.mcp.toolsets import DEFAULT, load, parse_names
 from kiwi_rag.retry import polls
 from kiwi_rag.services import Services
-
-if TYPE_CHECKING:
-    from socket import socket
 
 _EXAMPLES = """\b
 Example: kiwi mcp                            serve one client over stdio

@@ -19,7 +19,7 @@ from kiwi_rag.signing.trust import Signer, SignerStatus, check_pattern, check_pr
 from kiwi_rag.usecases import trust as use_case
 
 PRINCIPAL = option("--principal", default="", help="Name of the key's owner in signatures. Default: user@host.")
-ITEMS = option("--items", "patterns", multiple=True, help="Items to accept, as acme/*. Default: all. Repeatable.")
+ITEMS = option("--items", "patterns", multiple=True, help="Items a key may sign, as acme/*. Default: all. Repeatable.")
 
 
 @click.group(cls=Group)

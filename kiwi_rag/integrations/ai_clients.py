@@ -181,9 +181,7 @@ class ClientEnvironment:
 
     def link_targets(self, *, project: bool) -> Sequence[Path]:
         """Return the folders that links may lead into: of a project's files the project, of the user's the user's."""
-        folders = self._folders()
-        own = folders.pop("project")
-        return [own] if project else list(folders.values())
+        return [folder for name, folder in self._folders().items() if (name == "project") is project]
 
     def _folders(self) -> dict[str, Path]:
         config = {

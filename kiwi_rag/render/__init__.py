@@ -96,12 +96,9 @@ def yank_json(stored: StoredItem) -> dict[str, Any]:
 
 def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
     """Return rows, of which the first is the heading, as lines with columns aligned right, those in `left` left."""
-    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
-    return [
-        "  ".join(c.ljust(w) if n in left else c.rjust(w) for n, (c, w) in enumerate(zip(row, widths, strict=True)))
-        .rstrip()
-        for row in rows
-    ]  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    line = "  ".join(f"{{:{'<' if n in left else '>'}{width}}}" for n, width in enumerate(widths))
+    return [line.format(*row).rstrip() for row in rows]
 
 
 def finding_text(finding: Finding, style: Style = plain) -> str:
