@@ -19,28 +19,16 @@ from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.telemetry import span
 
 _LOG = logging.getLogger(__name__)
-_USED_BY_CALLS = (
-    "cryptography.hazmat.primitives.asymmetric.ed25519",
-    "jsonschema",
-    "kiwi_rag.embedding.factory",
-    "kiwi_rag.embedding.onnx",
-    "kiwi_rag.formats.directive",
-    "kiwi_rag.formats.knowledge",
-    "kiwi_rag.formats.script",
-    "kiwi_rag.formats.skill",
-    "kiwi_rag.stores.local",
-    "kiwi_rag.monitor.pinned_state",
-    "rfc8785",
-)
+_USED_IN_THREADS = ("cryptography.hazmat.primitives.asymmetric.ed25519", "kiwi_rag.registry.server", "rfc8785")
 
 
-def import_what_calls_use() -> None:
-    """Import the modules that calls use, before there is more than one thread.
+def import_what_threads_use() -> None:
+    """Import the modules that calls would import in threads, before there is more than one thread.
 
     Two threads that import modules of one package at the same time can wait for each other's import lock: importing a
     package imports its modules, and importing a module first imports the package. Python then fails one of the imports.
     """
-    for name in _USED_BY_CALLS:
+    for name in _USED_IN_THREADS:
         import_module(name)
 
 

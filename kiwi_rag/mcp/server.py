@@ -20,7 +20,7 @@ from mcp.shared.uri_template import UriTemplate
 from kiwi_rag import __version__, render
 from kiwi_rag.embedding import well_formed
 from kiwi_rag.errors import KiwiError, NotFound, UsageError
-from kiwi_rag.mcp.context import ServerContext, import_what_calls_use, trace_call
+from kiwi_rag.mcp.context import ServerContext, import_what_threads_use, trace_call
 from kiwi_rag.mcp.toolsets import NAME, TITLE, Tool, Toolset, instructions
 from kiwi_rag.model import ItemState
 from kiwi_rag.model.refs import ItemRef, ItemType
@@ -60,7 +60,7 @@ def build(context: ServerContext, offered: Toolset) -> Server[Any]:
 
     @asynccontextmanager
     async def lifespan(_: Server[Any]) -> AsyncIterator[dict[str, Any]]:
-        import_what_calls_use()
+        import_what_threads_use()
         context.warm()
         yield {}
 
