@@ -11,6 +11,7 @@ import click
 from kiwi_rag import render
 from kiwi_rag.cli.session import TIME, YES, Group, Session, ask_passphrase, confirm, option
 from kiwi_rag.errors import SourceUnreadable, UsageError
+from kiwi_rag.model import sha256_hex
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.services import Services
 from kiwi_rag.signing import keys as key_files
@@ -111,7 +112,7 @@ def _show_key(session: Session, app: Services, name: str) -> None:
     """Print the public key and the key id with labels, and the command with which another user trusts the key."""
     row, public = _key_row(app, name), key_files.public_key(name, app.keys_dir)
     session.print_data(row, (f"{label.replace('_', ' ')}: {value}" for label, value in row.items()))
-    signer = app.trust.by_key.get(key_files.key_id_of(public)) or Signer(app.principal, public)
+    signer = app.trust.by_key.get(sha256_hex(public)) or Signer(app.principal, public)
     session.notify(f"other users trust it with: {signer.trust_command()}")
 
 
@@ -122,14 +123,14 @@ def _format_key(row: Mapping[str, str]) -> str:
 
 def _key_row(app: Services, name: str) -> dict[str, str]:
     public = key_files.public_key(name, app.keys_dir)
-    signer = app.trust.by_key.get(key_files.key_id_of(public))
+    signer = app.trust.by_key.get(sha256_hex(public))
     return {
         "name": name,
         "principal": signer.principal if signer else "",
         "status": signer.status.value if signer else "not trusted",
         "items": ", ".join(signer.patterns) if signer else "",
         "public_key": public.hex(),
-        "key_id": key_files.key_id_of(public),
+        "key_id": sha256_hex(public),
     }
 
 

@@ -44,6 +44,7 @@ FINGERPRINT = Fingerprint(MODEL, WEIGHTS_SHA256, DIMENSION, "mean", MAX_TOKENS)
 class _LocalProvider(EmbeddingProvider, Generic[_T]):
     """all-MiniLM-L6-v2, loaded when the first text is encoded; a subclass says by which library."""
 
+    fingerprint = FINGERPRINT
     as_onnx = False
     """Whether the converted weights do, too."""
 
@@ -51,11 +52,6 @@ class _LocalProvider(EmbeddingProvider, Generic[_T]):
         self._source = source
         self._lock = threading.Lock()
         self._model: _T | None = None
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        """Identity of the pinned model; loads nothing."""
-        return FINGERPRINT
 
     @property
     def place(self) -> str:

@@ -12,22 +12,12 @@ from pathlib import Path
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, Refused, StoreError, TierTimedOut
 from kiwi_rag.formats.source import path_of
-from kiwi_rag.model import (
-    ItemState,
-    Passage,
-    RefusedHit,
-    SearchQuery,
-    SearchResult,
-    StoredItem,
-    VersionConflict,
-    content_digest,
-)
+from kiwi_rag.model import ItemState, Passage, RefusedHit, SearchQuery, SearchResult, StoredItem, VersionConflict
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.search.ranking import RankedHit
 from kiwi_rag.search.state import find_conflict
 from kiwi_rag.search.tier_query import Key, TierQuery
 from kiwi_rag.search.verify import VerifiedItem, verify_passage, verify_stored
-from kiwi_rag.signing.statement import ItemStatement
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.stores.base import VectorStore
 
@@ -154,7 +144,7 @@ class Verifier:
         return False
 
     def _verify(self, stored: StoredItem, ref: ItemRef, tier: Collection[VectorStore]) -> VerifiedItem:
-        return verify_stored(stored, ref, self._trusts[tier.name], tier.audience, tier.policy, tier.workspace)
+        return verify_stored(stored, ref, self._trusts[tier.name], tier)
 
     async def _compare(self, hit: SearchResult) -> tuple[list[str], list[str], VersionConflict | None]:
         """Compare a hit with the other tiers.
@@ -182,7 +172,7 @@ class Verifier:
             elif name in shadowed:
                 principal = item.verified.signer.principal
                 shadows.append(name if principal == hit.principal else f"{name}!{principal}")
-        return same, shadows, find_conflict(hit.ref, contents)
+        return same, shadows, find_conflict(hit.ref, contents) if len(contents) > 1 else None
 
     async def _item_of(self, hit: SearchResult, tier_query: TierQuery, found: ItemRef | None) -> VerifiedItem | None:
         """Return the item of a hit's id that another tier has, verified: the one `found`, or one of a local tier.
@@ -223,14 +213,8 @@ def _result(hit: RankedHit, item: VerifiedItem, passage: Passage, root: Path | N
         ref=ref, tier=hit.tier, tiers=(hit.tier,), shadows=(), passage=passage, metadata=signed.metadata,
         score=hit.score, parts=hit.parts, digest=stored.digest, key_id=signer.key_id, principal=signer.principal,
         signed_at=signed.signed_at, path=path, private=stored.private, content_sha256=stored.content_sha256,
-        content_key=stored.content_sha256 if is_document else _content_key(signed),
+        content_key=signed.content_key,
     )  # fmt: skip
-
-
-def _content_key(signed: ItemStatement) -> str:
-    """Return a digest of an item's files that does not depend on the main file's name, which is from the id."""
-    digests = {"" if name == signed.main else name: digest for name, digest in signed.digests.items()}
-    return f"{content_digest(digests)} {signed.executables}"
 
 
 async def _get(tier_query: TierQuery, ref: ItemRef, files: Sequence[str]) -> StoredItem | None:

@@ -15,25 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
-from kiwi_rag.errors import (
-    FingerprintMismatch,
-    KiwiError,
-    RegistryContradicted,
-    RegistryUnreachable,
-    StoreCorrupt,
-    TierTimedOut,
-)
+from kiwi_rag.errors import FingerprintMismatch, KiwiError, RegistryContradicted, RegistryUnreachable, TierTimedOut
 from kiwi_rag.lexical import query_terms
-from kiwi_rag.model import (
-    Candidates,
-    CollectionStatistics,
-    RefusedHit,
-    SearchQuery,
-    StoreQuery,
-    TierOutcome,
-    TierState,
-    Vector,
-)
+from kiwi_rag.model import Candidates, CollectionStatistics, RefusedHit, SearchQuery, StoreQuery, TierOutcome, TierState
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.search import corrections
 from kiwi_rag.search.ranking import RankedHit
@@ -43,6 +27,7 @@ from kiwi_rag.telemetry import span
 from kiwi_rag.validation.audit import AuditEvent
 
 if TYPE_CHECKING:
+    from kiwi_rag.model import Vector
     from kiwi_rag.monitor.monitor import ConsistencyCheck
 
 _T = TypeVar("_T")
@@ -126,7 +111,7 @@ class TierQuery:
         try:
             details = {"tier": hit.tier, "reason": hit.code}
             self.tier.audit.append(AuditEvent("hit-refused", str(hit.ref), digest, key_id, details))
-        except StoreCorrupt as broken:
+        except KiwiError as broken:
             self.error = broken
 
     def outcome(self) -> TierOutcome:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from kiwi_rag.chunking import split
-from kiwi_rag.collection import RANKS
+from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import Refused, StoreCorrupt, UsageError
 from kiwi_rag.formats import parse_item
 from kiwi_rag.lexical import K1, bm25_weights
@@ -22,7 +22,7 @@ from kiwi_rag.model import Candidate, Candidates, CollectionStatistics, Passage,
 from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id
 from kiwi_rag.signing.statement import digest_of, passage_digest
 from kiwi_rag.signing.trust import TrustPolicy, VerifiedPayload, verify, verify_index
-from kiwi_rag.validation.admission import Policy
+from kiwi_rag.stores.base import VectorStore
 
 
 class HitChanged(Refused, code="changed"):
@@ -42,15 +42,10 @@ class VerifiedItem:
         return self.stored.files[self.verified.statement.main].decode()
 
 
-def verify_stored(  # noqa: PLR0913, PLR0917  # what a verification depends on
-    stored: StoredItem, ref: ItemRef, trust: TrustPolicy, audience: str, policy: Policy, workspace: str = ""
-) -> VerifiedItem:
-    """Verify what a store returned for `ref`: signature, signer, audience, identity, digests, and the files with it.
+def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, tier: Collection[VectorStore]) -> VerifiedItem:
+    """Verify what a tier's store returned for `ref`: signature, signer, audience, identity, digests, and its files.
 
-    Parameters
-    ----------
-    workspace
-        The name of the workspace that a document must be signed for.
+    A document must be signed for the tier's workspace.
 
     Raises
     ------
@@ -61,15 +56,17 @@ def verify_stored(  # noqa: PLR0913, PLR0917  # what a verification depends on
     """
     if stored.problem:
         raise HitChanged(stored.problem)
-    received = stored.admitted_at if policy.received_now else None
+    received = stored.admitted_at if tier.policy.received_now else None
     is_document = ref.item_type is ItemType.DOCUMENT
     verified: VerifiedPayload[Any] = (verify_index if is_document else verify)(stored.envelope, trust, received)
     signed = verified.statement
-    if signed.registry != audience:
+    if signed.registry != tier.audience:
         hint = f"is registry_name right? KIWI_REGISTRY_NAME={signed.registry}"
-        raise HitChanged(f"signed for registry {signed.registry!r}, and registry_name is {audience!r} here", hint=hint)
+        raise HitChanged(
+            f"signed for registry {signed.registry!r}, and registry_name is {tier.audience!r} here", hint=hint
+        )
     if is_document:
-        is_other = (signed.collection, signed.path) != (workspace, ref.item_id)
+        is_other = (signed.collection, signed.path) != (tier.workspace, ref.item_id)
     else:
         is_other = signed.ref.key != ref.key or bool(ref.version and signed.ref.version != ref.version)
     if is_other:

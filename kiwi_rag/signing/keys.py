@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-def key_id_of(public_key: bytes) -> str:
-    """Return the id of a public key: hex SHA-256 of its 32 raw bytes."""
-    return sha256_hex(public_key)
-
-
 @dataclass(frozen=True, slots=True)
 class SigningKey:
     """An unlocked Ed25519 key pair."""
@@ -39,8 +34,8 @@ class SigningKey:
 
     @property
     def key_id(self) -> str:
-        """The key's id."""
-        return key_id_of(self.public_key)
+        """The key's id: hex SHA-256 of the 32 raw bytes of the public key."""
+        return sha256_hex(self.public_key)
 
     def sign(self, item: Item, registry: str, signed_at: datetime | None = None) -> Envelope:
         """Return the signed envelope of `item` for the audience `registry`; `signed_at` is the present by default."""

@@ -70,6 +70,11 @@ class Statement:
         """The content digest of all files, of a document after redaction."""
         return content_digest(self.digests)
 
+    @property
+    def content_key(self) -> str:
+        """What copies under other names have in common: of a document, its content."""
+        return self.content_sha256
+
 
 @dataclass(frozen=True, slots=True)
 class ItemStatement(Statement):
@@ -77,6 +82,12 @@ class ItemStatement(Statement):
 
     main: str
     executables: tuple[str, ...]
+
+    @property
+    def content_key(self) -> str:
+        """A digest of the files that does not depend on the main file's name, which is from the id."""
+        digests = {"" if name == self.main else name: digest for name, digest in self.digests.items()}
+        return f"{content_digest(digests)} {self.executables}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,9 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from kiwi_rag.errors import BadSignature, SignatureRefused, UnknownSigner, Unsigned, UsageError, WrongKey
-from kiwi_rag.model import Envelope
+from kiwi_rag.model import Envelope, sha256_hex
 from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType
 from kiwi_rag.signing import dsse, statement
-from kiwi_rag.signing.keys import key_id_of
 from kiwi_rag.signing.statement import IndexStatement, ItemStatement, Statement, format_time
 
 _PATTERN = re.compile(r"[a-z0-9*][a-z0-9_*/-]*")
@@ -53,7 +52,7 @@ class Signer:
     @property
     def key_id(self) -> str:
         """Hex SHA-256 of the public key."""
-        return key_id_of(self.public_key)
+        return sha256_hex(self.public_key)
 
     def extended(self, patterns: tuple[str, ...], types: tuple[ItemType, ...]) -> Signer:
         """Return this signer with the right to sign these patterns and types as well, without duplicates."""

@@ -112,7 +112,7 @@ async def _find_in(tier: Collection[VectorStore], address: Address, trust: Trust
         raise UsageError(f"{address.item_id} is several items: {names}", hint="put the type in front")
     for ref, stored in found:
         remaining = check.apply_revocations(trust) if check else trust
-        item = require_files(verify_stored(stored, ref, remaining, tier.audience, tier.policy))
+        item = require_files(verify_stored(stored, ref, remaining, tier))
         if check:
             await check.check_consistency(stored, item.verified.signer.key_id, newest=address.version is None)
             await asyncio.to_thread(check.save)
@@ -188,7 +188,7 @@ async def list_verified(app: Services, begin: int, count: int) -> tuple[list[tup
 
     def verifies(tier: Collection[VectorStore], stored: StoredItem) -> bool:
         try:
-            verify_stored(stored, stored.ref, trust, tier.audience, tier.policy)
+            verify_stored(stored, stored.ref, trust, tier)
         except KiwiError:
             return False
         return True
@@ -205,12 +205,12 @@ async def list_documents(workspace: Collection[VectorStore], filters: Filters) -
     ``sha256`` is the digest of the file after redaction, ``passages_sha256`` that of its passages' digests in order:
     two indexes with the same rows have the same content.
     """
-    about = workspace.trust(), workspace.audience, workspace.policy, workspace.workspace
+    trust = workspace.trust()
     rows: list[dict[str, Any]] = []
     refused = 0
     for stored in await workspace.store.list(filters):
         try:
-            signed = verify_stored(stored, stored.ref, *about).verified.statement
+            signed = verify_stored(stored, stored.ref, trust, workspace).verified.statement
         except Refused:
             refused += 1
             continue
@@ -268,7 +268,7 @@ async def _verify_again(
     try:
         # The files of a local tier are verified, too; a registry's are when they are used.
         whole = await tier.store.get(stored.ref) if tier.root else None
-        item = verify_stored(whole or stored, stored.ref, trust, tier.audience, tier.policy)
+        item = verify_stored(whole or stored, stored.ref, trust, tier)
         if whole:
             require_files(item)
         if check:

@@ -9,6 +9,7 @@ import httpx
 import psycopg
 import pytest
 
+from kiwi_rag.collection import Collection
 from kiwi_rag.errors import MalformedEnvelope, RegistryContradicted, RegistryError
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
@@ -16,6 +17,7 @@ from kiwi_rag.registry import calls, supabase
 from kiwi_rag.registry.client import RegistryClient, parse_receipt
 from kiwi_rag.search.verify import HitChanged, verify_stored
 from kiwi_rag.signing.trust import TrustPolicy
+from kiwi_rag.stores.local.catalog import SqliteAuditLog
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from kiwi_rag.validation.admission import policy_of
 from tests.conformance.items import REGISTRY, admission, query, records
@@ -50,15 +52,17 @@ async def test_one_bad_envelope_spoils_no_list(
         await store.publish(admission(name))
     serve(connection, envelope)
     bad, good = await store.list(Filters())
-    verify_stored(good, good.ref, TrustPolicy((ADA,)), REGISTRY, policy_of("registry"))
+    trust, log = TrustPolicy((ADA,)), SqliteAuditLog(lambda: pytest.fail("nothing is logged"))
+    tier = Collection("registry", 2, store, policy_of("registry"), lambda: trust, REGISTRY, log)
+    verify_stored(good, good.ref, trust, tier)
     assert bad.ref.item_id == "acme/bad"
     with pytest.raises(Exception) as refused:  # which one depends on what is wrong
-        verify_stored(bad, bad.ref, TrustPolicy((ADA,)), REGISTRY, policy_of("registry"))
+        verify_stored(bad, bad.ref, trust, tier)
     assert isinstance(refused.value, HitChanged) or refused.value.code in ("envelope", "unsigned", "bad-signature")
     with pytest.raises(Exception) as got:
         stored = await store.get(ItemRef(ItemType.DIRECTIVE, "acme/bad"))
         assert stored is not None
-        verify_stored(stored, stored.ref, TrustPolicy((ADA,)), REGISTRY, policy_of("registry"))
+        verify_stored(stored, stored.ref, trust, tier)
     assert hasattr(got.value, "code")
 
 
