@@ -27,7 +27,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -253,35 +254,42 @@ def _convert(source: ModelSource, folder: Path) -> None:
 
 
 LAYERS = 6
-HEADS = 12
 DIMENSION = 384
-_EPSILON = 1e-12
-_OPSET = 18
+_OPSETS = {"": 18, "com.microsoft": 1}
 _IR_VERSION = 9
-_FUSED = "com.microsoft"
-
-Weights = dict[str, Any]
-
-
-class _Graph:
-    """Collects nodes and initialisers; every method that adds one returns its name."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.initializers: list[Any] = []
-
-    def constant(self, name: str, array: Any) -> str:
-        import numpy as np
-        from onnx import numpy_helper
-
-        self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return name
-
-    def add(self, operator: str, inputs: list[str], *outputs: str, domain: str = "", **attributes: Any) -> str:
-        from onnx import helper
-
-        self.nodes.append(helper.make_node(operator, inputs, list(outputs), domain=domain, **attributes))
-        return outputs[0]
+_FLOAT, _INT32 = 1, 6  # of onnx.TensorProto.DataType
+# One node a line: operator (with a star one of com.microsoft's), outputs with commas between, inputs (a hyphen stands
+# for one that is left out), and attributes.
+_EMBED = (
+    "*EmbedLayerNormalization embedded,lengths input_ids - words positions - embeddings.scale embeddings.shift "
+    "attention_mask epsilon=1e-12\n"
+)
+# Of a layer, # stands for its name, and @ for the states that it takes.
+_LAYER = """\
+*Attention #.attention @ #.qkv #.qkv.bias lengths num_heads=12
+MatMul #.projected #.attention #.projected.weight
+*SkipLayerNormalization #.attended #.projected @ #.attended.scale #.attended.shift #.attended.bias epsilon=1e-12
+MatMul #.inner #.attended #.inner.weight
+*BiasGelu #.active #.inner #.inner.bias
+MatMul #.outer #.active #.outer.weight
+*SkipLayerNormalization #.states #.outer #.attended #.states.scale #.states.shift #.states.bias epsilon=1e-12
+"""
+# The sum over real tokens stands for their mean: the division by their number cancels in the L2 norm.
+_POOL = """\
+Cast mask attention_mask to=1
+Unsqueeze mask.row mask axis
+MatMul total.row mask.row @
+Squeeze total total.row axis
+LpNormalization embedding total axis=-1 p=2
+"""
+# Input of a layer's nodes → its name in the safetensors; those that end in "weight" are transposed.
+_LAYER_TENSORS = {
+    "projected.weight": "attention.output.dense.weight", "attended.scale": "attention.output.LayerNorm.weight",
+    "attended.shift": "attention.output.LayerNorm.bias", "attended.bias": "attention.output.dense.bias",
+    "inner.weight": "intermediate.dense.weight", "inner.bias": "intermediate.dense.bias",
+    "outer.weight": "output.dense.weight", "states.scale": "output.LayerNorm.weight",
+    "states.shift": "output.LayerNorm.bias", "states.bias": "output.dense.bias",
+}  # fmt: skip
 
 
 def onnx_model(safetensors: Path) -> bytes:
@@ -290,88 +298,51 @@ def onnx_model(safetensors: Path) -> bytes:
     Inputs are ``input_ids`` and ``attention_mask``, ``int32`` of shape ``(batch, tokens)``, padded on the right. The
     output ``embedding`` is ``float32`` of shape ``(batch, 384)``, L2-normalised.
     """
+    import numpy as np
+    from onnx import helper, numpy_helper
     from safetensors.numpy import load_file
 
-    weights = load_file(safetensors)
-    graph = _Graph()
-    states = _embeddings(graph, weights)
-    for layer in range(LAYERS):
-        states = _layer(graph, weights, layer, states)
-    _pool(graph, states)
-    return _serialise(graph)
-
-
-def _embeddings(graph: _Graph, weights: Weights) -> str:
-    # A single text has one segment: its row is added to the positions here instead of at every run.
-    positions = weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
-    words = graph.constant("words", weights["embeddings.word_embeddings.weight"])
-    places = graph.constant("positions", positions)
-    norm = _norm(graph, weights, "embeddings", "embeddings")
-    inputs = ["input_ids", "", words, places, "", *norm, "attention_mask"]
-    return graph.add("EmbedLayerNormalization", inputs, "embedded", "lengths", domain=_FUSED, epsilon=_EPSILON)
-
-
-def _norm(graph: _Graph, weights: Weights, name: str, source: str) -> list[str]:
-    """Return scale and shift of a LayerNorm."""
-    parts = {"scale": "weight", "shift": "bias"}
-    return [graph.constant(f"{name}.{mine}", weights[f"{source}.LayerNorm.{its}"]) for mine, its in parts.items()]
-
-
-def _layer(graph: _Graph, weights: Weights, index: int, states: str) -> str:
-    name, source = f"layer{index}", f"encoder.layer.{index}"
-    attended = _attention(graph, weights, name, source, states)
-    projected = _matmul(graph, weights, f"{name}.projected", f"{source}.attention.output.dense", attended)
-    states = _residual(graph, weights, f"{name}.attended", f"{source}.attention.output", [projected, states])
-    inner = _matmul(graph, weights, f"{name}.inner", f"{source}.intermediate.dense", states)
-    bias = graph.constant(f"{name}.inner.bias", weights[f"{source}.intermediate.dense.bias"])
-    active = graph.add("BiasGelu", [inner, bias], f"{name}.active", domain=_FUSED)
-    outer = _matmul(graph, weights, f"{name}.outer", f"{source}.output.dense", active)
-    return _residual(graph, weights, f"{name}.states", f"{source}.output", [outer, states])
-
-
-def _attention(graph: _Graph, weights: Weights, name: str, source: str, states: str) -> str:
-    import numpy as np
-
-    parts = [f"{source}.attention.self.{part}" for part in ("query", "key", "value")]
-    weight = np.concatenate([weights[f"{part}.weight"].T for part in parts], axis=1)
-    bias = np.concatenate([weights[f"{part}.bias"] for part in parts])
-    inputs = [states, graph.constant(f"{name}.qkv", weight), graph.constant(f"{name}.qkv.bias", bias), "lengths"]
-    return graph.add("Attention", inputs, f"{name}.attention", domain=_FUSED, num_heads=HEADS)
-
-
-def _matmul(graph: _Graph, weights: Weights, name: str, source: str, states: str) -> str:
-    weight = graph.constant(f"{name}.weight", weights[f"{source}.weight"].T)
-    return graph.add("MatMul", [states, weight], name)
-
-
-def _residual(graph: _Graph, weights: Weights, name: str, source: str, inputs: list[str]) -> str:
-    norm = _norm(graph, weights, name, source)
-    bias = graph.constant(f"{name}.bias", weights[f"{source}.dense.bias"])
-    return graph.add("SkipLayerNormalization", [*inputs, *norm, bias], name, domain=_FUSED, epsilon=_EPSILON)
-
-
-def _pool(graph: _Graph, states: str) -> None:
-    # The sum over real tokens stands for their mean: the division by their number cancels in the L2 norm.
-    import numpy as np
-    from onnx import TensorProto
-
-    axis = graph.constant("axis", np.array([1], np.int64))
-    mask = graph.add("Cast", ["attention_mask"], "mask", to=TensorProto.FLOAT)
-    row = graph.add("Unsqueeze", [mask, axis], "mask.row")
-    total = graph.add("MatMul", [row, states], "total.row")
-    total = graph.add("Squeeze", [total, axis], "total")
-    graph.add("LpNormalization", [total], "embedding", axis=-1, p=2)
-
-
-def _serialise(graph: _Graph) -> bytes:
-    from onnx import TensorProto, helper
-
-    shape = ["batch", "tokens"]
-    inputs = [helper.make_tensor_value_info(name, TensorProto.INT32, shape) for name in ("input_ids", "attention_mask")]
-    output = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["batch", DIMENSION])
-    model = helper.make_model(
-        helper.make_graph(graph.nodes, "all-MiniLM-L6-v2", inputs, [output], graph.initializers),
-        opset_imports=[helper.make_opsetid("", _OPSET), helper.make_opsetid(_FUSED, 1)],
-        ir_version=_IR_VERSION,
+    nodes, states = _EMBED, "embedded"
+    for layer in [f"layer{number}" for number in range(LAYERS)]:
+        nodes, states = nodes + _LAYER.replace("#", layer).replace("@", states), f"{layer}.states"
+    tensors = _tensors(load_file(safetensors))
+    graph = helper.make_graph(
+        [_node(*line.split()) for line in (nodes + _POOL.replace("@", states)).splitlines()],
+        "all-MiniLM-L6-v2",
+        [helper.make_tensor_value_info(name, _INT32, ["batch", "tokens"]) for name in ("input_ids", "attention_mask")],
+        [helper.make_tensor_value_info("embedding", _FLOAT, ["batch", DIMENSION])],
+        [numpy_helper.from_array(np.ascontiguousarray(tensor), name) for name, tensor in tensors],
     )
+    opsets = [helper.make_opsetid(domain, version) for domain, version in _OPSETS.items()]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
     return bytes(model.SerializeToString(deterministic=True))
+
+
+def _node(operator: str, outputs: str, *inputs: str) -> Any:
+    from onnx import helper
+
+    attributes = {name: json.loads(value) for name, _, value in (part.partition("=") for part in inputs) if value}
+    given = [name.removeprefix("-") for name in inputs if "=" not in name]
+    domain = "com.microsoft" if operator.startswith("*") else ""
+    return helper.make_node(operator.removeprefix("*"), given, outputs.split(","), domain=domain, **attributes)
+
+
+def _tensors(weights: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of the nodes' constant inputs."""
+    import numpy as np
+
+    kinds = weights["embeddings.token_type_embeddings.weight"]
+    yield "words", weights["embeddings.word_embeddings.weight"]
+    # A single text has one segment: its row is added to the positions here instead of at every run.
+    yield "positions", weights["embeddings.position_embeddings.weight"] + kinds[0]
+    yield "embeddings.scale", weights["embeddings.LayerNorm.weight"]
+    yield "embeddings.shift", weights["embeddings.LayerNorm.bias"]
+    for layer in range(LAYERS):
+        source = f"encoder.layer.{layer}"
+        attention = [f"{source}.attention.self.{part}" for part in ("query", "key", "value")]
+        yield f"layer{layer}.qkv", np.concatenate([weights[f"{part}.weight"].T for part in attention], axis=1)
+        yield f"layer{layer}.qkv.bias", np.concatenate([weights[f"{part}.bias"] for part in attention])
+        for name, its in _LAYER_TENSORS.items():
+            tensor = weights[f"{source}.{its}"]
+            yield f"layer{layer}.{name}", tensor.T if name.endswith("weight") else tensor
+    yield "axis", np.array([1], np.int64)
