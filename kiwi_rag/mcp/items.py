@@ -78,6 +78,7 @@ _CONTENT = members(
     array="permissions inputs",
     object="metadata",
 )
+_PUBLISHED = members(array="published refused", boolean="searchable")
 _STATE = members(
     array="tiers errors", object="model cache service", string="project", integer="trusted_signers", boolean="writable"
 )
@@ -107,7 +108,8 @@ async def kiwi_search(context: ServerContext, arguments: Mapping[str, Any], repo
 
 def _continuation(begin: int | None, request: Mapping[str, Any]) -> str | None:
     """Return a continuation that stands for position `begin` in the answer to `request`; None for None."""
-    return None if begin is None else f"{begin}.{_digest(request)}"
+    digest = sha256_hex(json.dumps(request, sort_keys=True, default=str).encode())[:16]
+    return None if begin is None else f"{begin}.{digest}"
 
 
 def _parse_continuation(text: str, request: Mapping[str, Any]) -> int:
@@ -118,15 +120,11 @@ def _parse_continuation(text: str, request: Mapping[str, Any]) -> int:
     UsageError
         When it is not a continuation, or belongs to another request.
     """
-    begin, _, digest = text.partition(".")
-    if text and not (begin.isdecimal() and digest == _digest(request)):
+    begin = text.partition(".")[0]
+    if text and not (begin.isdecimal() and text == _continuation(int(begin), request)):
         message = "continuation belongs to another request, or to another version"
         raise UsageError(message, hint="call again without continuation")
     return int(begin or 0)
-
-
-def _digest(request: Mapping[str, Any]) -> str:
-    return sha256_hex(json.dumps(request, sort_keys=True, default=str).encode())[:16]
 
 
 def _filters(arguments: Mapping[str, Any]) -> Filters:
@@ -233,13 +231,7 @@ async def kiwi_status(context: ServerContext, _arguments: Mapping[str, Any], _re
     return Answer(agents.delimited("\n".join([*render.status_lines(data), render.status_notice(data)])), data)
 
 
-@tool(
-    "Publish to the registry",
-    _PUBLISH_INPUTS,
-    members(array="published refused", boolean="searchable"),
-    "refs",
-    changes="registry",
-)
+@tool("Publish to the registry", _PUBLISH_INPUTS, _PUBLISHED, "refs", changes="registry")
 async def kiwi_publish(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
     """Publish signed items of this project to the global registry, for everyone who trusts their signer.
     A published version cannot be changed or deleted, only yanked.

@@ -5,10 +5,10 @@ An item is the resource ``kiwi://{tier}/{item_type}/{+item_id}``; the prompt car
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from mcp import types
@@ -21,7 +21,7 @@ from kiwi_rag import __version__, render
 from kiwi_rag.embedding import well_formed
 from kiwi_rag.errors import KiwiError, NotFound, UsageError
 from kiwi_rag.mcp.context import ServerContext, import_what_threads_use, trace_call
-from kiwi_rag.mcp.toolsets import NAME, TITLE, Tool, Toolset, instructions
+from kiwi_rag.mcp.toolsets import NAME, TITLE, Tool, Toolset, instructions, suggestion
 from kiwi_rag.model import ItemState
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.render import agents
@@ -35,15 +35,12 @@ if TYPE_CHECKING:
 
 _PAGE = 100
 _HOUR_MS, _MOMENT_MS = 3_600_000, 5_000
-_FRESH: Mapping[CacheableMethod, CacheHint] = {
-    # Tools and prompts never change while the server runs; which items are listed and read depends on current trust.
-    "server/discover": CacheHint(_HOUR_MS, "public"),
-    "tools/list": CacheHint(_HOUR_MS, "public"),
-    "prompts/list": CacheHint(_HOUR_MS, "public"),
-    "resources/templates/list": CacheHint(_HOUR_MS, "public"),
-    "resources/list": CacheHint(_MOMENT_MS, "private"),
-    "resources/read": CacheHint(_MOMENT_MS, "private"),
-}
+# Tools and prompts never change while the server runs; which items are listed and read depends on current trust.
+_FIXED: Sequence[CacheableMethod] = ("server/discover", "tools/list", "prompts/list", "resources/templates/list")
+_TRUSTED: Sequence[CacheableMethod] = ("resources/list", "resources/read")
+_FRESH = dict.fromkeys(_FIXED, CacheHint(_HOUR_MS, "public")) | dict.fromkeys(
+    _TRUSTED, CacheHint(_MOMENT_MS, "private")
+)
 _TOOL_REQUESTS = ("list_tools", "call_tool")
 _ITEM_REQUESTS = ("list_resources", "list_resource_templates", "read_resource", "list_prompts", "get_prompt")
 _Handler = Callable[["Context", Any], Awaitable[Any]]
@@ -216,9 +213,8 @@ def listed_tool(tool: Tool) -> types.Tool:
 
 
 def _unknown_tool(name: str, tools: Sequence[str]) -> UsageError:
-    similar = difflib.get_close_matches(name[:64], tools, n=1, cutoff=0.8)
-    suggestion = f"did you mean {similar[0]}? " if similar else ""
-    return UsageError(f"there is no tool {name[:64]!r}", hint=f"{suggestion}there are {', '.join(tools)}")
+    hint = f"{suggestion(name, tools, 0.8)}there are {', '.join(tools)}"
+    return UsageError(f"there is no tool {name[:64]!r}", hint=hint)
 
 
 def _tool_result(text: str, data: Mapping[str, Any], *, is_error: bool = False) -> types.CallToolResult:
@@ -228,12 +224,10 @@ def _tool_result(text: str, data: Mapping[str, Any], *, is_error: bool = False) 
 
 def _progress_reporter(context: Context) -> Callable[[str], Awaitable[None]]:
     """Return a function that reports progress to the caller, if it requested that; each report counts as one step."""
-    steps = 0
+    steps = count(1)
 
     async def report(message: str) -> None:
-        nonlocal steps
-        steps += 1
-        await context.session.report_progress(float(steps), None, message)
+        await context.session.report_progress(float(next(steps)), None, message)
 
     return report
 

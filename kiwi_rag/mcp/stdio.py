@@ -68,19 +68,16 @@ async def run_until_signal(serving: Coroutine[Any, Any, None]) -> None:
 
     It is cancelled repeatedly: during its start the SDK may mistake a cancellation for one of its own and go on.
     """
-    stopped = asyncio.Event()
+    loop, task = asyncio.get_running_loop(), asyncio.create_task(serving)
+
+    def stop() -> None:
+        if task.cancel():  # it has not ended
+            loop.call_later(_CANCEL_SECONDS, stop)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    task, waiting = asyncio.create_task(serving), asyncio.create_task(stopped.wait())
-    try:
-        await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
-        while not task.done():
-            task.cancel()
-            await asyncio.wait([task], timeout=_CANCEL_SECONDS)
-        if not task.cancelled():
-            task.result()
-    finally:
-        waiting.cancel()
+        loop.add_signal_handler(number, stop)
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 MAX_LINE = 4 * 1024 * 1024

@@ -84,7 +84,8 @@ class Tool:
         for alias, value in raw.items():
             name = aliases.get(alias, alias)
             if name not in self.inputs:
-                raise UsageError(f"{self.name} has no argument {alias[:64]!r}", hint=self._suggestion(alias))
+                hint = suggestion(alias, self.inputs) + self._usage()
+                raise UsageError(f"{self.name} has no argument {alias[:64]!r}", hint=hint)
             if name in arguments:
                 raise UsageError(f"{self.name}: {name} is given twice, once as an alias", hint=f"name it {name}")
             if value is not None:  # some clients send null for an absent argument, and 5.0 for 5
@@ -108,12 +109,14 @@ class Tool:
             hint = "; ".join(f"{path} is {_describe(error.schema)}" for path, error in errors.items())
             raise UsageError(f"{self.name}: {message}", hint=hint)
 
-    def _suggestion(self, name: str) -> str:
-        similar = difflib.get_close_matches(name[:64], self.inputs, n=1)
-        return f"did you mean {similar[0]}? {self._usage()}" if similar else self._usage()
-
     def _usage(self) -> str:
         return f"its arguments are {', '.join(self.inputs)}"
+
+
+def suggestion(name: str, names: Iterable[str], likeness: float = 0.6) -> str:
+    """Return a question whether the most similar of `names` is meant, empty if none is similar enough."""
+    similar = difflib.get_close_matches(name[:64], names, n=1, cutoff=likeness)
+    return f"did you mean {similar[0]}? " if similar else ""
 
 
 def _describe(schema: Any) -> str:
