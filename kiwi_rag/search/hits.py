@@ -116,7 +116,7 @@ class Verifier:
         stored = await _get(tier_query, ref, () if is_document else (ref.main_file, *([file] if file else [])))
         if stored is None:
             raise Refused(f"{ref} was removed from the {tier.name} tier during the search")
-        item = self._verify(stored, ref, tier)
+        item = verify_stored(stored, ref, self._trusts[tier.name], tier)
         if tier_query.consistency:
             key_id = item.verified.signer.key_id
             await tier_query.consistency.check_consistency(stored, key_id, newest=True, found_by=self._model)
@@ -140,11 +140,9 @@ class Verifier:
     async def _has(self, tier_query: TierQuery, ref: ItemRef) -> bool:
         stored = await tier_query.in_time(_get(tier_query, ref, ()))
         with suppress(Refused):
-            return stored is not None and bool(self._verify(stored, stored.ref, tier_query.tier))
+            trust = self._trusts[tier_query.tier.name]
+            return stored is not None and bool(verify_stored(stored, stored.ref, trust, tier_query.tier))
         return False
-
-    def _verify(self, stored: StoredItem, ref: ItemRef, tier: Collection[VectorStore]) -> VerifiedItem:
-        return verify_stored(stored, ref, self._trusts[tier.name], tier)
 
     async def _compare(self, hit: SearchResult) -> tuple[list[str], list[str], VersionConflict | None]:
         """Compare a hit with the other tiers.

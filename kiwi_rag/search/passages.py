@@ -15,15 +15,15 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from kiwi_rag.lexical import max_term_score, terms
 from kiwi_rag.model import Candidate, FusionMethod, FusionWeights, ItemState, SearchResult, StoreQuery
 from kiwi_rag.search.hits import Choice
-from kiwi_rag.search.ranking import RankedHit, default_weights, normalise_cosine, reciprocal, saturate_bm25, sort_key
+from kiwi_rag.search.ranking import RankedHit, default_weights, passage_legs, sort_key
 from kiwi_rag.search.state import read_document_state
-from kiwi_rag.search.tier_query import TierQuery
+from kiwi_rag.search.tier_query import TierQuery, collect_candidates
 
 PATH_SHARE = 0.05
 """What is added to the score of a file whose path contains all words of the query."""
@@ -172,19 +172,19 @@ class PassageChoice(Choice):
     def _scored(self, rarest: float) -> Iterator[RankedHit]:
         intent = parse_intent(self.query.text)
         self.kind = intent.kind.name
-        tier, found, alpha = self.workspace.tier, self.workspace.candidates, self.weights.alpha
+        hits, alpha = collect_candidates(self.tier_queries), self.weights.alpha
         query_terms = set(terms(self.query.text))
-        legs = _legs(found.items, rarest, self.is_comparable)
-        for candidate, (vectors, words) in zip(found.items, legs, strict=True):
+        for hit, vectors, words in zip(hits, *passage_legs(hits, rarest, self.is_comparable), strict=True):
+            candidate = hit.candidate
             # Both are added and not mixed in: a better match whose kind or path differs still comes first.
             kind = intent.score_bonus(candidate)
             path = PATH_SHARE * len(query_terms.intersection(terms(candidate.ref.item_id))) / max(len(query_terms), 1)
             parts = {
                 "cosine": candidate.cosine, "bm25": candidate.bm25, "vectors": vectors, "words": words,
-                "alpha": alpha, "kind": kind, "path": path, "plan": found.plan, "fusion": self.fusion,
+                "alpha": alpha, "kind": kind, "path": path, "plan": hit.plan, "fusion": self.fusion,
             }  # fmt: skip
             score = alpha * vectors + (1 - alpha) * words + kind + path
-            yield RankedHit(tier.name, tier.rank, found.plan, candidate, score, parts)
+            yield replace(hit, score=score, parts=parts)
 
     async def _verify(self, hit: RankedHit, path: str) -> SearchResult | None:
         """Return a passage if it verifies and its file exists."""
@@ -196,19 +196,3 @@ class PassageChoice(Choice):
         state = self._states[path]
         self.gone += [path] if state is None else []
         return replace(result, state=state) if state else None
-
-
-def _legs(candidates: Sequence[Candidate], rarest: float, comparable: bool) -> list[tuple[float, float]]:
-    """Return each candidate's share of 1 in both legs: by its scores, or by its ranks where they are only an order."""
-    if comparable:
-        return [(normalise_cosine(c.cosine), saturate_bm25(c.bm25, rarest)) for c in candidates]
-    vectors, words = _reciprocals([c.cosine + 1 for c in candidates]), _reciprocals([c.bm25 for c in candidates])
-    return list(zip(vectors, words, strict=True))
-
-
-def _reciprocals(scores: Sequence[float]) -> list[float]:
-    """Return what each score's rank adds to an RRF score; equal scores share a rank, and 0 means not found."""
-    ranks: dict[float, int] = {}
-    for rank, score in enumerate(sorted(scores, reverse=True), start=1):
-        ranks.setdefault(score, rank)
-    return [reciprocal(ranks[score]) if score > 0 else 0.0 for score in scores]

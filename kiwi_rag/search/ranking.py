@@ -139,6 +139,15 @@ def mix_bm25(best: _Numbers, whole: _Numbers, weights: FusionWeights) -> _Number
     return (1 - weights.whole) * best + weights.whole * whole
 
 
+def passage_legs(hits: Sequence[RankedHit], rarest: float, comparable: bool) -> list[list[float]]:
+    """Return the shares of 1 in each leg, of passages: by scores, or by ranks where scores are only an order."""
+    vectors = [normalise_cosine(hit.candidate.cosine) for hit in hits]
+    words = [saturate_bm25(hit.candidate.bm25, rarest) for hit in hits]
+    if comparable:
+        return [vectors, words]
+    return [[reciprocal(rank) if rank else 0.0 for rank in _ranks(hits, leg)] for leg in (vectors, words)]
+
+
 def _grouped(hits: Iterable[RankedHit], key: Callable[[RankedHit], object]) -> list[list[RankedHit]]:
     """Return the hits in groups of the same key, each group where its first hit was."""
     groups: dict[object, list[RankedHit]] = {}
@@ -198,8 +207,8 @@ def _sort(candidates: Sequence[RankedHit], leg: Callable[[Candidate], float]) ->
 def _ranks(found: Sequence[RankedHit], scores: Sequence[float]) -> list[int | None]:
     """Return the rank, from 1, of each; None for one that the leg did not find: in RRF it must gain nothing there."""
     ordered = sorted(range(len(found)), key=lambda n: (-scores[n], *_identity(found[n])))
-    ranks = {n: rank for rank, n in enumerate(ordered, start=1) if scores[n] > 0}
-    return [ranks.get(n) for n in range(len(found))]
+    by_number = {n: rank for rank, n in enumerate(ordered, start=1) if scores[n] > 0}
+    return [by_number.get(n) for n in range(len(found))]
 
 
 def _identity(found: RankedHit) -> tuple[Any, ...]:

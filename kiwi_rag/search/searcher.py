@@ -145,21 +145,17 @@ async def _save_pinned_state(tier_query: TierQuery) -> None:
 
 def check_query(query: SearchQuery) -> None:
     """Raise `UsageError` when a query is invalid."""
-    check_text_and_limit(query.text, query.limit)
+    if not query.text.strip():
+        raise UsageError("the query is empty", hint='kiwi search "roll back a deploy"')
+    if len(query.text) > MAX_QUERY_CHARACTERS:
+        hint = "describe what to find; of a text to compare with, use the first paragraph"
+        raise UsageError(f"the query is over {MAX_QUERY_CHARACTERS} characters", hint=hint)
+    if not 1 <= query.limit <= MAX_LIMIT:
+        hint = "--limit 10, or the setting limit"
+        raise UsageError(f"limit {query.limit} is not between 1 and {MAX_LIMIT}", hint=hint)
     if query.half_life_days is not None and not query.half_life_days >= 0:
         hint = "the setting half_life_days; 0: age does not count"
         raise UsageError("half_life_days is not a number from 0 up", hint=hint)
     if query.per_signer is not None and query.per_signer < 0:
         raise UsageError("per_signer is not a number from 0 up", hint="--per-signer 3, or --per-signer off")
     check_weights(weights_of(query))
-
-
-def check_text_and_limit(text: str, limit: int) -> None:
-    """Raise `UsageError` when the text is empty or too long, or the limit is out of range."""
-    if not text.strip():
-        raise UsageError("the query is empty", hint='kiwi search "roll back a deploy"')
-    if len(text) > MAX_QUERY_CHARACTERS:
-        hint = "describe what to find; of a text to compare with, use the first paragraph"
-        raise UsageError(f"the query is over {MAX_QUERY_CHARACTERS} characters", hint=hint)
-    if not 1 <= limit <= MAX_LIMIT:
-        raise UsageError(f"limit {limit} is not between 1 and {MAX_LIMIT}", hint="--limit 10, or the setting limit")

@@ -205,8 +205,8 @@ async def correct_terms(
     """
     if not (unknown := corrections.find_unknown_terms(text, statistics)):
         return terms, {}
-    similar = await asyncio.gather(*(_fetch_similar(tq, tuple(unknown)) for tq in tier_queries if tq.answers))
-    options = corrections.collect_options(unknown, similar)
+    calls = (tq.guard("statistics", tq.tier.store.similar_terms(tuple(unknown))) for tq in tier_queries if tq.answers)
+    options = corrections.collect_options(unknown, filter(None, await asyncio.gather(*calls)))
     answering = [tq for tq in tier_queries if tq.answers]
     frequencies = await fetch_statistics(answering, [*terms, *corrections.distinct_options(options)])
     chosen = corrections.choose_corrections(options, frequencies)
@@ -273,10 +273,6 @@ async def _fetch_statistics(tier_query: TierQuery, terms: Sequence[str]) -> None
             await asyncio.gather(statistics, return_exceptions=True)
 
     tier_query.statistics = await tier_query.guard("statistics", fetch()) or tier_query.statistics
-
-
-async def _fetch_similar(tier_query: TierQuery, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    return await tier_query.guard("statistics", tier_query.tier.store.similar_terms(terms)) or {}
 
 
 async def _fetch_candidates(tier_query: TierQuery, store_query: StoreQuery) -> None:
