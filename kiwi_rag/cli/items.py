@@ -250,14 +250,14 @@ async def show(session: Session, app: Services, ref: str, source: str | None, st
         row = render.item_json(found.stored, {"signer": signer.principal, "key_id": signer.key_id})
         row = {"tier": found.tier.name, **row, **render.state_json(found.state)}
         row |= {"metadata": dict(signed.metadata), "files": dict(signed.digests), "executables": signed.executables}
-        session.print_json({**row, "content": found.item.content})
+        session.print_json({**row, "content": found.content})
         return
     by = render.signed_by(signer.principal, found.state)
     session.notify(f"{signed.ref} from {found.tier.name}, signed by {by}, digest {found.stored.digest}")
     if len(signed.digests) > 1:
         marks = {name: " (executable)" if name in signed.executables else "" for name in signed.digests}
         session.notify("\n".join([f"{len(marks)} files:", *(f"  {name}{mark}" for name, mark in marks.items())]))
-    session.print(render.safe(found.item.content.rstrip("\n")))
+    session.print(render.safe(found.content.rstrip("\n")))
 
 
 def _warn(session: Session, app: Services, found: FoundItem) -> None:

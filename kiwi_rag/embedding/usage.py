@@ -63,7 +63,7 @@ class UsageLog:
     """
 
     def __init__(self, path: Path, prices: Mapping[str, float] | None = None, max_bytes: int = MAX_BYTES) -> None:
-        self._lines = _log_file(path, max_bytes)
+        self._lines = RotatingLines(path, max_bytes, OLDER_FILES)
         self._prices = prices or {}
 
     def record(self, call: RemoteCall) -> None:
@@ -86,10 +86,6 @@ class UsageLog:
         if price is None or (price and call.tokens is None):
             return None
         return price * (call.tokens or 0) / 1e6
-
-
-def _log_file(path: Path, max_bytes: int = MAX_BYTES) -> RotatingLines:
-    return RotatingLines(path, max_bytes, OLDER_FILES)
 
 
 def parse_prices(text: str) -> Mapping[str, float]:
@@ -156,6 +152,6 @@ def _recorded(path: Path) -> Iterator[RemoteCall]:
     from pydantic import TypeAdapter, ValidationError
 
     read = TypeAdapter(RemoteCall).validate_json
-    for line in (line for data in _log_file(path).contents() for line in data.splitlines()):
+    for line in (line for data in RotatingLines(path, MAX_BYTES, OLDER_FILES).contents() for line in data.splitlines()):
         with suppress(ValidationError):
             yield read(line, strict=True)

@@ -30,8 +30,6 @@ def parse_item(
     InvalidItemId
         If `item_id` is not legal: which is an error of the caller, not of the content.
     """
-    from kiwi_rag.formats import skill
-
     main = ItemRef(item_type, check_item_id(item_id)).main_file
     found = FindingList(path)
     try:
@@ -40,6 +38,9 @@ def parse_item(
         found.add(error.code, error.message, error.line, error.hint)
         return ParseOutcome(None, tuple(found.found))
     files = files or {main: content.encode()}
-    sections += tuple(skill.other_sections(files, main))
+    if len(files) > 1:
+        from kiwi_rag.formats.skill import other_sections
+
+        sections += tuple(other_sections(files, main))
     findings, ref = tuple(found.found), ItemRef(item_type, item_id, version)
     return ParseOutcome(Item(ref, files, main, metadata, sections, findings), findings)

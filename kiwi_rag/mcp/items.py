@@ -147,7 +147,7 @@ async def kiwi_get(context: ServerContext, arguments: Mapping[str, Any], _report
     found = await items.find(app, _address_of(arguments["ref"]), names)
     request = {"digest": found.stored.digest}
     begin = _parse_continuation(arguments["continuation"], request)
-    text, end = agents.content_page(found.item.content, begin, arguments["max_tokens"])
+    text, end = agents.content_page(found.content, begin, arguments["max_tokens"])
     following = _continuation(end, request)
     data = {**_described(found), "content": text, "continuation": following}
     return Answer(_item_text(data, begin, found.state), data)

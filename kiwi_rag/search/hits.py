@@ -118,7 +118,7 @@ class Verifier:
             raise Refused(f"{ref} was removed from the {tier.name} tier during the search")
         item = verify_stored(stored, ref, self._trusts[tier.name], tier)
         if tier_query.consistency:
-            key_id = item.verified.signer.key_id
+            key_id = item.signer.key_id
             await tier_query.consistency.check_consistency(stored, key_id, newest=True, found_by=self._model)
         return item
 
@@ -163,12 +163,12 @@ class Verifier:
                 continue
             if item is None:
                 continue
-            if item.verified.statement.ref.version == hit.ref.version:
+            if item.signed.ref.version == hit.ref.version:
                 contents.append((tier_query.tier, item.stored.content_sha256))
             if name in shadowed and item.stored.content_sha256 == hit.content_sha256:
                 same.append(name)
             elif name in shadowed:
-                principal = item.verified.signer.principal
+                principal = item.signer.principal
                 shadows.append(name if principal == hit.principal else f"{name}!{principal}")
         return same, shadows, find_conflict(hit.ref, contents) if len(contents) > 1 else None
 
@@ -202,7 +202,7 @@ class Verifier:
 
 def _result(hit: RankedHit, item: VerifiedItem, passage: Passage, root: Path | None) -> SearchResult:
     """Return a verified hit, without what depends on other hits and tiers."""
-    stored, signed, signer = item.stored, item.verified.statement, item.verified.signer
+    stored, signed, signer = item.stored, item.signed, item.signer
     is_document = hit.candidate.ref.item_type is ItemType.DOCUMENT
     ref = hit.candidate.ref if is_document else signed.ref
     main = path_of(root, ref) if root and not is_document else None  # made from what was verified

@@ -36,7 +36,7 @@ def _difference(item: VerifiedItem, tier: Collection[VectorStore]) -> str:
     """Describe how an item's files differ from what was signed; empty where they do not, or where there are none."""
     if tier.root is None:
         return ""
-    signed = item.verified.statement
+    signed = item.signed
     path = path_of(tier.root, signed.ref)
     found = read_item(SourceFile(path, signed.ref.item_type, signed.ref.item_id), tier.root)
     if isinstance(found, Finding):
@@ -59,7 +59,7 @@ def read_document_state(item: VerifiedItem, workspace: Collection[VectorStore]) 
     A file that this machine indexed has the digest that was recorded then. Another one is compared as it is after
     redaction. Of a shared index, a file that is not in this checkout is not compared.
     """
-    path, policy = item.verified.statement.path, workspace.policy
+    path, policy = item.signed.path, workspace.policy
     try:
         data, _ = read_below(root_of(workspace).resolve(), path, policy.max_bytes)
     except FileNotFoundError:

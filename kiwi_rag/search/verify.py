@@ -21,7 +21,7 @@ from kiwi_rag.lexical import K1, bm25_weights
 from kiwi_rag.model import Candidate, Candidates, CollectionStatistics, Passage, StoredItem, StoreQuery, sha256_hex
 from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id
 from kiwi_rag.signing.statement import digest_of, passage_digest
-from kiwi_rag.signing.trust import TrustPolicy, VerifiedPayload, verify, verify_index
+from kiwi_rag.signing.trust import Signer, TrustPolicy, VerifiedPayload, verify, verify_index
 from kiwi_rag.stores.base import VectorStore
 
 
@@ -31,15 +31,16 @@ class HitChanged(Refused, code="changed"):
 
 @dataclass(frozen=True, slots=True)
 class VerifiedItem:
-    """A stored item or document whose envelope verified just now."""
+    """A stored item or document whose envelope verified just now, with the statement that was signed, and by whom."""
 
     stored: StoredItem
-    verified: VerifiedPayload[Any]
+    signed: Any
+    signer: Signer
 
     @property
     def content(self) -> str:
         """The text of an item's main file, where it was fetched."""
-        return self.stored.files[self.verified.statement.main].decode()
+        return self.stored.files[self.signed.main].decode()
 
 
 def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, tier: Collection[VectorStore]) -> VerifiedItem:
@@ -75,7 +76,7 @@ def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, tier: Co
         raise HitChanged("the stored digests are not those of the signed payload")
     if any(signed.digests.get(name) != sha256_hex(data) for name, data in stored.files.items()):
         raise HitChanged("a stored file is not the one that was signed")
-    return VerifiedItem(stored, verified)
+    return VerifiedItem(stored, signed, verified.signer)
 
 
 def verify_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
@@ -88,7 +89,7 @@ def verify_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
     """
     if candidate.ref.item_type is not ItemType.DOCUMENT:
         return _verify_item_passage(item, candidate)
-    signed, passage = item.verified.statement, candidate.passage
+    signed, passage = item.signed, candidate.passage
     if not 0 <= passage.ordinal < len(signed.passages) or signed.passages[passage.ordinal] != passage_digest(passage):
         raise HitChanged(f"the index has text of {signed.path} that was not signed")
     return passage
@@ -100,7 +101,7 @@ def _verify_item_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
     It must be one that the chunker makes of that file, or equal the file at its lines. A summary is composed from
     metadata (a long one makes several passages), so the signed description is shown for it.
     """
-    signed, passage = item.verified.statement, candidate.passage
+    signed, passage = item.signed, candidate.passage
     if candidate.digest != item.stored.digest or candidate.ref.version != signed.ref.version:
         raise HitChanged("the passage belongs to another version of the item")
     files = item.stored.files
@@ -272,7 +273,7 @@ def require_files(item: VerifiedItem) -> VerifiedItem:
     HitChanged
         When the store lacks one.
     """
-    missing = sorted(item.verified.statement.digests.keys() - item.stored.files.keys())
+    missing = sorted(item.signed.digests.keys() - item.stored.files.keys())
     if missing:
         raise HitChanged(f"the store has no file {missing[0]} of the item")
     return item

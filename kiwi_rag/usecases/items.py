@@ -17,8 +17,7 @@ from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.search.state import find_version_conflicts, read_state, read_states
 from kiwi_rag.search.verify import Address, VerifiedItem, parse_address, require_files, verify_stored
 from kiwi_rag.services import Services
-from kiwi_rag.signing.statement import ItemStatement
-from kiwi_rag.signing.trust import Signer, TrustPolicy
+from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.sources.source import read
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.telemetry import span
@@ -31,28 +30,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundItem:
-    """A verified item, its tier, and whether its file changed or its version was yanked."""
+class FoundItem(VerifiedItem):
+    """A verified item, with its path, its tier, and whether its file changed or its version was yanked."""
 
     tier: Collection[VectorStore]
-    item: VerifiedItem
     state: ItemState
-
-    @property
-    def stored(self) -> StoredItem:
-        """The item as its tier has it, with the path of its file."""
-        return _with_path(self.tier, self.item.stored)
-
-    @property
-    def signed(self) -> ItemStatement:
-        """What was signed."""
-        signed: ItemStatement = self.item.verified.statement
-        return signed
-
-    @property
-    def signer(self) -> Signer:
-        """Who signed it."""
-        return self.item.verified.signer
 
 
 def permission_warnings(app: Services, found: FoundItem) -> list[Finding]:
@@ -93,7 +75,7 @@ async def find(app: Services, text: str, names: Sequence[str]) -> FoundItem:
         else:
             if item:
                 (state,) = await asyncio.to_thread(read_states, [(item, tier)])
-                return FoundItem(tier, item, state)
+                return FoundItem(_with_path(tier, item.stored), item.signed, item.signer, tier, state)
     if problems:
         raise problems[0]
     kind = f"{address.item_type}:" if address.item_type else ""
@@ -114,7 +96,7 @@ async def _find_in(tier: Collection[VectorStore], address: Address, trust: Trust
         remaining = check.apply_revocations(trust) if check else trust
         item = require_files(verify_stored(stored, ref, remaining, tier))
         if check:
-            await check.check_consistency(stored, item.verified.signer.key_id, newest=address.version is None)
+            await check.check_consistency(stored, item.signer.key_id, newest=address.version is None)
             await asyncio.to_thread(check.save)
         return item
     if check:
@@ -139,7 +121,7 @@ async def copy(app: Services, found: FoundItem, target: str, *, overwrite: bool)
     UsageError
         When its file exists with other content and `overwrite` is not set.
     """
-    to, root, stored = app.local(target), app.root(target), found.item.stored
+    to, root, stored = app.local(target), app.root(target), found.stored
     async with to.writing():
         # Admitted before it is written: a refused item must not replace a file.
         sign.check_place(root, stored.envelope, stored.files, overwrite=overwrite)
@@ -210,7 +192,7 @@ async def list_documents(workspace: Collection[VectorStore], filters: Filters) -
     refused = 0
     for stored in await workspace.store.list(filters):
         try:
-            signed = verify_stored(stored, stored.ref, trust, workspace).verified.statement
+            signed = verify_stored(stored, stored.ref, trust, workspace).signed
         except Refused:
             refused += 1
             continue
@@ -272,14 +254,14 @@ async def _verify_again(
         if whole:
             require_files(item)
         if check:
-            await check.check_consistency(stored, item.verified.signer.key_id, newest=True)
+            await check.check_consistency(stored, item.signer.key_id, newest=True)
     except Refused as error:
         tier.audit.append(AuditEvent("verify-refused", str(stored.ref), stored.digest, "", {"reason": error.code}))
         return Verdict(tier.name, stored.ref, "refused", reason=f"{error.code}: {error.message}")
     state = await asyncio.to_thread(read_state, item, tier, yanked)
     reason = "".join(f"  {line}" for line in render.state_lines(stored.ref, state))
     name = state.labels[0] if state.labels else "verified"
-    return Verdict(tier.name, stored.ref, name, item.verified.signer.principal, reason)
+    return Verdict(tier.name, stored.ref, name, item.signer.principal, reason)
 
 
 async def _find_withheld(

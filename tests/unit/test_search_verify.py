@@ -29,7 +29,8 @@ def signed() -> VerifiedItem:
     envelope = KEY.sign(ITEM, "test", NOW)
     digest = statement.digest_of(envelope)
     stored = StoredItem(ITEM.ref, envelope, digest, ITEM.content_sha256, NOW, "project", files=ITEM.files)
-    return VerifiedItem(stored, verify(envelope, TrustPolicy((Signer("ada@acme", KEY.public_key),))))
+    verified = verify(envelope, TrustPolicy((Signer("ada@acme", KEY.public_key),)))
+    return VerifiedItem(stored, verified.statement, verified.signer)
 
 
 def candidate(item: VerifiedItem, passage: Passage) -> Candidate:
