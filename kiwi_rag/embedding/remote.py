@@ -203,16 +203,14 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
         except (ValueError, EmbeddingError) as error:
             wrong = "something that is not one vector of finite numbers a text, all of one length"
             raise AnswerMalformed(f"{self.place} returned {wrong}") from error
-        self._check_dimension(matrix.shape[1])
-        return vectors
-
-    def _check_dimension(self, length: int) -> None:
+        length = matrix.shape[1]
         with self._lock:
             expected = self.dimension = self.dimension or length
         if length != expected:
             message = f"{self.place} returned vectors of {length} numbers for {self.model}, not of {expected}"
             hint = f"if that is the model you want: KIWI_EMBEDDING_DIMENSION={length}, and index again"
             raise FingerprintMismatch(message, hint=hint)
+        return vectors
 
 
 def estimated_tokens(text: str) -> int:

@@ -120,7 +120,9 @@ class ItemChoice(Choice):
             self.hits.append(hit)
             return True
         first, second = sorted((self.hits[same], hit), key=_precedence)
-        self.hits[same] = _with_better_score(first, second)
+        if first.tier == second.tier and second.score > first.score:  # one tier ranked the copy higher
+            first = replace(first, score=second.score, parts=second.parts)
+        self.hits[same] = first
         self._duplicates.setdefault(hit.content_key, []).append(second)
         return True
 
@@ -196,13 +198,6 @@ def _precedence(hit: SearchResult) -> tuple[int, datetime, str, str]:
     Not the score: otherwise a copy under a better name would replace its original.
     """
     return RANKS[hit.tier], hit.signed_at, hit.ref.item_type.value, hit.ref.item_id
-
-
-def _with_better_score(first: SearchResult, second: SearchResult) -> SearchResult:
-    """Return the first hit, with score and parts of the second where the same tier ranked that higher."""
-    if first.tier != second.tier or second.score <= first.score:
-        return first
-    return replace(first, score=second.score, parts=second.parts)
 
 
 def count_near_signers(ranked: Sequence[RankedHit], principals: Mapping[str, str]) -> int:
