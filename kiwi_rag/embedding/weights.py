@@ -155,7 +155,8 @@ def source_folder(source: ModelSource, names: Sequence[str] = tuple(SOURCE_SHA25
     ModelUnavailable
         If no weights are found, or a file is not the pinned one.
     """
-    folder = source.model_dir or _kept_folder(source) or _download(source)
+    kept = source.downloaded if _has(source.downloaded, *SOURCE_SHA256) else package_folder()
+    folder = source.model_dir or kept or _download(source)
     if missing := [name for name in names if not _has(folder, name)]:
         raise ModelUnavailable(f"the model folder {folder} has no {' and no '.join(missing)}", hint=_HINT)
     for name in names:
@@ -172,10 +173,6 @@ def found_folder(source: ModelSource, *, as_onnx: bool) -> Path | None:
 
 def _has(folder: Path, *names: str) -> bool:
     return all((folder / name).is_file() for name in names)
-
-
-def _kept_folder(source: ModelSource) -> Path | None:
-    return source.downloaded if _has(source.downloaded, *SOURCE_SHA256) else package_folder()
 
 
 def package_folder() -> Path | None:

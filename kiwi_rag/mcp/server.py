@@ -22,8 +22,7 @@ from kiwi_rag.embedding import well_formed
 from kiwi_rag.errors import KiwiError, NotFound, UsageError
 from kiwi_rag.mcp.context import ServerContext, import_what_threads_use, trace_call
 from kiwi_rag.mcp.toolsets import NAME, TITLE, Tool, Toolset, instructions, suggestion
-from kiwi_rag.model import ItemState
-from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model.refs import ItemType
 from kiwi_rag.render import agents
 from kiwi_rag.services import Services
 from kiwi_rag.usecases import items
@@ -236,7 +235,12 @@ async def _directive_text(app: Services, ref: str, inputs: str) -> str:
     """Return the prompt that carries out a directive with values of its inputs, a JSON object."""
     found = await items.find(app, ref, app.source_names(app.settings.source))
     signed = found.signed
-    _check(signed.ref, found.state)
+    if signed.ref.item_type is not ItemType.DIRECTIVE:
+        hint = "find directives with kiwi_search, item_type directive"
+        raise UsageError(f"{signed.ref} is not a directive", hint=hint)
+    if found.state.yanked:
+        hint = "kiwi_get shows why; leave out the version to get one that was not yanked"
+        raise UsageError(f"{signed.ref} was yanked", hint=hint)
     values = _values(signed.metadata.get("inputs", []), inputs)
     permissions = [" ".join(p.values()) for p in signed.metadata.get("permissions", [])]
     given = "\n".join(f"- {name} = {value}" for name, value in values.items())
@@ -251,15 +255,6 @@ async def _directive_text(app: Services, ref: str, inputs: str) -> str:
         agents.delimited(found.content),
     ]
     return render.safe("\n\n".join(parts))
-
-
-def _check(ref: ItemRef, state: ItemState) -> None:
-    """Raise `UsageError` if an item must not be carried out."""
-    if ref.item_type is not ItemType.DIRECTIVE:
-        raise UsageError(f"{ref} is not a directive", hint="find directives with kiwi_search, item_type directive")
-    if state.yanked:
-        hint = "kiwi_get shows why; leave out the version to get one that was not yanked"
-        raise UsageError(f"{ref} was yanked", hint=hint)
 
 
 def _values(declared: list[dict[str, Any]], inputs: str) -> dict[str, str]:

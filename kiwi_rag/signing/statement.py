@@ -131,14 +131,9 @@ def index_payload(
 
 def _payload(predicate_type: str, item: Item, own: Mapping[str, Any], registry: str, signed_at: datetime) -> bytes:
     """Return a payload whose predicate has the members that both have in common, and its `own`."""
-    common = {"registry": registry, "metadata": dict(item.metadata), "signed_at": format_time(signed_at)}
+    predicate = {"registry": registry, "metadata": dict(item.metadata), "signed_at": format_time(signed_at), **own}
     subject = [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(item.digests.items())]
-    members = {
-        "_type": STATEMENT_TYPE,
-        "predicateType": predicate_type,
-        "subject": subject,
-        "predicate": {**common, **own},
-    }
+    members = {"_type": STATEMENT_TYPE, "predicateType": predicate_type, "subject": subject, "predicate": predicate}
     check_storable(members)
     data, limit = canonical(members), _LIMITS[predicate_type]
     if len(data) > limit:
