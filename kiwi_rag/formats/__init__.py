@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
-from kiwi_rag.model import Item
-from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
+from kiwi_rag.model import Item, ItemRef, ItemType, check_item_id
 
 
 def parse_item(

@@ -14,9 +14,8 @@ from typing import Any, NoReturn
 from xml.parsers import expat
 
 from kiwi_rag.formats import markdown
-from kiwi_rag.formats.lines import Stretch, flat
 from kiwi_rag.formats.markdown import Block, Heading
-from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, clip, labels
+from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, Stretch, clip, flat, labels
 from kiwi_rag.model import Section
 
 MAX_DEPTH = 24

@@ -15,8 +15,7 @@ from threading import Lock
 from typing import Any
 
 from kiwi_rag.formats import markdown
-from kiwi_rag.formats.lines import Stretch, flat
-from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, labels
+from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, Stretch, flat, labels
 from kiwi_rag.model import Section
 
 MAX_COMMENTS = 400

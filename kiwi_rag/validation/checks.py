@@ -15,11 +15,9 @@ from functools import lru_cache
 from typing import Any
 
 from kiwi_rag.formats import directive
-from kiwi_rag.formats.lines import line_starts
-from kiwi_rag.formats.outcome import FindingList
+from kiwi_rag.formats.outcome import FindingList, line_starts
 from kiwi_rag.formats.source import MAX_BYTES
-from kiwi_rag.model import Finding, Item, Severity
-from kiwi_rag.model.refs import ItemType
+from kiwi_rag.model import Finding, Item, ItemType, Severity
 
 MAX_FINDINGS = 20
 

@@ -14,10 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from kiwi_rag.errors import MalformedEnvelope
 from kiwi_rag.formats.documents import parse
-from kiwi_rag.formats.lines import line_starts
-from kiwi_rag.formats.outcome import FindingList, ParsedDocument
-from kiwi_rag.model import Document, Finding, sha256_hex
-from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.formats.outcome import FindingList, ParsedDocument, line_starts
+from kiwi_rag.model import Document, Finding, ItemRef, ItemType, sha256_hex
 from kiwi_rag.signing.statement import check_path
 from kiwi_rag.validation import checks, injection, secrets
 from kiwi_rag.validation.admission import Policy

@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from kiwi_rag.formats import markdown
-from kiwi_rag.formats.lines import line_starts
+from kiwi_rag.formats.outcome import line_starts
 from kiwi_rag.model import Finding, Severity
 from kiwi_rag.validation import elements
 

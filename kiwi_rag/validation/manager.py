@@ -27,9 +27,8 @@ from typing import NamedTuple
 from kiwi_rag.errors import Rejected
 from kiwi_rag.formats import parse_item, skill
 from kiwi_rag.formats.documents import detect, is_python
-from kiwi_rag.formats.source import SourceFile, display_path, read_item
-from kiwi_rag.model import Admission, Document, Envelope, Finding, Item, Passage, has_errors
-from kiwi_rag.model.refs import ItemType
+from kiwi_rag.formats.source import ItemCandidate, SourceFile, display_path, read_item
+from kiwi_rag.model import Admission, Document, Envelope, Finding, Item, ItemType, Passage, has_errors
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.statement import is_nameable
 from kiwi_rag.signing.trust import TrustPolicy, VerifiedPayload
@@ -38,7 +37,7 @@ from kiwi_rag.validation import checks, document_gate, injection, permissions, s
 from kiwi_rag.validation.admission import Policy, issue
 from kiwi_rag.validation.audit import AuditEvent, AuditSink
 from kiwi_rag.validation.document_gate import DocumentFile
-from kiwi_rag.validation.signature import ItemCandidate, SignatureCheck
+from kiwi_rag.validation.signature import SignatureCheck
 
 
 class ValidationResult(NamedTuple):
@@ -128,10 +127,9 @@ class ValidationManager:
         Rejected
             When it has no legal id or cannot be read; one audit record is written.
         """
-        candidate = read_candidate(source, root, tier)
+        candidate = read_item(source, root, tier)
         if isinstance(candidate, Finding):
-            has_id = source.item_id and not source.problem
-            name = f"{source.item_type}:{source.item_id}" if has_id else display_path(source.path)
+            name = display_path(source.path) if source.problem else f"{source.item_type}:{source.item_id}"
             raise self.reject(name, [candidate], policy, audit)
         return candidate
 
@@ -218,17 +216,6 @@ class ValidationManager:
         names = str(admission.ref), admission.digest, admission.key_id
         audit.append(AuditEvent("admitted", *names, {"policy": policy.name}))
         return admission
-
-
-def read_candidate(source: SourceFile, root: Path, tier: str = "") -> ItemCandidate | Finding:
-    """Return the item of a file below `root`, or a finding that says why it cannot be read."""
-    if source.problem is not None or source.item_id is None:
-        return source.problem or Finding("source.item-id", "the file has no item id", path=str(source.path))
-    item = read_item(source, root)
-    if isinstance(item, Finding):
-        return item
-    files, path = (item.files, item.main, item.executables, item.signature), display_path(source.path)
-    return ItemCandidate(source.item_type, source.item_id, *files, path=path, tier=tier)
 
 
 def candidate_of(envelope: Envelope, files: Mapping[str, bytes]) -> ItemCandidate:

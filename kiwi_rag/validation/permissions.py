@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 from kiwi_rag.formats.outcome import MalformedSource
 from kiwi_rag.formats.script import dunder_assignments, parse_module
-from kiwi_rag.model import Finding, Item, Severity
-from kiwi_rag.model.refs import ItemType
+from kiwi_rag.model import Finding, Item, ItemType, Severity
 from kiwi_rag.validation.checks import line_of
 
 # Modules by the capability that everything in them uses.

@@ -16,7 +16,7 @@ from itertools import accumulate, islice, pairwise, takewhile
 from operator import sub
 from typing import Any, NamedTuple
 
-from kiwi_rag.formats.lines import line_starts
+from kiwi_rag.formats.outcome import line_starts
 from kiwi_rag.model import Finding
 from kiwi_rag.validation.checks import texts_in
 

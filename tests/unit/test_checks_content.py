@@ -7,12 +7,11 @@ import time
 
 import pytest
 
-from kiwi_rag.formats.source import read_source, walk
+from kiwi_rag.formats.source import ItemCandidate, read_source, walk
 from kiwi_rag.model import Finding, has_errors
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation import injection, secrets
 from kiwi_rag.validation.manager import inspect_item
-from kiwi_rag.validation.signature import ItemCandidate
 from tests.shared import CORPUS, needs_shared
 
 # Put together here, so that no scanner takes this file for a leak.

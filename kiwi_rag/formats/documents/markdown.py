@@ -16,10 +16,9 @@ from functools import lru_cache
 from itertools import dropwhile, islice
 from pathlib import PurePosixPath
 
-from kiwi_rag.formats.lines import one_line
 from kiwi_rag.formats.markdown import MAX_LINES, Heading, is_large, outline, sections
 from kiwi_rag.formats.nodes import Node, read_yaml
-from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument
+from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument, one_line
 from kiwi_rag.model import Finding, Section
 
 _FENCE = re.compile(r"---[ \t]*$")

@@ -17,9 +17,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kiwi_rag.formats.lines import line_starts, section
 from kiwi_rag.formats.nodes import Node, read_json, read_yaml
-from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument
+from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument, line_starts, section
 from kiwi_rag.model import Section
 
 METHODS = frozenset({"get", "put", "post", "delete", "options", "head", "patch", "trace", "query"})
