@@ -39,6 +39,8 @@ from kiwi_rag.validation.audit import AuditEvent, AuditSink
 from kiwi_rag.validation.document_gate import DocumentFile
 from kiwi_rag.validation.signature import SignatureCheck
 
+Verified = VerifiedPayload[statement.ItemStatement] | VerifiedPayload[statement.IndexStatement]
+
 
 class ValidationResult(NamedTuple):
     """The result of steps 0 to 6: the parsed item, None if the candidate cannot be parsed, and every finding.
@@ -93,8 +95,7 @@ class ValidationManager:
         Rejected
             With every finding of every step.
         """
-        item, signed, findings = self._run_steps(candidate, policy, history, audit)
-        return self._record_admission(item, signed, findings, policy, audit)
+        return self._record_admission(*self._run_steps(candidate, policy, history, audit), policy, audit)
 
     def check(self, candidate: ItemCandidate, policy: Policy, history: Mapping[str, str], audit: AuditSink) -> Item:
         """Return the item if `admit` would admit the candidate. Callers check this before they write anything.
@@ -194,27 +195,14 @@ class ValidationManager:
         return SignatureCheck(self.trust, self.audience, policy, self._now())
 
     def _record_admission(
-        self,
-        item: Item,
-        signed: VerifiedPayload[statement.ItemStatement] | VerifiedPayload[statement.IndexStatement],
-        findings: tuple[Finding, ...],
-        policy: Policy,
-        audit: AuditSink,
+        self, item: Item, signed: Verified, findings: tuple[Finding, ...], policy: Policy, audit: AuditSink
     ) -> Admission:
-        admission = issue(
-            Admission(
-                item=replace(item, findings=findings),
-                envelope=signed.envelope,
-                digest=statement.digest_of(signed.envelope),
-                key_id=signed.signer.key_id,
-                principal=signed.signer.principal,
-                policy=policy.name,
-                signed_at=signed.statement.signed_at,
-                admitted_at=self._now(),
-            )
-        )
-        names = str(admission.ref), admission.digest, admission.key_id
-        audit.append(AuditEvent("admitted", *names, {"policy": policy.name}))
+        digest, signer = statement.digest_of(signed.envelope), signed.signer
+        admission = issue(Admission(
+            replace(item, findings=findings), signed.envelope, digest, key_id=signer.key_id, principal=signer.principal,
+            policy=policy.name, signed_at=signed.statement.signed_at, admitted_at=self._now(),
+        ))  # fmt: skip
+        audit.append(AuditEvent("admitted", str(item.ref), digest, signer.key_id, {"policy": policy.name}))
         return admission
 
 
@@ -259,20 +247,15 @@ def inspect_item(candidate: ItemCandidate) -> ValidationResult:
                 findings += permissions.check_skill_script(item, script, candidate.path_of(name))
     # 5. Secrets
     findings += secrets.check_secrets(text, item.metadata if item else None, path)
-    for name, other in others.items():
-        findings += secrets.check_secrets(other, _headings(item, name), candidate.path_of(name))
+    for name, other in others.items():  # their headings may be decoded from YAML and JSON
+        headings = [section.heading for section in item.sections if section.file == name] if item else []
+        findings += secrets.check_secrets(other, {"headings": headings}, candidate.path_of(name))
     # 6. Hidden instructions
     findings += injection.check_injection(text, path, "python" if item_type is ItemType.SCRIPT else "markdown")
     for name, other in others.items():
         where = candidate.path_of(name)
         findings += injection.check_injection(other, where, detect(where, other))
     return ValidationResult(item, tuple(findings))
-
-
-def _headings(item: Item | None, name: str) -> dict[str, list[str]]:
-    """Return the headings of a file, which are decoded from YAML and JSON, to be searched for credentials."""
-    sections = [section for section in item.sections if section.file == name] if item else []
-    return {"headings": [text for section in sections for text in section.heading]}
 
 
 def _wrong_files(candidate: ItemCandidate) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from kiwi_rag.formats.outcome import MalformedSource
 from kiwi_rag.formats.script import dunder_assignments, parse_module
 from kiwi_rag.model import Finding, Item, ItemType, Severity
-from kiwi_rag.validation.checks import line_of
+from kiwi_rag.validation.checks import MAX_FINDINGS, line_of
 
 # Modules by the capability that everything in them uses.
 _MODULES = {
@@ -85,7 +85,6 @@ _PERMISSIONS = {
     "": "read environment env",
 }
 PERMISSIONS = frozenset(" ".join(_PERMISSIONS.values()).split())
-MAX_FINDINGS = 20
 
 # Capabilities that a skill declares by the tools that it needs (``allowed-tools``).
 _TOOL_GRANTS = {"Bash": "subprocess", "Shell": "subprocess", "WebFetch": "network", "WebSearch": "network"}
@@ -106,8 +105,6 @@ def check_permissions(item: Item, path: str = "") -> list[Finding]:
     declared = item.metadata.get("permissions", [])
     if item.ref.item_type is ItemType.DIRECTIVE:
         return [finding for each in declared for finding in _check_permission(item, each, path)][:MAX_FINDINGS]
-    if item.ref.item_type not in (ItemType.SCRIPT, ItemType.SKILL):
-        return []
     findings = list(_check_grants(item, declared, path))
     if item.ref.item_type is ItemType.SCRIPT:
         try:

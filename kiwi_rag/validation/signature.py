@@ -16,8 +16,8 @@ from kiwi_rag.signing import statement
 from kiwi_rag.signing.statement import IndexStatement, ItemStatement, format_time, passage_digest
 from kiwi_rag.signing.trust import TrustPolicy, VerifiedPayload, verify, verify_index
 from kiwi_rag.validation.admission import Policy
+from kiwi_rag.validation.checks import MAX_FINDINGS
 
-MAX_FINDINGS = 20
 MAX_SKEW = timedelta(minutes=5)
 """How far in the future a time of signing may be."""
 _EDITED = frozenset({

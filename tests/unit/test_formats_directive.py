@@ -102,7 +102,7 @@ def test_steps_below_the_fence_are_read_leniently() -> None:
 def test_steps_inside_the_block_come_with_their_lines() -> None:
     content = directive(BLOCK.format(process=INSIDE), below="")
     assert [s["description"] for s in parsed(content).metadata["steps"]] == ["Push it", "Watch"]
-    (line,) = {step.line for step in block_steps(content)}
+    (line,) = {line for _, line in block_steps(content)}
     assert "<process>" in content.split("\n")[line - 1]
 
 
