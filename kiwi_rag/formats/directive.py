@@ -360,9 +360,5 @@ class _XmlParser:
 
 def text_after_directive(line: int) -> MalformedSource:
     """Return the refusal of anything that follows ``</directive>`` inside the fence."""
-    return MalformedSource(
-        "form.text-after-directive",
-        "something follows </directive> inside the fence",
-        line,
-        "move it below the closing fence, or remove it",
-    )
+    message, hint = "something follows </directive> inside the fence", "move it below the closing fence, or remove it"
+    return MalformedSource("form.text-after-directive", message, line, hint)

@@ -75,6 +75,8 @@ class FrontMatter:
             return _root(self.text)
         except MalformedSource as error:
             error.line += self.start_line
+            if error.code == "form.yaml":
+                error.message, error.hint = f"the metadata is not YAML: {error}", "quote values that hold ':' or '#'"
             raise
 
 
@@ -142,12 +144,7 @@ def _root(text: str) -> Node:
 
     if len(text.encode()) > MAX_BYTES:
         refuse(text, f"the metadata block has over {MAX_BYTES} bytes", 0, "form.yaml-size", "move text into the body")
-    try:
-        roots = _StrictReader(text, BaseLoader, MAX_DEPTH, MAX_BYTES).documents()
-    except MalformedSource as error:
-        if error.code == "form.yaml":
-            error.message, error.hint = f"the metadata is not YAML: {error}", "quote values that hold ':' or '#'"
-        raise
+    roots = _StrictReader(text, BaseLoader, MAX_DEPTH, MAX_BYTES).documents()
     if any(node.kind != "mapping" for node in roots) or len(roots) > 1:
         refuse(text, "the metadata block is not one mapping of keys to values", 0, "form.yaml-mapping", _KEYS_HINT)
     return roots[0] if roots else Node("mapping", 0, 0)

@@ -11,21 +11,25 @@ from itertools import accumulate, count
 from operator import add
 from typing import Any, NamedTuple
 
-from kiwi_rag.model import Finding, Item, Section, Severity
+from kiwi_rag.model import Finding, Item, Section, Severity, has_errors
 
 _MAX_HEADING = 200
 
 
-@dataclass(frozen=True, slots=True)
-class ParseOutcome:
-    """The parsed item with all findings.
+class ValidationResult(NamedTuple):
+    """The result of steps 0 to 6 of the gate, or of parsing alone: the item, and every finding.
 
-    ``item`` is None only if no item can be built; ``findings`` then holds at
-    least one error. Otherwise ``item.findings`` is the same tuple.
+    ``item`` is None only if the candidate cannot be parsed; at least one finding is an error then. Of parsing alone,
+    ``item.findings`` is otherwise the same tuple.
     """
 
     item: Item | None
     findings: tuple[Finding, ...]
+
+    @property
+    def valid(self) -> bool:
+        """Whether no finding is an error. Signature and authority are not part of it."""
+        return self.item is not None and not has_errors(self.findings)
 
 
 class MalformedSource(Exception):

@@ -282,9 +282,8 @@ def _source(ai_dir: Path, path: Path, is_folder: bool, item_type: ItemType, seen
 
 def _folder_problem(path: Path) -> Finding:
     if path.is_symlink():
-        return _problem(
-            path, "source.linked-folder", "a linked folder is not followed", "replace the link with a real folder"
-        )
+        hint = "replace the link with a real folder"
+        return _problem(path, "source.linked-folder", "a linked folder is not followed", hint)
     return _problem(path, "source.unreadable", "this folder cannot be read", "check its mode and owner")
 
 

@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from kiwi_rag.errors import Rejected
 from kiwi_rag.formats import parse_item, skill
 from kiwi_rag.formats.documents import detect, is_python
+from kiwi_rag.formats.outcome import ValidationResult
 from kiwi_rag.formats.source import ItemCandidate, SourceFile, display_path, read_item
 from kiwi_rag.model import Admission, Document, Envelope, Finding, Item, ItemType, Passage, has_errors
 from kiwi_rag.signing import statement
@@ -40,21 +40,6 @@ from kiwi_rag.validation.document_gate import DocumentFile
 from kiwi_rag.validation.signature import SignatureCheck
 
 Verified = VerifiedPayload[statement.ItemStatement] | VerifiedPayload[statement.IndexStatement]
-
-
-class ValidationResult(NamedTuple):
-    """The result of steps 0 to 6: the parsed item, None if the candidate cannot be parsed, and every finding.
-
-    Without an item, at least one finding is an error.
-    """
-
-    item: Item | None
-    findings: tuple[Finding, ...]
-
-    @property
-    def valid(self) -> bool:
-        """Whether steps 0 to 6 found no error. Signature and authority are not part of it."""
-        return self.item is not None and not has_errors(self.findings)
 
 
 class ValidationManager:

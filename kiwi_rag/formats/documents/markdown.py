@@ -39,15 +39,10 @@ _PARTS = {
 _KINDS = {word: kind for kind, words in _PARTS.items() for word in words}
 _PART = re.compile(rf"(?:\d+[.)]?\s+|the\s+)?({'|'.join(sorted(_KINDS, key=len, reverse=True))})(?:s|es)?\b")
 
-_MADR = frozenset(
-    {
-        "context and problem statement",
-        "decision drivers",
-        "considered options",
-        "decision outcome",
-        "pros and cons of the options",
-    }
-)
+_MADR = frozenset({
+    *("context and problem statement", "decision drivers", "considered options", "decision outcome"),
+    "pros and cons of the options",
+})  # fmt: skip
 _NYGARD = frozenset({"status", "context", "decision", "consequences"})
 _FOLDERS = frozenset({"adr", "adrs", "decisions", "decision-records", "decision-log", "architecture-decisions"})
 _HEAD_LINES = 40
