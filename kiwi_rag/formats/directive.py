@@ -110,7 +110,7 @@ def _roots(lines: Sequence[str]) -> Iterator[int]:
 def _root(lines: Sequence[str], fence: Block, found: FindingList) -> Xml:
     text = "\n".join(lines[fence.start_line : fence.end_line - 1])
     try:
-        xml = parse_xml(text, fence.start_line)
+        xml = _XmlParser(fence.start_line).parse(text)
         line, end_line = xml.lines[xml.root]
         if not _END.search(text[-200:]):
             raise text_after_directive(end_line + 1)
@@ -290,18 +290,9 @@ class Xml(NamedTuple):
     lines: Mapping[Element, Sequence[int]]
 
 
-def parse_xml(text: str, line_before: int = 0) -> Xml:
-    """Return the root element of `text`, which `line_before` lines of the file precede.
-
-    Raises
-    ------
-    MalformedSource
-        If a cap is exceeded, a DTD occurs, or the text is not well-formed; with the line in the file.
-    """
-    return _XmlParser(line_before).parse(text)
-
-
 class _XmlParser:
+    """Parses a text that `line_before` lines of the file precede."""
+
     def __init__(self, line_before: int) -> None:
         self._line_before = line_before
         self._tree = TreeBuilder()
@@ -318,7 +309,13 @@ class _XmlParser:
         return self._line_before + self._parser.CurrentLineNumber
 
     def parse(self, text: str) -> Xml:
-        """Return the root element."""
+        """Return the root element.
+
+        Raises
+        ------
+        MalformedSource
+            If a cap is exceeded, a DTD occurs, or the text is not well-formed; with the line in the file.
+        """
         try:
             self._parser.Parse(text, True)  # text, not bytes: an encoding in the XML declaration then has no say
         except expat.ExpatError as error:

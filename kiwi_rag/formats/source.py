@@ -92,7 +92,7 @@ def read_item(source: SourceFile, root: Path, tier: str = "") -> ItemCandidate |
             return _read_folder(of, path.parent, root)
         side = signature_path(path)
         signature = read_linked(side, root, MAX_SIGNATURE_BYTES) if os.path.lexists(side) else None
-        return replace(of, files={path.name: read_source(path, root)}, signature=signature)
+        return replace(of, files={path.name: read_linked(path, root, MAX_BYTES)}, signature=signature)
     except SourceUnreadable as error:
         return _problem(path, "source.unreadable", error.message, error.hint)
     except FileNotFoundError:
@@ -215,19 +215,6 @@ def walk(ai_dir: Path) -> Iterator[SourceFile]:
             yield _source(ai_dir, path, is_folder, item_type, seen)
 
 
-def read_source(path: Path, root: Path) -> bytes:
-    """Return the bytes of the file at `path`, which must lie below `root` once links are followed.
-
-    At most one byte more than `MAX_BYTES` is read, so that an oversized file can be refused without holding it.
-
-    Raises
-    ------
-    SourceUnreadable
-        If it is missing, not a regular file, not readable, or leaves `root` by a link.
-    """
-    return read_linked(path, root, MAX_BYTES)
-
-
 def display_path(path: Path) -> str:
     """Return `path` on one line, relative to the working directory where it is below it."""
     try:
@@ -244,11 +231,8 @@ def _entries(folder: Path, item_type: ItemType) -> list[tuple[Path, bool]]:
     if not folder.exists():
         return []
     found: list[tuple[Path, bool]] = []
-
-    def note(error: OSError) -> None:
-        found.append((Path(error.filename), True))
-
-    for parent, folders, files in os.walk(folder, onerror=note):
+    unreadable: list[OSError] = []
+    for parent, folders, files in os.walk(folder, onerror=unreadable.append):
         if item_type.is_folder and _SKILL in files:
             found.append((Path(parent, _SKILL), False))
             folders.clear()  # what is below belongs to this skill, and its links are found when it is read
@@ -259,7 +243,7 @@ def _entries(folder: Path, item_type: ItemType) -> list[tuple[Path, bool]]:
         if not item_type.is_folder:
             names = (name for name in files if name.endswith(item_type.suffix) and name != "__init__.py")
             found += [(Path(parent, name), False) for name in names if _is_visible(name)]
-    return sorted(found)
+    return sorted([*found, *((Path(error.filename), True) for error in unreadable)])
 
 
 def _is_visible(name: str) -> bool:

@@ -36,17 +36,15 @@ _MODULES = {
 }
 # Single names by capability and module; those without a module are builtins.
 _NAMES = {
-    "subprocess": {
-        "os": "system popen execl execle execlp execlpe execv execve execvp execvpe spawnl spawnle spawnlp spawnlpe "
-        "spawnv spawnve spawnvp spawnvpe posix_spawn posix_spawnp fork forkpty startfile kill killpg",
-        "asyncio": "create_subprocess_exec create_subprocess_shell",
-    },
-    "network": {"asyncio": "open_connection start_server open_unix_connection start_unix_server"},
-    "eval": {"": "eval exec compile", "types": "CodeType FunctionType", "sys": "settrace setprofile"},
-    "write": {
-        "os": "remove unlink rename renames replace rmdir removedirs mkdir makedirs mkfifo mknod link symlink truncate "
-        "ftruncate chmod chown lchown lchmod write pwrite open utime fdopen"
-    },
+    ("subprocess", "os"): "system popen execl execle execlp execlpe execv execve execvp execvpe spawnl spawnle spawnlp "
+    "spawnlpe spawnv spawnve spawnvp spawnvpe posix_spawn posix_spawnp fork forkpty startfile kill killpg",
+    ("subprocess", "asyncio"): "create_subprocess_exec create_subprocess_shell",
+    ("network", "asyncio"): "open_connection start_server open_unix_connection start_unix_server",
+    ("eval", ""): "eval exec compile",
+    ("eval", "types"): "CodeType FunctionType",
+    ("eval", "sys"): "settrace setprofile",
+    ("write", "os"): "remove unlink rename renames replace rmdir removedirs mkdir makedirs mkfifo mknod link symlink "
+    "truncate ftruncate chmod chown lchown lchmod write pwrite open utime fdopen",
 }
 # Attributes that mean the same on every object: the methods of pathlib that write, and known sandbox escapes.
 _ATTRIBUTES = {
@@ -56,8 +54,7 @@ _ATTRIBUTES = {
 _BY_MODULE = {module: capability for capability, names in _MODULES.items() for module in names.split()}
 _BY_NAME = {
     f"{module}.{name}".removeprefix("."): capability
-    for capability, modules in _NAMES.items()
-    for module, names in modules.items()
+    for (capability, module), names in _NAMES.items()
     for name in names.split()
 }
 _BY_ATTRIBUTE = {name: capability for capability, names in _ATTRIBUTES.items() for name in names.split()}
