@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kiwi_rag.embedding import EmbeddingProvider
     from kiwi_rag.embedding.cache import CachedEmbeddingProvider
     from kiwi_rag.errors import KiwiError
+    from kiwi_rag.formats.outcome import ValidationResult
     from kiwi_rag.model import (
         Admission,
         Document,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from kiwi_rag.stores.base import VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
     from kiwi_rag.stores.postgres import RegistryVectorStore
-    from kiwi_rag.validation.manager import ValidationManager, ValidationResult
+    from kiwi_rag.validation.manager import ValidationManager
 
 __version__ = "0.1.0"
 
@@ -58,7 +59,7 @@ _MODULES = {
     "Services": "services",
     "Settings": "config",
     "ValidationManager": "validation.manager",
-    "ValidationResult": "validation.manager",
+    "ValidationResult": "formats.outcome",
     "TextChunker": "chunking",
     "VectorStore": "stores.base",
 }

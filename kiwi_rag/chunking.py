@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 from operator import attrgetter
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from kiwi_rag.errors import UsageError
 from kiwi_rag.model import Document, Item, Passage, Section
@@ -119,18 +120,14 @@ def _parts(section: Section, lines: Sequence[str]) -> Iterator[Section]:
     yield replace(section, text=tail, start_line=last)
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Sections that become one: kind and heading of the whole, its first section and its characters.
+class _Group(NamedTuple):
+    """Sections that become one ``section``, whose text is empty if there are several: then it is all of its lines.
 
-    ``tokens`` are its word pieces, 0 until they are needed; ``bare`` says that it is headings and nothing else: found
-    by itself, it would answer nothing.
+    ``size`` are the characters of the parts, ``tokens`` their word pieces, 0 until they are needed. ``bare`` says that
+    it is headings and nothing else: found by itself, it would answer nothing.
     """
 
-    kind: str
-    heading: tuple[str, ...]
-    first: Section
-    end_line: int
+    section: Section
     size: int
     tokens: int
     bare: bool
@@ -139,19 +136,16 @@ class _Group:
     def of(cls, section: Section) -> _Group:
         """Return a section as a group."""
         text = section.text.strip()
-        bare = bool(section.heading) and text.startswith("#") and "\n" not in text
-        return cls(section.kind, section.heading, section, section.end_line, len(section.text), 0, bare)
+        return cls(section, len(section.text), 0, bool(section.heading) and text.startswith("#") and "\n" not in text)
 
     def counted(self) -> int:
         """Return about how many word pieces it has."""
-        return self.tokens or code.count(self.first.text)
+        return self.tokens or code.count(self.section.text)
 
-    def section(self, lines: Sequence[str]) -> Section:
-        """Return the whole as one section."""
-        if self.end_line == self.first.end_line:
-            return self.first
-        text = "\n".join(lines[self.first.start_line - 1 : self.end_line])
-        return replace(self.first, kind=self.kind, text=text, end_line=self.end_line, heading=self.heading)
+    def whole(self, lines: Sequence[str]) -> Section:
+        """Return the section with its text."""
+        text = self.section.text or "\n".join(lines[self.section.start_line - 1 : self.section.end_line])
+        return replace(self.section, text=text)
 
 
 def joined(sections: Iterable[Section], lines: Sequence[str], sizes: Sizes) -> Iterator[Section]:
@@ -169,34 +163,37 @@ def joined(sections: Iterable[Section], lines: Sequence[str], sizes: Sizes) -> I
         if current and _adjoin(current, group, lines) and _belong_together(current, group, following, sizes):
             group = _join(current, group)
         elif current:
-            yield current.section(lines)
+            yield current.whole(lines)
         current = group
     if current:
-        yield current.section(lines)
+        yield current.whole(lines)
 
 
 def _adjoin(first: _Group, second: _Group, lines: Sequence[str]) -> bool:
     """Say whether nothing but blank lines is between two groups; pieces of one long line share it."""
-    between = lines[first.end_line : second.first.start_line - 1]
-    return second.first.start_line > first.end_line and not any(line.strip() for line in between)
+    end, start = first.section.end_line, second.section.start_line
+    between = lines[end : start - 1]
+    return start > end and not any(line.strip() for line in between)
 
 
 def _belong_together(first: _Group, second: _Group, following: Section | None, sizes: Sizes) -> bool:
-    if first.bare and second.heading[: len(first.heading)] == first.heading:
+    heading, next_heading = first.section.heading, second.section.heading
+    if first.bare and next_heading[: len(heading)] == heading:
         return True
     if first.size + second.size >= sizes.size or min(first.size, second.size) >= sizes.tiny:
         return False
-    shared = _relation(first.heading, second.heading)
-    closer = following and first.size >= sizes.tiny and shared < _relation(second.heading, following.heading)
+    shared = _relation(heading, next_heading)
+    closer = following and first.size >= sizes.tiny and shared < _relation(next_heading, following.heading)
     return shared > 0 and not closer and first.counted() + second.counted() <= sizes.joined_tokens
 
 
 def _join(first: _Group, second: _Group) -> _Group:
-    larger = first if first.size >= second.size else second
-    common = _common(first.heading, second.heading)
-    heading = larger.heading if common in (first.heading, second.heading) else common
-    size, tokens = first.size + second.size, first.counted() + second.counted()
-    return _Group(larger.kind, heading, first.first, second.end_line, size, tokens, first.bare and second.bare)
+    larger = (first if first.size >= second.size else second).section
+    headings = first.section.heading, second.section.heading
+    heading = larger.heading if (common := _common(*headings)) in headings else common
+    end_line, tokens = second.section.end_line, first.counted() + second.counted()
+    section = replace(first.section, kind=larger.kind, text="", end_line=end_line, heading=heading)
+    return _Group(section, first.size + second.size, tokens, first.bare and second.bare)
 
 
 def _relation(first: tuple[str, ...], second: tuple[str, ...]) -> int:

@@ -17,6 +17,7 @@ from kiwi_rag.chunking import split
 from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.embedding import EmbeddingProvider, Fingerprint
 from kiwi_rag.formats import parse_item
+from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.ingest import IngestContext
 from kiwi_rag.lexical import terms
 from kiwi_rag.model import Admission, EmbeddingRecord, SearchQuery, SearchReply, sha256_hex
@@ -29,7 +30,6 @@ from kiwi_rag.stores.local.ownership import CATALOG_NAME
 from kiwi_rag.stores.local.search import EXACT_LIMIT
 from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.manager import ValidationManager
-from kiwi_rag.validation.signature import ItemCandidate
 
 AUDIENCE = "kiwi"
 NOW = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)

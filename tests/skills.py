@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.model import Item
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation.manager import inspect_item
-from kiwi_rag.validation.signature import ItemCandidate
 
 ID = "acme/pdf-forms"
 MAIN = """---

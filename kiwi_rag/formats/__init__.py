@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 
-from kiwi_rag.formats.outcome import FindingList, MalformedSource, ParseOutcome
-from kiwi_rag.model import Item
-from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
+from kiwi_rag.formats.outcome import FindingList, MalformedSource, ValidationResult
+from kiwi_rag.model import Item, ItemRef, ItemType, check_item_id
 
 
 def parse_item(
     item_type: ItemType, item_id: str, content: str, path: str = "", files: Mapping[str, bytes] | None = None
-) -> ParseOutcome:
+) -> ValidationResult:
     """Parse an item of this type and id; `content` is its main file.
 
     Parameters
@@ -36,11 +35,11 @@ def parse_item(
         version, metadata, sections = import_module(f"{__name__}.{item_type}").parse(item_id, content, found)
     except MalformedSource as error:
         found.add(error.code, error.message, error.line, error.hint)
-        return ParseOutcome(None, tuple(found.found))
+        return ValidationResult(None, tuple(found.found))
     files = files or {main: content.encode()}
     if len(files) > 1:
         from kiwi_rag.formats.skill import other_sections
 
         sections += tuple(other_sections(files, main))
     findings, ref = tuple(found.found), ItemRef(item_type, item_id, version)
-    return ParseOutcome(Item(ref, files, main, metadata, sections, findings), findings)
+    return ValidationResult(Item(ref, files, main, metadata, sections, findings), findings)

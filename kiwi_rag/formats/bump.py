@@ -42,10 +42,8 @@ def add_version(item_type: ItemType, content: str, version: str) -> str:
     UsageError
         If the content cannot be read, or has no place for it.
     """
-    try:
-        changed = _FORMATS[item_type][1](content, version)
-    except MalformedSource as error:
-        raise UsageError(f"no version can be added: {error.message}", hint=error.hint) from error
+    _span(item_type, content)  # raises if it cannot be read
+    changed = _FORMATS[item_type][1](content, version)
     span = _span(item_type, changed)
     if span is None or changed[slice(*span)] != version:
         raise UsageError(f"no version can be added to this {item_type}", hint=f"declare version {version} by hand")

@@ -8,15 +8,15 @@ about it is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, NoReturn
+from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from kiwi_rag.formats import markdown
-from kiwi_rag.formats.lines import Stretch, flat
 from kiwi_rag.formats.markdown import Block, Heading
-from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, clip, labels
+from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, Stretch, clip, flat, labels
 from kiwi_rag.model import Section
 
 MAX_DEPTH = 24
@@ -40,16 +40,17 @@ _VERSION = re.compile(r"<directive\b[^>]*?\sversion\s*=\s*([\"'])(?P<value>[^<]*
 def parse(item_id: str, content: str, found: FindingList) -> ItemParts:
     """Parse a directive."""
     lines, fence = _directive_fence(content, found)
-    root = _root(lines, fence, found)
-    metadata = _metadata(root, _steps(root, lines, fence))
+    xml = _root(lines, fence, found)
+    metadata = _metadata(xml.root, _steps(xml.root, lines, fence))
     summary = Section("summary", _summary(metadata, item_id), fence.start_line, fence.end_line)
-    version = root.attributes.get("version", "").strip() or None
-    return ItemParts(version, metadata, (summary, *_body(lines, markdown.outline(content).headings, fence, root)))
+    version = xml.root.get("version", "").strip() or None
+    return ItemParts(version, metadata, (summary, *_body(lines, markdown.outline(content).headings, fence, xml)))
 
 
-def block_steps(content: str) -> tuple[XmlElement, ...]:
-    """Return the steps that stand inside the XML block of a directive that parses."""
-    return tuple(_xml_steps(_root(*_directive_fence(content, FindingList()), FindingList())))
+def block_steps(content: str) -> list[tuple[str, int]]:
+    """Return name and line of the steps that stand inside the XML block of a directive that parses."""
+    xml = _root(*_directive_fence(content, FindingList()), FindingList())
+    return [(_name(step), xml.lines[step][0]) for step in _xml_steps(xml.root)]
 
 
 def block_span(content: str) -> tuple[int, int]:
@@ -106,115 +107,110 @@ def _roots(lines: Sequence[str]) -> Iterator[int]:
     return (number for number, line in enumerate(lines, start=1) if _ROOT_WITH_ATTRIBUTES.match(line))
 
 
-def _root(lines: Sequence[str], fence: Block, found: FindingList) -> XmlElement:
+def _root(lines: Sequence[str], fence: Block, found: FindingList) -> Xml:
     text = "\n".join(lines[fence.start_line : fence.end_line - 1])
     try:
-        root = parse_xml(text, fence.start_line)
+        xml = _XmlParser(fence.start_line).parse(text)
+        line, end_line = xml.lines[xml.root]
         if not _END.search(text[-200:]):
-            raise text_after_directive(root.end_line + 1)
+            raise text_after_directive(end_line + 1)
     except MalformedSource as error:
         rest = lines[error.line - 1 : fence.end_line - 1] if error.code == "form.text-after-directive" else ()
         if any(_ROOT.match(part) or ("</directive" in part and "<directive" in part) for part in rest):
             hint = "keep one directive to a file"
             found.add("structure.two-directives", "a second <directive> block", error.line, hint)
         raise
-    if root.tag != "directive":
-        raise MalformedSource("form.no-directive", f"the root element is <{root.tag}>, not <directive>", root.line)
-    return root
+    if xml.root.tag != "directive":
+        raise MalformedSource("form.no-directive", f"the root element is <{xml.root.tag}>, not <directive>", line)
+    return xml
 
 
-def _metadata(root: XmlElement, steps: list[dict[str, str]]) -> dict[str, Any]:
-    block = root.first("metadata", root)
+def _metadata(root: Element, steps: list[dict[str, str]]) -> dict[str, Any]:
+    block = _first(root, "metadata", root)
     return {
-        "name": root.name,
+        "name": _name(root),
         "description": _text(block, "description") or _text(root, "description"),
         "category": _text(block, "category"),
         "author": _text(block, "author"),
         "tags": _tags(block),
         "model": _attributes(root, "model"),
         "limits": _attributes(root, "limits"),
-        "permissions": _permissions(root),
+        "permissions": [p for group in root.iter("permissions") for p in _group_permissions(group)],
         "context": _context(root),
-        "inputs": [_input(e) for group in root.all("inputs") for e in group.all("input")],
-        "outputs": [_output(e) for group in root.all("outputs") for e in group.children],
+        "inputs": [_input(element) for element in root.iterfind("inputs/input")],
+        "outputs": [_output(element) for element in root.iterfind("outputs/*")],
         "steps": steps,
     }
 
 
-def _text(element: XmlElement, tag: str) -> str:
-    return next((child.prose for child in element.all(tag)), "")
+def _text(element: Element, tag: str) -> str:
+    return next(map(_prose, element.iterfind(tag)), "")
 
 
-def _attributes(root: XmlElement, tag: str) -> dict[str, str]:
-    element = root.first(tag)
-    return {**dict(sorted(element.attributes.items())), **{child.tag: child.prose for child in element.children}}
+def _attributes(root: Element, tag: str) -> dict[str, str]:
+    element = _first(root, tag)
+    return {**dict(sorted(element.items())), **{child.tag: _prose(child) for child in element}}
 
 
-def _tags(block: XmlElement) -> list[str]:
-    tags = next((child for child in block.children if child.tag == "tags"), XmlElement("tags"))
-    return [c.prose for c in tags.children] or [part.strip() for part in tags.prose.split(",") if part.strip()]
+def _tags(block: Element) -> list[str]:
+    elements = [_prose(element) for tags in block.findall("tags")[:1] for element in tags]
+    return elements or [part.strip() for part in _text(block, "tags").split(",") if part.strip()]
 
 
-def _permissions(root: XmlElement) -> list[dict[str, str]]:
-    """Return every permission as verb, resource and pattern, wherever in the block ``<permissions>`` stands."""
-    return [p for group in root.iter() if group.tag == "permissions" for p in _group_permissions(group)]
-
-
-def _group_permissions(group: XmlElement) -> Iterator[dict[str, str]]:
-    if group.text:
-        yield _permission("*", "*", group.text)
-    for child in group.children:
+def _group_permissions(group: Element) -> Iterator[dict[str, str]]:
+    """Yield every permission in an element ``<permissions>`` as verb, resource and pattern."""
+    if text := _own_text(group):
+        yield _permission("*", "*", text)
+    for child in group:
         yield from _group_permissions(child) if child.tag == "permission" else _verb_permissions(child)
 
 
-def _verb_permissions(verb: XmlElement) -> Iterator[dict[str, str]]:
-    if verb.attributes:
-        pattern = next((v for k, v in sorted(verb.attributes.items()) if k != "resource"), "*")
-        yield _permission(verb.tag, verb.attributes.get("resource", "*"), pattern)
-    if verb.text:
-        yield _permission(verb.tag, "*", verb.text)
-    for resource in verb.children:
-        yield _permission(verb.tag, resource.tag, resource.prose)
+def _verb_permissions(verb: Element) -> Iterator[dict[str, str]]:
+    if verb.attrib:
+        pattern = next((v for k, v in sorted(verb.items()) if k != "resource"), "*")
+        yield _permission(verb.tag, verb.get("resource", "*"), pattern)
+    if text := _own_text(verb):
+        yield _permission(verb.tag, "*", text)
+    for resource in verb:
+        yield _permission(verb.tag, resource.tag, _prose(resource))
 
 
 def _permission(verb: str, resource: str, pattern: str) -> dict[str, str]:
     return {"verb": verb, "resource": resource, "pattern": " ".join(pattern.split())}
 
 
-def _context(root: XmlElement) -> dict[str, list[str]]:
+def _context(root: Element) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for child in root.first("context").children:
-        found.setdefault(child.tag, []).append(child.prose)
+    for child in _first(root, "context"):
+        found.setdefault(child.tag, []).append(_prose(child))
     return found
 
 
-def _input(element: XmlElement) -> dict[str, Any]:
+def _input(element: Element) -> dict[str, Any]:
     known = {
-        "name": element.name,
-        "type": element.attributes.get("type", "string"),
-        "required": element.attributes.get("required", "false").strip().lower() == "true",
-        "description": element.prose,
+        "name": _name(element),
+        "type": element.get("type", "string"),
+        "required": element.get("required", "false").strip().lower() == "true",
+        "description": _prose(element),
     }
-    default = element.attributes.get("default")
-    return known if default is None else {**known, "default": default}
+    return known | {key: value for key, value in element.items() if key == "default"}
 
 
-def _output(element: XmlElement) -> dict[str, str]:
-    return {"name": element.name if "name" in element.attributes else element.tag, "description": element.prose}
+def _output(element: Element) -> dict[str, str]:
+    return {"name": element.get("name", element.tag).strip(), "description": _prose(element)}
 
 
-def _steps(root: XmlElement, lines: Sequence[str], fence: Block) -> list[dict[str, str]]:
+def _steps(root: Element, lines: Sequence[str], fence: Block) -> list[dict[str, str]]:
     inside = [_xml_step(step) for step in _xml_steps(root)]
     return inside or [_body_step(lines, name, start, end) for name, start, end in _step_spans(lines, fence)]
 
 
-def _xml_steps(root: XmlElement) -> Iterator[XmlElement]:
-    return (step for process in root.all("process") for step in process.iter() if step.tag == "step")
+def _xml_steps(root: Element) -> Iterator[Element]:
+    return root.iterfind("process//step")
 
 
-def _xml_step(step: XmlElement) -> dict[str, str]:
-    description = clip(_text(step, "description") or step.prose, MAX_STEP_DESCRIPTION)
-    return {"name": step.name, "description": description}
+def _xml_step(step: Element) -> dict[str, str]:
+    return {"name": _name(step), "description": clip(_text(step, "description") or _prose(step), MAX_STEP_DESCRIPTION)}
 
 
 def _body_step(lines: Sequence[str], name: str, start: int, end: int) -> dict[str, str]:
@@ -246,10 +242,11 @@ def _summary(metadata: dict[str, Any], item_id: str) -> str:
     return "\n".join(parts)
 
 
-def _body(lines: Sequence[str], headings: Sequence[Heading], fence: Block, root: XmlElement) -> Iterator[Section]:
+def _body(lines: Sequence[str], headings: Sequence[Heading], fence: Block, xml: Xml) -> Iterator[Section]:
     first = markdown.signature_lines(lines) + 1
     yield from markdown.sections(lines, first, fence.start_line - 1, headings)
-    yield from flat(lines, (Stretch("body", p.line, p.end_line, ("process",)) for p in root.all("process")))
+    spans = (xml.lines[process] for process in xml.root.iterfind("process"))
+    yield from flat(lines, (Stretch("body", start, end, ("process",)) for start, end in spans))
     yield from _body_after(lines, fence, headings)
 
 
@@ -265,105 +262,81 @@ def _body_after(lines: Sequence[str], fence: Block, headings: Sequence[Heading])
     yield from markdown.sections(lines, begin, len(lines), headings)
 
 
-@dataclass(slots=True)
-class XmlElement:
-    """An XML element: tag, attributes, children, the pieces of its own text, and the lines of its tags in the file."""
-
-    tag: str
-    attributes: dict[str, str] = field(default_factory=dict)
-    line: int = 0
-    end_line: int = 0
-    pieces: list[str] = field(default_factory=list)
-    children: list[XmlElement] = field(default_factory=list)
-
-    def iter(self) -> Iterator[XmlElement]:
-        """Yield this element and all below it, in document order."""
-        yield self
-        for child in self.children:
-            yield from child.iter()
-
-    def all(self, tag: str) -> list[XmlElement]:
-        """Return the direct children named `tag`."""
-        return [child for child in self.children if child.tag == tag]
-
-    def first(self, tag: str, default: XmlElement | None = None) -> XmlElement:
-        """Return the first element named `tag` anywhere below, or else `default` or an empty one."""
-        return next((e for e in self.iter() if e.tag == tag and e is not self), default or XmlElement(tag))
-
-    @property
-    def name(self) -> str:
-        """Its attribute ``name``, empty if it has none."""
-        return self.attributes.get("name", "").strip()
-
-    @property
-    def text(self) -> str:
-        """Its own text, on one line."""
-        return " ".join("".join(self.pieces).split())
-
-    @property
-    def prose(self) -> str:
-        """All text inside, on one line."""
-        return " ".join(filter(None, (element.text for element in self.iter())))
+def _name(element: Element) -> str:
+    """Return its attribute ``name``, empty if it has none."""
+    return element.get("name", "").strip()
 
 
-def parse_xml(text: str, line_before: int = 0) -> XmlElement:
-    """Return the root element of `text`, which `line_before` lines of the file precede.
-
-    Raises
-    ------
-    MalformedSource
-        If a cap is exceeded, a DTD occurs, or the text is not well-formed; with the line in the file.
-    """
-    return _TreeBuilder(line_before).parse(text)
+def _own_text(element: Element) -> str:
+    """Return its text without that of its children, on one line."""
+    pieces = [element.text, *(child.tail for child in element)]
+    return " ".join("".join(filter(None, pieces)).split())
 
 
-class _TreeBuilder:
+def _prose(element: Element) -> str:
+    """Return all text inside, on one line: of each element its own, in document order."""
+    return " ".join(filter(None, map(_own_text, element.iter())))
+
+
+def _first(root: Element, tag: str, default: Element | None = None) -> Element:
+    """Return the first element named `tag` anywhere below `root`, or else `default` or an empty one."""
+    return next(element for element in (root.find(f".//{tag}"), default, Element(tag)) if element is not None)
+
+
+class Xml(NamedTuple):
+    """An XML element, and the lines in the file at which it and each element in it begins and ends."""
+
+    root: Element
+    lines: Mapping[Element, Sequence[int]]
+
+
+class _XmlParser:
+    """Parses a text that `line_before` lines of the file precede."""
+
     def __init__(self, line_before: int) -> None:
         self._line_before = line_before
-        self._open: list[XmlElement] = []
-        self._elements: list[XmlElement] = []
-        self._attributes = 0
+        self._tree = TreeBuilder()
+        self._lines: dict[Element, list[int]] = {}
+        self._depth = self._attributes = 0
         self._parser = parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartElementHandler, parser.EndElementHandler = self._start, self._end
-        parser.CharacterDataHandler = self._add_text
+        parser.CharacterDataHandler = self._tree.data
         parser.StartDoctypeDeclHandler = lambda *_: self._refuse_dtd()
 
     @property
     def _line(self) -> int:
         return self._line_before + self._parser.CurrentLineNumber
 
-    def parse(self, text: str) -> XmlElement:
-        """Return the root element."""
+    def parse(self, text: str) -> Xml:
+        """Return the root element.
+
+        Raises
+        ------
+        MalformedSource
+            If a cap is exceeded, a DTD occurs, or the text is not well-formed; with the line in the file.
+        """
         try:
             self._parser.Parse(text, True)  # text, not bytes: an encoding in the XML declaration then has no say
         except expat.ExpatError as error:
             self._refuse_malformed(text, error)
-        return self._elements[0]  # a document without a root element does not parse
+        return Xml(self._tree.close(), self._lines)
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        element = XmlElement(tag, attributes, self._line)
-        if self._open:
-            self._open[-1].children.append(element)
-        self._open.append(element)
-        self._elements.append(element)
+        self._lines[self._tree.start(tag, attributes)] = [self._line]
+        self._depth += 1
         self._attributes += len(attributes)
-        self._check(len(attributes))
-
-    def _end(self, _: str) -> None:
-        self._open.pop().end_line = self._line
-
-    def _add_text(self, data: str) -> None:
-        self._open[-1].pieces.append(data)
-
-    def _check(self, own: int) -> None:
-        if len(self._open) > MAX_DEPTH:
+        if self._depth > MAX_DEPTH:
             self._refuse("form.xml-depth", f"XML elements are nested deeper than {MAX_DEPTH}")
-        if len(self._elements) > MAX_ELEMENTS:
+        if len(self._lines) > MAX_ELEMENTS:
             self._refuse("form.xml-elements", f"the XML block has over {MAX_ELEMENTS} elements")
-        if own > MAX_ATTRIBUTES_PER_ELEMENT or self._attributes > MAX_ATTRIBUTES:
+        if len(attributes) > MAX_ATTRIBUTES_PER_ELEMENT or self._attributes > MAX_ATTRIBUTES:
             limits = f"{MAX_ATTRIBUTES_PER_ELEMENT} to an element, {MAX_ATTRIBUTES} in all"
             self._refuse("form.xml-attributes", f"the XML block has too many attributes ({limits})")
+
+    def _end(self, tag: str) -> None:
+        self._lines[self._tree.end(tag)].append(self._line)
+        self._depth -= 1
 
     def _refuse(self, code: str, message: str, hint: str = "split the directive, or simplify it") -> NoReturn:
         raise MalformedSource(code, message, self._line, hint)
@@ -384,9 +357,5 @@ class _TreeBuilder:
 
 def text_after_directive(line: int) -> MalformedSource:
     """Return the refusal of anything that follows ``</directive>`` inside the fence."""
-    return MalformedSource(
-        "form.text-after-directive",
-        "something follows </directive> inside the fence",
-        line,
-        "move it below the closing fence, or remove it",
-    )
+    message, hint = "something follows </directive> inside the fence", "move it below the closing fence, or remove it"
+    return MalformedSource("form.text-after-directive", message, line, hint)

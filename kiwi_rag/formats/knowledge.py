@@ -23,7 +23,6 @@ DEFAULT_VERSION = "0.0.0"
 MAX_BYTES = 16 * 1024
 MAX_DEPTH = 6
 MAX_NODES = 1_000
-_KEYS_HINT = "write it as 'key: value' lines"
 _YAML_FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*ya?ml[ \t]*$", re.IGNORECASE)
 MAX_DESCRIPTION = 500
 
@@ -71,10 +70,21 @@ class FrontMatter:
             If a cap is exceeded, an anchor, alias or tag occurs, a key is repeated, the text is not YAML, or it is not
             a mapping; with the line in the file.
         """
+        from yaml import BaseLoader
+
         try:
-            return _root(self.text)
+            if len(self.text.encode()) > MAX_BYTES:
+                message = f"the metadata block has over {MAX_BYTES} bytes"
+                refuse(self.text, message, 0, "form.yaml-size", "move text into the body")
+            roots = _StrictReader(self.text, BaseLoader, MAX_DEPTH, MAX_BYTES).documents()
+            if any(node.kind != "mapping" for node in roots) or len(roots) > 1:
+                message = "the metadata block is not one mapping of keys to values"
+                refuse(self.text, message, 0, "form.yaml-mapping", "write it as 'key: value' lines")
+            return roots[0] if roots else Node("mapping", 0, 0)
         except MalformedSource as error:
             error.line += self.start_line
+            if error.code == "form.yaml":
+                error.message, error.hint = f"the metadata is not YAML: {error}", "quote values that hold ':' or '#'"
             raise
 
 
@@ -135,22 +145,6 @@ def values(node: Node) -> Any:
     if node.kind == "mapping":
         return {child.key: values(child) for child in node.children}
     return [values(child) for child in node.children] if node.kind == "sequence" else node.text
-
-
-def _root(text: str) -> Node:
-    from yaml import BaseLoader
-
-    if len(text.encode()) > MAX_BYTES:
-        refuse(text, f"the metadata block has over {MAX_BYTES} bytes", 0, "form.yaml-size", "move text into the body")
-    try:
-        roots = _StrictReader(text, BaseLoader, MAX_DEPTH, MAX_BYTES).documents()
-    except MalformedSource as error:
-        if error.code == "form.yaml":
-            error.message, error.hint = f"the metadata is not YAML: {error}", "quote values that hold ':' or '#'"
-        raise
-    if any(node.kind != "mapping" for node in roots) or len(roots) > 1:
-        refuse(text, "the metadata block is not one mapping of keys to values", 0, "form.yaml-mapping", _KEYS_HINT)
-    return roots[0] if roots else Node("mapping", 0, 0)
 
 
 class _StrictReader(YamlReader):

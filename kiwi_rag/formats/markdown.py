@@ -16,7 +16,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
-from kiwi_rag.formats.lines import section
+from kiwi_rag.formats.outcome import section
 from kiwi_rag.model import Section
 
 if TYPE_CHECKING:

@@ -287,19 +287,11 @@ class _JsonReader:
             child = self._value(position, depth)
             child.key, child.anchor = key, anchor
             node.children.append(child)
-            position = self._next(child.end, closing)
+            position = self._blank(child.end)
+            if self._sign(position) != closing:  # behind a last comma, the closing bracket may stand
+                self._require(",", position, "Expecting ',' delimiter")
+                position = self._blank(position + 1)
         node.end = position + 1
-
-    def _next(self, end: int, closing: str) -> int:
-        """Return where the next entry begins, or the closing bracket stands."""
-        position = self._blank(end)
-        if self._sign(position) == closing:
-            return position
-        self._require(",", position, "Expecting ',' delimiter")
-        following = self._blank(position + 1)
-        if self._sign(following) == closing:
-            raise JSONDecodeError("Illegal trailing comma", self._text, position)
-        return following
 
     def _require(self, sign: str, position: int, message: str) -> None:
         if self._sign(position) != sign:

@@ -15,15 +15,14 @@ from threading import Lock
 from typing import Any
 
 from kiwi_rag.formats import markdown
-from kiwi_rag.formats.lines import Stretch, flat
-from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, labels
+from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, Stretch, flat, labels
 from kiwi_rag.model import Section
 
 MAX_COMMENTS = 400
 # CPython up to 3.11 takes time in the square of a line's length for f-strings.
 MAX_LINE = 8_192
 _NAMES = frozenset(f"__{name}__" for name in ("version", "description", "category", "author", "tags", "permissions"))
-_LISTS = frozenset({"tags", "permissions"})
+_LISTS = ("tags", "permissions")
 _QUIET = Lock()  # what is done about warnings is done to the whole process
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -98,9 +97,8 @@ def _parts(item_id: str, content: str, tree: ast.Module, found: FindingList) -> 
     lines = markdown.split_lines(content)
     first, last = (tree.body[0].lineno, tree.body[0].end_lineno or 0) if docstring else (0, 0)
     summary = Section("summary", _summary(metadata, docstring, tree, content), max(first, 1), max(last, 1))
-    return ItemParts(
-        declared.get("version") or None, metadata, (summary, *flat(lines, _body(tree, lines, first, last)))
-    )
+    body = flat(lines, _body(tree, lines, first, last))
+    return ItemParts(declared.get("version") or None, metadata, (summary, *body))
 
 
 def _declared(tree: ast.Module, found: FindingList) -> dict[str, Any]:
@@ -110,9 +108,8 @@ def _declared(tree: ast.Module, found: FindingList) -> dict[str, Any]:
         if value is None:
             wanted = "a list of strings" if name in _LISTS else "a string"
             message = f"__{name}__ is not a literal: {wanted} is wanted"
-            found.add(
-                "metadata.type", message, node.lineno, "write the value as a literal, because scripts are never run"
-            )
+            hint = "write the value as a literal, because scripts are never run"
+            found.add("metadata.type", message, node.lineno, hint)
         elif name in declared:
             found.add("metadata.duplicate-key", f"__{name}__ is assigned twice", node.lineno, "keep one")
         else:
@@ -134,10 +131,8 @@ def _metadata(declared: dict[str, Any], docstring: str, tree: ast.Module, item_i
     return {
         "name": item_id.rpartition("/")[2],
         "description": " ".join(declared.get("description", "").split()) or paragraph,
-        "category": declared.get("category", ""),
-        "author": declared.get("author", ""),
-        "tags": declared.get("tags", []),
-        "permissions": declared.get("permissions", []),
+        **{key: declared.get(key, "") for key in ("category", "author")},
+        **{key: declared.get(key, []) for key in _LISTS},
         "imports": sorted(set(_imports(tree))),
     }
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, UsageError
 from kiwi_rag.formats import skill
-from kiwi_rag.model import Finding
-from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id, fold_item_id
+from kiwi_rag.model import ITEM_TYPES, Envelope, Finding, ItemRef, ItemType, check_item_id, fold_item_id, sha256_hex
 from kiwi_rag.storage.safe_open import read_below, read_linked
 
 MAX_BYTES = 256 * 1024
@@ -23,26 +22,54 @@ _SKIPPED_FOLDERS = frozenset({"vectors", "__pycache__"})
 class SourceFile:
     """The main file of an item: a file below one of the item folders, of a skill its ``SKILL.md``.
 
-    One with a ``problem`` is reported and not read.
+    One with a ``problem``, such as no legal id, is reported and not read.
     """
 
     path: Path
     item_type: ItemType
-    item_id: str | None
+    item_id: str
     problem: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ItemFiles:
-    """What is on disk of an item: file name → bytes, relative to the folder of the ``main`` file, and the signature.
+class ItemCandidate:
+    """An item that was not admitted yet: its files, and its signature as the bytes of a file or as an envelope.
 
-    ``executables`` are the names of files that may be executed. ``signature`` is None where there is no such file.
+    ``files`` is file name → bytes, relative to the folder of the ``main`` file; ``executables`` are the names of those
+    that may be executed. ``path`` (of the main file) and ``tier`` are used in messages only.
     """
 
+    item_type: ItemType
+    item_id: str
     files: Mapping[str, bytes]
     main: str
     executables: tuple[str, ...] = ()
     signature: bytes | None = None
+    envelope: Envelope | None = None
+    path: str = ""
+    tier: str = ""
+
+    @classmethod
+    def of_file(cls, item_type: ItemType, item_id: str, data: bytes, path: str = "") -> ItemCandidate:
+        """Return the unsigned candidate for an item of one file, whose bytes are `data`."""
+        main = ItemRef(item_type, item_id).main_file
+        return cls(item_type, item_id, {main: data}, main, path=path)
+
+    @property
+    def ref(self) -> ItemRef:
+        """Type and id, without a version."""
+        return ItemRef(self.item_type, self.item_id)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """File name → hex SHA-256 of the file."""
+        return {name: sha256_hex(data) for name, data in self.files.items()}
+
+    def path_of(self, file: str) -> str:
+        """Return the path of one of its files, for messages."""
+        if file == self.main:
+            return self.path
+        return f"{self.path.removesuffix(self.main)}{file}" if self.path.endswith(f"/{self.main}") else file
 
 
 def signature_path(path: Path) -> Path:
@@ -50,26 +77,29 @@ def signature_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.sig")
 
 
-def read_item(source: SourceFile, root: Path) -> ItemFiles | Finding:
+def read_item(source: SourceFile, root: Path, tier: str = "") -> ItemCandidate | Finding:
     """Return the files of an item below `root` and its signature, or a finding that says why they cannot be read.
 
     The file of an item may be a link that stays below `root`. A skill has no links in it, and no hidden files: what
-    stands beside its signed files could be read or executed with them.
+    stands beside its signed files could be read or executed with them. `tier` is named in messages.
     """
+    if source.problem:
+        return source.problem
     path = source.path
+    of = ItemCandidate(source.item_type, source.item_id, {}, path.name, path=display_path(path), tier=tier)
     try:
         if source.item_type.is_folder:
-            return _read_folder(path.parent, path.name, root)
+            return _read_folder(of, path.parent, root)
         side = signature_path(path)
         signature = read_linked(side, root, MAX_SIGNATURE_BYTES) if os.path.lexists(side) else None
-        return ItemFiles({path.name: read_source(path, root)}, path.name, signature=signature)
+        return replace(of, files={path.name: read_linked(path, root, MAX_BYTES)}, signature=signature)
     except SourceUnreadable as error:
         return _problem(path, "source.unreadable", error.message, error.hint)
     except FileNotFoundError:
         return _problem(path, "source.unreadable", f"{path} is gone", "run it again")
 
 
-def _read_folder(folder: Path, main: str, root: Path) -> ItemFiles | Finding:
+def _read_folder(of: ItemCandidate, folder: Path, root: Path) -> ItemCandidate | Finding:
     files: dict[str, bytes] = {}
     executables: list[str] = []
     signature = None
@@ -79,15 +109,15 @@ def _read_folder(folder: Path, main: str, root: Path) -> ItemFiles | Finding:
             return problem
         if path.is_dir():
             continue
-        if name == f"{main}.sig":
+        if name == f"{of.main}.sig":
             signature = read_below(root, steps, MAX_SIGNATURE_BYTES)[0]
             continue
         files[name], entry = read_below(root, steps, skill.MAX_ASSET_BYTES)
         if entry.st_mode & 0o111:
             executables.append(name)
-        if exceeded := skill.exceeded_limit(len(files), sum(map(len, files.values())), str(folder / main)):
+        if exceeded := skill.exceeded_limit(len(files), sum(map(len, files.values())), str(folder / of.main)):
             return exceeded
-    return ItemFiles(files, main, tuple(sorted(executables)), signature)
+    return replace(of, files=files, executables=tuple(sorted(executables)), signature=signature)
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -185,19 +215,6 @@ def walk(ai_dir: Path) -> Iterator[SourceFile]:
             yield _source(ai_dir, path, is_folder, item_type, seen)
 
 
-def read_source(path: Path, root: Path) -> bytes:
-    """Return the bytes of the file at `path`, which must lie below `root` once links are followed.
-
-    At most one byte more than `MAX_BYTES` is read, so that an oversized file can be refused without holding it.
-
-    Raises
-    ------
-    SourceUnreadable
-        If it is missing, not a regular file, not readable, or leaves `root` by a link.
-    """
-    return read_linked(path, root, MAX_BYTES)
-
-
 def display_path(path: Path) -> str:
     """Return `path` on one line, relative to the working directory where it is below it."""
     try:
@@ -214,11 +231,8 @@ def _entries(folder: Path, item_type: ItemType) -> list[tuple[Path, bool]]:
     if not folder.exists():
         return []
     found: list[tuple[Path, bool]] = []
-
-    def note(error: OSError) -> None:
-        found.append((Path(error.filename), True))
-
-    for parent, folders, files in os.walk(folder, onerror=note):
+    unreadable: list[OSError] = []
+    for parent, folders, files in os.walk(folder, onerror=unreadable.append):
         if item_type.is_folder and _SKILL in files:
             found.append((Path(parent, _SKILL), False))
             folders.clear()  # what is below belongs to this skill, and its links are found when it is read
@@ -229,7 +243,7 @@ def _entries(folder: Path, item_type: ItemType) -> list[tuple[Path, bool]]:
         if not item_type.is_folder:
             names = (name for name in files if name.endswith(item_type.suffix) and name != "__init__.py")
             found += [(Path(parent, name), False) for name in names if _is_visible(name)]
-    return sorted(found)
+    return sorted([*found, *((Path(error.filename), True) for error in unreadable)])
 
 
 def _is_visible(name: str) -> bool:
@@ -238,12 +252,12 @@ def _is_visible(name: str) -> bool:
 
 def _source(ai_dir: Path, path: Path, is_folder: bool, item_type: ItemType, seen: dict[str, str]) -> SourceFile:
     if problem := _folder_problem(path) if is_folder else _link_problem(path, ai_dir):
-        return SourceFile(path, item_type, None, problem)
+        return SourceFile(path, item_type, "", problem)
     try:
         relative = path.relative_to(ai_dir / item_type.folder)
         item_id = check_item_id(relative.parent.as_posix()) if item_type.is_folder else item_id_of(relative)
     except InvalidItemId as error:
-        return SourceFile(path, item_type, None, _problem(path, "source.item-id", error.message, error.hint))
+        return SourceFile(path, item_type, "", _problem(path, "source.item-id", error.message, error.hint))
     first = seen.setdefault(fold_item_id(item_id), item_id)
     message = f"{item_id!r} and {first!r} are the same id, because '-' and '_' are equal in ids"
     same = None if first == item_id else _problem(path, "source.same-id", message, "rename one of the two files")
@@ -252,9 +266,8 @@ def _source(ai_dir: Path, path: Path, is_folder: bool, item_type: ItemType, seen
 
 def _folder_problem(path: Path) -> Finding:
     if path.is_symlink():
-        return _problem(
-            path, "source.linked-folder", "a linked folder is not followed", "replace the link with a real folder"
-        )
+        hint = "replace the link with a real folder"
+        return _problem(path, "source.linked-folder", "a linked folder is not followed", hint)
     return _problem(path, "source.unreadable", "this folder cannot be read", "check its mode and owner")
 
 

@@ -22,7 +22,7 @@ from kiwi_rag.chunking import split, split_document
 from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.errors import KeyUnavailable, SourceUnreadable
-from kiwi_rag.formats.source import SourceFile
+from kiwi_rag.formats.source import ItemCandidate, SourceFile
 from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Vector, Visibility
 from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.sources.file_states import FileStates
@@ -32,7 +32,6 @@ from kiwi_rag.telemetry import span
 from kiwi_rag.validation.admission import Policy
 from kiwi_rag.validation.document_gate import DocumentFile, clean_labels
 from kiwi_rag.validation.manager import ValidationManager
-from kiwi_rag.validation.signature import ItemCandidate
 from kiwi_rag.wordpieces import embedded_text
 
 if TYPE_CHECKING:

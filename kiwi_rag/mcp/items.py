@@ -12,6 +12,7 @@ from kiwi_rag import render, usecases
 from kiwi_rag.collection import SOURCES
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import UsageError
+from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.ingest.publication import Outcome, Published
 from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.mcp.context import ServerContext
@@ -24,7 +25,6 @@ from kiwi_rag.render.agents import Answer
 from kiwi_rag.usecases import add, items
 from kiwi_rag.usecases.items import FoundItem
 from kiwi_rag.usecases.status import collect_status
-from kiwi_rag.validation.signature import ItemCandidate
 
 _TYPES = [item_type.value for item_type in ITEM_TYPES]
 

@@ -20,6 +20,11 @@ from kiwi_rag.model.items import Visibility as Visibility
 from kiwi_rag.model.items import content_digest as content_digest
 from kiwi_rag.model.items import has_errors as has_errors
 from kiwi_rag.model.items import sha256_hex as sha256_hex
+from kiwi_rag.model.refs import ITEM_TYPES as ITEM_TYPES
+from kiwi_rag.model.refs import ItemRef as ItemRef
+from kiwi_rag.model.refs import ItemType as ItemType
+from kiwi_rag.model.refs import check_item_id as check_item_id
+from kiwi_rag.model.refs import fold_item_id as fold_item_id
 from kiwi_rag.model.search import Candidate as Candidate
 from kiwi_rag.model.search import Candidates as Candidates
 from kiwi_rag.model.search import CollectionStatistics as CollectionStatistics

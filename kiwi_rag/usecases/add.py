@@ -8,7 +8,7 @@ from typing import Any
 
 from kiwi_rag import ingest
 from kiwi_rag.errors import KiwiError, NotFound, Rejected, UsageError
-from kiwi_rag.formats.source import SourceFile
+from kiwi_rag.formats.source import SourceFile, read_item
 from kiwi_rag.ingest.publication import PublishRun
 from kiwi_rag.ingest.sync import Callbacks, sync
 from kiwi_rag.model import Admission, Envelope, Finding, Visibility
@@ -19,14 +19,13 @@ from kiwi_rag.services import Services
 from kiwi_rag.sources.source import ItemSource, SyncReport
 from kiwi_rag.usecases import sign
 from kiwi_rag.usecases.sign import Draft
-from kiwi_rag.validation.manager import read_candidate
 
 
 def check_files(app: Services, paths: Sequence[Path], tier: str) -> Iterator[tuple[SourceFile, Sequence[Finding]]]:
     """Yield each item file that `paths` name, with the findings of steps 0-6 of the gate; nothing is recorded."""
     root = app.root(tier)
     for source in sign.sources_of(paths, root):
-        candidate = read_candidate(source, root)
+        candidate = read_item(source, root)
         yield source, (candidate,) if isinstance(candidate, Finding) else app.gate.inspect(candidate).findings
 
 

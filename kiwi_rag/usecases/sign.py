@@ -26,7 +26,7 @@ from kiwi_rag.errors import (
     UsageError,
 )
 from kiwi_rag.formats.bump import FIRST, add_version, version_line, with_version
-from kiwi_rag.formats.source import SourceFile, path_of, read_item, signature_path, walk
+from kiwi_rag.formats.source import ItemCandidate, SourceFile, path_of, read_item, signature_path, walk
 from kiwi_rag.model import Envelope, Finding, Item, sha256_hex
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import statement
@@ -38,7 +38,7 @@ from kiwi_rag.storage.atomic import remove_folder, replace_folder, write_user_fi
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation import signature as versions
 from kiwi_rag.validation.manager import ValidationManager
-from kiwi_rag.validation.signature import ItemCandidate, envelope_of, finding_of
+from kiwi_rag.validation.signature import envelope_of, finding_of
 
 if TYPE_CHECKING:
     from kiwi_rag.services import Services
@@ -326,7 +326,7 @@ def remove_files(source: SourceFile) -> None:
         When it cannot be removed.
     """
     try:
-        folders = (source.item_id or "").count("/") + 1 + source.item_type.is_folder  # up to that of the type
+        folders = source.item_id.count("/") + 1 + source.item_type.is_folder  # up to that of the type
         for folder in source.path.parents[:folders]:
             if folder.is_symlink():
                 raise SourceUnreadable(f"{folder} is a symbolic link", hint="remove the link")

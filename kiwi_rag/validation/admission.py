@@ -17,8 +17,7 @@ from types import MappingProxyType
 
 from kiwi_rag.errors import NotAdmitted, UsageError
 from kiwi_rag.formats.source import MAX_BYTES
-from kiwi_rag.model import Admission, Passage
-from kiwi_rag.model.refs import ItemType
+from kiwi_rag.model import Admission, ItemType, Passage
 from kiwi_rag.signing.statement import digest_of, passage_digest
 
 _KEY = secrets.token_bytes(32)

@@ -15,11 +15,9 @@ from functools import lru_cache
 from typing import Any
 
 from kiwi_rag.formats import directive
-from kiwi_rag.formats.lines import line_starts
-from kiwi_rag.formats.outcome import FindingList
+from kiwi_rag.formats.outcome import FindingList, line_starts
 from kiwi_rag.formats.source import MAX_BYTES
-from kiwi_rag.model import Finding, Item, Severity
-from kiwi_rag.model.refs import ItemType
+from kiwi_rag.model import Finding, Item, ItemType, Severity
 
 MAX_FINDINGS = 20
 
@@ -31,6 +29,7 @@ _SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
 _SCRIPT_CONTROLS = "\U0001bca0-\U0001bca3\U00013430-\U0001345f"
 # The braille pattern without dots.
 _BLANK = "\u2800"
+_SOFT_HYPHEN = "bounds.soft-hyphen"  # the only one that is a warning
 _INVISIBLE = (
     "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2028\u2029\u2060-\u2065\u206a-\u206f\u3164"
     "\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0080-\U000e00ff\U000e01f0-\U000e0fff"
@@ -38,16 +37,15 @@ _INVISIBLE = (
 _CONTROL = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
 # Lone carriage returns too: Markdown ends a line there, most other readers do not.
 _SUSPECT = re.compile(f"[{_CONTROL}{_BIDI}{_MARKS}{_TAGS}{_SELECTORS}{_INVISIBLE}{_SCRIPT_CONTROLS}{_BLANK}]|\r(?!\n)")
-# Code of the finding, pattern, name of the character, hint. The first pattern that matches counts.
+# Pattern, code of the finding, name of the character, hint. The first pattern that matches counts.
 _KINDS = (
-    ("bounds.control", f"[{_CONTROL}\r]", "control character", "remove it"),
-    ("bounds.bidi", f"[{_BIDI}]", "direction-changing character", "remove it; text in one direction needs none"),
-    ("bounds.tag", f"[{_TAGS}]", "invisible tag character", "remove it"),
-    ("bounds.selector", f"[{_SELECTORS}]", "variation selector without a character that takes it", "remove it"),
-    ("bounds.soft-hyphen", "\u00ad", "soft hyphen", "remove it: a search does not find a word that contains one"),
-    ("bounds.invisible", "", "invisible character", "remove it"),
+    (f"[{_CONTROL}\r]", "bounds.control", "control character", "remove it"),
+    (f"[{_BIDI}]", "bounds.bidi", "direction-changing character", "remove it; text in one direction needs none"),
+    (f"[{_TAGS}]", "bounds.tag", "invisible tag character", "remove it"),
+    (f"[{_SELECTORS}]", "bounds.selector", "variation selector without a character that takes it", "remove it"),
+    ("\u00ad", _SOFT_HYPHEN, "soft hyphen", "remove it: a search does not find a word that contains one"),
+    ("", "bounds.invisible", "invisible character", "remove it"),
 )
-_WARNED = frozenset({"bounds.soft-hyphen"})
 # A declared encoding as PEP 263 defines it, and the names that Python reads as UTF-8.
 _PYTHON_ENCODING = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.ASCII)
 _PYTHON_BLANK = re.compile(r"[ \t\f]*(?:#|\r?$)")
@@ -117,31 +115,23 @@ def _character_findings(text: str, path: str) -> Iterator[Finding]:
     starts = line_starts(text)
     counts: Counter[str] = Counter()
     for position in violations(text):
-        code, _, name, hint = _kind(text[position])
+        code, name, hint = kind_of(text[position])
         counts[code] += 1
         if counts[code] <= MAX_FINDINGS:
             line = bisect_right(starts, position)
             label = f"U+{ord(text[position]):04X} {unicodedata.name(text[position], '')}".rstrip()
             message = f"{name} {label} in column {position - starts[line - 1] + 1}"
-            yield Finding(code, message, line, path, hint, _severity(code))
+            yield Finding(code, message, line, path, hint, "warning" if code == _SOFT_HYPHEN else "error")
     for code, count in counts.items():
         if count > MAX_FINDINGS:
             message = f"{count - MAX_FINDINGS} more such characters after the {MAX_FINDINGS} that are listed"
-            yield Finding(code, message, 0, path, "remove them all", _severity(code))
-
-
-def _severity(code: str) -> Severity:
-    return "warning" if code in _WARNED else "error"
-
-
-def code_of(char: str) -> str:
-    """Return the code of the finding for a character that is not legitimate at its position."""
-    return _kind(char)[0]
+            yield Finding(code, message, 0, path, "remove them all", "warning" if code == _SOFT_HYPHEN else "error")
 
 
 @lru_cache
-def _kind(char: str) -> tuple[str, str, str, str]:
-    return next(kind for kind in _KINDS if re.match(kind[1], char))
+def kind_of(char: str) -> tuple[str, str, str]:
+    """Return code, name and hint of the finding for a character that is not legitimate at its position."""
+    return next((code, name, hint) for pattern, code, name, hint in _KINDS if re.match(pattern, char))
 
 
 def is_clean(text: str) -> bool:
@@ -225,7 +215,7 @@ def _check_elements(item: Item, found: FindingList) -> None:
         hint = 'add <process> with <step name="..."> elements'
         found.warn("structure.no-steps", "the directive has no steps", 0, hint)
     line = line_of(item, r"<inputs\b")
-    named = [("step", step.name, step.line) for step in directive.block_steps(item.content)]
+    named = [("step", name, line) for name, line in directive.block_steps(item.content)]
     named += [("input", element["name"], line) for element in item.metadata.get("inputs", [])]
     seen: set[tuple[str, str]] = set()
     for kind, name, where in named:

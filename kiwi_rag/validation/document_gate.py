@@ -14,13 +14,12 @@ from dataclasses import dataclass, field, replace
 
 from kiwi_rag.errors import MalformedEnvelope
 from kiwi_rag.formats.documents import parse
-from kiwi_rag.formats.lines import line_starts
-from kiwi_rag.formats.outcome import FindingList, ParsedDocument
-from kiwi_rag.model import Document, Finding, sha256_hex
-from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.formats.outcome import FindingList, ParsedDocument, line_starts
+from kiwi_rag.model import Document, Finding, ItemRef, ItemType, sha256_hex
 from kiwi_rag.signing.statement import check_path
 from kiwi_rag.validation import checks, injection, secrets
 from kiwi_rag.validation.admission import Policy
+from kiwi_rag.validation.checks import MAX_FINDINGS
 from kiwi_rag.validation.injection import Span
 
 MAX_LABEL_CHARACTERS = 200
@@ -28,8 +27,6 @@ MAX_LABEL_CHARACTERS = 200
 REDACTED = "(redacted)"
 """Round brackets have no meaning in YAML, JSON and Markdown, so the rest of the file still parses."""
 HIDDEN = "(hidden text)"
-MAX_FINDINGS = 20
-
 _BINARY_SAMPLE = 8192
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -148,7 +145,7 @@ def without_unseen(text: str, path: str) -> tuple[str, list[Finding]]:
     pieces, last = [], 0
     places: dict[str, list[int]] = {}
     for position in checks.violations(text):
-        code = checks.code_of(text[position])
+        code, *_ = checks.kind_of(text[position])
         places.setdefault(code, []).append(position)
         pieces += [text[last:position], " " if code == "bounds.control" else ""]  # that may separate words
         last = position + 1

@@ -17,9 +17,10 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from kiwi_rag.formats import markdown
-from kiwi_rag.formats.lines import line_starts
+from kiwi_rag.formats.outcome import line_starts
 from kiwi_rag.model import Finding, Severity
 from kiwi_rag.validation import elements
+from kiwi_rag.validation.checks import MAX_FINDINGS
 
 # What a reader of Markdown does not see depends on its markup. A reader of source code sees all of it.
 MARKDOWN = ("markdown", "adr")
@@ -31,7 +32,6 @@ _CODE = frozenset({
     *(".groovy", ".gradle", ".css", ".scss", ".less", ".proto", ".tf", ".ex", ".exs", ".clj", ".hs", ".ml", ".m"),
     *(".java", ".py", ".pyi", ".pyw"),
 })  # fmt: skip
-MAX_FINDINGS = 20
 MAX_SPANS = 2_000
 """Hidden places in a text that are listed one by one; all text after them is one more."""
 _LONG_ALT = 25

@@ -22,14 +22,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from kiwi_rag.errors import Rejected
 from kiwi_rag.formats import parse_item, skill
 from kiwi_rag.formats.documents import detect, is_python
-from kiwi_rag.formats.source import SourceFile, display_path, read_item
-from kiwi_rag.model import Admission, Document, Envelope, Finding, Item, Passage, has_errors
-from kiwi_rag.model.refs import ItemType
+from kiwi_rag.formats.outcome import ValidationResult
+from kiwi_rag.formats.source import ItemCandidate, SourceFile, display_path, read_item
+from kiwi_rag.model import Admission, Document, Envelope, Finding, Item, ItemType, Passage, has_errors
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.statement import is_nameable
 from kiwi_rag.signing.trust import TrustPolicy, VerifiedPayload
@@ -38,22 +37,9 @@ from kiwi_rag.validation import checks, document_gate, injection, permissions, s
 from kiwi_rag.validation.admission import Policy, issue
 from kiwi_rag.validation.audit import AuditEvent, AuditSink
 from kiwi_rag.validation.document_gate import DocumentFile
-from kiwi_rag.validation.signature import ItemCandidate, SignatureCheck
+from kiwi_rag.validation.signature import SignatureCheck
 
-
-class ValidationResult(NamedTuple):
-    """The result of steps 0 to 6: the parsed item, None if the candidate cannot be parsed, and every finding.
-
-    Without an item, at least one finding is an error.
-    """
-
-    item: Item | None
-    findings: tuple[Finding, ...]
-
-    @property
-    def valid(self) -> bool:
-        """Whether steps 0 to 6 found no error. Signature and authority are not part of it."""
-        return self.item is not None and not has_errors(self.findings)
+Verified = VerifiedPayload[statement.ItemStatement] | VerifiedPayload[statement.IndexStatement]
 
 
 class ValidationManager:
@@ -94,8 +80,7 @@ class ValidationManager:
         Rejected
             With every finding of every step.
         """
-        item, signed, findings = self._run_steps(candidate, policy, history, audit)
-        return self._record_admission(item, signed, findings, policy, audit)
+        return self._record_admission(*self._run_steps(candidate, policy, history, audit), policy, audit)
 
     def check(self, candidate: ItemCandidate, policy: Policy, history: Mapping[str, str], audit: AuditSink) -> Item:
         """Return the item if `admit` would admit the candidate. Callers check this before they write anything.
@@ -128,10 +113,9 @@ class ValidationManager:
         Rejected
             When it has no legal id or cannot be read; one audit record is written.
         """
-        candidate = read_candidate(source, root, tier)
+        candidate = read_item(source, root, tier)
         if isinstance(candidate, Finding):
-            has_id = source.item_id and not source.problem
-            name = f"{source.item_type}:{source.item_id}" if has_id else display_path(source.path)
+            name = display_path(source.path) if source.problem else f"{source.item_type}:{source.item_id}"
             raise self.reject(name, [candidate], policy, audit)
         return candidate
 
@@ -196,39 +180,15 @@ class ValidationManager:
         return SignatureCheck(self.trust, self.audience, policy, self._now())
 
     def _record_admission(
-        self,
-        item: Item,
-        signed: VerifiedPayload[statement.ItemStatement] | VerifiedPayload[statement.IndexStatement],
-        findings: tuple[Finding, ...],
-        policy: Policy,
-        audit: AuditSink,
+        self, item: Item, signed: Verified, findings: tuple[Finding, ...], policy: Policy, audit: AuditSink
     ) -> Admission:
-        admission = issue(
-            Admission(
-                item=replace(item, findings=findings),
-                envelope=signed.envelope,
-                digest=statement.digest_of(signed.envelope),
-                key_id=signed.signer.key_id,
-                principal=signed.signer.principal,
-                policy=policy.name,
-                signed_at=signed.statement.signed_at,
-                admitted_at=self._now(),
-            )
-        )
-        names = str(admission.ref), admission.digest, admission.key_id
-        audit.append(AuditEvent("admitted", *names, {"policy": policy.name}))
+        digest, signer = statement.digest_of(signed.envelope), signed.signer
+        admission = issue(Admission(
+            replace(item, findings=findings), signed.envelope, digest, key_id=signer.key_id, principal=signer.principal,
+            policy=policy.name, signed_at=signed.statement.signed_at, admitted_at=self._now(),
+        ))  # fmt: skip
+        audit.append(AuditEvent("admitted", str(item.ref), digest, signer.key_id, {"policy": policy.name}))
         return admission
-
-
-def read_candidate(source: SourceFile, root: Path, tier: str = "") -> ItemCandidate | Finding:
-    """Return the item of a file below `root`, or a finding that says why it cannot be read."""
-    if source.problem is not None or source.item_id is None:
-        return source.problem or Finding("source.item-id", "the file has no item id", path=str(source.path))
-    item = read_item(source, root)
-    if isinstance(item, Finding):
-        return item
-    files, path = (item.files, item.main, item.executables, item.signature), display_path(source.path)
-    return ItemCandidate(source.item_type, source.item_id, *files, path=path, tier=tier)
 
 
 def candidate_of(envelope: Envelope, files: Mapping[str, bytes]) -> ItemCandidate:
@@ -272,20 +232,15 @@ def inspect_item(candidate: ItemCandidate) -> ValidationResult:
                 findings += permissions.check_skill_script(item, script, candidate.path_of(name))
     # 5. Secrets
     findings += secrets.check_secrets(text, item.metadata if item else None, path)
-    for name, other in others.items():
-        findings += secrets.check_secrets(other, _headings(item, name), candidate.path_of(name))
+    for name, other in others.items():  # their headings may be decoded from YAML and JSON
+        headings = [section.heading for section in item.sections if section.file == name] if item else []
+        findings += secrets.check_secrets(other, {"headings": headings}, candidate.path_of(name))
     # 6. Hidden instructions
     findings += injection.check_injection(text, path, "python" if item_type is ItemType.SCRIPT else "markdown")
     for name, other in others.items():
         where = candidate.path_of(name)
         findings += injection.check_injection(other, where, detect(where, other))
     return ValidationResult(item, tuple(findings))
-
-
-def _headings(item: Item | None, name: str) -> dict[str, list[str]]:
-    """Return the headings of a file, which are decoded from YAML and JSON, to be searched for credentials."""
-    sections = [section for section in item.sections if section.file == name] if item else []
-    return {"headings": [text for section in sections for text in section.heading]}
 
 
 def _wrong_files(candidate: ItemCandidate) -> Iterator[Finding]:

@@ -20,9 +20,8 @@ from typing import NamedTuple
 
 from kiwi_rag.formats.outcome import MalformedSource
 from kiwi_rag.formats.script import dunder_assignments, parse_module
-from kiwi_rag.model import Finding, Item, Severity
-from kiwi_rag.model.refs import ItemType
-from kiwi_rag.validation.checks import line_of
+from kiwi_rag.model import Finding, Item, ItemType, Severity
+from kiwi_rag.validation.checks import MAX_FINDINGS, line_of
 
 # Modules by the capability that everything in them uses.
 _MODULES = {
@@ -37,17 +36,15 @@ _MODULES = {
 }
 # Single names by capability and module; those without a module are builtins.
 _NAMES = {
-    "subprocess": {
-        "os": "system popen execl execle execlp execlpe execv execve execvp execvpe spawnl spawnle spawnlp spawnlpe "
-        "spawnv spawnve spawnvp spawnvpe posix_spawn posix_spawnp fork forkpty startfile kill killpg",
-        "asyncio": "create_subprocess_exec create_subprocess_shell",
-    },
-    "network": {"asyncio": "open_connection start_server open_unix_connection start_unix_server"},
-    "eval": {"": "eval exec compile", "types": "CodeType FunctionType", "sys": "settrace setprofile"},
-    "write": {
-        "os": "remove unlink rename renames replace rmdir removedirs mkdir makedirs mkfifo mknod link symlink truncate "
-        "ftruncate chmod chown lchown lchmod write pwrite open utime fdopen"
-    },
+    ("subprocess", "os"): "system popen execl execle execlp execlpe execv execve execvp execvpe spawnl spawnle spawnlp "
+    "spawnlpe spawnv spawnve spawnvp spawnvpe posix_spawn posix_spawnp fork forkpty startfile kill killpg",
+    ("subprocess", "asyncio"): "create_subprocess_exec create_subprocess_shell",
+    ("network", "asyncio"): "open_connection start_server open_unix_connection start_unix_server",
+    ("eval", ""): "eval exec compile",
+    ("eval", "types"): "CodeType FunctionType",
+    ("eval", "sys"): "settrace setprofile",
+    ("write", "os"): "remove unlink rename renames replace rmdir removedirs mkdir makedirs mkfifo mknod link symlink "
+    "truncate ftruncate chmod chown lchown lchmod write pwrite open utime fdopen",
 }
 # Attributes that mean the same on every object: the methods of pathlib that write, and known sandbox escapes.
 _ATTRIBUTES = {
@@ -57,8 +54,7 @@ _ATTRIBUTES = {
 _BY_MODULE = {module: capability for capability, names in _MODULES.items() for module in names.split()}
 _BY_NAME = {
     f"{module}.{name}".removeprefix("."): capability
-    for capability, modules in _NAMES.items()
-    for module, names in modules.items()
+    for (capability, module), names in _NAMES.items()
     for name in names.split()
 }
 _BY_ATTRIBUTE = {name: capability for capability, names in _ATTRIBUTES.items() for name in names.split()}
@@ -86,7 +82,6 @@ _PERMISSIONS = {
     "": "read environment env",
 }
 PERMISSIONS = frozenset(" ".join(_PERMISSIONS.values()).split())
-MAX_FINDINGS = 20
 
 # Capabilities that a skill declares by the tools that it needs (``allowed-tools``).
 _TOOL_GRANTS = {"Bash": "subprocess", "Shell": "subprocess", "WebFetch": "network", "WebSearch": "network"}
@@ -107,8 +102,6 @@ def check_permissions(item: Item, path: str = "") -> list[Finding]:
     declared = item.metadata.get("permissions", [])
     if item.ref.item_type is ItemType.DIRECTIVE:
         return [finding for each in declared for finding in _check_permission(item, each, path)][:MAX_FINDINGS]
-    if item.ref.item_type not in (ItemType.SCRIPT, ItemType.SKILL):
-        return []
     findings = list(_check_grants(item, declared, path))
     if item.ref.item_type is ItemType.SCRIPT:
         try:

@@ -16,11 +16,10 @@ from itertools import accumulate, islice, pairwise, takewhile
 from operator import sub
 from typing import Any, NamedTuple
 
-from kiwi_rag.formats.lines import line_starts
+from kiwi_rag.formats.outcome import line_starts
 from kiwi_rag.model import Finding
-from kiwi_rag.validation.checks import texts_in
+from kiwi_rag.validation.checks import MAX_FINDINGS, texts_in
 
-MAX_FINDINGS = 20
 MAX_MATCHES = 2_000
 """Credentials in a text that are listed one by one; all text after them is one more."""
 # Some detectors take quadratic time, so they search windows of the text, which overlap by the longest credential.

@@ -10,60 +10,19 @@ from datetime import datetime, timedelta
 import semver
 
 from kiwi_rag.errors import SignatureRefused, Unsigned
-from kiwi_rag.model import Document, Envelope, Finding, Item, Passage, sha256_hex
-from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.formats.source import ItemCandidate
+from kiwi_rag.model import Document, Envelope, Finding, Item, Passage
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.statement import IndexStatement, ItemStatement, format_time, passage_digest
 from kiwi_rag.signing.trust import TrustPolicy, VerifiedPayload, verify, verify_index
 from kiwi_rag.validation.admission import Policy
+from kiwi_rag.validation.checks import MAX_FINDINGS
 
-MAX_FINDINGS = 20
 MAX_SKEW = timedelta(minutes=5)
 """How far in the future a time of signing may be."""
 _EDITED = frozenset({
     "signature.content", "signature.unlisted-file", "signature.missing-file", "signature.executables",
 })  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class ItemCandidate:
-    """An item that was not admitted yet: its files, and its signature as the bytes of a file or as an envelope.
-
-    ``files`` is file name → bytes, relative to the folder of the ``main`` file; ``executables`` are the names of those
-    that may be executed. ``path`` (of the main file) and ``tier`` are used in messages only.
-    """
-
-    item_type: ItemType
-    item_id: str
-    files: Mapping[str, bytes]
-    main: str
-    executables: tuple[str, ...] = ()
-    signature: bytes | None = None
-    envelope: Envelope | None = None
-    path: str = ""
-    tier: str = ""
-
-    @classmethod
-    def of_file(cls, item_type: ItemType, item_id: str, data: bytes, path: str = "") -> ItemCandidate:
-        """Return the unsigned candidate for an item of one file, whose bytes are `data`."""
-        main = ItemRef(item_type, item_id).main_file
-        return cls(item_type, item_id, {main: data}, main, path=path)
-
-    @property
-    def ref(self) -> ItemRef:
-        """Type and id, without a version."""
-        return ItemRef(self.item_type, self.item_id)
-
-    @property
-    def digests(self) -> dict[str, str]:
-        """File name → hex SHA-256 of the file."""
-        return {name: sha256_hex(data) for name, data in self.files.items()}
-
-    def path_of(self, file: str) -> str:
-        """Return the path of one of its files, for messages."""
-        if file == self.main:
-            return self.path
-        return f"{self.path.removesuffix(self.main)}{file}" if self.path.endswith(f"/{self.main}") else file
 
 
 def envelope_of(candidate: ItemCandidate) -> Envelope:

@@ -13,6 +13,7 @@ from kiwi_rag import ingest
 from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.embedding import EmbeddingProvider, unit_vectors
 from kiwi_rag.formats import parse_item
+from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.ingest import IngestContext
 from kiwi_rag.ingest.registry_indexer import Outcome, index_pending
 from kiwi_rag.model import Admission
@@ -24,7 +25,6 @@ from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.manager import ValidationManager
-from kiwi_rag.validation.signature import ItemCandidate
 from tests.conformance.items import KEY, REGISTRY
 from tests.search_tiers import WordsProvider, note
 from tests.sql.databases import ADA

@@ -11,11 +11,11 @@ import pytest
 
 from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import EmbeddingError
+from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.ingest import IngestContext
 from kiwi_rag.ingest.publication import NotPublished, Outcome, Published, PublishRun
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from kiwi_rag.usecases import sign
-from kiwi_rag.validation.signature import ItemCandidate
 from tests.sql.shelves import SmallModel, candidate, index, refs, tier, writer
 
 if TYPE_CHECKING:

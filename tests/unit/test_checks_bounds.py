@@ -7,10 +7,10 @@ import tokenize
 
 import pytest
 
+from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation import checks
 from kiwi_rag.validation.manager import inspect_item
-from kiwi_rag.validation.signature import ItemCandidate
 
 
 def codes(text: str | bytes) -> list[str]:

@@ -7,12 +7,11 @@ import time
 
 import pytest
 
-from kiwi_rag.formats.source import read_source, walk
+from kiwi_rag.formats.source import ItemCandidate, walk
 from kiwi_rag.model import Finding, has_errors
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation import injection, secrets
 from kiwi_rag.validation.manager import inspect_item
-from kiwi_rag.validation.signature import ItemCandidate
 from tests.shared import CORPUS, needs_shared
 
 # Put together here, so that no scanner takes this file for a leak.
@@ -217,7 +216,7 @@ def test_real_items_are_admitted_but_for_stated_reasons() -> None:
         findings = (source.problem,) if source.problem else ()
         if source.item_id and not source.problem:
             _, findings = inspect_item(
-                ItemCandidate.of_file(source.item_type, source.item_id, read_source(source.path, CORPUS), path)
+                ItemCandidate.of_file(source.item_type, source.item_id, source.path.read_bytes(), path)
             )
         if has_errors(findings):
             refused[path] = {f.code for f in findings if f.is_error}

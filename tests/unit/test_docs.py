@@ -12,11 +12,10 @@ import pytest
 
 from kiwi_rag import errors
 from kiwi_rag.config import Settings
-from kiwi_rag.formats.source import locate
+from kiwi_rag.formats.source import ItemCandidate, locate
 from kiwi_rag.model.refs import ITEM_TYPES
 from kiwi_rag.signing import trust_file
 from kiwi_rag.validation.manager import inspect_item
-from kiwi_rag.validation.signature import ItemCandidate
 from tests.shared import ROOT
 
 ITEMS = (ROOT / "docs/items.md").read_text(encoding="utf-8")

@@ -18,9 +18,9 @@ import semver
 import yaml
 
 from kiwi_rag.formats import parse_item
+from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType, check_item_id, fold_item_id
 from kiwi_rag.validation.manager import inspect_item
-from kiwi_rag.validation.signature import ItemCandidate
 
 ACME = Path(__file__).parents[2] / "examples" / "acme"
 ITEMS = ACME / ".ai"

@@ -10,7 +10,7 @@ from kiwi_rag.errors import UsageError
 from kiwi_rag.formats import parse_item
 from kiwi_rag.formats.bump import with_version
 from kiwi_rag.formats.directive import block_steps
-from kiwi_rag.formats.outcome import ParseOutcome
+from kiwi_rag.formats.outcome import ValidationResult
 from kiwi_rag.model import Item
 from kiwi_rag.model.refs import ItemType
 
@@ -61,13 +61,13 @@ def parsed(content: str) -> Item:
     return outcome.item
 
 
-def refusal(content: str) -> ParseOutcome:
+def refusal(content: str) -> ValidationResult:
     outcome = parse_item(ItemType.DIRECTIVE, "acme/deploy/staging", content, "staging.md")
     assert any(f.is_error for f in outcome.findings)
     return outcome
 
 
-def codes(outcome: ParseOutcome) -> list[str]:
+def codes(outcome: ValidationResult) -> list[str]:
     return [f.code for f in outcome.findings]
 
 
@@ -102,7 +102,7 @@ def test_steps_below_the_fence_are_read_leniently() -> None:
 def test_steps_inside_the_block_come_with_their_lines() -> None:
     content = directive(BLOCK.format(process=INSIDE), below="")
     assert [s["description"] for s in parsed(content).metadata["steps"]] == ["Push it", "Watch"]
-    (line,) = {step.line for step in block_steps(content)}
+    (line,) = {line for _, line in block_steps(content)}
     assert "<process>" in content.split("\n")[line - 1]
 
 

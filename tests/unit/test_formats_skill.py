@@ -12,7 +12,7 @@ from kiwi_rag.chunking import split
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats import parse_item, skill
 from kiwi_rag.formats.bump import add_version, version_line, with_version
-from kiwi_rag.formats.source import ItemFiles, SourceFile, locate, path_of, read_item, walk
+from kiwi_rag.formats.source import ItemCandidate, SourceFile, locate, path_of, read_item, walk
 from kiwi_rag.model import Finding
 from kiwi_rag.model.refs import ItemRef, ItemType
 from tests import skills
@@ -223,14 +223,17 @@ def test_a_file_of_a_skill_locates_it(tmp_path: Path) -> None:
         locate(tmp_path, tmp_path / "skills/acme/read.md")
 
 
-def read(main: Path, root: Path) -> ItemFiles | Finding:
+def read(main: Path, root: Path) -> ItemCandidate | Finding:
     return read_item(SourceFile(main, ItemType.SKILL, skills.ID), root)
 
 
 def test_a_skill_is_read_as_a_whole_with_its_executables(tmp_path: Path) -> None:
     main = skills.write(tmp_path)
     main.with_name("SKILL.md.sig").write_bytes(b"signature")
-    assert read(main, tmp_path) == ItemFiles(skills.FILES, "SKILL.md", skills.EXECUTABLES, b"signature")
+    found = read(main, tmp_path)
+    assert isinstance(found, ItemCandidate)
+    assert (found.ref, found.main) == (ItemRef(ItemType.SKILL, skills.ID), "SKILL.md")
+    assert (found.files, found.executables, found.signature) == (skills.FILES, skills.EXECUTABLES, b"signature")
 
 
 @pytest.mark.parametrize(

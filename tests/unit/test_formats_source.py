@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, UsageError
-from kiwi_rag.formats.source import MAX_BYTES, item_id_of, locate, read_source, walk
+from kiwi_rag.formats.source import MAX_BYTES, item_id_of, locate, walk
 from kiwi_rag.model.refs import ItemType
+from kiwi_rag.storage.safe_open import read_linked
 
 
 @pytest.fixture
@@ -106,19 +107,19 @@ def test_read_stays_inside_its_root(ai_dir: Path, tmp_path: Path) -> None:
     link = ai_dir / "knowledge/out.md"
     link.symlink_to(tmp_path / "outside")
     with pytest.raises(SourceUnreadable, match="leaves"):
-        read_source(link, ai_dir)
+        read_linked(link, ai_dir, MAX_BYTES)
 
 
 @pytest.mark.parametrize("name", ["gone.md", "acme"])
 def test_what_is_no_file_cannot_be_read(ai_dir: Path, name: str) -> None:
     with pytest.raises(SourceUnreadable):
-        read_source(ai_dir / "knowledge" / name, ai_dir)
+        read_linked(ai_dir / "knowledge" / name, ai_dir, MAX_BYTES)
 
 
 def test_a_pipe_is_refused_without_waiting_for_a_writer(ai_dir: Path) -> None:
     os.mkfifo(ai_dir / "knowledge/pipe.md")
     with pytest.raises(SourceUnreadable, match="regular"):
-        read_source(ai_dir / "knowledge/pipe.md", ai_dir)
+        read_linked(ai_dir / "knowledge/pipe.md", ai_dir, MAX_BYTES)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
@@ -126,10 +127,10 @@ def test_an_unreadable_file_is_said_to_be(ai_dir: Path) -> None:
     path = ai_dir / "knowledge/acme/cold-starts.md"
     path.chmod(0)
     with pytest.raises(SourceUnreadable):
-        read_source(path, ai_dir)
+        read_linked(path, ai_dir, MAX_BYTES)
 
 
 def test_a_huge_file_is_not_read_whole(ai_dir: Path) -> None:
     path = ai_dir / "knowledge/huge.md"
     path.write_bytes(b"x" * 5_000_000)
-    assert len(read_source(path, ai_dir)) == MAX_BYTES + 1
+    assert len(read_linked(path, ai_dir, MAX_BYTES)) == MAX_BYTES + 1

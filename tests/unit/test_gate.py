@@ -11,6 +11,7 @@ import pytest
 
 from kiwi_rag.errors import NotAdmitted, Rejected, UsageError
 from kiwi_rag.formats import parse_item
+from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.model import Admission, Envelope, Finding, Item, Section
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import keys, statement
@@ -20,7 +21,6 @@ from kiwi_rag.stores.local.store import LocalVectorStore
 from kiwi_rag.validation.admission import POLICIES, policy_of, require_sealed
 from kiwi_rag.validation.audit import AuditRecord
 from kiwi_rag.validation.manager import ValidationManager, candidate_of
-from kiwi_rag.validation.signature import ItemCandidate
 
 ADA, EVE = keys.generate("ada"), keys.generate("eve")
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -7,11 +7,11 @@ from time import process_time
 import pytest
 
 from kiwi_rag.formats.markdown import MAX_LINES
+from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
 from kiwi_rag.validation.manager import inspect_item
-from kiwi_rag.validation.signature import ItemCandidate
 
 UNITS = ["a\n", "#\n", "# a\n", "<\n", "~\n", "-\n", "a\n=\n", "[a]: b\n", "<!-- you must -->\n"]
 

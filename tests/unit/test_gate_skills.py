@@ -10,13 +10,13 @@ import pytest
 
 from kiwi_rag.errors import MalformedEnvelope, NotAdmitted, Rejected
 from kiwi_rag.formats.skill import MAX_ASSET_BYTES, MAX_FILES, MAX_TOTAL_BYTES
+from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.model import Admission, Envelope, Finding
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.signing import keys, statement
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.validation.admission import policy_of, require_sealed
 from kiwi_rag.validation.manager import ValidationManager, candidate_of, inspect_item
-from kiwi_rag.validation.signature import ItemCandidate
 from tests import skills
 from tests.conformance.documents import ListedLog
 

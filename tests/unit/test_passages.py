@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from kiwi_rag.chunking import ITEMS, Sizes, split
 from kiwi_rag.formats import parse_item
-from kiwi_rag.formats.source import read_source, walk
+from kiwi_rag.formats.source import walk
 from kiwi_rag.model import Item, Passage
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.wordpieces import embedded_text, estimate_tokens
@@ -97,7 +97,7 @@ def test_a_line_without_spaces_is_cut_too() -> None:
 @needs_shared
 def test_real_items_make_a_moderate_number_of_passages() -> None:
     items = [
-        parse_item(s.item_type, s.item_id, read_source(s.path, CORPUS).decode()).item
+        parse_item(s.item_type, s.item_id, s.path.read_bytes().decode()).item
         for s in walk(CORPUS)
         if s.item_id and not s.problem
     ]

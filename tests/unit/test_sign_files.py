@@ -21,7 +21,7 @@ from kiwi_rag.signing.trust import Signer, TrustPolicy, verify
 from kiwi_rag.storage import atomic
 from kiwi_rag.usecases import sign
 from kiwi_rag.validation.admission import policy_of
-from kiwi_rag.validation.manager import ValidationManager, read_candidate
+from kiwi_rag.validation.manager import ValidationManager
 from tests import skills
 from tests.conformance.documents import ListedLog
 
@@ -158,7 +158,7 @@ def test_a_signature_of_a_pre_release_is_told_apart(past: Path) -> None:
     for source in sources:
         with pytest.raises(OldSignature):
             envelope_of(source.path)
-        candidate: Any = read_candidate(source, past, "project")
+        candidate: Any = read_item(source, past, "project")
         with pytest.raises(Rejected) as caught:
             ValidationManager(TRUST, "kiwi").admit(candidate, policy_of("project"), {}, ListedLog())
         (finding,) = [finding for finding in caught.value.findings if finding.is_error]
@@ -304,7 +304,7 @@ def test_a_skill_is_removed_as_a_whole(tmp_path: Path) -> None:
 
 def test_an_item_of_one_file_is_placed_and_removed_with_its_signature(past: Path, tmp_path: Path) -> None:
     source = next(walk(past))
-    candidate: Any = read_candidate(source, past)
+    candidate: Any = read_item(source, past)
     item = ValidationManager(TRUST, "kiwi").inspect(candidate).item
     assert item is not None
     envelope = ADA.sign(item, "kiwi", NOW)

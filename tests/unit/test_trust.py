@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from kiwi_rag.errors import BadSignature, SignatureRefused, UnknownSigner, Unsigned, UsageError, WrongKey
+from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.model import Envelope, Item
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import dsse, keys
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy, check_pattern, matches, verify
-from kiwi_rag.validation.signature import ItemCandidate, envelope_of
+from kiwi_rag.validation.signature import envelope_of
 
 ADA, BOB = keys.generate("ada"), keys.generate("bob")
 SIGNED = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -25,8 +25,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import PurePosixPath
 
-from kiwi_rag.formats.lines import Stretch, flat, one_line
-from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument
+from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument, Stretch, flat, one_line
 from kiwi_rag.model import Finding
 
 FILE_TYPES = ("markdown", "adr", "openapi", "asyncapi", "yaml", "json", "java", "python", "plantuml", "text")

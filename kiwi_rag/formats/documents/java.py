@@ -11,8 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kiwi_rag.formats.lines import Stretch, one_line, sections
-from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument
+from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument, Stretch, one_line, sections
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node

@@ -16,10 +16,9 @@ from functools import lru_cache
 from itertools import dropwhile, islice
 from pathlib import PurePosixPath
 
-from kiwi_rag.formats.lines import one_line
 from kiwi_rag.formats.markdown import MAX_LINES, Heading, is_large, outline, sections
 from kiwi_rag.formats.nodes import Node, read_yaml
-from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument
+from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument, one_line
 from kiwi_rag.model import Finding, Section
 
 _FENCE = re.compile(r"---[ \t]*$")
@@ -40,15 +39,10 @@ _PARTS = {
 _KINDS = {word: kind for kind, words in _PARTS.items() for word in words}
 _PART = re.compile(rf"(?:\d+[.)]?\s+|the\s+)?({'|'.join(sorted(_KINDS, key=len, reverse=True))})(?:s|es)?\b")
 
-_MADR = frozenset(
-    {
-        "context and problem statement",
-        "decision drivers",
-        "considered options",
-        "decision outcome",
-        "pros and cons of the options",
-    }
-)
+_MADR = frozenset({
+    *("context and problem statement", "decision drivers", "considered options", "decision outcome"),
+    "pros and cons of the options",
+})  # fmt: skip
 _NYGARD = frozenset({"status", "context", "decision", "consequences"})
 _FOLDERS = frozenset({"adr", "adrs", "decisions", "decision-records", "decision-log", "architecture-decisions"})
 _HEAD_LINES = 40

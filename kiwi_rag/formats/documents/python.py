@@ -10,8 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from kiwi_rag.formats.lines import Stretch, sections
-from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument
+from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument, Stretch, sections
 from kiwi_rag.formats.script import first_line, syntax_tree
 
 _WHOLE = 1_500

@@ -17,9 +17,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kiwi_rag.formats.lines import line_starts, section
 from kiwi_rag.formats.nodes import Node, read_json, read_yaml
-from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument
+from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument, line_starts, section
 from kiwi_rag.model import Section
 
 METHODS = frozenset({"get", "put", "post", "delete", "options", "head", "patch", "trace", "query"})
@@ -27,8 +26,7 @@ LONG_LINE = 400
 MAX_NAME = 200
 _DEFINITIONS = frozenset({"parameters", "responses", "securityDefinitions"})
 _ACTIONS = ("publish", "subscribe")
-_OPENAPI_KINDS = {"schemas": "schema"}
-_ASYNCAPI_KINDS = {"schemas": "schema", "messages": "message", "channels": "channel", "operations": "channel"}
+_COMPONENTS = {"schemas": "schema", "messages": "message", "channels": "channel", "operations": "channel"}
 # What may stand between the start of a line and an entry without being text of the entry before it.
 _SIGNS = " \t-?,[]{}"
 _LONG_VALUE = 1_000
@@ -127,9 +125,9 @@ def _entries(parent: Node, cut: Callable[[Node], Iterable[Cut]], kind: str = "de
     return _starting_at(cuts, parent.anchor) or [Cut(parent.anchor, kind, (_named(parent.key),))]
 
 
-def _components(parent: Node, kinds: dict[str, str]) -> list[Cut]:
+def _components(parent: Node) -> list[Cut]:
     """Return the cuts of ``components``: each schema, message or other part, by the kind its group has."""
-    return _entries(parent, lambda group: _named_entries(group, kinds.get(group.key, "definition")))
+    return _entries(parent, lambda group: _named_entries(group, _COMPONENTS.get(group.key, "definition")))
 
 
 def _named_entries(group: Node, kind: str) -> list[Cut]:
@@ -145,7 +143,7 @@ def _openapi(node: Node) -> list[Cut]:
     if node.key == "webhooks":
         return _entries(node, lambda path: _path("definition", ("webhooks",), path))
     if node.key == "components":
-        return _components(node, _OPENAPI_KINDS)
+        return _components(node)
     if node.key == "definitions":
         return _named_entries(node, "schema")
     return _named_entries(node, "definition") if node.key in _DEFINITIONS else [Cut(node.anchor, "info", ("info",))]
@@ -178,7 +176,7 @@ def _asyncapi(node: Node) -> list[Cut]:
     if node.key == "operations":
         return _entries(node, lambda operation: [Cut(operation.anchor, "channel", (_operation_name(operation),))])
     if node.key == "components":
-        return _components(node, _ASYNCAPI_KINDS)
+        return _components(node)
     return [Cut(node.anchor, "info", ("info",))]
 
 
