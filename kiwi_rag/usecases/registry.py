@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -147,20 +146,8 @@ async def _records(app: Services, since: int, limit: int) -> AsyncIterator[dict[
 
 
 async def tune(app: Services, options: dict[str, Any], report: Report) -> Tuning:
-    """Tune in a worker thread; cancel the running statement when this task is cancelled. See `tuning.tune`."""
-    url, stopped = await asyncio.to_thread(app.registry_connection.url), threading.Event()
-    reported: set[str] = set()
-
-    def report_once(step: str) -> None:
-        if step not in reported:  # a build reports the same percentage every second
-            reported.add(step)
-            report(step)
-
-    try:
-        return await asyncio.to_thread(tuning.tune, url, **options, report=report_once, stop=stopped)
-    except asyncio.CancelledError:
-        stopped.set()
-        raise
+    """Tune the vectors of this registry. See `tuning.tune`."""
+    return await tuning.tune(await asyncio.to_thread(app.registry_connection.url), **options, report=report)
 
 
 async def tune_if_due(app: Services, model: str, report: Report) -> None:
@@ -168,7 +155,7 @@ async def tune_if_due(app: Services, model: str, report: Report) -> None:
     plans = (await app.registry().store.status()).details.get("vectors") or []
     if not any(plan["model"] == model and plan["due"] for plan in plans):
         return
-    if app.registry_connection.is_api or not await asyncio.to_thread(tuning.may_tune, app.registry_connection.url()):
+    if app.registry_connection.is_api or not await tuning.may_tune(app.registry_connection.url()):
         report("the vector index should be tuned; with the role that migrates run: kiwi registry tune")
         return
     report("tuning the index over the vectors; searches continue meanwhile")
