@@ -154,8 +154,8 @@ ANSWER_SECONDS = 90.0
 
 
 @asynccontextmanager
-async def time_limit(seconds: float) -> AsyncIterator[None]:
-    """Cancel the block after so many seconds.
+async def time_limit(seconds: float, what: str = "the registry") -> AsyncIterator[None]:
+    """Cancel the block after so many seconds; `what` has to answer within them.
 
     Raises
     ------
@@ -167,7 +167,7 @@ async def time_limit(seconds: float) -> AsyncIterator[None]:
             yield
     except TimeoutError as error:
         hint = "check the network with kiwi registry status; running it again is safe"
-        message = f"the registry gave no answer within {seconds:g} s"
+        message = f"{what} gave no answer within {seconds:g} s"
         raise RegistryUnreachable(message, hint=hint, transient=True) from error
 
 

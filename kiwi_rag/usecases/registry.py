@@ -27,7 +27,7 @@ from kiwi_rag.registry import server, tuning
 from kiwi_rag.registry.rows import Progress
 from kiwi_rag.registry.tuning import Tuning
 from kiwi_rag.render import counted
-from kiwi_rag.search.verify import parse_address
+from kiwi_rag.search.verify import only_one, parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.signing.trust import Signer, SignerStatus
 from kiwi_rag.validation.audit import AuditHead
@@ -233,14 +233,12 @@ async def find_published(app: Services, text: str) -> ItemRef:
         hint = "kiwi delete removes an item from a local tier"
         raise UsageError(f"{text!r} names a local tier, but only the registry can yank", hint=hint)
     found = []
-    for ref in address.refs():
-        versions = {row["version"] for row in await app.registry_client.item_status(ref)}
-        found += [ref] if versions and ref.version in (None, *versions) else []
-    if len(found) > 1:
-        raise UsageError(f"{text} is several items: {', '.join(map(str, found))}", hint="put the type in front")
-    if not found:
-        raise NotFound(f"the registry has no item {text}", hint="kiwi list --source registry")
-    return found[0]
+    for one in address.refs():
+        versions = {row["version"] for row in await app.registry_client.item_status(one)}
+        found += [one] if versions and one.version in (None, *versions) else []
+    if ref := only_one(found, text):
+        return ref
+    raise NotFound(f"the registry has no item {text}", hint="kiwi list --source registry")
 
 
 async def find_enrolled(app: Services, who: str, status: SignerStatus) -> Signer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shlex
 import time
@@ -29,6 +28,7 @@ from kiwi_rag.formats.bump import FIRST, add_version, version_line, with_version
 from kiwi_rag.formats.source import SourceFile, path_of, read_item, signature_path, walk
 from kiwi_rag.model import Envelope, Finding, Item, sha256_hex
 from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.statement import ItemStatement
@@ -85,10 +85,8 @@ class VersionHistories:
             return found
         started = time.monotonic()
         try:
-            async with asyncio.timeout(self._seconds):
+            async with time_limit(self._seconds):
                 found["registry"] = await self._registry().store.history(ref)
-        except TimeoutError:
-            self.registry_problem = "the registry did not answer in time"
         except (RegistryError, EmbeddingError) as error:
             self.registry_problem = error.message
         self._seconds = max(self._seconds - (time.monotonic() - started), 0.1)

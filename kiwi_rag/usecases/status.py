@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from kiwi_rag.collection import Collection
 from kiwi_rag.errors import EmbeddingError, KiwiError, MalformedEnvelope, RegistryError
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.model import Filters, StoredItem
+from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit
 from kiwi_rag.search.state import find_version_conflicts
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import TIER, Workspace
@@ -35,7 +37,7 @@ async def collect_status(app: Services, service: Mapping[str, Any]) -> dict[str,
 
     `service` is the state of the local service, from `kiwi_rag.local_service.client.state`.
     """
-    local = [await _local_row(app, name) for name in app.source_names("local")]
+    local = [await _index_row(name, "items", partial(app.local, name)) for name in app.source_names("local")]
     errors = await asyncio.to_thread(read_last_errors, app.user_dir, MAX_ERRORS)
     return {
         "tiers": [*local, *await _workspace_rows(app), await _registry_row(app)],
@@ -74,34 +76,24 @@ def _error_row(record: dict[str, Any]) -> dict[str, Any]:
     return {"at": record["at"], "what": what, "code": code, "message": record.get("message", "")}
 
 
-async def _local_row(app: Services, name: str) -> dict[str, Any]:
-    try:
-        return _index_row(name, "items", await app.local(name).store.status())
-    except KiwiError as error:
-        return _index_row(name, "items", None, error.message)
-
-
-def _index_row(tier: str, counted: str, state: StoreStatus | None, *problems: str) -> dict[str, Any]:
-    counts = (state.items, state.passages, state.fingerprint) if state else ("", "", "")
-    named = zip((counted, "passages", "model"), counts, strict=True)
-    return {"tier": tier, **dict(named), "problems": "; ".join((*(state.problems if state else ()), *problems))}
-
-
 async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
     async with Workspace(app) as workspace:
-        try:
-            if not workspace.is_indexed:
-                return []
-            async with asyncio.timeout(PROBE_SECONDS):
-                state, run = await workspace.tier.store.status(), _last_run(workspace.tier)
-        except TimeoutError:
-            return [_index_row(TIER, "documents", None, f"the index did not answer within {PROBE_SECONDS:g} s")]
-        except KiwiError as error:
-            return [_index_row(TIER, "documents", None, render.safe(error.message))]
-    unfinished = (
-        ["the last index run did not finish: continue it with kiwi workspace index"] if run == RunState.BEGUN else []
-    )
-    return [_index_row(TIER, "documents", state, *unfinished)]
+        return [await _index_row(TIER, "documents", lambda: workspace.tier)] if workspace.is_indexed else []
+
+
+async def _index_row(name: str, counted: str, open_tier: Callable[[], Collection[VectorStore]]) -> dict[str, Any]:
+    row: dict[str, Any] = {"tier": name, counted: "", "passages": "", "model": "", "problems": ""}
+    try:
+        # The first index that is opened may have to load its libraries.
+        async with time_limit(PROBE_SECONDS if name == TIER else ANSWER_SECONDS, "the index"):
+            tier = open_tier()
+            state, run = await tier.store.status(), _last_run(tier)
+    except KiwiError as error:
+        return row | {"problems": render.safe(error.message)}
+    unfinished = ("the last index run did not finish: continue it with kiwi workspace index",)
+    problems = (*state.problems, *(unfinished if name == TIER and run == RunState.BEGUN else ()))
+    counts = {counted: state.items, "passages": state.passages, "model": state.fingerprint}
+    return row | counts | {"problems": "; ".join(problems)}
 
 
 async def _registry_row(app: Services) -> dict[str, Any]:
@@ -113,10 +105,8 @@ async def _registry_row(app: Services) -> dict[str, Any]:
         running = server.server_state(app.registry_dir).running
         return {**row, "state": "running" if running else "not running", "problems": ""}
     try:
-        async with asyncio.timeout(PROBE_SECONDS):
+        async with time_limit(PROBE_SECONDS):
             status = await app.registry().store.status()
-    except TimeoutError:
-        return {**row, "state": "silent", "problems": f"the registry did not answer within {PROBE_SECONDS:g} s"}
     except KiwiError as error:
         return {**row, "state": "failed", "problems": render.safe(error.message)}
     return {**row, "state": "answers", "items": status.items, "problems": "; ".join(status.problems)}
@@ -168,10 +158,10 @@ async def _check_versions(app: Services) -> tuple[list[str], list[str]]:
                 indexed.append((app.local(name), await app.local(name).store.list(Filters())))
     notices = []
     try:
-        async with asyncio.timeout(min(WAIT_SECONDS, app.settings.deadline)):
+        async with time_limit(min(WAIT_SECONDS, app.settings.deadline)):
             found = await find_version_conflicts(indexed, app.registry() if app.registry_connection.exists else None)
-    except (TimeoutError, RegistryError, EmbeddingError) as error:
-        notices = [f"the registry's versions were not compared: {error or 'the registry did not answer in time'}"]
+    except (RegistryError, EmbeddingError) as error:
+        notices = [f"the registry's versions were not compared: {error}"]
         found = await find_version_conflicts(indexed, None)
     return [f"versions: {conflict} ({conflict.hint})" for conflict in found], notices
 

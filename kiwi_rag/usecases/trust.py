@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 
 from kiwi_rag.errors import NotFound, RegistryContradicted, RegistryError, SignatureRefused, UsageError
 from kiwi_rag.monitor.pinned_state import PinnedState, pinned_states, read_all
+from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.services import Services
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.dsse import is_on_curve
@@ -201,13 +201,10 @@ async def fetch_revocations(app: Services) -> str:
     if not app.registry_connection.exists:
         return ""
     try:
-        async with asyncio.timeout(min(WAIT_SECONDS, app.settings.deadline)):
+        async with time_limit(min(WAIT_SECONDS, app.settings.deadline)):
             await app.monitor.check(fully=True)
         return ""
-    except TimeoutError:
-        problem = "the registry did not answer in time"
     except (RegistryError, RegistryContradicted) as error:
-        problem = error.message
-    if read_at := app.monitor.pinned.read().checked_at:
-        return f"{problem}; the revocations used are of {read_at:%Y-%m-%d %H:%M} UTC"
-    return f"{problem}; its revocations were never read"
+        read_at = app.monitor.pinned.read().checked_at
+        used = f"the revocations used are of {read_at:%Y-%m-%d %H:%M} UTC" if read_at else "they were never read"
+        return f"{error.message}; {used}"
