@@ -42,7 +42,7 @@ Hints = Mapping[str, str]
 DIRECT: Hints = {
     "refused": "roles: anon searches, kiwi_publisher publishes, kiwi_indexer indexes, kiwi_admin administers, the "
     "owner migrates; the operator grants the one you need: GRANT … TO …",
-    "unreachable": "check with kiwi registry status that it runs and has a free connection, or check KIWI_REGISTRY_URL",
+    "unreachable": "kiwi registry status shows whether it runs; check KIWI_REGISTRY_URL and for a free connection",
     "access_denied": "check user, password and database in KIWI_REGISTRY_URL",
 }
 NO_CONNECTION, ACCESS_DENIED = "08", "28"
@@ -222,10 +222,9 @@ class Transport(Protocol):
 def check_size(function: str, rows: int, size: int) -> None:
     """Raise `RegistryError` when an answer has too many rows, or `size`, its number of characters, is too large."""
     if rows > MAX_ROWS or size > MAX_CHARACTERS:
-        raise RegistryError(
-            f"the registry's answer to {function} is over {MAX_ROWS} rows or {MAX_CHARACTERS >> 20} MiB of text",
-            hint="restrict the request, with --namespace or --type for example",
-        )
+        limits = f"{MAX_ROWS} rows or {MAX_CHARACTERS >> 20} MiB of text"
+        hint = "restrict the request, with --namespace or --type for example"
+        raise RegistryError(f"the registry's answer to {function} is over {limits}", hint=hint)
 
 
 def characters(value: object) -> int:

@@ -22,6 +22,7 @@ from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import TIER, Workspace
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.statement import parse_index
+from kiwi_rag.signing.trust import SignerStatus
 from kiwi_rag.sources.file_states import RunState
 from kiwi_rag.stores.base import StoreStatus, VectorStore
 from kiwi_rag.telemetry import read_last_errors
@@ -168,19 +169,20 @@ async def _check_versions(app: Services) -> tuple[list[str], list[str]]:
 
 def _check_setup(app: Services) -> list[str]:
     user_trust = trust_file.load(app.user_trust)
-    problems = [
-        f"keys: other users can read {path} (chmod 600 {path})"
-        for path in app.keys_dir.glob("*.pem")
-        if path.stat().st_mode & 0o077
-    ]
+    readable = [path for path in app.keys_dir.glob("*.pem") if path.stat().st_mode & 0o077]
+    problems = [f"keys: other users can read {path} (chmod 600 {path})" for path in readable]
+    for name in keys.names(app.keys_dir):
+        signer = app.trust.by_key.get(keys.key_id_of(keys.public_key(name, app.keys_dir)))
+        if signer and signer.status is SignerStatus.COMPROMISED:
+            way_out = f"kiwi keys new NAME, kiwi sign .ai --key NAME --force, then remove {app.keys_dir / name}.*"
+            problems.append(f"keys: {name} is {signer.origin or 'marked compromised'} ({way_out})")
     if not keys.names(app.keys_dir) and not app.settings.signing_key:
         problems.append("keys: there is no key to sign with (kiwi keys new)")
     if not app.trust.signers:
         problems.append("trust: no signer is trusted, so nothing can be admitted (kiwi keys new, or kiwi trust add)")
     if app.project_trust and app.project_trust.is_file() and not trust_file.is_pinned(user_trust, app.project_trust):
-        problems.append(
-            f"trust: {app.project_trust} is not pinned, so its signers are not trusted (kiwi trust project)"
-        )
+        unpinned = f"{app.project_trust} is not pinned, so its signers are not trusted"
+        problems.append(f"trust: {unpinned} (kiwi trust project)")
     return problems
 
 
