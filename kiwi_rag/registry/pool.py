@@ -49,12 +49,11 @@ class SqlCaller:
         from psycopg.rows import dict_row
 
         found, size = list[dict[str, Any]](), 0
+        call = _call(function, arguments), _adapted(arguments)
         # Streamed, so that a hostile server cannot fill this process's memory. It costs no more than `fetchall`.
         async with (
             self._connection.cursor(row_factory=dict_row) as cursor,
-            aclosing(
-                cast("AsyncGenerator[dict[str, Any]]", cursor.stream(_call(function, arguments), _adapted(arguments)))
-            ) as stream,
+            aclosing(cast("AsyncGenerator[dict[str, Any]]", cursor.stream(*call))) as stream,
         ):
             async for row in stream:
                 found.append(row)

@@ -146,10 +146,8 @@ def _locked(root: Path) -> Iterator[None]:
     """Hold the folder's lock, so that one process at a time starts or stops the server."""
     with (root / "lock").open("ab") as file:
         if not any(try_lock(file.fileno()) for _ in polls(2 * _START_SECONDS, pause=0.01)):
-            raise RegistryUnreachable(
-                f"another process has been starting the registry in {root} for a minute",
-                hint="kiwi registry status, and end that process if it hangs",
-            )
+            message = f"another process has been starting the registry in {root} for a minute"
+            raise RegistryUnreachable(message, hint="kiwi registry status, and end that process if it hangs")
         yield
 
 

@@ -208,12 +208,6 @@ async def tune(  # noqa: PLR0913
         return tuning if dry_run else await _rebuild(connection, tuning, report)
 
 
-async def may_tune(url: str) -> bool:
-    """Whether the connection's role may act as the tables' owner."""
-    async with _connected(url) as connection:
-        return await _column(connection, "select pg_catalog.pg_has_role(session_user, 'kiwi_owner', 'SET')") == [True]
-
-
 async def _rebuild(connection: Connection, tuning: Tuning, report: Report) -> Tuning:
     removed = await _drop_unused(connection)  # what an interrupted run left
     name = ""
@@ -351,9 +345,8 @@ async def _owner(url: str) -> AsyncIterator[Connection]:
             await connection.execute("set role kiwi_owner")
         except psycopg.errors.InsufficientPrivilege as error:
             message = "tuning needs the role that owns the registry's tables, and this connection's may not act as it"
-            raise RegistryRefused(
-                message, hint="use the connection that migrates, or GRANT kiwi_owner TO it"
-            ) from error
+            hint = "use the connection that migrates, or GRANT kiwi_owner TO it"
+            raise RegistryRefused(message, hint=hint) from error
         await connection.execute("set statement_timeout = 0")
         yield connection
 

@@ -188,23 +188,20 @@ class Workspace(ClosesOpened):
         return store
 
     def _shared_store(self) -> VectorStore:
-        store = self._qdrant() if self._app.settings.workspace_store == "qdrant" else self._registry()
+        s, name = self._app.settings, self.config.name
+        store: VectorStore
+        if s.workspace_store == "qdrant":
+            from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
+
+            if not s.qdrant_url:
+                hint = "set KIWI_QDRANT_URL=https://…"
+                raise ConfigError("workspace_store is qdrant, but qdrant_url is not set", hint=hint)
+            # A pre-release Kiwi named its collections kiwi-<workspace>, in another schema: they are left alone.
+            store = QdrantVectorStore(QdrantConnection(s.qdrant_url, s.qdrant_api_key), f"kiwi100-{name}")
+        else:
+            from kiwi_rag.stores.postgres import RegistryVectorStore
+
+            model, transport = str(self._app.embed.fingerprint), self._app.registry_connection.transport()
+            store = RegistryVectorStore(transport, name, fingerprint=model)
         self._opened.push_async_callback(store.close)
         return store
-
-    def _qdrant(self) -> VectorStore:
-        from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
-
-        s = self._app.settings
-        if not s.qdrant_url:
-            hint = "set KIWI_QDRANT_URL=https://…"
-            raise ConfigError("workspace_store is qdrant, but qdrant_url is not set", hint=hint)
-        connection = QdrantConnection(s.qdrant_url, s.qdrant_api_key)
-        # A pre-release Kiwi named its collections kiwi-<workspace>, in another schema: they are left alone.
-        return QdrantVectorStore(connection, f"kiwi100-{self.config.name}")
-
-    def _registry(self) -> VectorStore:
-        from kiwi_rag.stores.postgres import RegistryVectorStore
-
-        model = str(self._app.embed.fingerprint)
-        return RegistryVectorStore(self._app.registry_connection.transport(), self.config.name, fingerprint=model)

@@ -151,19 +151,16 @@ async def tune(app: Services, options: dict[str, Any], report: Report) -> Tuning
 
 
 async def tune_if_due(app: Services, model: str, report: Report) -> None:
-    """Tune a model's vectors if that is due, and this connection's role may; if it may not, report that it is due."""
+    """Tune a model's vectors if that is due; report why not, for example because this connection's role may not."""
     plans = (await app.registry().store.status()).details.get("vectors") or []
     if not any(plan["model"] == model and plan["due"] for plan in plans):
-        return
-    if app.registry_connection.is_api or not await tuning.may_tune(app.registry_connection.url()):
-        report("the vector index should be tuned; with the role that migrates run: kiwi registry tune")
         return
     report("tuning the index over the vectors; searches continue meanwhile")
     try:
         tuned = await tune(app, {"fingerprint": model}, report)
         report(f"tuned: {tuned.choice}")
     except KiwiError as error:  # searches find what was indexed without it, too
-        report(f"the vector index was not tuned: {error.message}; try again with: kiwi registry tune")
+        report(f"the vector index was not tuned: {error.message} ({error.hint}); to try again: kiwi registry tune")
 
 
 async def _keep_tuned(app: Services, report: Report) -> None:
@@ -266,9 +263,8 @@ async def find_enrolled(app: Services, who: str, status: SignerStatus) -> Signer
 async def withdraw_key(app: Services, signer: Signer, status: SignerStatus, reason: str) -> bool:
     """Retire or revoke a key in the registry, and apply that to the local tiers; return whether anything changed."""
     client = app.registry_client
-    changed = await (client.retire_signer if status is SignerStatus.RETIRED else client.revoke_signer)(
-        signer.key_id, reason
-    )
+    withdraw = client.retire_signer if status is SignerStatus.RETIRED else client.revoke_signer
+    changed = await withdraw(signer.key_id, reason)
     await app.monitor.check(fully=True)
     return changed
 

@@ -219,10 +219,9 @@ class Author:
         signer = self.gate.trust.by_key.get(self.key.key_id)
         try:
             if signer is None:
-                raise UnknownSigner(
-                    f"the key {self.key.name!r} (key id {self.key.key_id[:16]}…) is not trusted here",
-                    hint=f"kiwi trust add {self.key.public_key.hex()} --principal {shlex.quote(self.principal)}",
-                )
+                hint = f"kiwi trust add {self.key.public_key.hex()} --principal {shlex.quote(self.principal)}"
+                message = f"the key {self.key.name!r} (key id {self.key.key_id[:16]}…) is not trusted here"
+                raise UnknownSigner(message, hint=hint)
             signer.authorise_signing()
         except SignatureRefused as error:
             raise self._reject(candidate, [finding_of(error, candidate.path)]) from error

@@ -80,9 +80,8 @@ def plan_entry(app: Services, signer: Signer, given: Container[str], *, replaces
         return signer, ()
     if replaces:
         return signer, [f"{trusted.principal} loses: {loss}" for loss in _losses(trusted, signer)]
-    extended = trusted.extended(
-        signer.patterns if "patterns" in given else (), signer.types if "types" in given else ()
-    )
+    patterns, types = signer.patterns if "patterns" in given else (), signer.types if "types" in given else ()
+    extended = trusted.extended(patterns, types)
     changed: dict[str, Any] = {n: getattr(signer, n) for n in ("valid_after", "valid_before", "status") if n in given}
     entry = replace(extended, **changed)
     if losses := _losses(trusted, replace(entry, principal=signer.principal)):
