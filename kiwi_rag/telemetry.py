@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,14 +159,9 @@ def append_error(user_dir: Path, command: str, code: str, message: str) -> None:
 
 def read_last_errors(user_dir: Path, limit: int) -> list[dict[str, Any]]:
     """Return the newest errors, the latest first, each as it was written; empty where the log cannot be read."""
-    found: list[dict[str, Any]] = []
-    for data in _open_log(user_dir).contents():
-        for line in reversed(data.splitlines()):
-            if len(found) == limit:
-                return found
-            if b'"ERROR"' in line and (record := _parsed(line)):
-                found.append(record)
-    return found
+    lines = (line for data in _open_log(user_dir).contents() for line in reversed(data.splitlines()))
+    records = (_parsed(line) for line in lines if b'"ERROR"' in line)
+    return list(islice((record for record in records if record), limit))
 
 
 class _JsonLines(logging.Formatter):

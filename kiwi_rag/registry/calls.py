@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kiwi_rag.errors import (
@@ -98,30 +98,21 @@ def checked_url(url: str) -> str:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
-    try:
+    with suppress(psycopg.Error):
         parts = conninfo_to_dict(url)
         host, port = str(parts.get("host") or ""), str(parts.get("port") or 0)
         # libpq splits a password with an unescaped @ or / at the wrong place without an error: its end is then in the
         # host or in the port. Only the path of a Unix socket may contain an @.
-        is_invalid = ("@" in host and host[0] not in "/@") or not port.replace(",", "").isdigit()
-    except psycopg.Error:
-        is_invalid = True
-    if is_invalid:
-        hint = "postgresql://user:password@host/database, with %40 for @, %2F for / and %25 for % in the password"
-        raise RegistryUnreachable("the registry's URL is not a valid one", hint=hint)
-    return url
+        if ("@" not in host or host[0] in "/@") and port.replace(",", "").isdigit():
+            return url
+    hint = "postgresql://user:password@host/database, with %40 for @, %2F for / and %25 for % in the password"
+    raise RegistryUnreachable("the registry's URL is not a valid one", hint=hint)
 
 
 def raise_refusal(answer: Mapping[str, Any]) -> None:
     """Raise the refusal that a function returned as its answer; return when the answer is none."""
     if "code" in answer:
-        raise _refusal(str(answer["code"]), str(answer.get("message") or ""), str(answer.get("hint") or ""))
-
-
-def _refusal(state: str, message: str, hint: str) -> KiwiError:
-    if state in _KIWI_STATES:
-        return _KIWI_STATES[state](message, hint=hint)
-    return RegistryRefused(message, hint=hint, state=state)
+        raise from_state(str(answer["code"]), str(answer.get("message") or ""), str(answer.get("hint") or ""), DIRECT)
 
 
 def translate_error(error: psycopg.Error) -> KiwiError:
@@ -141,8 +132,10 @@ def from_state(state: str, message: str, hint: str, hints: Hints) -> KiwiError:
 
     `message` and `hint` are the registry's own. `hints` are those of the transport, for errors that have none.
     """
+    if state in _KIWI_STATES:
+        return _KIWI_STATES[state](message, hint=hint)
     if state.startswith("KW"):
-        return _refusal(state, message, hint)
+        return RegistryRefused(message, hint=hint, state=state)
     _, kind, transient, text, advice = next(meaning for meaning in _MEANINGS if state.startswith(meaning[0]))
     error = kind(text.format(message), hint=hints.get(advice, advice))
     error.transient = transient

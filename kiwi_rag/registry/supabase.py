@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -178,16 +178,13 @@ def _http_client(inspect: Callable[[httpx.Response], Awaitable[None]]) -> httpx.
 
 
 def _checked_url(url: str) -> str:
-    try:
+    with suppress(ValueError):
         parts = urlsplit(url)
         is_private = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
-        is_valid = bool(parts.hostname) and is_private and "@" not in parts.netloc
-    except ValueError:
-        is_valid = False
-    if not is_valid:
-        hint = "it has the form https://<project>.supabase.co"
-        raise ConfigError("SUPABASE_URL is not the address of a project", hint=hint)
-    return url
+        if parts.hostname and is_private and "@" not in parts.netloc:
+            return url
+    hint = "it has the form https://<project>.supabase.co"
+    raise ConfigError("SUPABASE_URL is not the address of a project", hint=hint)
 
 
 def _checked_key(key: str) -> str:

@@ -24,17 +24,9 @@ from kiwi_rag.errors import (
     TierTimedOut,
 )
 from kiwi_rag.lexical import query_terms
-from kiwi_rag.model import (
-    Candidates,
-    CollectionStatistics,
-    RefusedHit,
-    SearchQuery,
-    StoreQuery,
-    TierOutcome,
-    TierState,
-    Vector,
-)
+from kiwi_rag.model import Candidates, CollectionStatistics, RefusedHit, SearchQuery, StoreQuery, TierOutcome, Vector
 from kiwi_rag.model.refs import ItemType
+from kiwi_rag.model.search import TierState
 from kiwi_rag.search import corrections
 from kiwi_rag.search.ranking import RankedHit
 from kiwi_rag.search.verify import check_candidates, check_statistics

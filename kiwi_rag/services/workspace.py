@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from kiwi_rag.model import SearchQuery, SearchReply
     from kiwi_rag.sources.source import SyncReport
     from kiwi_rag.stores.base import VectorStore
-    from kiwi_rag.stores.local import LocalVectorStore
 
 TIER = "workspace"
 _KEY = b"kiwi: the key of this user's indexes of documents"
@@ -68,7 +67,8 @@ class Workspace(ClosesOpened):
     @cached_property
     def tier(self) -> Collection[VectorStore]:
         """The collection of the workspace's documents."""
-        local, settings = self._local_store(), self._app.settings
+        settings, local = self._app.settings, self._app.new_local_store(self._folder, "documents")
+        self._opened.push_async_callback(local.close)
         store: VectorStore = local
         folder, policy, root = local.folder, policy_of("documents"), self.config.root
         if self.is_shared:  # what was read for a local index says nothing about another one
@@ -181,11 +181,6 @@ class Workspace(ClosesOpened):
             raise StoreError(f"cannot create {self._folder}: {error.strerror}") from error
         if self._app.settings.workspace_store == "registry":
             await self._app.prepare_registry()
-
-    def _local_store(self) -> LocalVectorStore:
-        store = self._app.new_local_store(self._folder, "documents")
-        self._opened.push_async_callback(store.close)
-        return store
 
     def _shared_store(self) -> VectorStore:
         s, name = self._app.settings, self.config.name

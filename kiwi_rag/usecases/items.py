@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Container, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,10 +97,7 @@ async def find(app: Services, text: str, names: Sequence[str]) -> FoundItem:
                 return FoundItem(tier, item, state)
     if problems:
         raise problems[0]
-    kind = f"{address.item_type}:" if address.item_type else ""
-    version = f"@{address.version}" if address.version else ""
-    message = f"no item {kind}{address.item_id}{version} in {', '.join(tiers)}"
-    raise NotFound(message, hint=f"kiwi search {address.item_id!r}")
+    raise NotFound(f"no item {text} in {', '.join(tiers)}", hint=f"kiwi search {address.item_id!r}")
 
 
 async def _find_in(tier: Collection[VectorStore], address: Address, trust: TrustPolicy) -> VerifiedItem | None:
@@ -184,15 +182,13 @@ async def list_verified(app: Services, begin: int, count: int) -> tuple[list[tup
     items = [(tier, stored) for tier in tiers for stored in await tier.store.list(Filters())]
     trust = app.trust
 
-    def verifies(tier: Collection[VectorStore], stored: StoredItem) -> bool:
-        try:
-            verify_stored(stored, stored.ref, trust, tier.audience, tier.policy)
-        except KiwiError:
-            return False
-        return True
-
     def page() -> list[tuple[str, ItemRef]]:
-        return [(tier.name, stored.ref) for tier, stored in items[begin : begin + count] if verifies(tier, stored)]
+        found = []
+        for tier, stored in items[begin : begin + count]:
+            with suppress(KiwiError):
+                verify_stored(stored, stored.ref, trust, tier.audience, tier.policy)
+                found.append((tier.name, stored.ref))
+        return found
 
     return await asyncio.to_thread(page), begin + count < len(items)
 

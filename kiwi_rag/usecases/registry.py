@@ -61,27 +61,22 @@ def stop(app: Services) -> bool:
 async def collect_state(app: Services) -> dict[str, Any]:
     """Return the registry's address, whether it runs, its schema, its counts and its problem, JSON-ready."""
     connection = app.registry_connection
-    row: dict[str, Any] = {"where": connection.description, "running": None}
+    row: dict[str, Any] = {"where": connection.description, "running": True, "problem": ""}
     if connection.is_embedded:
         state = server.server_state(app.registry_dir)
         row |= {"running": state.running, "kept": state.kept, "pid": state.pid}
-    if row["running"] is not False:
-        try:
-            row |= {**await _collect_content(app), "running": True}
-        except RegistryError as error:
-            is_running = not isinstance(error, RegistryUnreachable)
-            row |= {"running": is_running, "problem": f"{error.message} ({error.hint})"}
-    row.setdefault("problem", "")
+        if not state.running:
+            return row
+    try:
+        content = await app.registry().store.status()
+        row |= {"problem": "; ".join(content.problems), "items": content.items, "passages": content.passages}
+        row |= content.details
+        with suppress(RegistryRefused):  # only indexers and admins may read the queue
+            row |= await app.registry_client.index_status()
+    except RegistryError as error:
+        is_running = not isinstance(error, RegistryUnreachable)
+        row |= {"running": is_running, "problem": f"{error.message} ({error.hint})"}
     return row
-
-
-async def _collect_content(app: Services) -> dict[str, Any]:
-    store = app.registry().store
-    content = await store.status()
-    row = {"items": content.items, "passages": content.passages, **content.details}
-    with suppress(RegistryRefused):  # only indexers and admins may read the queue
-        row |= await store.client.index_status()
-    return {**row, "problem": "; ".join(content.problems)}
 
 
 def active_signers(app: Services, principal: str) -> Sequence[Signer]:
@@ -166,12 +161,8 @@ async def tune_if_due(app: Services, model: str, report: Report) -> None:
 async def _keep_tuned(app: Services, report: Report) -> None:
     """Check every minute whether tuning is due, until this task is cancelled."""
     while True:
-        try:
+        with suppress(KiwiError):  # the indexer reports what fails, and when it tries again
             await tune_if_due(app, str(app.embed.fingerprint), report)
-        except RegistryUnreachable:
-            pass  # the indexer reports it, and when it tries again
-        except KiwiError as error:
-            report(f"the vector index was not tuned: {error.message}")
         await asyncio.sleep(_CHECK_SECONDS)
 
 

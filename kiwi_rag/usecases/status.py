@@ -106,8 +106,10 @@ async def _registry_row(app: Services) -> dict[str, Any]:
         running = server.server_state(app.registry_dir).running
         return {**row, "state": "running" if running else "not running", "problems": ""}
     try:
-        async with time_limit(PROBE_SECONDS):
+        async with asyncio.timeout(PROBE_SECONDS):
             status = await app.registry().store.status()
+    except TimeoutError:
+        return {**row, "state": "silent", "problems": f"the registry gave no answer within {PROBE_SECONDS:g} s"}
     except KiwiError as error:
         return {**row, "state": "failed", "problems": render.safe(error.message)}
     return {**row, "state": "answers", "items": status.items, "problems": "; ".join(status.problems)}
@@ -204,6 +206,7 @@ async def collect_workspace_status(workspace: Workspace) -> Mapping[str, Any]:
         tier = workspace.tier
         state, kind = await tier.store.status(), tier.store.capabilities.kind
         types, run = Counter(map(_type_of, await tier.store.list(Filters()))), _last_run(tier)
+    complete = run == RunState.COMPLETE if kind == "local" else not state.problems  # several users run a shared one
     folder = Path(str(state.details["path"])).parent if "path" in state.details else None
     return {
         "workspace": workspace.config.name,
@@ -212,9 +215,7 @@ async def collect_workspace_status(workspace: Workspace) -> Mapping[str, Any]:
         "passages": state.passages,
         "file_types": dict(sorted(types.items())),
         "run": run,
-        "complete": run == RunState.COMPLETE
-        if kind == "local"
-        else not state.problems,  # several users run a shared one
+        "complete": complete,
         "model": state.fingerprint,
         "store": kind,
         "path": str(folder or ""),

@@ -50,10 +50,8 @@ def _check_no_key_id(app: Services, digits: str) -> None:
         if signer.key_id.startswith(digits):
             message = f"{digits} is the key id of {signer.principal}, not a public key"
             raise UsageError(message, hint=f"its public key is {signer.public_key.hex()}: {signer.trust_command()}")
-    if len(digits) < 64:
-        raise UsageError(f"{digits} is not a public key: it is too short, and may be the start of a key id", hint=_HINT)
-    if digits in _key_ids_seen(app):
-        raise UsageError(f"{digits} is the id of a key that signed items here, not a public key", hint=_HINT)
+    if len(digits) < 64 or digits in _key_ids_seen(app):
+        raise UsageError(f"{digits} is not a public key; it may be a key id or the start of a key id", hint=_HINT)
 
 
 def _key_ids_seen(app: Services) -> Iterator[str]:
