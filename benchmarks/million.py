@@ -8,6 +8,7 @@ are drawn as the stored vectors are, and are none of them.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import platform
@@ -61,7 +62,7 @@ class Run:
 
     def tune(self, method: tuning.IndexMethod) -> tuning.Tuning:
         """Build an index by `method`."""
-        return tuning.tune(self.url, method=method)
+        return asyncio.run(tuning.tune(self.url, method=method))
 
     def baselines(self, passages: int) -> dict[str, Any]:
         """Numpy's scan, and the registry's own exact one, without an index in its way."""

@@ -7,6 +7,7 @@ The data are those of `million_data`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import tempfile
@@ -31,7 +32,7 @@ def measure(url: str, passages: int) -> dict[str, Any]:
     with psycopg.connect(url, autocommit=True) as connection:
         million_data.prepare(connection)
         million_data.load(connection, 0, passages)
-        tuned = tuning.tune(url)
+        tuned = asyncio.run(tuning.tune(url))
         registry, queries = Registry(connection, million_data.matrix(0, passages)), million_data.queries(QUERIES)
         beside = [registry.side_by_side(queries, tuned.effort or 1) for _ in range(REPEATS)]
         return {

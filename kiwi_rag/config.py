@@ -53,31 +53,23 @@ class Settings:
     embedding_base_url: str = _setting("", "base URL of a remote provider")
     embedding_api_key: str = _secret("key of a remote provider")
     embedding_dimension: int = _setting(384, "dimension of a remote provider's vectors")
-    embedding_fallbacks: str = _setting(
-        "", "servers of the same model, used when the first fails: [PROVIDER] URL [MODEL], separated by commas"
-    )
+    embedding_fallbacks: str = _setting("", "servers of the same model, tried next: [PROVIDER] URL [MODEL], by commas")
     embedding_fallback_keys: str = _secret("keys of the fallback servers, in the same order, separated by commas")
     embedding_identity: str = _setting("", "name of the model in fingerprints, to keep vectors when the URL changes")
     embedding_batch_texts: int = _setting(0, "texts per request to a remote provider; 0: its default")
     embedding_batch_tokens: int = _setting(0, "estimated tokens per request to a remote provider; 0: its default")
-    embedding_prices: str = _setting(
-        "", "US dollars per million tokens, in place of list prices: MODEL=PRICE, separated by commas"
-    )
+    embedding_prices: str = _setting("", "US dollars per million tokens, not list prices: MODEL=PRICE, by commas")
     threads: int = _setting(0, "threads of the embedding model; 0: one per core")
     source: str = _project_setting("local", "tiers to search: project, user, registry, local (project and user) or all")
     limit: int = _project_setting(10, "number of hits that a search shows")
     alpha: float = _project_setting(-1.0, "weight of the vector leg, 0 to 1; -1: the tuned weight")
     half_life_days: float = _project_setting(0.0, "number of days in which a hit's score halves with its age; 0: off")
-    per_signer: int = _project_setting(
-        -1, "most hits of one signer; 0: no limit; -1: half of the hits when three or more signers are found"
-    )
+    per_signer: int = _project_setting(-1, "most hits of one signer; 0: no limit; -1: half, from three signers on")
     deadline: float = _project_setting(10.0, "seconds that a tier may take to answer a search")
     workspace_store: str = _setting("local", "store of a workspace's documents: local, qdrant or registry")
     qdrant_url: str = _setting("", "https://… of a Qdrant server, or a folder on this machine")
     qdrant_api_key: str = _secret("API key of the Qdrant server")
-    workspace_name: str = _setting(
-        "", "name of the workspace in statements; default: from .ai/workspace.yaml, else the folder's name"
-    )
+    workspace_name: str = _setting("", "name of the workspace; default: from .ai/workspace.yaml, else the folder's")
     log_level: str = _setting("info", "lowest level that is logged: debug, info, warning or error")
 
     @property
@@ -126,7 +118,7 @@ _FOREIGN_KEYS: Mapping[str, str] = {
 
 # Settings that have an effect with some embedding providers only.
 _LOCAL, _REMOTE = ("onnx", "sentence-transformers"), ("openai", "ollama")
-_OF_LOCAL = frozenset({"embedding_model_dir", "threads"})
+_OF_LOCAL = {"embedding_model_dir", "threads"}
 _OF_REMOTE = {name for name in _FIELDS if name.startswith("embedding_")} - {
     "embedding_provider", "embedding_model", "embedding_model_dir"
 }  # fmt: skip

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,7 @@ def span(name: str, **attributes: Value) -> Iterator[SetAttributes]:
     Of an exception only the code or the type is recorded, because its message may quote the query.
     """
     if not _tracers:
-        yield _ignore
+        yield lambda **_: None
         return
     from opentelemetry.trace import StatusCode
 
@@ -87,10 +88,6 @@ def span(name: str, **attributes: Value) -> Iterator[SetAttributes]:
             current.set_attribute("error.type", str(getattr(error, "code", "") or type(error).__name__))
             current.set_status(StatusCode.ERROR)
             raise
-
-
-def _ignore(**_: Value) -> None:
-    return
 
 
 def _prefixed(attributes: Mapping[str, Value]) -> dict[str, Value]:
@@ -120,16 +117,14 @@ def _otlp_processor(environ: Mapping[str, str]) -> SpanProcessor:
     names = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     protocol = next((environ[name] for name in names if environ.get(name)), "http/protobuf")
     if protocol not in _EXPORTERS:
-        raise UsageError(
-            f"there is no OTLP exporter for the protocol {protocol!r}", hint=f"one of: {', '.join(_EXPORTERS)}"
-        )
+        hint = f"one of: {', '.join(_EXPORTERS)}"
+        raise UsageError(f"there is no OTLP exporter for the protocol {protocol!r}", hint=hint)
     try:
         exporter: Any = import_module(_EXPORTERS[protocol])
     except ModuleNotFoundError as error:
-        raise MissingExtra(
-            f"OTEL_TRACES_EXPORTER=otlp needs the exporter for {protocol}, which is not installed",
-            hint="pip install 'kiwi-rag[otel]', or set OTEL_EXPORTER_OTLP_PROTOCOL to an installed one",
-        ) from error
+        hint = "pip install 'kiwi-rag[otel]', or set OTEL_EXPORTER_OTLP_PROTOCOL to an installed one"
+        message = f"OTEL_TRACES_EXPORTER=otlp needs the exporter for {protocol}, which is not installed"
+        raise MissingExtra(message, hint=hint) from error
     is_set = any(environ.get(f"OTEL_EXPORTER_OTLP_{name}TIMEOUT") for name in ("", "TRACES_"))
     return BatchSpanProcessor(exporter.OTLPSpanExporter(timeout=None if is_set else EXPORT_SECONDS))
 
@@ -148,33 +143,25 @@ def configure_log(user_dir: Path, level: str, *, verbose: bool = False) -> None:
     """
     root = logging.getLogger()
     if not any(isinstance(handler, _FileHandler) for handler in root.handlers):
-        for handler in (_FileHandler(user_dir), *([logging.StreamHandler(sys.stderr)] if verbose else [])):
-            handler.setFormatter(_JsonLines())
-            root.addHandler(handler)
+        root.addHandler(_FileHandler(user_dir))
+        if verbose:
+            root.addHandler(logging.StreamHandler(sys.stderr))
+            root.handlers[-1].setFormatter(_JsonLines())
     logging.getLogger(_LOGGER).setLevel(level.upper())
 
 
 def append_error(user_dir: Path, command: str, code: str, message: str) -> None:
     """Append the failure of a command; do nothing where the log cannot be written."""
-    record = logging.makeLogRecord(
-        {"name": f"{_LOGGER}.cli", "msg": message, "levelno": logging.ERROR, "levelname": "ERROR"}
-    )
-    record.__dict__.update(command=command, code=code)
-    handler = _FileHandler(user_dir)
-    handler.setFormatter(_JsonLines())
-    handler.emit(record)
+    logger = logging.Logger(f"{_LOGGER}.cli")
+    logger.addHandler(_FileHandler(user_dir))
+    logger.error(message, extra={"command": command, "code": code})
 
 
 def read_last_errors(user_dir: Path, limit: int) -> list[dict[str, Any]]:
     """Return the newest errors, the latest first, each as it was written; empty where the log cannot be read."""
-    found: list[dict[str, Any]] = []
-    for data in _open_log(user_dir).contents():
-        for line in reversed(data.splitlines()):
-            if len(found) == limit:
-                return found
-            if b'"ERROR"' in line and (record := _parsed(line)):
-                found.append(record)
-    return found
+    lines = (line for data in _open_log(user_dir).contents() for line in reversed(data.splitlines()))
+    records = (_parsed(line) for line in lines if b'"ERROR"' in line)
+    return list(islice((record for record in records if record), limit))
 
 
 class _JsonLines(logging.Formatter):
@@ -205,6 +192,7 @@ class _FileHandler(logging.Handler):
 
     def __init__(self, user_dir: Path) -> None:
         super().__init__()
+        self.setFormatter(_JsonLines())
         self._user_dir = user_dir
 
     def emit(self, record: logging.LogRecord) -> None:

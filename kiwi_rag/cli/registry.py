@@ -65,10 +65,10 @@ async def status(session: Session, app: Services) -> int:
     """Show the registry's address, whether it answers, its schema, and the number of items."""
     row = await use_case.collect_state(app)
     parts = [(name, one) for name, value in row.items() for one in (value if isinstance(value, list) else [value])]
-    shown = (f"{name}: {render.value_text(one)}" for name, one in parts if one not in (None, ""))
+    shown = (f"{name}: {render.value_text(one)}" for name, one in parts if one not in (None, "", {}, []))
     session.print_data(row, map(render.safe, shown))
-    if row.get("running") is False:
-        session.notify("commands that need the registry start it; kiwi registry start keeps it running")
+    if app.registry_connection.is_embedded and not row["running"]:
+        session.notify("kiwi registry start keeps it running; commands that need the registry start it, too")
     return PARTLY if row["problem"] else DONE
 
 

@@ -38,7 +38,5 @@ from kiwi_rag.model.search import SearchQuery as SearchQuery
 from kiwi_rag.model.search import SearchReply as SearchReply
 from kiwi_rag.model.search import SearchResult as SearchResult
 from kiwi_rag.model.search import StoreQuery as StoreQuery
-from kiwi_rag.model.search import TierName as TierName
 from kiwi_rag.model.search import TierOutcome as TierOutcome
-from kiwi_rag.model.search import TierState as TierState
 from kiwi_rag.model.search import VersionConflict as VersionConflict

@@ -54,14 +54,11 @@ def check_item_id(item_id: str) -> str:
     """
     segments = item_id.split("/")
     if len(item_id) > MAX_ID_LENGTH or len(segments) > MAX_ID_SEGMENTS:
-        raise InvalidItemId(
-            f"item id {item_id[:40]!r}… has over {MAX_ID_SEGMENTS} segments or {MAX_ID_LENGTH} characters"
-        )
+        limits = f"{MAX_ID_SEGMENTS} segments or {MAX_ID_LENGTH} characters"
+        raise InvalidItemId(f"item id {item_id[:40]!r}… has over {limits}")
     if not all(_SEGMENT.fullmatch(segment) for segment in segments):
-        raise InvalidItemId(
-            f"item id {item_id!r} is not made of segments [a-z0-9][a-z0-9_-]* joined by '/'",
-            hint="use ASCII lower case, digits, '-' and '_'; rename the file or folder",
-        )
+        hint = "use ASCII lower case, digits, '-' and '_'; rename the file or folder"
+        raise InvalidItemId(f"item id {item_id!r} is not made of segments [a-z0-9][a-z0-9_-]* joined by '/'", hint=hint)
     return item_id
 
 

@@ -132,7 +132,6 @@ class Candidates:
     refused: tuple[RefusedHit, ...] = ()
 
 
-TierName = Literal["project", "user", "registry"]
 TierState = Literal["ok", "timeout", "error", "stale", "refused"]
 
 

@@ -213,10 +213,8 @@ class ConsistencyCheck:
             if all(state.yanked for state in states.values()):
                 newest = replace(ref, version=next(iter(states)))
                 raise Yanked(f"{ref} was yanked, in all its versions", hint=f"kiwi get {newest}@registry")
-            raise WrongKey(
-                f"{ref}: the key that signed it was revoked, and no other key signed a version",
-                hint="ask its author to sign it with another key and to publish it again",
-            )
+            hint = "ask its author to sign it with another key and to publish it again"
+            raise WrongKey(f"{ref}: the key that signed it was revoked, and no other key signed a version", hint=hint)
 
     def save(self) -> None:
         """Write what is new, if anything is. Blocks for a short time."""
@@ -281,15 +279,12 @@ def follow(pinned: AuditHead, checkpoint: Checkpoint) -> AuditHead:
         When its record with the number of the pinned head is another one.
     """
     if checkpoint.head.seq < pinned.seq:
-        raise ChainShortened(
-            f"the registry's audit log ends at record {checkpoint.head.seq}, but record {pinned.seq} was seen",
-            hint=ACCEPT,
-        )
+        end = f"the registry's audit log ends at record {checkpoint.head.seq}"
+        raise ChainShortened(f"{end}, but record {pinned.seq} was seen", hint=ACCEPT)
     hash_at_pinned = checkpoint.head.hash if checkpoint.head.seq == pinned.seq else checkpoint.known_hash
     if pinned.seq and hash_at_pinned != pinned.hash:
-        raise ChainForked(
-            f"the registry's audit log was rewritten: record {pinned.seq} is another one than was seen", hint=ACCEPT
-        )
+        message = f"the registry's audit log was rewritten: record {pinned.seq} is another one than was seen"
+        raise ChainForked(message, hint=ACCEPT)
     return checkpoint.head
 
 
@@ -321,10 +316,8 @@ def check_rollback(
             return "yanked"
         if found_by and state.passages == 0 and above.found_by != found_by:
             return "unindexed"
-    raise RolledBack(
-        f"the registry serves {ref} as the newest, but {above.version} was seen and was not yanked",
-        hint=_accept_hint(ref),
-    )
+    message = f"the registry serves {ref} as the newest, but {above.version} was seen and was not yanked"
+    raise RolledBack(message, hint=_accept_hint(ref))
 
 
 def _accept_hint(ref: ItemRef) -> str:

@@ -17,7 +17,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -198,10 +198,8 @@ class PinnedState:
 
     def yanked(self, digests: Sequence[str]) -> frozenset[str]:
         """Return those of some digests whose versions were yanked."""
-        sql = (
-            "SELECT value FROM json_each(?) WHERE value IN (SELECT digest FROM yanks) "
-            "OR value IN (SELECT digest FROM versions WHERE yanked)"
-        )
+        known = "SELECT digest FROM yanks UNION ALL SELECT digest FROM versions WHERE yanked"
+        sql = f"SELECT value FROM json_each(?) WHERE value IN ({known})"  # noqa: S608  # a constant
         return frozenset(self._read(str, sql, json.dumps(list(digests))))
 
     def pin_checkpoint(self, head: AuditHead, checkpoint: Checkpoint, at: datetime) -> None:
@@ -227,13 +225,10 @@ class PinnedState:
                 "ON CONFLICT (key_id, status) DO NOTHING",
                 [(n.key_id, n.status.value, n.principal, n.since.isoformat(), n.reason) for n in checkpoint.notices],
             )
-            connection.execute(
-                "DELETE FROM notices WHERE rowid IN (SELECT rowid FROM notices ORDER BY since DESC LIMIT -1 OFFSET ?)",
-                [MAX_NOTICES],
-            )
-            connection.execute(
-                "UPDATE registry SET signers_seq = max(signers_seq, ?), asked_at = ?", [head.seq, at.isoformat()]
-            )
+            earliest = "SELECT rowid FROM notices ORDER BY since DESC LIMIT -1 OFFSET ?"
+            connection.execute(f"DELETE FROM notices WHERE rowid IN ({earliest})", [MAX_NOTICES])  # noqa: S608
+            sql = "UPDATE registry SET signers_seq = max(signers_seq, ?), asked_at = ?"
+            connection.execute(sql, [head.seq, at.isoformat()])
 
     def pin_versions(self, versions: Iterable[tuple[ItemRef, SeenVersion]]) -> None:
         """Pin versions that verified. Of one that is pinned already only ``yanked`` and ``found_by`` change."""
@@ -255,9 +250,7 @@ class PinnedState:
         with self._writing() as connection:
             connection.execute("DELETE FROM versions")
             _forget_yanks(connection)
-            connection.execute(
-                "UPDATE registry SET head_seq = ?, head_hash = ?, signers_seq = 0", [head.seq, head.hash]
-            )
+            connection.execute("UPDATE registry SET head_seq = ?, head_hash = ?, signers_seq = 0", astuple(head))
 
     def forget(self, ref: ItemRef) -> int:
         """Remove the pinned versions of one item; return how many there were."""
@@ -303,10 +296,8 @@ class PinnedState:
         with self._translated(), new_file(self.path) as draft:
             with closing(connect(draft, wal=False)) as connection:
                 connection.executescript(_SCHEMA)
-                connection.execute(
-                    "INSERT INTO registry VALUES (?, ?, 0, ?, 0, '', 1)",
-                    [self._expected.name, self._expected.address, GENESIS],
-                )
+                values = self._expected.name, self._expected.address, GENESIS
+                connection.execute("INSERT INTO registry VALUES (?, ?, 0, ?, 0, '', 1)", values)
             link_new(draft, self.path)  # if another process was first, its file stays
 
     def _translated(self) -> AbstractContextManager[None]:
@@ -375,7 +366,5 @@ def _forget_yanks(connection: sqlite3.Connection) -> None:
 
 
 def _damaged(path: Path, error: Exception) -> PinnedStateDamaged:
-    return PinnedStateDamaged(
-        f"the pinned state of a registry, {path}, is damaged: {error}",
-        hint="kiwi registry accept moves it aside; versions and revocations are then pinned anew",
-    )
+    hint = "kiwi registry accept moves it aside; versions and revocations are then pinned anew"
+    return PinnedStateDamaged(f"the pinned state of a registry, {path}, is damaged: {error}", hint=hint)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kiwi_rag.errors import (
@@ -42,7 +42,7 @@ Hints = Mapping[str, str]
 DIRECT: Hints = {
     "refused": "roles: anon searches, kiwi_publisher publishes, kiwi_indexer indexes, kiwi_admin administers, the "
     "owner migrates; the operator grants the one you need: GRANT … TO …",
-    "unreachable": "check with kiwi registry status that it runs and has a free connection, or check KIWI_REGISTRY_URL",
+    "unreachable": "kiwi registry status shows whether it runs; check KIWI_REGISTRY_URL and for a free connection",
     "access_denied": "check user, password and database in KIWI_REGISTRY_URL",
 }
 NO_CONNECTION, ACCESS_DENIED = "08", "28"
@@ -98,30 +98,21 @@ def checked_url(url: str) -> str:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
-    try:
+    with suppress(psycopg.Error):
         parts = conninfo_to_dict(url)
         host, port = str(parts.get("host") or ""), str(parts.get("port") or 0)
         # libpq splits a password with an unescaped @ or / at the wrong place without an error: its end is then in the
         # host or in the port. Only the path of a Unix socket may contain an @.
-        is_invalid = ("@" in host and host[0] not in "/@") or not port.replace(",", "").isdigit()
-    except psycopg.Error:
-        is_invalid = True
-    if is_invalid:
-        hint = "postgresql://user:password@host/database, with %40 for @, %2F for / and %25 for % in the password"
-        raise RegistryUnreachable("the registry's URL is not a valid one", hint=hint)
-    return url
+        if ("@" not in host or host[0] in "/@") and port.replace(",", "").isdigit():
+            return url
+    hint = "postgresql://user:password@host/database, with %40 for @, %2F for / and %25 for % in the password"
+    raise RegistryUnreachable("the registry's URL is not a valid one", hint=hint)
 
 
 def raise_refusal(answer: Mapping[str, Any]) -> None:
     """Raise the refusal that a function returned as its answer; return when the answer is none."""
     if "code" in answer:
-        raise _refusal(str(answer["code"]), str(answer.get("message") or ""), str(answer.get("hint") or ""))
-
-
-def _refusal(state: str, message: str, hint: str) -> KiwiError:
-    if state in _KIWI_STATES:
-        return _KIWI_STATES[state](message, hint=hint)
-    return RegistryRefused(message, hint=hint, state=state)
+        raise from_state(str(answer["code"]), str(answer.get("message") or ""), str(answer.get("hint") or ""), DIRECT)
 
 
 def translate_error(error: psycopg.Error) -> KiwiError:
@@ -141,8 +132,10 @@ def from_state(state: str, message: str, hint: str, hints: Hints) -> KiwiError:
 
     `message` and `hint` are the registry's own. `hints` are those of the transport, for errors that have none.
     """
+    if state in _KIWI_STATES:
+        return _KIWI_STATES[state](message, hint=hint)
     if state.startswith("KW"):
-        return _refusal(state, message, hint)
+        return RegistryRefused(message, hint=hint, state=state)
     _, kind, transient, text, advice = next(meaning for meaning in _MEANINGS if state.startswith(meaning[0]))
     error = kind(text.format(message), hint=hints.get(advice, advice))
     error.transient = transient
@@ -154,8 +147,8 @@ ANSWER_SECONDS = 90.0
 
 
 @asynccontextmanager
-async def time_limit(seconds: float) -> AsyncIterator[None]:
-    """Cancel the block after so many seconds.
+async def time_limit(seconds: float, what: str = "the registry") -> AsyncIterator[None]:
+    """Cancel the block after so many seconds; `what` has to answer within them.
 
     Raises
     ------
@@ -167,7 +160,7 @@ async def time_limit(seconds: float) -> AsyncIterator[None]:
             yield
     except TimeoutError as error:
         hint = "check the network with kiwi registry status; running it again is safe"
-        message = f"the registry gave no answer within {seconds:g} s"
+        message = f"{what} gave no answer within {seconds:g} s"
         raise RegistryUnreachable(message, hint=hint, transient=True) from error
 
 
@@ -222,10 +215,9 @@ class Transport(Protocol):
 def check_size(function: str, rows: int, size: int) -> None:
     """Raise `RegistryError` when an answer has too many rows, or `size`, its number of characters, is too large."""
     if rows > MAX_ROWS or size > MAX_CHARACTERS:
-        raise RegistryError(
-            f"the registry's answer to {function} is over {MAX_ROWS} rows or {MAX_CHARACTERS >> 20} MiB of text",
-            hint="restrict the request, with --namespace or --type for example",
-        )
+        limits = f"{MAX_ROWS} rows or {MAX_CHARACTERS >> 20} MiB of text"
+        hint = "restrict the request, with --namespace or --type for example"
+        raise RegistryError(f"the registry's answer to {function} is over {limits}", hint=hint)
 
 
 def characters(value: object) -> int:

@@ -118,10 +118,7 @@ class RegistryClient:
             When the collection holds vectors of another model.
         """
         arguments = {"envelope": dsse.encode(records[0].admission.envelope), **_passage_arguments(records)}
-        answer = await self._value("put_document", rows.OBJECT, arguments, WRITING, INDEXER)
-        raise_refusal(answer)
-        with rows.parse_as("receipt"):
-            rows.DOCUMENT_RECEIPT(answer)
+        raise_refusal(await self._value("put_document", rows.OBJECT, arguments, WRITING, INDEXER))
 
     async def delete_document(self, collection: str, path: str) -> bool:
         """Remove a document; return whether it was there. The role must be ``kiwi_indexer``."""

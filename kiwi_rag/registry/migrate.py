@@ -41,10 +41,8 @@ def migrate(url: str, *, audience: str = "") -> None:
 
     revision, _ = applied(url)
     if revision is not None and revision > head():
-        raise RegistryOutdated(
-            f"the registry has revision {revision}, and this Kiwi has revisions up to {head()}",
-            hint="install the Kiwi that migrated it, or a newer one",
-        )
+        message = f"the registry has revision {revision}, and this Kiwi has revisions up to {head()}"
+        raise RegistryOutdated(message, hint="install the Kiwi that migrated it, or a newer one")
     options = {"connect_timeout": _CONNECT_SECONDS}
     engine = create_engine(sqlalchemy_url(url), connect_args=options, poolclass=NullPool)
     with translate_errors():

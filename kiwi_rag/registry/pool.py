@@ -7,22 +7,20 @@ must know at once, to go on with the other tiers, so this pool connects in the c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from kiwi_rag.registry.calls import Caller, characters, check_size, checked_url, translate_errors
 
 if TYPE_CHECKING:
     import psycopg
-    from psycopg import sql
 
 _STATEMENT_MILLISECONDS = 60_000
 _COLLECT_SECONDS = 0.1
 # A peer that vanished is noticed after a minute, also by a connection that only listens. Keepalives detect it on an
 # idle connection; the user timeout (in ms) where sent data is not acknowledged, during which no keepalives are sent.
-_OPTIONS: dict[str, Any] = {
+OPTIONS: dict[str, Any] = {
     "autocommit": True,
     "connect_timeout": 10,
     "application_name": "kiwi",
@@ -30,6 +28,8 @@ _OPTIONS: dict[str, Any] = {
     "keepalives_interval": 10,
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
+    # No prepared statements: a pooler in transaction mode may run the next transaction on another connection.
+    "prepare_threshold": None,
 }
 
 
@@ -49,11 +49,11 @@ class SqlCaller:
         from psycopg.rows import dict_row
 
         found, size = list[dict[str, Any]](), 0
-        call = _call(function, tuple(arguments))
+        call = _call(function, arguments), _adapted(arguments)
         # Streamed, so that a hostile server cannot fill this process's memory. It costs no more than `fetchall`.
         async with (
             self._connection.cursor(row_factory=dict_row) as cursor,
-            aclosing(cast("AsyncGenerator[dict[str, Any]]", cursor.stream(call, _adapted(arguments)))) as stream,
+            aclosing(cast("AsyncGenerator[dict[str, Any]]", cursor.stream(*call))) as stream,
         ):
             async for row in stream:
                 found.append(row)
@@ -66,14 +66,10 @@ class SqlCaller:
         await self._connection.execute("select set_config('role', %s, true)", [role])
 
 
-@lru_cache(maxsize=256)
-def _call(function: str, names: tuple[str, ...]) -> sql.Composed:
-    from psycopg import sql
-
-    arguments = sql.SQL(", ").join(
-        sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder(name)) for name in names
-    )
-    return sql.SQL("select * from {}({})").format(sql.Identifier("public", function), arguments)
+def _call(function: str, names: Iterable[str]) -> bytes:
+    """Return the statement of a call; the names of functions and of their arguments are those in Kiwi's own code."""
+    arguments = ", ".join(f"{name} => %({name})s" for name in names)
+    return f"select * from public.{function}({arguments})".encode()  # noqa: S608  # no value is part of it
 
 
 def _adapted(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,15 +175,13 @@ class Connections:
         import psycopg
 
         try:
-            connection = await psycopg.AsyncConnection.connect(await self.url(), **_OPTIONS)
+            connection = await psycopg.AsyncConnection.connect(await self.url(), **OPTIONS)
         except psycopg.OperationalError:
             self._url = ""  # at the next attempt `url()` starts an embedded server again, which may get another socket
             raise
         async with _closed_on_failure(connection):
             # Not as a start-up option: the connection poolers of hosted servers refuse those.
             await connection.execute(f"set statement_timeout = {_STATEMENT_MILLISECONDS:d}")
-        # No prepared statements: a pooler in transaction mode may run the next transaction on another connection.
-        connection.prepare_threshold = None
         return connection
 
     async def _release(self, connection: psycopg.AsyncConnection[Any]) -> None:

@@ -184,23 +184,19 @@ _ITEM = Columns(
     {ENVELOPE: "envelope", _LINE: "yank_reason", str: "digest content_sha256 visibility", int: "passages"},
     _ARRIVAL | {NotRequired[FILES]: "files"},
 )
-_STATISTICS = Columns({int: "passages total_length items", dict[str, int]: "document_frequency"})
 _STATUS = Columns({int: "items versions signers", dict[str, int]: "collections", str | None: "audience active_model"})
 _VECTOR_PLAN = Columns({str: "model plan", bool: "due"})
 _COLLECTION_STATUS = Columns(
     {int: "documents passages", str | None: "fingerprint audience", dict[str, int]: "file_types"},
     {TIME | None: "last_received_at"},
 )
-DOCUMENT_RECEIPT = Columns({str: "digest", bool: "already_published"})
 _SIGNER = Columns(
     {str: "principal public_key status", list[str]: "item_patterns item_types"},
     {TIME | None: "valid_after valid_before"},
 )
 _CLAIM = Columns({ClaimState: "state"})
 _CLAIMED = Columns({ClaimState: "state", TIME: "received_at", FILES: "files"})
-_PROGRESS = Columns({str: "fingerprint state", int: "passages items waiting refused"})
 _PENDING = Columns({int: "sequence", _ANY_ENVELOPE: "envelope"})
-_INDEXED = Columns({str: "digest", TIME: "received_at", ENVELOPE: "envelope", FILES: "files"})
 _STORED_PASSAGE = Columns(PASSAGE, {str: "embedding", list[str]: "terms", list[int]: "frequencies", int: "length"})
 _CHECKPOINT = Columns({str: "audit_head", str | None: "known_hash", list[Any]: "signers", list[_HASH]: "yanked"})
 _LOST_KEY = Columns({_HASH: "key_id", _LINE: "principal status status_reason", TIME: "status_changed_at"})
@@ -210,6 +206,17 @@ def _strict(kind: type[_T]) -> Callable[[object], _T]:
     return TypeAdapter(kind, config={"strict": True}).validate_python
 
 
+def _record(kind: Callable[..., _T], columns: Mapping[Any, str]) -> Callable[[object], _T]:
+    """Return the parser of rows whose columns are the fields of a record."""
+    read = Columns(columns)
+    return lambda row: kind(**read(row))
+
+
+parse_statistics = _record(
+    CollectionStatistics, {int: "passages total_length items", dict[str, int]: "document_frequency"}
+)
+parse_progress = _record(Progress, {str: "fingerprint state", int: "passages items waiting refused"})
+parse_indexed = _record(IndexedItem, {str: "digest", TIME: "received_at", ENVELOPE: "envelope", FILES: "files"})
 INTEGER, BOOLEAN, TEXT = _strict(int), _strict(bool), _strict(str)
 OBJECT, SIMILAR_TERMS = _strict(dict[str, Any]), _strict(dict[str, list[str]])
 VERSION_STATUS = Columns(
@@ -291,11 +298,6 @@ def _policy(ref: ItemRef) -> str:
     return "shared" if ref.item_type is ItemType.DOCUMENT else "registry"
 
 
-def parse_statistics(answer: object) -> CollectionStatistics:
-    """Return the object of ``collection_statistics``."""
-    return CollectionStatistics(**_STATISTICS(answer))
-
-
 def parse_registry_status(answer: object) -> dict[str, Any]:
     """Return the object of ``registry_status``."""
     _STATUS(answer)
@@ -317,20 +319,10 @@ def parse_claim(answer: object) -> Claimed:
     return Claimed(**_CLAIMED(answer) if claim["state"] == "claimed" else claim)
 
 
-def parse_progress(answer: object) -> Progress:
-    """Return the object of ``finish_collection``."""
-    return Progress(**_PROGRESS(answer))
-
-
 def parse_pending(row: Row) -> tuple[int, Envelope]:
     """Return a row of ``pending_items``."""
     columns = _PENDING(row)
     return columns["sequence"], columns["envelope"]
-
-
-def parse_indexed(row: Row) -> IndexedItem:
-    """Return a row of ``indexed_items``."""
-    return IndexedItem(**_INDEXED(row))
 
 
 def parse_stored(row: Row) -> StoredPassage:

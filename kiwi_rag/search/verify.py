@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -263,6 +264,19 @@ def parse_address(text: str) -> Address:
         raise UsageError(f"there is no item type {match['type']!r}", hint=", ".join(ITEM_TYPES))
     item_type = ItemType(match["type"]) if match["type"] else None
     return Address(item_type, check_item_id(match["id"]), match["version"], match["tier"])
+
+
+def only_one(found: Sequence[ItemRef], text: str) -> ItemRef | None:
+    """Return the item that was found at an address, None where none was.
+
+    Raises
+    ------
+    UsageError
+        When the address matches several.
+    """
+    if len(found) > 1:
+        raise UsageError(f"{text} is several items: {', '.join(map(str, found))}", hint="put the type in front")
+    return found[0] if found else None
 
 
 def require_files(item: VerifiedItem) -> VerifiedItem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kiwi_rag.errors import RegistryUnreachable
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from kiwi_rag.registry.calls import Transport
 
 
+@dataclass(frozen=True, slots=True)
 class RegistryConnection:
     """The way to the registry that the settings name. Nothing is contacted before `url` or the transport is used.
 
@@ -25,19 +27,18 @@ class RegistryConnection:
         Where the embedded registry keeps its data.
     """
 
-    def __init__(self, settings: Settings, folder: Path) -> None:
-        self._settings = settings
-        self.folder = folder
+    settings: Settings
+    folder: Path
 
     @property
     def is_api(self) -> bool:
         """Whether the registry is reached over Supabase's API. A URL is preferred: it can do more."""
-        return bool(self._settings.supabase_url) and not self._settings.registry_url
+        return bool(self.settings.supabase_url) and not self.settings.registry_url
 
     @property
     def is_embedded(self) -> bool:
         """Whether the registry is the embedded one."""
-        return not self._settings.registry_url and not self.is_api
+        return not self.settings.registry_url and not self.is_api
 
     @property
     def exists(self) -> bool:
@@ -47,11 +48,11 @@ class RegistryConnection:
     @property
     def description(self) -> str:
         """Where the registry is, for people; without the URL, which may hold a password."""
-        if self._settings.registry_url:
-            unused = "; SUPABASE_URL is set too, and not used" if self._settings.supabase_url else ""
+        if self.settings.registry_url:
+            unused = "; SUPABASE_URL is set too, and not used" if self.settings.supabase_url else ""
             return f"a server (KIWI_REGISTRY_URL{unused})"
         if self.is_api:
-            return f"Supabase's API, {self._settings.supabase_url}"
+            return f"Supabase's API, {self.settings.supabase_url}"
         return f"embedded, {self.folder.resolve()}"
 
     def url(self) -> str:
@@ -64,8 +65,8 @@ class RegistryConnection:
         RegistryRefused
             When the registry is reached over Supabase's API, which has no such URL.
         """
-        if self._settings.registry_url:
-            return self._settings.registry_url
+        if self.settings.registry_url:
+            return self.settings.registry_url
         if self.is_api:
             from kiwi_rag.registry.supabase import direct_only
 
@@ -84,14 +85,14 @@ class RegistryConnection:
         if self.is_embedded:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         url = await asyncio.to_thread(self.url)
-        return await asyncio.to_thread(bring_up_to_date, url, audience=self._settings.registry_name)
+        return await asyncio.to_thread(bring_up_to_date, url, audience=self.settings.registry_name)
 
     def transport(self) -> Transport:
         """Return a new transport to the registry; the caller closes it."""
         from kiwi_rag.registry.pool import Connections
         from kiwi_rag.registry.supabase import SupabaseApi
 
-        s = self._settings
+        s = self.settings
         if self.is_api:
             return SupabaseApi(s.supabase_url, s.supabase_key, s.supabase_token)
         return Connections(self.url)

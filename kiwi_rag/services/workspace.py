@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from kiwi_rag.model import SearchQuery, SearchReply
     from kiwi_rag.sources.source import SyncReport
     from kiwi_rag.stores.base import VectorStore
-    from kiwi_rag.stores.local import LocalVectorStore
 
 TIER = "workspace"
 _KEY = b"kiwi: the key of this user's indexes of documents"
@@ -68,7 +67,8 @@ class Workspace(ClosesOpened):
     @cached_property
     def tier(self) -> Collection[VectorStore]:
         """The collection of the workspace's documents."""
-        local, settings = self._local_store(), self._app.settings
+        settings, local = self._app.settings, self._app.new_local_store(self._folder, "documents")
+        self._opened.push_async_callback(local.close)
         store: VectorStore = local
         folder, policy, root = local.folder, policy_of("documents"), self.config.root
         if self.is_shared:  # what was read for a local index says nothing about another one
@@ -182,29 +182,21 @@ class Workspace(ClosesOpened):
         if self._app.settings.workspace_store == "registry":
             await self._app.prepare_registry()
 
-    def _local_store(self) -> LocalVectorStore:
-        store = self._app.new_local_store(self._folder, "documents")
-        self._opened.push_async_callback(store.close)
-        return store
-
     def _shared_store(self) -> VectorStore:
-        store = self._qdrant() if self._app.settings.workspace_store == "qdrant" else self._registry()
+        s, name = self._app.settings, self.config.name
+        store: VectorStore
+        if s.workspace_store == "qdrant":
+            from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
+
+            if not s.qdrant_url:
+                hint = "set KIWI_QDRANT_URL=https://…"
+                raise ConfigError("workspace_store is qdrant, but qdrant_url is not set", hint=hint)
+            # A pre-release Kiwi named its collections kiwi-<workspace>, in another schema: they are left alone.
+            store = QdrantVectorStore(QdrantConnection(s.qdrant_url, s.qdrant_api_key), f"kiwi100-{name}")
+        else:
+            from kiwi_rag.stores.postgres import RegistryVectorStore
+
+            model, transport = str(self._app.embed.fingerprint), self._app.registry_connection.transport()
+            store = RegistryVectorStore(transport, name, fingerprint=model)
         self._opened.push_async_callback(store.close)
         return store
-
-    def _qdrant(self) -> VectorStore:
-        from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
-
-        s = self._app.settings
-        if not s.qdrant_url:
-            hint = "set KIWI_QDRANT_URL=https://…"
-            raise ConfigError("workspace_store is qdrant, but qdrant_url is not set", hint=hint)
-        connection = QdrantConnection(s.qdrant_url, s.qdrant_api_key)
-        # A pre-release Kiwi named its collections kiwi-<workspace>, in another schema: they are left alone.
-        return QdrantVectorStore(connection, f"kiwi100-{self.config.name}")
-
-    def _registry(self) -> VectorStore:
-        from kiwi_rag.stores.postgres import RegistryVectorStore
-
-        model = str(self._app.embed.fingerprint)
-        return RegistryVectorStore(self._app.registry_connection.transport(), self.config.name, fingerprint=model)

@@ -14,7 +14,7 @@ from kiwi_rag.ingest.sync import Callbacks, sync
 from kiwi_rag.model import Admission, Envelope, Finding, Visibility
 from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.retry import attempts
-from kiwi_rag.search.verify import parse_address
+from kiwi_rag.search.verify import only_one, parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.sources.source import ItemSource, SyncReport
 from kiwi_rag.usecases import sign
@@ -143,13 +143,10 @@ def files_of(app: Services, refs: Sequence[str]) -> Sequence[SourceFile]:
         meant = parse_address(ref)
         if meant.version or meant.tier:
             raise UsageError(f"{ref}: only the project's current version can be published", hint="leave out the @")
-        matches = [by_key[candidate.key] for candidate in meant.refs() if candidate.key in by_key]
-        if not matches:
+        found = only_one([candidate for candidate in meant.refs() if candidate.key in by_key], ref)
+        if found is None:
             raise NotFound(f"{ref} is not an item of this project", hint="find items with kiwi_search, source project")
-        if len(matches) > 1:
-            hint = "name the type: directive:, script:, knowledge: or skill:"
-            raise UsageError(f"{ref} matches several items", hint=hint)
-        sources[matches[0].path] = matches[0]
+        sources[found.key] = by_key[found.key]
     return list(sources.values())
 
 

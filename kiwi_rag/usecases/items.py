@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Container, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from kiwi_rag.formats.source import SourceFile, path_of
 from kiwi_rag.model import Admission, Filters, Finding, ItemState, StoredItem, VersionConflict, sha256_hex
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.search.state import find_version_conflicts, read_state, read_states
-from kiwi_rag.search.verify import Address, VerifiedItem, parse_address, require_files, verify_stored
+from kiwi_rag.search.verify import Address, VerifiedItem, only_one, parse_address, require_files, verify_stored
 from kiwi_rag.services import Services
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.sources.source import read
@@ -78,21 +79,16 @@ async def find(app: Services, text: str, names: Sequence[str]) -> FoundItem:
                 return FoundItem(_with_path(tier, item.stored), item.signed, item.signer, tier, state)
     if problems:
         raise problems[0]
-    kind = f"{address.item_type}:" if address.item_type else ""
-    version = f"@{address.version}" if address.version else ""
-    message = f"no item {kind}{address.item_id}{version} in {', '.join(tiers)}"
-    raise NotFound(message, hint=f"kiwi search {address.item_id!r}")
+    raise NotFound(f"no item {text} in {', '.join(tiers)}", hint=f"kiwi search {address.item_id!r}")
 
 
 async def _find_in(tier: Collection[VectorStore], address: Address, trust: TrustPolicy) -> VerifiedItem | None:
     """Return the item with an address in a tier, verified with all its files; None where there is none."""
     # With all revocations, and first: without them no item of the registry can be trusted.
     check = await tier.monitor.check(fully=True) if tier.monitor else None
-    found = [(ref, stored) for ref in address.refs() if (stored := await _get(tier, ref))]
-    if len(found) > 1:
-        names = ", ".join(f"{stored.ref.item_type}:{stored.ref.item_id}" for _, stored in found)
-        raise UsageError(f"{address.item_id} is several items: {names}", hint="put the type in front")
-    for ref, stored in found:
+    found = {ref: stored for ref in address.refs() if (stored := await _get(tier, ref))}
+    if ref := only_one(list(found), address.item_id):
+        stored = found[ref]
         remaining = check.apply_revocations(trust) if check else trust
         item = require_files(verify_stored(stored, ref, remaining, tier))
         if check:
@@ -168,15 +164,13 @@ async def list_verified(app: Services, begin: int, count: int) -> tuple[list[tup
     items = [(tier, stored) for tier in tiers for stored in await tier.store.list(Filters())]
     trust = app.trust
 
-    def verifies(tier: Collection[VectorStore], stored: StoredItem) -> bool:
-        try:
-            verify_stored(stored, stored.ref, trust, tier)
-        except KiwiError:
-            return False
-        return True
-
     def page() -> list[tuple[str, ItemRef]]:
-        return [(tier.name, stored.ref) for tier, stored in items[begin : begin + count] if verifies(tier, stored)]
+        found = []
+        for tier, stored in items[begin : begin + count]:
+            with suppress(KiwiError):
+                verify_stored(stored, stored.ref, trust, tier)
+                found.append((tier.name, stored.ref))
+        return found
 
     return await asyncio.to_thread(page), begin + count < len(items)
 
@@ -298,24 +292,21 @@ async def find_local(app: Services, text: str, tier: str) -> tuple[Collection[Ve
     Raises
     ------
     NotFound
-        When there is none, or the address matches several items.
+        When there is none.
     UsageError
-        When the address names the registry.
+        When the address names the registry, or matches several items.
     """
     address = parse_address(text)
     tier = address.tier or tier
     if tier == "registry":
         raise UsageError(f"{text} is in the registry, which keeps what was published", hint=f"kiwi yank {text}")
     target = app.local(tier)
-    found = [(ref, stored) for ref in address.refs() if (stored := await target.store.get(ref, ()))]
-    if not found:
+    found = {ref: stored for ref in address.refs() if (stored := await target.store.get(ref, ()))}
+    ref = only_one(list(found), text)
+    if ref is None:
         raise NotFound(f"the {tier} tier has no item {text!r}", hint=f"kiwi list --source {tier}")
-    if len(found) > 1:
-        names = ", ".join(str(ref) for ref, _ in found)
-        raise NotFound(f"{text!r} is several items: {names}", hint="put the type in front of the id")
     # The path is derived from the id, because a damaged index could name any of the user's files.
-    ref, stored = found[0]
-    return target, ref, stored, path_of(app.root(tier), stored.ref)
+    return target, ref, found[ref], path_of(app.root(tier), found[ref].ref)
 
 
 async def delete(tier: Collection[VectorStore], ref: ItemRef, stored: StoredItem, path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from kiwi_rag.registry import server, tuning
 from kiwi_rag.registry.rows import Progress
 from kiwi_rag.registry.tuning import Tuning
 from kiwi_rag.render import counted
-from kiwi_rag.search.verify import parse_address
+from kiwi_rag.search.verify import only_one, parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.signing.trust import Signer, SignerStatus
 from kiwi_rag.validation.audit import AuditHead
@@ -62,27 +61,22 @@ def stop(app: Services) -> bool:
 async def collect_state(app: Services) -> dict[str, Any]:
     """Return the registry's address, whether it runs, its schema, its counts and its problem, JSON-ready."""
     connection = app.registry_connection
-    row: dict[str, Any] = {"where": connection.description, "running": None}
+    row: dict[str, Any] = {"where": connection.description, "running": True, "problem": ""}
     if connection.is_embedded:
         state = server.server_state(app.registry_dir)
         row |= {"running": state.running, "kept": state.kept, "pid": state.pid}
-    if row["running"] is not False:
-        try:
-            row |= {**await _collect_content(app), "running": True}
-        except RegistryError as error:
-            is_running = not isinstance(error, RegistryUnreachable)
-            row |= {"running": is_running, "problem": f"{error.message} ({error.hint})"}
-    row.setdefault("problem", "")
+        if not state.running:
+            return row
+    try:
+        content = await app.registry().store.status()
+        row |= {"problem": "; ".join(content.problems), "items": content.items, "passages": content.passages}
+        row |= content.details
+        with suppress(RegistryRefused):  # only indexers and admins may read the queue
+            row |= await app.registry_client.index_status()
+    except RegistryError as error:
+        is_running = not isinstance(error, RegistryUnreachable)
+        row |= {"running": is_running, "problem": f"{error.message} ({error.hint})"}
     return row
-
-
-async def _collect_content(app: Services) -> dict[str, Any]:
-    store = app.registry().store
-    content = await store.status()
-    row = {"items": content.items, "passages": content.passages, **content.details}
-    with suppress(RegistryRefused):  # only indexers and admins may read the queue
-        row |= await store.client.index_status()
-    return {**row, "problem": "; ".join(content.problems)}
 
 
 def active_signers(app: Services, principal: str) -> Sequence[Signer]:
@@ -147,47 +141,28 @@ async def _records(app: Services, since: int, limit: int) -> AsyncIterator[dict[
 
 
 async def tune(app: Services, options: dict[str, Any], report: Report) -> Tuning:
-    """Tune in a worker thread; cancel the running statement when this task is cancelled. See `tuning.tune`."""
-    url, stopped = await asyncio.to_thread(app.registry_connection.url), threading.Event()
-    reported: set[str] = set()
-
-    def report_once(step: str) -> None:
-        if step not in reported:  # a build reports the same percentage every second
-            reported.add(step)
-            report(step)
-
-    try:
-        return await asyncio.to_thread(tuning.tune, url, **options, report=report_once, stop=stopped)
-    except asyncio.CancelledError:
-        stopped.set()
-        raise
+    """Tune the vectors of this registry. See `tuning.tune`."""
+    return await tuning.tune(await asyncio.to_thread(app.registry_connection.url), **options, report=report)
 
 
 async def tune_if_due(app: Services, model: str, report: Report) -> None:
-    """Tune a model's vectors if that is due, and this connection's role may; if it may not, report that it is due."""
+    """Tune a model's vectors if that is due; report why not, for example because this connection's role may not."""
     plans = (await app.registry().store.status()).details.get("vectors") or []
     if not any(plan["model"] == model and plan["due"] for plan in plans):
-        return
-    if app.registry_connection.is_api or not await asyncio.to_thread(tuning.may_tune, app.registry_connection.url()):
-        report("the vector index should be tuned; with the role that migrates run: kiwi registry tune")
         return
     report("tuning the index over the vectors; searches continue meanwhile")
     try:
         tuned = await tune(app, {"fingerprint": model}, report)
         report(f"tuned: {tuned.choice}")
     except KiwiError as error:  # searches find what was indexed without it, too
-        report(f"the vector index was not tuned: {error.message}; try again with: kiwi registry tune")
+        report(f"the vector index was not tuned: {error.message} ({error.hint}); to try again: kiwi registry tune")
 
 
 async def _keep_tuned(app: Services, report: Report) -> None:
     """Check every minute whether tuning is due, until this task is cancelled."""
     while True:
-        try:
+        with suppress(KiwiError):  # the indexer reports what fails, and when it tries again
             await tune_if_due(app, str(app.embed.fingerprint), report)
-        except RegistryUnreachable:
-            pass  # the indexer reports it, and when it tries again
-        except KiwiError as error:
-            report(f"the vector index was not tuned: {error.message}")
         await asyncio.sleep(_CHECK_SECONDS)
 
 
@@ -246,14 +221,12 @@ async def find_published(app: Services, text: str) -> ItemRef:
         hint = "kiwi delete removes an item from a local tier"
         raise UsageError(f"{text!r} names a local tier, but only the registry can yank", hint=hint)
     found = []
-    for ref in address.refs():
-        versions = {row["version"] for row in await app.registry_client.item_status(ref)}
-        found += [ref] if versions and ref.version in (None, *versions) else []
-    if len(found) > 1:
-        raise UsageError(f"{text} is several items: {', '.join(map(str, found))}", hint="put the type in front")
-    if not found:
-        raise NotFound(f"the registry has no item {text}", hint="kiwi list --source registry")
-    return found[0]
+    for one in address.refs():
+        versions = {row["version"] for row in await app.registry_client.item_status(one)}
+        found += [one] if versions and one.version in (None, *versions) else []
+    if ref := only_one(found, text):
+        return ref
+    raise NotFound(f"the registry has no item {text}", hint="kiwi list --source registry")
 
 
 async def find_enrolled(app: Services, who: str, status: SignerStatus) -> Signer:
@@ -281,9 +254,8 @@ async def find_enrolled(app: Services, who: str, status: SignerStatus) -> Signer
 async def withdraw_key(app: Services, signer: Signer, status: SignerStatus, reason: str) -> bool:
     """Retire or revoke a key in the registry, and apply that to the local tiers; return whether anything changed."""
     client = app.registry_client
-    changed = await (client.retire_signer if status is SignerStatus.RETIRED else client.revoke_signer)(
-        signer.key_id, reason
-    )
+    withdraw = client.retire_signer if status is SignerStatus.RETIRED else client.revoke_signer
+    changed = await withdraw(signer.key_id, reason)
     await app.monitor.check(fully=True)
     return changed
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shlex
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,6 +27,7 @@ from kiwi_rag.formats.bump import FIRST, add_version, version_line, with_version
 from kiwi_rag.formats.source import ItemCandidate, SourceFile, path_of, read_item, signature_path, walk
 from kiwi_rag.model import Envelope, Finding, Item, sha256_hex
 from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.statement import ItemStatement
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from kiwi_rag.services import Services
 
 HISTORY_SECONDS = 5.0
-"""Seconds to wait for a registry when a file is signed; publishing compares the versions again."""
+"""Seconds to wait for a registry's answer when a file is signed; publishing compares the versions again."""
 _ITEM_FILES = "items are directives/*.md, scripts/*.py, knowledge/*.md and skills/*/SKILL.md below .ai"
 
 
@@ -75,7 +74,7 @@ class VersionHistories:
     def __init__(self, app: Services) -> None:
         self._local = [app.local(name) for name in app.source_names("local") if app.has_index(app.root(name))]
         self._registry = app.registry if app.registry_connection.exists else None
-        self._seconds = min(HISTORY_SECONDS, app.settings.deadline)  # for all queries to the registry together
+        self._seconds = min(HISTORY_SECONDS, app.settings.deadline)
         self.registry_problem = ""
 
     async def of(self, ref: ItemRef, *, fully: bool) -> dict[str, Mapping[str, str]]:
@@ -83,15 +82,11 @@ class VersionHistories:
         found = {tier.name: await tier.store.history(ref) for tier in self._local}
         if not fully or self._registry is None or self.registry_problem:
             return found
-        started = time.monotonic()
         try:
-            async with asyncio.timeout(self._seconds):
+            async with time_limit(self._seconds):
                 found["registry"] = await self._registry().store.history(ref)
-        except TimeoutError:
-            self.registry_problem = "the registry did not answer in time"
         except (RegistryError, EmbeddingError) as error:
             self.registry_problem = error.message
-        self._seconds = max(self._seconds - (time.monotonic() - started), 0.1)
         return found
 
 
@@ -221,10 +216,9 @@ class Author:
         signer = self.gate.trust.by_key.get(self.key.key_id)
         try:
             if signer is None:
-                raise UnknownSigner(
-                    f"the key {self.key.name!r} (key id {self.key.key_id[:16]}…) is not trusted here",
-                    hint=f"kiwi trust add {self.key.public_key.hex()} --principal {shlex.quote(self.principal)}",
-                )
+                hint = f"kiwi trust add {self.key.public_key.hex()} --principal {shlex.quote(self.principal)}"
+                message = f"the key {self.key.name!r} (key id {self.key.key_id[:16]}…) is not trusted here"
+                raise UnknownSigner(message, hint=hint)
             signer.authorise_signing()
         except SignatureRefused as error:
             raise self._reject(candidate, [finding_of(error, candidate.path)]) from error
@@ -312,9 +306,8 @@ def _check_folder(ai_dir: Path, folder: Path) -> None:
 
 def _is_same(placed: SourceFile, ai_dir: Path, signed: ItemStatement, files: Mapping[str, bytes]) -> bool:
     found = read_item(placed, ai_dir)
-    if isinstance(found, Finding):
-        return False
-    return found.files == files and found.executables == signed.executables
+    expected = files, signed.executables
+    return not isinstance(found, Finding) and (found.files, found.executables) == expected
 
 
 def remove_files(source: SourceFile) -> None:

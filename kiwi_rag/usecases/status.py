@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from kiwi_rag.collection import Collection
 from kiwi_rag.errors import EmbeddingError, KiwiError, MalformedEnvelope, RegistryError
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.model import Filters, StoredItem
+from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit
 from kiwi_rag.search.state import find_version_conflicts
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import TIER, Workspace
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.statement import parse_index
+from kiwi_rag.signing.trust import SignerStatus
 from kiwi_rag.sources.file_states import RunState
 from kiwi_rag.stores.base import StoreStatus, VectorStore
 from kiwi_rag.telemetry import read_last_errors
@@ -35,7 +38,7 @@ async def collect_status(app: Services, service: Mapping[str, Any]) -> dict[str,
 
     `service` is the state of the local service, from `kiwi_rag.local_service.client.state`.
     """
-    local = [await _local_row(app, name) for name in app.source_names("local")]
+    local = [await _index_row(name, "items", partial(app.local, name)) for name in app.source_names("local")]
     errors = await asyncio.to_thread(read_last_errors, app.user_dir, MAX_ERRORS)
     return {
         "tiers": [*local, *await _workspace_rows(app), await _registry_row(app)],
@@ -74,34 +77,24 @@ def _error_row(record: dict[str, Any]) -> dict[str, Any]:
     return {"at": record["at"], "what": what, "code": code, "message": record.get("message", "")}
 
 
-async def _local_row(app: Services, name: str) -> dict[str, Any]:
-    try:
-        return _index_row(name, "items", await app.local(name).store.status())
-    except KiwiError as error:
-        return _index_row(name, "items", None, error.message)
-
-
-def _index_row(tier: str, counted: str, state: StoreStatus | None, *problems: str) -> dict[str, Any]:
-    counts = (state.items, state.passages, state.fingerprint) if state else ("", "", "")
-    named = zip((counted, "passages", "model"), counts, strict=True)
-    return {"tier": tier, **dict(named), "problems": "; ".join((*(state.problems if state else ()), *problems))}
-
-
 async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
     async with Workspace(app) as workspace:
-        try:
-            if not workspace.is_indexed:
-                return []
-            async with asyncio.timeout(PROBE_SECONDS):
-                state, run = await workspace.tier.store.status(), _last_run(workspace.tier)
-        except TimeoutError:
-            return [_index_row(TIER, "documents", None, f"the index did not answer within {PROBE_SECONDS:g} s")]
-        except KiwiError as error:
-            return [_index_row(TIER, "documents", None, render.safe(error.message))]
-    unfinished = (
-        ["the last index run did not finish: continue it with kiwi workspace index"] if run == RunState.BEGUN else []
-    )
-    return [_index_row(TIER, "documents", state, *unfinished)]
+        return [await _index_row(TIER, "documents", lambda: workspace.tier)] if workspace.is_indexed else []
+
+
+async def _index_row(name: str, counted: str, open_tier: Callable[[], Collection[VectorStore]]) -> dict[str, Any]:
+    row: dict[str, Any] = {"tier": name, counted: "", "passages": "", "model": "", "problems": ""}
+    try:
+        # The first index that is opened may have to load its libraries.
+        async with time_limit(PROBE_SECONDS if name == TIER else ANSWER_SECONDS, "the index"):
+            tier = open_tier()
+            state, run = await tier.store.status(), _last_run(tier)
+    except KiwiError as error:
+        return row | {"problems": render.safe(error.message)}
+    unfinished = ("the last index run did not finish: continue it with kiwi workspace index",)
+    problems = (*state.problems, *(unfinished if name == TIER and run == RunState.BEGUN else ()))
+    counts = {counted: state.items, "passages": state.passages, "model": state.fingerprint}
+    return row | counts | {"problems": "; ".join(problems)}
 
 
 async def _registry_row(app: Services) -> dict[str, Any]:
@@ -116,7 +109,7 @@ async def _registry_row(app: Services) -> dict[str, Any]:
         async with asyncio.timeout(PROBE_SECONDS):
             status = await app.registry().store.status()
     except TimeoutError:
-        return {**row, "state": "silent", "problems": f"the registry did not answer within {PROBE_SECONDS:g} s"}
+        return {**row, "state": "silent", "problems": f"the registry gave no answer within {PROBE_SECONDS:g} s"}
     except KiwiError as error:
         return {**row, "state": "failed", "problems": render.safe(error.message)}
     return {**row, "state": "answers", "items": status.items, "problems": "; ".join(status.problems)}
@@ -168,29 +161,30 @@ async def _check_versions(app: Services) -> tuple[list[str], list[str]]:
                 indexed.append((app.local(name), await app.local(name).store.list(Filters())))
     notices = []
     try:
-        async with asyncio.timeout(min(WAIT_SECONDS, app.settings.deadline)):
+        async with time_limit(min(WAIT_SECONDS, app.settings.deadline)):
             found = await find_version_conflicts(indexed, app.registry() if app.registry_connection.exists else None)
-    except (TimeoutError, RegistryError, EmbeddingError) as error:
-        notices = [f"the registry's versions were not compared: {error or 'the registry did not answer in time'}"]
+    except (RegistryError, EmbeddingError) as error:
+        notices = [f"the registry's versions were not compared: {error}"]
         found = await find_version_conflicts(indexed, None)
     return [f"versions: {conflict} ({conflict.hint})" for conflict in found], notices
 
 
 def _check_setup(app: Services) -> list[str]:
     user_trust = trust_file.load(app.user_trust)
-    problems = [
-        f"keys: other users can read {path} (chmod 600 {path})"
-        for path in app.keys_dir.glob("*.pem")
-        if path.stat().st_mode & 0o077
-    ]
+    readable = [path for path in app.keys_dir.glob("*.pem") if path.stat().st_mode & 0o077]
+    problems = [f"keys: other users can read {path} (chmod 600 {path})" for path in readable]
+    for name in keys.names(app.keys_dir):
+        signer = app.trust.by_key.get(keys.key_id_of(keys.public_key(name, app.keys_dir)))
+        if signer and signer.status is SignerStatus.COMPROMISED:
+            way_out = f"kiwi keys new NAME, kiwi sign .ai --key NAME --force, then remove {app.keys_dir / name}.*"
+            problems.append(f"keys: {name} is {signer.origin or 'marked compromised'} ({way_out})")
     if not keys.names(app.keys_dir) and not app.settings.signing_key:
         problems.append("keys: there is no key to sign with (kiwi keys new)")
     if not app.trust.signers:
         problems.append("trust: no signer is trusted, so nothing can be admitted (kiwi keys new, or kiwi trust add)")
     if app.project_trust and app.project_trust.is_file() and not trust_file.is_pinned(user_trust, app.project_trust):
-        problems.append(
-            f"trust: {app.project_trust} is not pinned, so its signers are not trusted (kiwi trust project)"
-        )
+        unpinned = f"{app.project_trust} is not pinned, so its signers are not trusted"
+        problems.append(f"trust: {unpinned} (kiwi trust project)")
     return problems
 
 
@@ -212,6 +206,7 @@ async def collect_workspace_status(workspace: Workspace) -> Mapping[str, Any]:
         tier = workspace.tier
         state, kind = await tier.store.status(), tier.store.capabilities.kind
         types, run = Counter(map(_type_of, await tier.store.list(Filters()))), _last_run(tier)
+    complete = run == RunState.COMPLETE if kind == "local" else not state.problems  # several users run a shared one
     folder = Path(str(state.details["path"])).parent if "path" in state.details else None
     return {
         "workspace": workspace.config.name,
@@ -220,9 +215,7 @@ async def collect_workspace_status(workspace: Workspace) -> Mapping[str, Any]:
         "passages": state.passages,
         "file_types": dict(sorted(types.items())),
         "run": run,
-        "complete": run == RunState.COMPLETE
-        if kind == "local"
-        else not state.problems,  # several users run a shared one
+        "complete": complete,
         "model": state.fingerprint,
         "store": kind,
         "path": str(folder or ""),

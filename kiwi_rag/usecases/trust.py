@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 
 from kiwi_rag.errors import NotFound, RegistryContradicted, RegistryError, SignatureRefused, UsageError
 from kiwi_rag.monitor.pinned_state import PinnedState, pinned_states, read_all
+from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.services import Services
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.dsse import is_on_curve
@@ -50,10 +50,8 @@ def _check_no_key_id(app: Services, digits: str) -> None:
         if signer.key_id.startswith(digits):
             message = f"{digits} is the key id of {signer.principal}, not a public key"
             raise UsageError(message, hint=f"its public key is {signer.public_key.hex()}: {signer.trust_command()}")
-    if len(digits) < 64:
-        raise UsageError(f"{digits} is not a public key: it is too short, and may be the start of a key id", hint=_HINT)
-    if digits in _key_ids_seen(app):
-        raise UsageError(f"{digits} is the id of a key that signed items here, not a public key", hint=_HINT)
+    if len(digits) < 64 or digits in _key_ids_seen(app):
+        raise UsageError(f"{digits} is not a public key; it may be a key id or the start of a key id", hint=_HINT)
 
 
 def _key_ids_seen(app: Services) -> Iterator[str]:
@@ -80,9 +78,8 @@ def plan_entry(app: Services, signer: Signer, given: Container[str], *, replaces
         return signer, ()
     if replaces:
         return signer, [f"{trusted.principal} loses: {loss}" for loss in _losses(trusted, signer)]
-    extended = trusted.extended(
-        signer.patterns if "patterns" in given else (), signer.types if "types" in given else ()
-    )
+    patterns, types = signer.patterns if "patterns" in given else (), signer.types if "types" in given else ()
+    extended = trusted.extended(patterns, types)
     changed: dict[str, Any] = {n: getattr(signer, n) for n in ("valid_after", "valid_before", "status") if n in given}
     entry = replace(extended, **changed)
     if losses := _losses(trusted, replace(entry, principal=signer.principal)):
@@ -201,13 +198,10 @@ async def fetch_revocations(app: Services) -> str:
     if not app.registry_connection.exists:
         return ""
     try:
-        async with asyncio.timeout(min(WAIT_SECONDS, app.settings.deadline)):
+        async with time_limit(min(WAIT_SECONDS, app.settings.deadline)):
             await app.monitor.check(fully=True)
         return ""
-    except TimeoutError:
-        problem = "the registry did not answer in time"
     except (RegistryError, RegistryContradicted) as error:
-        problem = error.message
-    if read_at := app.monitor.pinned.read().checked_at:
-        return f"{problem}; the revocations used are of {read_at:%Y-%m-%d %H:%M} UTC"
-    return f"{problem}; its revocations were never read"
+        read_at = app.monitor.pinned.read().checked_at
+        used = f"the revocations used are of {read_at:%Y-%m-%d %H:%M} UTC" if read_at else "they were never read"
+        return f"{error.message}; {used}"

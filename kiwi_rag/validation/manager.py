@@ -170,7 +170,7 @@ class ValidationManager:
         signed, more = self._signature_check(policy).check_item(candidate, item)  # 7 to 9
         # 10. Version: of a candidate that is not signed properly, the version that it claims means nothing.
         if item is not None and not has_errors(more):
-            more += signature.check_versions(item, history, candidate.path, candidate.tier)
+            more += signature.check_versions(item, history, policy.name, candidate.path, candidate.tier)
         findings = (*found, *more)
         if item is None or signed is None or has_errors(findings):
             raise self.reject(str(candidate.ref), findings, policy, audit, candidate.envelope)

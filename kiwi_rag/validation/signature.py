@@ -151,13 +151,13 @@ def _document_mismatches(
             yield code, f"the signed {part} differs from that of the document"
 
 
-def check_versions(item: Item, history: Mapping[str, str], path: str, tier: str = "") -> list[Finding]:
-    """Return a finding if the item's version conflicts with the admitted ones (`history`: version → content sha256).
+def check_versions(item: Item, history: Mapping[str, str], holder: str, path: str, tier: str = "") -> list[Finding]:
+    """Return a finding if the item's version conflicts with those that the tier `holder` admitted.
 
-    `path` and `tier` locate the file for the command in the hint.
+    `history` is version → content sha256; `path` and `tier` locate the file for the command in the hint.
     """
     if conflicts(item, history):
-        return [_conflict(item, "admitted", path, tier)]
+        return [_conflict(item, holder, path, tier)]
     version, highest = item.ref.version or "", max(history, key=semver.Version.parse, default=None)
     if highest and semver.Version.parse(version) < semver.Version.parse(highest):
         message = f"version {version} is below {highest}, the highest admitted version of {item.ref.item_id}"
@@ -168,12 +168,11 @@ def check_versions(item: Item, history: Mapping[str, str], path: str, tier: str 
 
 def check_other_tiers(item: Item, histories: Mapping[str, Mapping[str, str]], path: str, tier: str) -> list[Finding]:
     """Return a finding for each other tier (by name) that has the item's version with other content."""
-    found = [other for other, history in histories.items() if conflicts(item, history)]
-    registry = {"registry": "published to the registry"}
-    return [_conflict(item, registry.get(other, f"admitted to the {other} tier"), path, tier) for other in found]
+    return [_conflict(item, other, path, tier) for other, history in histories.items() if conflicts(item, history)]
 
 
-def _conflict(item: Item, place: str, path: str, tier: str) -> Finding:
+def _conflict(item: Item, holder: str, path: str, tier: str) -> Finding:
+    place = "published to the registry" if holder == "registry" else f"admitted to the {holder} tier"
     message = f"version {item.ref.version} of {item.ref.item_id} was {place} with other content"
     return Finding("version.immutable", message, path=path, hint=_bump_hint(path, tier))
 

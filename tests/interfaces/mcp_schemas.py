@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
-from kiwi_rag.model import TierName
+from kiwi_rag.collection import RANKS
 
 SchemaDict = dict[str, Any]
 _TYPES: dict[str, SchemaDict] = {name: {"type": name} for name in ("string", "number", "integer", "boolean", "object")}
@@ -29,7 +29,7 @@ def nullable(schema: SchemaDict) -> SchemaDict:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-_TIER: SchemaDict = {"type": "string", "enum": list(get_args(TierName))}
+_TIER: SchemaDict = {"type": "string", "enum": list(RANKS)}
 _VERSION, _CITED = nullable(STRING), "ref item_type item_id signer key_id digest"
 _ITEM_HIT = record(
     string=f"{_CITED} path file text",

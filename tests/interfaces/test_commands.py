@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import stat
 import subprocess
@@ -134,6 +135,46 @@ def test_registry_life(ready: Kiwi):
     assert ready.json("registry", "status", expect=None)["running"] is False
 
 
+def test_the_registry_status_shows_no_empty_values_and_a_command_first(ready: Kiwi):
+    stopped = ready.run("registry", "status")
+    assert stopped.stderr.startswith("kiwi registry start keeps it running")
+    ready.run("registry", "start")
+    for shown in (stopped, ready.run("registry", "status")):
+        values = dict(line.split(":", 1) for line in shown.stdout.splitlines())
+        assert values["where"].strip().startswith("embedded")
+        assert all(value.strip() for value in values.values())
+        assert not re.search(r"None|\[\]|\{\}", shown.stdout)
+    elsewhere = ready.at(ready.cwd)
+    elsewhere.extra["KIWI_REGISTRY_URL"] = "postgresql://nobody@127.0.0.1:1/none"
+    failed = elsewhere.run("registry", "status", expect=3)
+    assert "(kiwi registry status shows whether it runs" in failed.stdout
+    assert "start" not in failed.stderr  # Kiwi cannot start a server elsewhere
+
+
+def test_what_is_public_stays_public_and_publish_says_so(ready: Kiwi):
+    ready.run("sign", str(ready.write("knowledge/acme/note.md", note())))
+    ready.run("publish", "--all")
+    told = ready.run("publish", "--all", "--private", expect=3)
+    assert "1 were public already and stay public" in told.stderr
+    (row,) = ready.json("publish", "--all", "--private", expect=3)["published"]
+    assert (row["already_published"], row["private"]) == (True, False)
+    ready.run("publish", "--all")
+
+
+def test_registry_verify_shows_why_the_gate_rejects_an_item(ready: Kiwi):
+    ready.run("sign", str(ready.write("knowledge/acme/note.md", note())))
+    ready.run("publish", "--all")
+    ready.run("trust", "remove", "ada@acme.example")
+    told = ready.run("registry", "verify", expect=3)
+    assert re.search(
+        r"differs +knowledge:acme/note@1.0.0 +- +the gate rejects it: signed by the key with id [0-9a-f]{16}…, "
+        "which is not trusted here",
+        told.stdout,
+    )
+    (mismatch,) = ready.json("registry", "verify", expect=3)["mismatches"]
+    assert "not trusted here" in mismatch["what"]
+
+
 def answered(kiwi: Kiwi, answer: str, *arguments: str) -> tuple[int, str]:
     """Run a command on a terminal, type `answer` at its first prompt, and return exit code and what it showed."""
     environment = {**kiwi.environment(), "KIWI_KEY_PASSPHRASE": "", "TERM": "xterm"}
@@ -199,6 +240,23 @@ def test_the_address_that_a_search_prints_can_be_used(ready: Kiwi):
 
 def test_an_empty_project_is_no_mistake(ready: Kiwi):
     assert ready.json("sign", ".ai") == {"signed": [], "refused": []}
+
+
+def test_doctor_names_an_own_key_that_was_revoked_and_the_way_out(ready: Kiwi):
+    path = ready.write("knowledge/acme/note.md", note())
+    ready.run("add", str(path))
+    ready.run("publish", "--all")
+    ready.run("registry", "revoke", "ada@acme.example", "--reason", "laptop stolen", "--yes")
+    (problem,) = [one for one in ready.json("doctor", expect=3)["problems"] if one.startswith("keys:")]
+    assert problem.startswith("keys: default is revoked by registry kiwi on ")
+    assert "(laptop stolen)" in problem
+    assert "(kiwi keys new NAME, kiwi sign .ai --key NAME --force, then remove " in problem
+    ready.run("keys", "new", "second", "--principal", "ada@acme.example")
+    ready.run("sign", ".ai", "--key", "second", "--force")
+    for file in (ready.home / ".ai/keys").glob("default.*"):
+        file.unlink()
+    ready.run("index")
+    assert ready.json("doctor")["problems"] == []
 
 
 def test_doctor_tells_of_a_trust_file_that_does_not_count(ready: Kiwi):

@@ -149,6 +149,18 @@ def test_an_installed_folder_that_was_changed_says_so_and_shows_what_was_signed(
     assert "doubles in ten minutes" in hit["text"]
 
 
+@pytest.mark.parametrize("name", ["references/deep/roles.md", "SKILL.md"])
+def test_verify_names_the_file_of_the_skill_that_was_edited(ready: Kiwi, name: str):
+    folder = write_skill(ready)
+    ready.run("add", ".ai/skills")
+    (folder / name).write_bytes(FILES[name] + b"Ask twice.\n")
+    (row,) = ready.json("verify", expect=3)
+    assert row["state"] == "changed"
+    assert (
+        f"{folder / name} was edited since it was indexed: kiwi add {folder / 'SKILL.md'} --bump patch" in row["reason"]
+    )
+
+
 def test_show_lists_the_files_repeats_warnings_and_prints_the_statement(ready: Kiwi):
     folder = write_skill(ready)
     (folder / "scripts/fetch.py").write_text("import requests\n\nrequests.get('https://acme.example')\n")

@@ -79,7 +79,7 @@ async def test_an_index_over_halves_up_to_4000_dimensions(
     one = admission("acme/long")
     texts = [f"passage {n}" for n in range(60)]
     await store.put([wide(records(one, texts), int(rng.integers(1000)), fingerprint, dimension)])
-    assert tuning.tune(url, method="ivfflat").choice.method == method
+    assert (await tuning.tune(url, method="ivfflat")).choice.method == method
     asked = replace(query("", CollectionStatistics(1, 1, {}), fingerprint=fingerprint), depth=10)
     found = await store.search(replace(asked, vector=unit_vector(3, dimension)))
     assert found.plan == method

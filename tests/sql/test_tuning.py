@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -83,6 +84,11 @@ def store(connection: psycopg.Connection, digest: str, collection: int, found: n
     )
 
 
+def tune(url: str, fingerprint: str = "", **options: Any) -> tuning.Tuning:
+    """Tune in an event loop of its own."""
+    return asyncio.run(tuning.tune(url, fingerprint, **options))
+
+
 @pytest.fixture(scope="module")
 def filled() -> Iterator[str]:
     """The name of a database with the items."""
@@ -95,7 +101,7 @@ def filled() -> Iterator[str]:
 def by_ivfflat(filled: str) -> Iterator[str]:
     """The name of a copy with an IVFFlat index."""
     with database(like=filled) as url:
-        tuning.tune(url, method="ivfflat")
+        tune(url, method="ivfflat")
         yield name_of(url)
 
 
@@ -103,7 +109,7 @@ def by_ivfflat(filled: str) -> Iterator[str]:
 def by_hnsw(filled: str) -> Iterator[str]:
     """The name of a copy with an HNSW index."""
     with database(like=filled) as url:
-        tuning.tune(url, method="hnsw")
+        tune(url, method="hnsw")
         yield name_of(url)
 
 
@@ -231,7 +237,7 @@ async def test_the_plan_reaches_the_client(url: str) -> None:
     try:
         statistics = await registry.statistics([])
         assert (await registry.search(query("", statistics, depth=5))).plan == "exact"
-        tuning.tune(url, method="ivfflat")
+        await tuning.tune(url, method="ivfflat")
         assert (await registry.search(query("", statistics, depth=5))).plan == "ivfflat"
         (told,) = (await registry.status()).details["vectors"]
         assert (told["model"], told["plan"], told["due"]) == (FINGERPRINT, "ivfflat", False)
@@ -254,16 +260,16 @@ def test_nothing_of_it_stays_in_the_session(tuned: psycopg.Connection) -> None:
 @pytest.mark.usefixtures("few_samples")
 def test_small_collections_get_no_index_unless_it_is_asked_for(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
-        assert tuning.tune(url, dry_run=True).choice.method == "exact"
-        assert tuning.tune(url).choice.method == "exact"
+        assert tune(url, dry_run=True).choice.method == "exact"
+        assert tune(url).choice.method == "exact"
         assert indexes(connection) == set()
-        done = tuning.tune(url, method="ivfflat", wanted=0.9)
+        done = tune(url, method="ivfflat", wanted=0.9)
         assert done.reached
         assert plan_row(connection)[0] == "ivfflat"
-        again = tuning.tune(url)  # what was asked for last counts on
+        again = tune(url)  # what was asked for last counts on
         assert (again.choice.method, again.wanted_recall) == ("ivfflat", 0.9)
         assert len(indexes(connection)) == 1  # the new one has taken the place of the old one
-        tuning.tune(url, method="exact")
+        tune(url, method="exact")
         assert indexes(connection) == set()
         assert nearest(connection, ASKED[0], 10)[1] == "exact"
 
@@ -277,13 +283,13 @@ def test_tuning_is_due_when_there_are_many_and_when_they_doubled(url: str) -> No
             return bool(plan_row(connection)[3])
 
         assert [pretend(n) for n in (9_999, 10_000)] == [False, True]
-        tuning.tune(url)
+        tune(url)
         assert plan_row(connection)[:2] == ("ivfflat", 10_000)
         assert [pretend(n) for n in (10_000, 19_999, 20_000)] == [False, False, True]
-        tuning.tune(url)
+        tune(url)
         assert plan_row(connection)[1] == 20_000
         assert not plan_row(connection)[3]
-        tuning.tune(url, method="exact")
+        tune(url, method="exact")
         assert not pretend(1_000_000)
 
 
@@ -294,7 +300,7 @@ def test_a_build_that_was_broken_off_is_not_used_and_goes(indexed: str) -> None:
         broken = "update pg_index set indisvalid = false where indexrelid = %s::regclass"
         connection.execute(broken, [f"kiwi.{name}"])
         assert nearest(connection, ASKED[0], 10)[1] == "exact"
-        done = tuning.tune(indexed)
+        done = tune(indexed)
         assert name in done.removed
         assert len(indexes(connection)) == 1
         assert nearest(connection, ASKED[0], 10)[1] == "ivfflat"
@@ -304,13 +310,36 @@ def test_one_at_a_time(url: str) -> None:
     with psycopg.connect(url) as other:
         other.execute("select from kiwi_private.locks where name = 'tuning' for update")
         with pytest.raises(RegistryError, match="holds a lock") as raised:
-            tuning.tune(url, method="ivfflat")
+            tune(url, method="ivfflat")
         assert raised.value.transient
+
+
+def test_cancelling_it_cancels_the_statement_and_the_next_run_removes_what_is_left(url: str) -> None:
+    waiting = """select count(*) from pg_stat_progress_create_index
+        where datname = current_database() and phase = 'waiting for old snapshots'"""
+
+    async def cancel_while_it_builds(connection: psycopg.Connection) -> None:
+        task = asyncio.create_task(tuning.tune(url, method="ivfflat"))
+        while connection.execute(waiting).fetchone() == (0,) and not task.done():
+            await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        with psycopg.connect(url) as reader:  # the build waits for the end of its transaction
+            reader.execute("set transaction isolation level repeatable read")
+            reader.execute("select count(*) from kiwi.statements")
+            asyncio.run(cancel_while_it_builds(connection))
+            assert connection.execute(waiting).fetchone() == (0,)
+        (left,) = indexes(connection)
+        assert tune(url, method="exact").removed == (left,)
+        assert indexes(connection) == set()
 
 
 def test_a_model_without_vectors(url: str) -> None:
     with pytest.raises(NotFound):
-        tuning.tune(url, OTHER)
+        tune(url, OTHER)
 
 
 @contextmanager
@@ -332,17 +361,15 @@ def login(url: str, role: str) -> Iterator[str]:
 @pytest.mark.parametrize("role", ["anon", "kiwi_publisher", "kiwi_indexer", "kiwi_admin"])
 def test_others_may_not_tune(url: str, role: str) -> None:
     with login(url, role) as theirs:
-        assert not tuning.may_tune(theirs)
         with pytest.raises(RegistryRefused) as raised:
-            tuning.tune(theirs, method="ivfflat")
+            tune(theirs, method="ivfflat")
         assert "GRANT kiwi_owner" in raised.value.hint
 
 
 @pytest.mark.usefixtures("few_samples")
 def test_the_owner_need_be_no_superuser(url: str) -> None:
     with login(url, "kiwi_owner") as theirs:
-        assert tuning.may_tune(theirs)
-        assert tuning.tune(theirs, method="ivfflat").reached
+        assert tune(theirs, method="ivfflat").reached
 
 
 @pytest.mark.usefixtures("few_samples")
@@ -355,7 +382,7 @@ def test_each_model_has_an_index_of_its_own_and_takes_it_along(indexed: str) -> 
         ).fetchone() or (0,)
         for number, digest in enumerate(digests):
             store(connection, digest, collection, vectors(np.full(3, number % TOPICS), number))
-        tuning.tune(indexed, OTHER, method="hnsw")
+        tune(indexed, OTHER, method="hnsw")
         assert nearest(connection, ASKED[0], 10)[1] == "ivfflat"
         assert nearest(connection, ASKED[0], 10, collection=collection)[1] == "hnsw"
         assert len(indexes(connection)) == 2
@@ -392,7 +419,7 @@ def test_private_passages_stand_outside_and_cost_nobody_a_hit(indexed: str) -> N
 def test_a_dry_run_changes_nothing(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("update kiwi_private.collections set passages = 1000000")
-        told = tuning.tune(url, dry_run=True)
+        told = tune(url, dry_run=True)
         assert told.choice.method == "ivfflat"
         assert told.choice.memory <= 1024 + 16
         assert indexes(connection) == set()
@@ -404,7 +431,7 @@ def test_no_index_is_built_over_no_passages() -> None:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("select public.begin_collection(%s)", [FINGERPRINT])
         for method in BY_INDEX:
-            done = tuning.tune(url, method=method)
+            done = tune(url, method=method)
             assert (done.choice.method, done.recall, done.reached) == ("exact", None, True)
         with psycopg.connect(url, autocommit=True) as connection:
             assert indexes(connection) == set()

@@ -18,7 +18,7 @@ from kiwi_rag.signing import keys, statement
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
 from kiwi_rag.stores.local.catalog import SqliteAuditLog
 from kiwi_rag.stores.local.store import LocalVectorStore
-from kiwi_rag.validation.admission import POLICIES, policy_of, require_sealed
+from kiwi_rag.validation.admission import POLICIES, Policy, policy_of, require_sealed
 from kiwi_rag.validation.audit import AuditRecord
 from kiwi_rag.validation.manager import ValidationManager, candidate_of
 
@@ -205,6 +205,18 @@ def test_versions_are_immutable_and_only_grow(audit: SqliteAuditLog) -> None:
     assert refused(audit, candidate(content), history={"1.2.0": "aa"}) == ["version.rollback"]
     assert refused(audit, candidate(content), history={"1.10.0": "aa", "1.9.0": "bb"}) == ["version.rollback"]
     admitted(audit, candidate(content), history={"1.0.9": "aa", "1.1.0-rc.1": "bb"})
+
+
+@pytest.mark.parametrize(
+    ("policy", "place"), [(PROJECT, "admitted to the project tier"), (REGISTRY, "published to the registry")]
+)
+def test_the_tier_that_has_the_version_with_other_content_is_named(
+    audit: SqliteAuditLog, policy: Policy, place: str
+) -> None:
+    with pytest.raises(Rejected) as caught:
+        gate().admit(candidate(), policy, {"1.0.0": "aa"}, audit)
+    (finding,) = caught.value.findings
+    assert finding.message == f"version 1.0.0 of {ID} was {place} with other content"
 
 
 def test_vetting_needs_no_signature_but_refuses_the_same_content(audit: SqliteAuditLog) -> None:
