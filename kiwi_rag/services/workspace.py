@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.config import PROJECT_FOLDER
-from kiwi_rag.errors import ConfigError, NotFound, StoreError, UsageError
+from kiwi_rag.errors import ConfigError, MissingExtra, NotFound, StoreError, UsageError
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.services import ClosesOpened, Services
 from kiwi_rag.signing import keys
@@ -193,8 +193,11 @@ class Workspace(ClosesOpened):
         return store
 
     def _qdrant(self) -> VectorStore:
-        from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
-
+        try:
+            from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
+        except ImportError as error:
+            hint = "pip install 'kiwi-rag[qdrant]'"
+            raise MissingExtra("an index in Qdrant needs the extra 'qdrant'", hint=hint) from error
         s = self._app.settings
         if not s.qdrant_url:
             hint = "set KIWI_QDRANT_URL=https://…"

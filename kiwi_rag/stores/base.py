@@ -184,6 +184,13 @@ def one_admission(records: Sequence[EmbeddingRecord]) -> Admission:
     return first
 
 
+def require_document(admission: Admission) -> Admission:
+    """Return the admission of a document; `UsageError` for an item's."""
+    if admission.ref.item_type is not ItemType.DOCUMENT:
+        raise UsageError(f"{admission.ref} is not a document", hint="items are published: kiwi publish PATH")
+    return admission
+
+
 def timestamp(moment: datetime) -> str:
     """Return `moment` as text in UTC with microseconds, which sorts by time; a naive one counts as UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
