@@ -11,8 +11,7 @@ from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, PARTLY, YES, Group, Session, command, confirm, option
 from kiwi_rag.cli.trust import signer_row
 from kiwi_rag.errors import UsageError
-from kiwi_rag.ingest.audit_index import Mismatch, audit_index
-from kiwi_rag.ingest.registry_indexer import Failed, Unreachable
+from kiwi_rag.ingest.registry_indexer import Failed, Mismatch, Unreachable, audit_index
 from kiwi_rag.model import Filters
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.registry.rows import Progress

@@ -3,8 +3,8 @@
 Here are the steps for one file, and those that many files share: the embedding in groups of passages, several groups
 concurrently and each text once, and batches for the gate. Files are yielded in their order, so a stop, a kill or a
 failing model costs only the groups in progress. `sync` updates a whole collection from its source. A registry has two
-halves, which different roles may run: `publication` sends items, `registry_indexer` makes them searchable.
-`audit_index` compares a registry's index with the signed items.
+halves, which different roles may run: `publication` sends items, `registry_indexer` makes them searchable and compares
+the index with the signed items.
 """
 
 from __future__ import annotations
@@ -173,18 +173,6 @@ async def admit(candidate: ItemCandidate, to: Collection[VectorStore], gate: Val
     """Run the gate over a candidate, against what its tier has seen."""
     history = await to.store.history(candidate.ref)
     return await asyncio.to_thread(gate.admit, candidate, to.policy, history, to.audit)
-
-
-async def admit_stored(
-    candidate: ItemCandidate, history: Mapping[str, str], to: Collection[VectorStore], gate: ValidationManager
-) -> Admission:
-    """Run the gate again over an item that its tier already has.
-
-    Of the tier's `history` only the item's own version counts: the highest may be newer, but the same version must not
-    have other content.
-    """
-    same_version = {version: digest for version, digest in history.items() if candidate.path.endswith(f"@{version}")}
-    return await asyncio.to_thread(gate.admit, candidate, to.policy, same_version, to.audit)
 
 
 async def embed(admission: Admission, passages: Sequence[Passage], writer: IngestContext) -> list[EmbeddingRecord]:
