@@ -261,9 +261,8 @@ PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One difference between an item and its index: item, passage (``-`` for the whole item), and what differs."""
+    """One difference between an item and its index: passage (``-`` for the whole item), and what differs."""
 
-    ref: str
     passage: str
     what: str
 
@@ -300,28 +299,27 @@ async def _sample(store: RegistryVectorStore, fingerprint: str, sample: int | No
 async def _compare(
     indexed: IndexedItem, stored: Sequence[StoredPassage], to: Collection[RegistryVectorStore], writer: IngestContext
 ) -> tuple[str, Sequence[Mismatch]]:
-    ref = indexed.digest
     if statement.digest_of(indexed.envelope) != indexed.digest:
-        return ref, [Mismatch(ref, "-", "the payload does not have the digest it is stored under")]
+        return indexed.digest, [Mismatch("-", "the payload does not have the digest it is stored under")]
     ref = _name(indexed.envelope)
     try:
         admission = await _admit_again(indexed.envelope, indexed, to.store.history, to, writer.gate)
     except Refused as refusal:
-        return ref, [Mismatch(ref, "-", f"the gate rejects it: {describe_error(refusal)}")]
+        return ref, [Mismatch("-", f"the gate rejects it: {describe_error(refusal)}")]
     expected = await embed(admission, split(admission.item), writer)
-    return ref, [Mismatch(ref, passage, what) for passage, what in _differences(expected, stored)]
+    return ref, list(_differences(expected, stored))
 
 
-def _differences(expected: Sequence[EmbeddingRecord], stored: Sequence[StoredPassage]) -> Iterator[tuple[str, str]]:
+def _differences(expected: Sequence[EmbeddingRecord], stored: Sequence[StoredPassage]) -> Iterator[Mismatch]:
     by_ordinal = {one.passage.ordinal: one for one in stored}
     for record in expected:
         found = by_ordinal.pop(record.passage.ordinal, None)
         name = f"passage {record.passage.ordinal}"
         if found is None:
-            yield name, "is missing"
+            yield Mismatch(name, "is missing")
         else:
-            yield from ((name, what) for what in _compare_passage(record, found))
-    yield from ((f"passage {ordinal}", "is not of this item") for ordinal in by_ordinal)
+            yield from (Mismatch(name, what) for what in _compare_passage(record, found))
+    yield from (Mismatch(f"passage {ordinal}", "is not of this item") for ordinal in by_ordinal)
 
 
 def _compare_passage(record: EmbeddingRecord, found: StoredPassage) -> Iterator[str]:

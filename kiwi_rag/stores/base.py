@@ -172,6 +172,12 @@ def require_document(admission: Admission) -> Admission:
     return admission
 
 
+def require_model(stored: tuple[str, int], wanted: tuple[str, int], hint: str) -> None:
+    """Return if the stored vectors are of the wanted model and dimension, otherwise raise `FingerprintMismatch`."""
+    if stored != wanted:
+        raise FingerprintMismatch(f"the stored vectors are of {stored[0]}, not of {wanted[0]}", hint=hint)
+
+
 def timestamp(moment: datetime) -> str:
     """Return `moment` as text in UTC with microseconds, which sorts by time; a naive one counts as UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -25,7 +25,6 @@ from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedR
 
 from kiwi_rag.errors import (
     ConfigError,
-    FingerprintMismatch,
     StoreBusy,
     StoreCorrupt,
     StoreError,
@@ -35,6 +34,7 @@ from kiwi_rag.errors import (
 )
 from kiwi_rag.retry import READING, WRITING, attempts
 from kiwi_rag.storage.sqlite import is_disk_full
+from kiwi_rag.stores.base import require_model
 
 MEMORY = ":memory:"
 MIN_SERVER = (1, 16)
@@ -79,9 +79,7 @@ class CollectionModel:
 
     def require(self, fingerprint: str, dimension: int) -> None:
         """Return if vectors of this model belong here, otherwise raise `FingerprintMismatch`."""
-        if (self.fingerprint, self.dimension) != (fingerprint, dimension):
-            message = f"the collection holds vectors of {self.fingerprint}, not of {fingerprint}"
-            raise FingerprintMismatch(message, hint=_OTHER_NAME)
+        require_model((self.fingerprint, self.dimension), (fingerprint, dimension), _OTHER_NAME)
 
 
 class QdrantConnection:

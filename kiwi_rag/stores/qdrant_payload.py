@@ -239,8 +239,12 @@ def one_of(key: str, values: Sequence[str]) -> models.FieldCondition:
     return models.FieldCondition(key=key, match=models.MatchAny(any=list(values) or [""]))
 
 
-def conditions(filters: Filters) -> list[Any]:
-    """Return the conditions that heads and passages are filtered by alike; of a path's pattern only its folder."""
+def points_of(kind: str, filters: Filters | None = None, *others: Any, **values: str) -> models.Filter:
+    """Return the condition for points of a kind that pass the filters and other conditions, and have some values.
+
+    Heads and passages are filtered alike. Of a path's pattern only its folder is a condition.
+    """
+    filters = filters or Filters()
     pattern = path_pattern(filters)
     texts = {
         "item_type": filters.item_type.value if filters.item_type else "",
@@ -248,7 +252,8 @@ def conditions(filters: Filters) -> list[Any]:
         "folders": re.split(r"[*?]", pattern)[0].rpartition("/")[0] if pattern else "",
         **{name: getattr(filters, name) for name in ("category", "author", "namespace", "service", "domain")},
     }
-    must: list[Any] = [equals(key, value) for key, value in texts.items() if value]
+    must: list[Any] = [equals("kind", kind), *others, *(equals(key, value) for key, value in values.items())]
+    must += [equals(key, value) for key, value in texts.items() if value]
     must += [one_of("file_type", filters.file_types)] if filters.file_types else []
     must += [equals("tags", tag) for tag in sorted(set(filters.tags))]
     if (path := filters.path.rstrip("/")) and not pattern:
@@ -258,7 +263,7 @@ def conditions(filters: Filters) -> list[Any]:
     if filters.since:
         since = filters.since if filters.since.tzinfo else filters.since.replace(tzinfo=UTC)
         must.append(models.FieldCondition(key="signed_at", range=models.DatetimeRange(gte=since)))
-    return must
+    return models.Filter(must=must)
 
 
 def path_pattern(filters: Filters) -> str:
@@ -270,9 +275,3 @@ def matches_path(filters: Filters, item_id: str) -> bool:
     """Whether a path passes the filters: itself, or one of the folders above it."""
     pattern = filters.path.rstrip("/").replace("[", "[[]")  # literal in a filter
     return not pattern or any(fnmatchcase(item_id, one) for one in (pattern, f"{pattern}/*"))
-
-
-def points_of(kind: str, filters: Filters | None = None, *others: Any, **values: str) -> models.Filter:
-    """Return the condition for points of a kind that pass the filters and other conditions, and have some values."""
-    must: list[Any] = [equals("kind", kind), *(conditions(filters) if filters else ()), *others]
-    return models.Filter(must=[*must, *(equals(key, value) for key, value in values.items())])
