@@ -114,7 +114,16 @@ def translate_sqlite_errors(
         message = "the request is not valid Unicode: it contains a character that UTF-8 cannot encode"
         raise UsageError(message) from error
     except (sqlite3.Error, OSError) as error:
-        raise _translated(error, path, damaged, name) from error
+        if is_disk_full(error):
+            raise StoreFull(f"no space left for {path}; nothing was half-written", hint="free some space") from error
+        if isinstance(error, OSError):
+            raise StoreError(f"cannot use {path}: {error.strerror or error}", hint=_CHECK) from error
+        if result_code(error) in _LOCKED:
+            message = f"{name} {path} stayed locked for {BUSY_SECONDS:.0f} s"
+            raise StoreBusy(message, hint="try again in a moment") from error
+        if hint := _HINTS.get(result_code(error)):
+            raise StoreError(f"cannot use {name} {path}: {error}", hint=hint) from error
+        raise damaged(error) from error
 
 
 def result_code(error: BaseException) -> int:
@@ -214,17 +223,3 @@ class DerivedDatabase:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-
-
-def _translated(
-    error: sqlite3.Error | OSError, path: Path, damaged: Callable[[sqlite3.Error], StoreError], name: str
-) -> StoreError:
-    if is_disk_full(error):
-        return StoreFull(f"no space left for {path}; nothing was half-written", hint="free some space")
-    if isinstance(error, OSError):
-        return StoreError(f"cannot use {path}: {error.strerror or error}", hint=_CHECK)
-    if result_code(error) in _LOCKED:
-        return StoreBusy(f"{name} {path} stayed locked for {BUSY_SECONDS:.0f} s", hint="try again in a moment")
-    if hint := _HINTS.get(result_code(error)):
-        return StoreError(f"cannot use {name} {path}: {error}", hint=hint)
-    return damaged(error)
