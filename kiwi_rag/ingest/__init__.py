@@ -22,11 +22,11 @@ from kiwi_rag.chunking import split, split_document
 from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.errors import KeyUnavailable, SourceUnreadable
-from kiwi_rag.formats.source import SourceFile
+from kiwi_rag.formats.source import SourceFile, path_of
 from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Vector, Visibility
 from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.sources.file_states import FileStates
-from kiwi_rag.sources.source import FoundFile, content_of, read
+from kiwi_rag.sources.source import FoundFile, content_of, read, root_of
 from kiwi_rag.stores.base import SourceStamp, VectorStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.admission import Policy
@@ -112,23 +112,19 @@ async def ingest(source: SourceFile, to: Collection[VectorStore], writer: Ingest
     """
     candidate = read(source, to, writer.gate)
     admission = await admit(candidate, to, writer.gate)
-    await store(source, candidate, admission, to, writer)
+    await store(candidate, admission, to, writer)
     return admission
 
 
 async def store(
-    source: SourceFile,
-    candidate: ItemCandidate,
-    admission: Admission,
-    to: Collection[VectorStore],
-    writer: IngestContext,
+    candidate: ItemCandidate, admission: Admission, to: Collection[VectorStore], writer: IngestContext
 ) -> None:
-    """Split, embed and store an admitted item, and then the stamp of the file that it was read from."""
+    """Split, embed and store an admitted item, and then the stamp of its file in the collection."""
     records = await embed(admission, split(admission.item), writer)
     with span("kiwi.store", tier=to.name, step="upsert", passages=len(records)):
         await to.store.put([records])
-    stamp = content_of(candidate).stamp(str(source.path), admission.digest, fingerprint_rules(to, writer))
-    states_of(to).put([stamp])
+    path = str(path_of(root_of(to), admission.ref))
+    states_of(to).put([content_of(candidate).stamp(path, admission.digest, fingerprint_rules(to, writer))])
 
 
 def states_of(to: Collection[VectorStore]) -> FileStates:
