@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from kiwi_rag.errors import UnknownFilter, UsageError
-from kiwi_rag.stores.base import VectorStore, local_index
+from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.admission import Policy
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ class Collection(Generic[StoreT_co]):
 
     @property
     def local_index(self) -> LocalVectorStore | None:
-        """The store as an index that this machine maintains; None for a store that others share."""
-        return local_index(self.store)
+        """The store as an index on this machine, which has one writer at a time; None for a store that others share."""
+        return cast("LocalVectorStore", self.store) if self.store.capabilities.kind == "local" else None
 
     def writing(self) -> AbstractAsyncContextManager[None]:
         """Hold the writer's lock of a local index for a whole run; a shared store has none."""

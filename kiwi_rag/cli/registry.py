@@ -11,8 +11,7 @@ from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, PARTLY, YES, Group, Session, command, confirm, option
 from kiwi_rag.cli.trust import signer_row
 from kiwi_rag.errors import UsageError
-from kiwi_rag.ingest.audit_index import Mismatch, audit_index
-from kiwi_rag.ingest.registry_indexer import Failed, Unreachable
+from kiwi_rag.ingest.registry_indexer import Failed, Unreachable, audit_index
 from kiwi_rag.model import Filters
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.registry.rows import Progress
@@ -193,15 +192,15 @@ async def verify(session: Session, app: Services, sample: int, everything: bool)
 
     Runs the whole gate on each item and embeds it again. Needs the role kiwi_indexer.
     """
-    mismatches: list[Mismatch] = []
+    mismatches: list[dict[str, str]] = []
     checked = 0
     async for ref, found in audit_index(app.registry(), app.writer, None if everything else sample):
         checked += 1
-        mismatches += found
+        mismatches += [{"ref": ref, **asdict(one)} for one in found]
         for one in found:
             session.print_receipt(render.safe(f"differs  {ref}  {one.passage}  {one.what}"))
-    session.print_data({"checked": checked, "mismatches": [asdict(one) for one in mismatches]}, ())
-    session.notify(f"{counted(checked, 'items')} checked, {len({m.ref for m in mismatches})} with differences")
+    session.print_data({"checked": checked, "mismatches": mismatches}, ())
+    session.notify(f"{counted(checked, 'items')} checked, {len({one['ref'] for one in mismatches})} with differences")
     return PARTLY if mismatches else DONE
 
 

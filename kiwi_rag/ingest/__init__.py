@@ -3,8 +3,8 @@
 Here are the steps for one file, and those that many files share: the embedding in groups of passages, several groups
 concurrently and each text once, and batches for the gate. Files are yielded in their order, so a stop, a kill or a
 failing model costs only the groups in progress. `sync` updates a whole collection from its source. A registry has two
-halves, which different roles may run: `publication` sends items, `registry_indexer` makes them searchable.
-`audit_index` compares a registry's index with the signed items.
+halves, which different roles may run: `publication` sends items, `registry_indexer` makes them searchable and compares
+the index with the signed items.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from kiwi_rag.chunking import split, split_document
 from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.errors import KeyUnavailable, SourceUnreadable
-from kiwi_rag.formats.source import ItemCandidate, SourceFile
+from kiwi_rag.formats.source import ItemCandidate, SourceFile, path_of
 from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Vector, Visibility
 from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.sources.file_states import FileStates
-from kiwi_rag.sources.source import FoundFile, content_of, read
+from kiwi_rag.sources.source import FoundFile, content_of, read, root_of
 from kiwi_rag.stores.base import SourceStamp, VectorStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.admission import Policy
@@ -111,23 +111,19 @@ async def ingest(source: SourceFile, to: Collection[VectorStore], writer: Ingest
     """
     candidate = read(source, to, writer.gate)
     admission = await admit(candidate, to, writer.gate)
-    await store(source, candidate, admission, to, writer)
+    await store(candidate, admission, to, writer)
     return admission
 
 
 async def store(
-    source: SourceFile,
-    candidate: ItemCandidate,
-    admission: Admission,
-    to: Collection[VectorStore],
-    writer: IngestContext,
+    candidate: ItemCandidate, admission: Admission, to: Collection[VectorStore], writer: IngestContext
 ) -> None:
-    """Split, embed and store an admitted item, and then the stamp of the file that it was read from."""
+    """Split, embed and store an admitted item, and then the stamp of its file in the collection."""
     records = await embed(admission, split(admission.item), writer)
     with span("kiwi.store", tier=to.name, step="upsert", passages=len(records)):
         await to.store.put([records])
-    stamp = content_of(candidate).stamp(str(source.path), admission.digest, fingerprint_rules(to, writer))
-    states_of(to).put([stamp])
+    path = str(path_of(root_of(to), admission.ref))
+    states_of(to).put([content_of(candidate).stamp(path, admission.digest, fingerprint_rules(to, writer))])
 
 
 def states_of(to: Collection[VectorStore]) -> FileStates:
@@ -172,18 +168,6 @@ async def admit(candidate: ItemCandidate, to: Collection[VectorStore], gate: Val
     """Run the gate over a candidate, against what its tier has seen."""
     history = await to.store.history(candidate.ref)
     return await asyncio.to_thread(gate.admit, candidate, to.policy, history, to.audit)
-
-
-async def admit_stored(
-    candidate: ItemCandidate, history: Mapping[str, str], to: Collection[VectorStore], gate: ValidationManager
-) -> Admission:
-    """Run the gate again over an item that its tier already has.
-
-    Of the tier's `history` only the item's own version counts: the highest may be newer, but the same version must not
-    have other content.
-    """
-    same_version = {version: digest for version, digest in history.items() if candidate.path.endswith(f"@{version}")}
-    return await asyncio.to_thread(gate.admit, candidate, to.policy, same_version, to.audit)
 
 
 async def embed(admission: Admission, passages: Sequence[Passage], writer: IngestContext) -> list[EmbeddingRecord]:

@@ -1,19 +1,22 @@
-"""The registry's indexer: published items are admitted again, embedded, and made searchable.
+"""The registry's indexer and the audit of its index: published items are admitted again, embedded and made searchable.
 
 Several indexers may work concurrently, in one process or many. Each claims an item for the transaction in which it
-stores it. So no work is done twice, no indexer waits for another, and the claim of a killed indexer is released.
+stores it. So no work is done twice, no indexer waits for another, and the claim of a killed indexer is released. The
+audit admits and embeds items again and compares them with what is stored.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kiwi_rag.chunking import split
 from kiwi_rag.collection import Collection
+from kiwi_rag.embedding.cache import CachedEmbeddingProvider
 from kiwi_rag.errors import (
     EmbeddingError,
     FingerprintMismatch,
@@ -27,12 +30,15 @@ from kiwi_rag.errors import (
     RegistryUnreachable,
     Rejected,
 )
-from kiwi_rag.ingest import CONCURRENCY, IngestContext, admit_stored, bounded_map, embed
-from kiwi_rag.model import Admission, Envelope
+from kiwi_rag.ingest import CONCURRENCY, IngestContext, bounded_map, embed
+from kiwi_rag.lexical import term_frequencies
+from kiwi_rag.model import Admission, EmbeddingRecord, Envelope
 from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit
+from kiwi_rag.registry.rows import IndexedItem, StoredPassage
 from kiwi_rag.retry import attempts
 from kiwi_rag.signing import statement
+from kiwi_rag.sources.source import describe_error
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.manager import ValidationManager, candidate_of
 
@@ -145,10 +151,20 @@ async def index_admitted(admission: Admission, to: Collection[RegistryVectorStor
     return indexed
 
 
-def gate_at_arrival(gate: ValidationManager, claim: RegistryClaim) -> ValidationManager:
-    """Return the gate with its clock at the item's arrival: a signature must not expire while the item waits."""
-    received_at = claim.received_at
-    return ValidationManager(gate.trust, gate.audience, lambda: received_at) if received_at else gate
+async def _admit_again(
+    envelope: Envelope,
+    stored: IndexedItem | RegistryClaim,
+    history: Callable[[ItemRef], Awaitable[Mapping[str, str]]],
+    to: Collection[RegistryVectorStore],
+    gate: ValidationManager,
+) -> Admission:
+    """Run the gate over an item of the registry, as at its arrival: its signature may have expired since."""
+    candidate, received_at = candidate_of(envelope, stored.files), stored.received_at or datetime.now(UTC)
+    # Only the item's own version counts: the highest may be newer, but the same one must not have other content.
+    versions = await history(candidate.ref)
+    same_version = {version: digest for version, digest in versions.items() if candidate.path.endswith(f"@{version}")}
+    gate = ValidationManager(gate.trust, gate.audience, lambda: received_at)
+    return await asyncio.to_thread(gate.admit, candidate, to.policy, same_version, to.audit)
 
 
 @dataclass(slots=True)
@@ -185,10 +201,7 @@ class _Run:
 
     async def _index_claimed(self, envelope: Envelope, claim: RegistryClaim) -> Outcome:
         try:
-            candidate = candidate_of(envelope, claim.files)
-            history = await claim.history(candidate.ref)
-            gate = gate_at_arrival(self.writer.gate, claim)
-            admission = await admit_stored(candidate, history, self.to, gate)
+            admission = await _admit_again(envelope, claim, claim.history, self.to, self.writer.gate)
             await _embed(admission, claim, self.writer)
         except (Refused, EmbeddingError) as error:
             if not concerns_one_item(error):
@@ -233,3 +246,89 @@ async def _embed(admission: Admission, claim: RegistryClaim, writer: IngestConte
         raise EmbeddingError(f"the model took over {EMBEDDING_SECONDS:g} s for one item", hint=hint) from error
     with span("kiwi.store", tier="registry", step="upsert", passages=len(records)):
         await claim.store(records)
+
+
+LEAST_COSINE = 0.999
+"""The lowest cosine between the stored vector of a passage and the one computed here.
+
+One model's vectors agree within 1e-5 on any machine and in any batch. This allows an angle of 2.6 degrees, which
+changes no score by more than 0.05: a vector forged within it cannot make an item match queries foreign to its text.
+"""
+
+PAGE = 100
+"""Items that are listed at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One difference between an item and its index: passage (``-`` for the whole item), and what differs."""
+
+    passage: str
+    what: str
+
+
+async def audit_index(
+    to: Collection[RegistryVectorStore], writer: IngestContext, sample: int | None
+) -> AsyncIterator[tuple[str, Sequence[Mismatch]]]:
+    """Check items drawn at random, all of them when `sample` is None; yield each with what does not match.
+
+    Raises
+    ------
+    RegistryRefused
+        When the connection's role may read no vectors.
+    """
+    if isinstance(writer.embed, CachedEmbeddingProvider):  # the stored vectors may come from this cache
+        writer = IngestContext(writer.gate, writer.embed.inner)
+    fingerprint = str(writer.embed.fingerprint)
+    async for indexed in _sample(to.store, fingerprint, sample):
+        stored = await to.store.client.read_passages(indexed.digest, fingerprint)
+        yield await _compare(indexed, stored, to, writer)
+
+
+async def _sample(store: RegistryVectorStore, fingerprint: str, sample: int | None) -> AsyncIterator[IndexedItem]:
+    """Yield a sample, or all items page by page, because those of a whole registry may not fit into memory."""
+    after = None if sample else ""
+    while page := await store.client.indexed_items(fingerprint, sample or PAGE, after):
+        for one in page:
+            yield one
+        if after is None:
+            return
+        after = page[-1].digest
+
+
+async def _compare(
+    indexed: IndexedItem, stored: Sequence[StoredPassage], to: Collection[RegistryVectorStore], writer: IngestContext
+) -> tuple[str, Sequence[Mismatch]]:
+    if statement.digest_of(indexed.envelope) != indexed.digest:
+        return indexed.digest, [Mismatch("-", "the payload does not have the digest it is stored under")]
+    ref = _name(indexed.envelope)
+    try:
+        admission = await _admit_again(indexed.envelope, indexed, to.store.history, to, writer.gate)
+    except Refused as refusal:
+        return ref, [Mismatch("-", f"the gate rejects it: {describe_error(refusal)}")]
+    expected = await embed(admission, split(admission.item), writer)
+    return ref, list(_differences(expected, stored))
+
+
+def _differences(expected: Sequence[EmbeddingRecord], stored: Sequence[StoredPassage]) -> Iterator[Mismatch]:
+    by_ordinal = {one.passage.ordinal: one for one in stored}
+    for record in expected:
+        found = by_ordinal.pop(record.passage.ordinal, None)
+        name = f"passage {record.passage.ordinal}"
+        if found is None:
+            yield Mismatch(name, "is missing")
+        else:
+            yield from (Mismatch(name, what) for what in _compare_passage(record, found))
+    yield from (Mismatch(f"passage {ordinal}", "is not of this item") for ordinal in by_ordinal)
+
+
+def _compare_passage(record: EmbeddingRecord, found: StoredPassage) -> Iterator[str]:
+    for name in ("text", "context", "heading", "file", "start_line", "end_line"):
+        if getattr(record.passage, name) != getattr(found.passage, name):
+            yield f"has another {name.replace('_', ' ')} than the signed item"
+    frequencies = term_frequencies(record.passage.indexed_text)
+    if dict(frequencies) != found.terms or frequencies.total() != found.length:
+        yield "has other terms than its text"
+    cosine = float(record.vector @ found.vector) if record.vector.shape == found.vector.shape else 0.0
+    if not cosine >= LEAST_COSINE:
+        yield f"has another vector than the model computes (cosine {cosine:.4f})"

@@ -38,7 +38,7 @@ from kiwi_rag.model.refs import ItemType
 from kiwi_rag.signing import statement
 from kiwi_rag.sources.file_states import FileStates, RunState
 from kiwi_rag.sources.source import FoundFile, Source, SourceContent, SyncReport, named_paths
-from kiwi_rag.stores.base import SourceStamp, VectorStore, stored_digests
+from kiwi_rag.stores.base import SourceStamp, VectorStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.audit import AuditEvent
 from kiwi_rag.validation.document_gate import DocumentFile
@@ -320,8 +320,9 @@ async def _known_files(source: Source, to: Collection[VectorStore]) -> dict[str,
     A stamp counts only while the store has its statement: a store may have been repaired, dropped, or written by
     another machine. What is stored without such a stamp gets one that equals no file, so that its file is read.
     """
-    shared = await to.store.list(Filters()) if to.policy.received_now else ()
-    digests = {one.ref: one.digest for one in shared} if shared else await stored_digests(to.store)
+    local = None if to.policy.received_now else to.local_index
+    shared = () if local else await to.store.list(Filters())
+    digests = await local.digests() if local else {one.ref: one.digest for one in shared}
     stamps = await asyncio.to_thread(states_of(to).all)
     known = {path: stamp for path, stamp in stamps.items() if digests.get(stamp.ref) == stamp.digest}
     missing = digests.keys() - {stamp.ref for stamp in known.values()}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.config import PROJECT_FOLDER
-from kiwi_rag.errors import ConfigError, NotFound, StoreError, UsageError
+from kiwi_rag.errors import ConfigError, MissingExtra, NotFound, StoreError, UsageError
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.services import ClosesOpened, Services
 from kiwi_rag.signing import keys
@@ -186,8 +186,11 @@ class Workspace(ClosesOpened):
         s, name = self._app.settings, self.config.name
         store: VectorStore
         if s.workspace_store == "qdrant":
-            from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
-
+            try:
+                from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
+            except ImportError as error:
+                hint = "pip install 'kiwi-rag[qdrant]'"
+                raise MissingExtra("an index in Qdrant needs the extra 'qdrant'", hint=hint) from error
             if not s.qdrant_url:
                 hint = "set KIWI_QDRANT_URL=https://…"
                 raise ConfigError("workspace_store is qdrant, but qdrant_url is not set", hint=hint)

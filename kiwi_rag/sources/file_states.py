@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from kiwi_rag.errors import StoreError, UsageError
+from kiwi_rag.errors import StoreError
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.storage.atomic import make_derived_folder
 from kiwi_rag.storage.sqlite import DerivedDatabase, transaction, translate_sqlite_errors
@@ -119,14 +119,9 @@ class FileStates:
         self._use(write)
 
     def _use(self, function: Callable[[sqlite3.Connection], Result]) -> Result:
-        def failed(error: sqlite3.Error) -> StoreError:
-            return StoreError(f"{self.path} failed: {error}")
-
-        try:
-            with translate_sqlite_errors(self.path, failed, "the record of read files"):
-                return self._database.use(function)
-        except UnicodeEncodeError as error:
-            raise UsageError("a path is not valid Unicode: it contains half of a surrogate pair") from error
+        name = "the record of read files"
+        with translate_sqlite_errors(self.path, lambda error: StoreError(f"{self.path} failed: {error}"), name):
+            return self._database.use(function)
 
 
 def _stamps(rows: Iterable[tuple[str, int, int, str, str, str, str, str, str]]) -> Mapping[str, SourceStamp]:

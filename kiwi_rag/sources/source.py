@@ -217,10 +217,8 @@ class ItemSource(Source):
         """Whether a file exists; one that cannot be inspected counts as existing."""
         try:
             Path(path).lstat()
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError:
-            return True
+        except OSError as error:
+            return not isinstance(error, FileNotFoundError | NotADirectoryError)
         return True
 
 

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from kiwi_rag.errors import StoreBusy, StoreError, StoreFull
+from kiwi_rag.errors import StoreBusy, StoreError, StoreFull, UsageError
 
 _log = logging.getLogger(__name__)
 
@@ -25,8 +25,10 @@ BUSY_SECONDS = 5.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _INACCESSIBLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM)
-_CHECK = "check its owner, its mode and the disk"
 _WRONG_CALL = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISUSE)
+_CHECK = "check its owner, its mode and the disk"
+_HINTS = dict.fromkeys(_INACCESSIBLE, _CHECK)
+_HINTS |= dict.fromkeys(_WRONG_CALL, "try again; if the error stays, it is a fault in Kiwi")
 
 
 def connect(
@@ -86,7 +88,7 @@ def transaction(
 
 @contextmanager
 def translate_sqlite_errors(
-    path: Path, otherwise: Callable[[sqlite3.Error], StoreError], name: str = "the file"
+    path: Path, damaged: Callable[[sqlite3.Error], StoreError], name: str = "the file"
 ) -> Iterator[None]:
     """Translate what SQLite or the file system raises inside the block, by SQLite's result code, not by its words.
 
@@ -94,25 +96,43 @@ def translate_sqlite_errors(
     ----------
     path
         The database.
-    otherwise
-        Makes the error for a code that speaks of neither a lock, the disk nor a wrong call: damage, above all.
+    damaged
+        Makes the error for a code that speaks of neither a lock, the disk nor a wrong call.
     name
         What the database is, for messages.
 
     Raises
     ------
     StoreFull, StoreBusy, StoreError
-        Or what `otherwise` returns.
+        Or what `damaged` returns.
+    UsageError
+        When a parameter is not valid Unicode.
     """
     try:
         yield
+    except UnicodeEncodeError as error:
+        message = "the request is not valid Unicode: it contains a character that UTF-8 cannot encode"
+        raise UsageError(message) from error
     except (sqlite3.Error, OSError) as error:
-        raise _translated(error, path, otherwise, name) from error
+        if is_disk_full(error):
+            raise StoreFull(f"no space left for {path}; nothing was half-written", hint="free some space") from error
+        if isinstance(error, OSError):
+            raise StoreError(f"cannot use {path}: {error.strerror or error}", hint=_CHECK) from error
+        if result_code(error) in _LOCKED:
+            message = f"{name} {path} stayed locked for {BUSY_SECONDS:.0f} s"
+            raise StoreBusy(message, hint="try again in a moment") from error
+        if hint := _HINTS.get(result_code(error)):
+            raise StoreError(f"cannot use {name} {path}: {error}", hint=hint) from error
+        raise damaged(error) from error
 
 
 def result_code(error: BaseException) -> int:
-    """Return the primary result code of SQLite; 0 for an error that the sqlite3 module raises itself."""
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+    """Return the primary result code of SQLite; of an error that the sqlite3 module raises itself a similar one, or 0.
+
+    Without a code are a wrong call, as of a closed connection, and a text of the database that is not UTF-8.
+    """
+    own = sqlite3.SQLITE_MISUSE if isinstance(error, sqlite3.ProgrammingError) else 0
+    return int(getattr(error, "sqlite_errorcode", own)) & 0xFF
 
 
 def is_disk_full(error: OSError | sqlite3.Error) -> bool:
@@ -203,20 +223,3 @@ class DerivedDatabase:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-
-
-def _translated(
-    error: sqlite3.Error | OSError, path: Path, otherwise: Callable[[sqlite3.Error], StoreError], name: str
-) -> StoreError:
-    if is_disk_full(error):
-        return StoreFull(f"no space left for {path}; nothing was half-written", hint="free some space")
-    if isinstance(error, OSError):
-        return StoreError(f"cannot use {path}: {error.strerror or error}", hint=_CHECK)
-    if result_code(error) in _LOCKED:
-        return StoreBusy(f"{name} {path} stayed locked for {BUSY_SECONDS:.0f} s", hint="try again in a moment")
-    if result_code(error) in _INACCESSIBLE:
-        return StoreError(f"cannot use {name} {path}: {error}", hint=_CHECK)
-    if result_code(error) in _WRONG_CALL:
-        hint = "try again; if the error stays, it is a fault in Kiwi"
-        return StoreError(f"cannot use {name} {path}: {error}", hint=hint)
-    return otherwise(error)

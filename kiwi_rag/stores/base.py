@@ -7,9 +7,9 @@ Stores write admitted records only. The parameter's type requires an `Admission`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, NotAdmitted, UsageError
 from kiwi_rag.model import Admission, Candidates, CollectionStatistics, EmbeddingRecord, Filters, StoredItem, StoreQuery
@@ -18,8 +18,6 @@ from kiwi_rag.validation.admission import require_passages, require_sealed
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from kiwi_rag.stores.local import LocalVectorStore
 
 _UNIT_TOLERANCE = 1e-3
 NOT_FOUND_BY_VECTOR = -1.0
@@ -57,7 +55,7 @@ class SourceStamp:
     ``sha256`` is of the file (of a folder the content digest of its files), ``sig_sha256`` of its ``.sig`` (empty when
     it has none), both hex. ``gate_stamp`` names the rules that admitted it (policy, trust, gate version) as one text. A
     file whose rules changed is judged again. ``digest`` is that of the statement that was stored. It counts only as
-    long as the store has this very statement; see `stored_digests`.
+    long as the store has this very statement: the store may have been repaired, dropped, or written by another machine.
     """
 
     path: str
@@ -138,23 +136,6 @@ class VectorStore(Protocol):
         """Close files and connections."""
 
 
-def local_index(store: VectorStore) -> LocalVectorStore | None:
-    """Return a store on this machine, which has one writer at a time and nobody else maintains; None for others."""
-    return cast("LocalVectorStore", store) if store.capabilities.kind == "local" else None
-
-
-async def stored_digests(store: VectorStore) -> Mapping[ItemRef, str]:
-    """Return the statement's digest of everything that a store has; the references have no versions.
-
-    An index run compares it with the stamps of files. A stamp whose statement the store does not have does not count
-    (the store was repaired, dropped, or written by another machine), and what has no file any more is removed, even if
-    its stamp was lost.
-    """
-    if local := local_index(store):
-        return await local.digests()
-    return {replace(stored.ref, version=None): stored.digest for stored in await store.list(Filters())}
-
-
 def one_admission(records: Sequence[EmbeddingRecord]) -> Admission:
     """Return the one sealed admission that all `records` belong to.
 
@@ -182,6 +163,19 @@ def one_admission(records: Sequence[EmbeddingRecord]) -> Admission:
     _check_vectors(records)
     require_passages(first, [record.passage for record in records])
     return first
+
+
+def require_document(admission: Admission) -> Admission:
+    """Return the admission of a document; `UsageError` for an item's."""
+    if admission.ref.item_type is not ItemType.DOCUMENT:
+        raise UsageError(f"{admission.ref} is not a document", hint="items are published: kiwi publish PATH")
+    return admission
+
+
+def require_model(stored: tuple[str, int], wanted: tuple[str, int], hint: str) -> None:
+    """Return if the stored vectors are of the wanted model and dimension, otherwise raise `FingerprintMismatch`."""
+    if stored != wanted:
+        raise FingerprintMismatch(f"the stored vectors are of {stored[0]}, not of {wanted[0]}", hint=hint)
 
 
 def timestamp(moment: datetime) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from kiwi_rag.errors import NotAdmitted, UsageError
+from kiwi_rag.errors import NotAdmitted
 from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
 from kiwi_rag.model import (
     Admission,
@@ -22,7 +22,7 @@ from kiwi_rag.registry.calls import Transport
 from kiwi_rag.registry.client import INDEXER, Receipt, RegistryClient, parse_receipt
 from kiwi_rag.registry.rows import Claimed
 from kiwi_rag.signing.statement import ITEMS, check_collection, parse_index
-from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
+from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission, require_document
 from kiwi_rag.validation.admission import require_sealed
 
 _BATCH = 10_000  # passages; publishing and revoking wait while one batch is removed
@@ -89,9 +89,7 @@ class RegistryVectorStore:
         parse_receipt(answer)
 
     def _check_collection(self, admission: Admission) -> None:
-        if admission.ref.item_type is not ItemType.DOCUMENT:
-            raise UsageError(f"{admission.ref} is not a document", hint="items are published: kiwi publish PATH")
-        collection = parse_index(admission.envelope.payload).collection
+        collection = parse_index(require_document(admission).envelope.payload).collection
         if collection != self._collection:
             raise NotAdmitted(f"{admission.ref} is signed for workspace {collection!r}, not for {self._collection!r}")
 

@@ -15,13 +15,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
+
+import httpx
+from qdrant_client import AsyncQdrantClient, models
+from qdrant_client.common.client_exceptions import QdrantException
+from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
 from kiwi_rag.errors import (
     ConfigError,
-    FingerprintMismatch,
-    MissingExtra,
     StoreBusy,
     StoreCorrupt,
     StoreError,
@@ -31,35 +34,18 @@ from kiwi_rag.errors import (
 )
 from kiwi_rag.retry import READING, WRITING, attempts
 from kiwi_rag.storage.sqlite import is_disk_full
+from kiwi_rag.stores.base import require_model
 
-
-class _LazyModels:
-    """`qdrant_client.models`, imported at the first use of one, because that takes half a second."""
-
-    def __getattr__(self, name: str) -> Any:
-        from qdrant_client import models
-
-        return getattr(models, name)
-
-
-if TYPE_CHECKING:
-    from qdrant_client import AsyncQdrantClient, models
-    from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
-else:
-    models = _LazyModels()
-
-__all__ = ["QdrantCollection", "QdrantConnection", "models"]
 MEMORY = ":memory:"
 MIN_SERVER = (1, 16)
 """Conditional updates and a collection's own metadata came with Qdrant 1.16; without the first, writers would race."""
-_MAX_NAME = 200
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SCHEMA = 100
 DENSE = "dense"
 WORDS = "words"
 _KEYWORDS = (
-    "kind", "item", "generation", "item_type", "item_id", "folders", "namespace", "category", "author", "tags",
-    "principal", "key_id", "file_type", "service", "domain", "terms",
+    "kind", "generation", "item_type", "item_id", "folders", "namespace", "category", "author", "tags", "principal",
+    "key_id", "file_type", "service", "domain", "terms",
 )  # fmt: skip
 INDEXES: Mapping[str, str] = {
     **dict.fromkeys(_KEYWORDS, "keyword"),
@@ -93,9 +79,7 @@ class CollectionModel:
 
     def require(self, fingerprint: str, dimension: int) -> None:
         """Return if vectors of this model belong here, otherwise raise `FingerprintMismatch`."""
-        if (self.fingerprint, self.dimension) != (fingerprint, dimension):
-            message = f"the collection holds vectors of {self.fingerprint}, not of {fingerprint}"
-            raise FingerprintMismatch(message, hint=_OTHER_NAME)
+        require_model((self.fingerprint, self.dimension), (fingerprint, dimension), _OTHER_NAME)
 
 
 class QdrantConnection:
@@ -132,8 +116,8 @@ class QdrantConnection:
 
         Raises
         ------
-        MissingExtra, StoreError
-            As `translate_errors` raises them.
+        StoreError
+            As `translate_errors` raises it.
         """
         for attempt in attempts(pauses):
             async with attempt:
@@ -161,8 +145,6 @@ class QdrantConnection:
             return self._client
 
     def _new_client(self) -> AsyncQdrantClient:
-        from qdrant_client import AsyncQdrantClient
-
         if self._location == MEMORY:
             return AsyncQdrantClient(MEMORY)
         if self.local:
@@ -208,25 +190,12 @@ def _checked_key(key: str) -> str:
     return key
 
 
-def _checked_name(name: str) -> str:
-    if not re.fullmatch(rf"[\w.-]{{1,{_MAX_NAME}}}", name, re.ASCII) or not name.strip("."):
-        hint = f"ASCII letters, digits, '-', '_' and '.', not dots alone, {_MAX_NAME} at most"
-        raise ConfigError(f"{name[:_MAX_NAME]!r} cannot name a Qdrant collection", hint=hint)
-    return name
-
-
 class QdrantCollection:
-    """A collection by its name, which need not exist yet.
-
-    Raises
-    ------
-    ConfigError
-        When no collection can have this name.
-    """
+    """A collection by its name, which need not exist yet."""
 
     def __init__(self, connection: QdrantConnection, name: str) -> None:
         self.connection = connection
-        self.name = _checked_name(name)
+        self.name = name
         self._exists = False
 
     async def call(self, method: str, *arguments: Any, **options: Any) -> Any:
@@ -274,12 +243,12 @@ class QdrantCollection:
             if not await self.call("collection_exists"):
                 raise
 
-    async def scroll(self, condition: models.Filter, fields: Sequence[str]) -> list[models.Record]:
-        """Return all points that match, page by page, with some fields of their payloads."""
+    async def scroll(self, condition: models.Filter, fields: bool | Sequence[str]) -> list[models.Record]:
+        """Return all points that match, page by page, with all or some fields of their payloads."""
         found: list[models.Record] = []
         offset: Any = None
         while True:
-            page, following = await self.call("scroll", condition, _PAGE, offset=offset, with_payload=list(fields))
+            page, following = await self.call("scroll", condition, _PAGE, offset=offset, with_payload=fields)
             found += page
             if following is None or following == offset or not page:
                 return found
@@ -327,8 +296,6 @@ def translate_errors(secret: str = "") -> Iterator[None]:
 
     Raises
     ------
-    MissingExtra
-        When qdrant-client is not installed.
     StoreUnreachable
         When no server answers, or none in time; ``transient`` says that it may in a moment.
     StoreRefused
@@ -338,12 +305,6 @@ def translate_errors(secret: str = "") -> Iterator[None]:
     StoreError
         When the server rejects the call, or what answers is not a Qdrant server.
     """
-    try:
-        from qdrant_client.common.client_exceptions import QdrantException
-        from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
-    except ImportError as error:
-        hint = "pip install 'kiwi-rag[qdrant]'"
-        raise MissingExtra("an index in Qdrant needs the extra 'qdrant'", hint=hint) from error
     try:
         yield
     except UnexpectedResponse as error:
@@ -387,8 +348,6 @@ def _of_response(error: UnexpectedResponse, secret: str) -> StoreError:
 
 
 def _of_transport(error: ResponseHandlingException, secret: str) -> StoreError:
-    import httpx
-
     if not isinstance(error.source, httpx.TransportError):
         return StoreError(_NO_ANSWER, hint=_NOT_QDRANT)
     late = isinstance(error.source, httpx.TimeoutException)

@@ -1,18 +1,17 @@
-"""Points of a Qdrant collection: an item written into payloads and read back, and filters as conditions on them.
+"""Points of a Qdrant collection: a document written into payloads and read back, and filters as conditions on them.
 
 A collection holds four kinds of points, by their payload's ``kind``:
 
 ``passage``
-    One passage of one *generation* of an item, with two vectors: ``dense``, the model's, and ``words``, its terms.
+    One passage of one *generation* of a document, with two vectors: ``dense``, the model's, and ``words``, its terms.
 ``staged``
     The same before its generation is complete; no reader looks at it.
 ``head``
-    One an item, without vectors: the generation that counts, the signed envelope, every version ever admitted, and the
-    files of an item; of a document only passages are kept.
+    One a document, without vectors: the generation that counts, and the signed envelope.
 ``gone``
-    The head of an item that was deleted: its versions and its turn.
+    The head of a document that was deleted: its turn.
 
-Ids are UUIDs of version 5: of the item for its head; of item, generation and ordinal for a passage. A generation is
+Ids are UUIDs of version 5: of the path for a head; of path, generation and ordinal for a passage. A generation is
 named by its *turn* (one more than the head's when the write began) and a digest of all that is written, so that no two
 writes with different content share a point.
 Payloads are read strictly: a part that is missing or of another type makes the point a `StoreCorrupt`.
@@ -24,35 +23,26 @@ import hashlib
 import json
 import math
 import re
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 from uuid import UUID, uuid5
 
 from pydantic import Json
+from qdrant_client import models
 
 from kiwi_rag.errors import KiwiError, SignatureRefused, StoreCorrupt
 from kiwi_rag.lexical import K1, B, term_frequencies
-from kiwi_rag.model import Candidate, ItemScores, Passage, RefusedHit, StoredItem
+from kiwi_rag.model import Admission, Candidate, EmbeddingRecord, Filters, ItemScores, Passage, RefusedHit, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.registry.rows import ENVELOPE, FILES, NEVER, NO_ENVELOPE, PASSAGE, TIME, Columns, make_record, parse_ref
+from kiwi_rag.registry.rows import ENVELOPE, NEVER, NO_ENVELOPE, PASSAGE, TIME, Columns, make_record, parse_ref
 from kiwi_rag.signing import dsse
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR, timestamp
-from kiwi_rag.stores.qdrant_connection import DENSE, SCHEMA, WORDS, models
+from kiwi_rag.stores.qdrant_connection import DENSE, SCHEMA, WORDS
 
-if TYPE_CHECKING:
-    from kiwi_rag.model import Admission, EmbeddingRecord, Filters
-
-PASSAGE_FIELDS = ("item", "generation", "passage")
-HEAD_FIELDS = (
-    "kind", "item", "turn", "generation", "of", "item_type", "item_id", "version", "versions", "digest",
-    "content_sha256", "envelope", "policy", "admitted_at", "signed_at", "key_id", "metadata",
-)  # fmt: skip
-"""What a head holds besides files and what filters alone need."""
 MAX_PASSAGES = 1_000_000
 _AVERAGE_LENGTH = 100.0
 """The average passage length, in terms, that the ``words`` vectors are computed for: the true one changes with every
@@ -60,43 +50,40 @@ write, and Qdrant cannot apply it."""
 _NAMESPACE = UUID("5f0cbd0f-5c0a-5d0e-9d4e-3f6a1c1b7c11")
 Payload = Mapping[str, Any] | None
 _FOREIGN = "did a program other than Kiwi write to this collection?"
-_HEAD = Columns({str: "kind item generation version", int: "turn of", dict[str, str]: "versions"})
-_SIGNED = Columns({str: "digest content_sha256 key_id", TIME: "signed_at", Json[dict[str, Any]]: "metadata"})
-_STORED = Columns({str: "digest content_sha256 policy", TIME: "admitted_at", int: "of", ENVELOPE: "envelope"})
-_FILES = Columns({FILES: "files"})
-_POINT = Columns({str: "item generation", object: "passage"})
+_HEAD = Columns({str: "kind item_id generation", int: "turn of"})
+_TYPE = {Literal["document"]: "item_type"}
+_SIGNED = Columns(_TYPE, {str: "digest content_sha256 key_id", TIME: "signed_at", Json[dict[str, Any]]: "metadata"})
+_STORED = Columns(_TYPE, {str: "digest content_sha256 policy", TIME: "admitted_at", int: "of", ENVELOPE: "envelope"})
+_POINT = Columns({str: "item_id generation", object: "passage"})
 _PASSAGE = Columns(PASSAGE)
 
 
 @dataclass(frozen=True, slots=True)
-class ItemHead:
-    """Which generation of an item counts, and ``of`` how many passages.
+class DocumentHead:
+    """Which generation of a document counts, and ``of`` how many passages.
 
-    ``turn`` 0: nothing was ever written. No ``generation``: the item is not there.
+    ``turn`` 0: nothing was ever written. No ``generation``: the document is not there.
     """
 
-    item: str
+    item_id: str
     turn: int = 0
     generation: str = ""
     of: int = 0
-    version: str = ""
-    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        """The digest of what was written; empty where nothing is there."""
+        return self.generation.partition("-")[2]
 
 
-def item_key(ref: ItemRef) -> str:
-    """Return the text that names an item, whatever its version and spelling."""
-    item_type, item_id = ref.key
-    return f"{item_type}:{item_id}"
+def head_id(path: str) -> str:
+    """Return the id of a document's head."""
+    return str(uuid5(_NAMESPACE, f"head\0document:{path}"))
 
 
-def head_id(item: str) -> str:
-    """Return the id of an item's head."""
-    return str(uuid5(_NAMESPACE, f"head\0{item}"))
-
-
-def passage_id(item: str, generation: str, ordinal: int) -> str:
+def passage_id(path: str, generation: str, ordinal: int) -> str:
     """Return the id of a passage."""
-    return str(uuid5(_NAMESPACE, f"passage\0{item}\0{generation}\0{ordinal}"))
+    return str(uuid5(_NAMESPACE, f"passage\0document:{path}\0{generation}\0{ordinal}"))
 
 
 def sparse_index(term: str) -> int:
@@ -105,41 +92,29 @@ def sparse_index(term: str) -> int:
 
 
 def state_of(admission: Admission, records: Sequence[EmbeddingRecord]) -> str:
-    """Return a digest of all that is written of an item except when it was admitted: equal ones need no write."""
-    texts = admission.digest, admission.item.content_sha256, admission.policy, admission.principal
-    passages = [record.passage for record in records]
-    parts = SCHEMA, texts, admission.envelope.signatures, records[0].fingerprint, passages
-    digest = hashlib.sha256(repr(parts).encode())
-    for record in records:
-        digest.update(record.vector.astype("<f4").tobytes())
-    return digest.hexdigest()
+    """Return a digest of all that is written of a document except when it was admitted: equal ones need no write."""
+    admitted = admission.digest, admission.item.content_sha256, admission.policy, admission.principal
+    parts = SCHEMA, admitted, admission.envelope.signatures, records[0].fingerprint, [r.passage for r in records]
+    vectors = b"".join(record.vector.astype("<f4").tobytes() for record in records)
+    return hashlib.sha256(repr(parts).encode() + vectors).hexdigest()
 
 
 def head_payload(admission: Admission) -> dict[str, Any]:
-    """Return what an item's head says besides the fields of `ItemHead`."""
-    item, is_document = admission.item, admission.ref.item_type is ItemType.DOCUMENT
+    """Return what a document's head says besides the fields of `DocumentHead`."""
     return _filtered(admission) | {
         "kind": "head",
         "digest": admission.digest,
-        "content_sha256": item.content_sha256,
+        "content_sha256": admission.item.content_sha256,
         "envelope": dsse.encode(admission.envelope),
         "policy": admission.policy,
         "admitted_at": timestamp(admission.admitted_at),
-        "metadata": json.dumps(item.metadata, ensure_ascii=False, sort_keys=True, default=dict),
-        "files": {} if is_document else {name: b64encode(data).decode() for name, data in item.files.items()},
+        "metadata": json.dumps(admission.item.metadata, ensure_ascii=False, sort_keys=True, default=dict),
     }
 
 
 def passage_points(records: Sequence[EmbeddingRecord], turn: int, generation: str) -> list[models.PointStruct]:
-    """Return an item's passages as staged points."""
-    admission = records[0].admission
-    shared = _filtered(admission) | {
-        "kind": "staged",
-        "item": item_key(admission.ref),
-        "turn": turn,
-        "generation": generation,
-        "at": timestamp(datetime.now(UTC)),
-    }
+    """Return a document's passages as staged points."""
+    state = {"kind": "staged", "turn": turn, "generation": generation, "at": timestamp(datetime.now(UTC))}
     points = []
     for record in records:
         passage, frequencies = record.passage, term_frequencies(record.passage.indexed_text)
@@ -148,8 +123,8 @@ def passage_points(records: Sequence[EmbeddingRecord], turn: int, generation: st
             vector[WORDS] = models.SparseVector(indices=list(weights), values=list(weights.values()))
         own = {"length": frequencies.total(), "terms": list(frequencies)}
         own["passage"] = asdict(passage) | {"heading": list(passage.heading)}
-        id_ = passage_id(shared["item"], generation, passage.ordinal)
-        points.append(models.PointStruct(id=id_, vector=vector, payload=shared | own))
+        id_ = passage_id(record.admission.ref.item_id, generation, passage.ordinal)
+        points.append(models.PointStruct(id=id_, vector=vector, payload=_filtered(record.admission) | state | own))
     return points
 
 
@@ -186,38 +161,36 @@ def _reading(what: str) -> Iterator[None]:
         raise StoreCorrupt(f"Qdrant returned a malformed {what}: {type(error).__name__}", hint=_FOREIGN) from error
 
 
-@_reading("head of an item")
-def read_head(payload: Payload, item: str) -> ItemHead:
-    """Return the head of `item` from its payload."""
+@_reading("head of a document")
+def read_head(payload: Payload, path: str) -> DocumentHead:
+    """Return the head of the document at `path` from its payload."""
     row = _HEAD(payload)
-    kind, head = row.pop("kind"), ItemHead(**row)
-    if head.item != item or head.turn < 1:
-        raise ValueError("the head of another item")
-    is_gone = kind == "gone" and not head.generation
-    if not is_gone and not (kind == "head" and head.generation and 0 < head.of <= MAX_PASSAGES):
+    head = make_record(DocumentHead, row)
+    if head.item_id != path or head.turn < 1:
+        raise ValueError("the head of another document")
+    if not (row["kind"] == "head") == bool(head.generation) == (0 < head.of <= MAX_PASSAGES):
         raise ValueError("a head without passages")
     return head
 
 
-@_reading("item")
+@_reading("document")
 def read_candidate(payload: Payload, passage: Passage, cosine: float, words: float, scores: ItemScores) -> Candidate:
-    """Return a passage with its scores and what a head says of its item."""
+    """Return a passage with its scores and what a head says of its document."""
     found = {"passage": passage, "cosine": cosine, "bm25": words, "item": scores}
-    return make_record(Candidate, _SIGNED(payload), ref=_ref(payload), **found)
+    return make_record(Candidate, _SIGNED(payload), ref=ref_of(payload), **found)
 
 
-@_reading("item")
-def read_item(payload: Payload, files: Sequence[str] | None = ()) -> StoredItem:
-    """Return a head as a stored item with the files of these names, or all; its envelope is decoded strictly."""
-    row, all_files = _STORED(payload), {} if files == () else _FILES(payload)["files"]
-    wanted = {name: data for name, data in all_files.items() if files is None or name in files}
-    return make_record(StoredItem, row, ref=_ref(payload), passages=row["of"], files=wanted)
+@_reading("document")
+def read_document(payload: Payload) -> StoredItem:
+    """Return a head as a stored document; its envelope is decoded strictly."""
+    row = _STORED(payload)
+    return make_record(StoredItem, row, ref=ref_of(payload), passages=row["of"])
 
 
-def read_item_or_problem(payload: Payload) -> StoredItem:
-    """Return a head as a stored item; a malformed one becomes an item with a ``problem``, which never verifies."""
+def read_document_or_problem(payload: Payload) -> StoredItem:
+    """Return a head as a stored document; a malformed one gets a ``problem``, and never verifies."""
     try:
-        return read_item(payload)
+        return read_document(payload)
     except KiwiError as error:
         digest = str((payload or {}).get("digest"))[:64]
         return StoredItem(ref_of(payload), NO_ENVELOPE, digest, "", NEVER, "", problem=error.message)
@@ -225,9 +198,9 @@ def read_item_or_problem(payload: Payload) -> StoredItem:
 
 @dataclass(slots=True)
 class FoundPassage:
-    """A passage of one generation of an item, with the scores of the legs that found it."""
+    """A passage of one generation of a document, with the scores of the legs that found it."""
 
-    item: str
+    path: str
     generation: str
     passage: Passage
     cosine: float = NOT_FOUND_BY_VECTOR
@@ -236,14 +209,14 @@ class FoundPassage:
 
 @_reading("passage")
 def read_passage(point: models.ScoredPoint) -> tuple[FoundPassage, float]:
-    """Return the passage of a point whose id is that of its item, generation and ordinal, and the point's score."""
+    """Return the passage of a point whose id is that of its path, generation and ordinal, and the point's score."""
     row = _POINT(point.payload)
     passage = make_record(Passage, _PASSAGE(row["passage"]))
-    if str(point.id) != passage_id(row["item"], row["generation"], passage.ordinal):
+    if str(point.id) != passage_id(row["item_id"], row["generation"], passage.ordinal):
         raise ValueError("a point of another id")
     if isinstance(point.score, bool) or not math.isfinite(point.score):
         raise ValueError("no finite number")
-    return FoundPassage(row["item"], row["generation"], passage), float(point.score)
+    return FoundPassage(row["item_id"], row["generation"], passage), float(point.score)
 
 
 def refused(payload: Payload, error: KiwiError) -> RefusedHit:
@@ -252,16 +225,8 @@ def refused(payload: Payload, error: KiwiError) -> RefusedHit:
 
 
 def ref_of(payload: Payload) -> ItemRef:
-    """Return the item that a malformed point names, as far as it does."""
-    item_type, _, item_id = str((payload or {}).get("item")).partition(":")
-    return parse_ref({"item_type": item_type, "item_id": item_id, "version": "", **(payload or {})})
-
-
-def _ref(payload: Payload) -> ItemRef:
-    ref = parse_ref(payload or {})
-    if not payload or item_key(ref) != payload["item"]:
-        raise ValueError("the head of another item")
-    return ref
+    """Return the document that a point names; ``unreadable`` where it names none."""
+    return parse_ref({"item_type": ItemType.DOCUMENT.value, "version": "", "item_id": (payload or {}).get("item_id")})
 
 
 def equals(key: str, value: str | int) -> models.FieldCondition:
@@ -274,8 +239,12 @@ def one_of(key: str, values: Sequence[str]) -> models.FieldCondition:
     return models.FieldCondition(key=key, match=models.MatchAny(any=list(values) or [""]))
 
 
-def conditions(filters: Filters) -> list[Any]:
-    """Return the conditions that heads and passages are filtered by alike; of a path's pattern only its folder."""
+def points_of(kind: str, filters: Filters | None = None, *others: Any, **values: str) -> models.Filter:
+    """Return the condition for points of a kind that pass the filters and other conditions, and have some values.
+
+    Heads and passages are filtered alike. Of a path's pattern only its folder is a condition.
+    """
+    filters = filters or Filters()
     pattern = path_pattern(filters)
     texts = {
         "item_type": filters.item_type.value if filters.item_type else "",
@@ -283,7 +252,8 @@ def conditions(filters: Filters) -> list[Any]:
         "folders": re.split(r"[*?]", pattern)[0].rpartition("/")[0] if pattern else "",
         **{name: getattr(filters, name) for name in ("category", "author", "namespace", "service", "domain")},
     }
-    must: list[Any] = [equals(key, value) for key, value in texts.items() if value]
+    must: list[Any] = [equals("kind", kind), *others, *(equals(key, value) for key, value in values.items())]
+    must += [equals(key, value) for key, value in texts.items() if value]
     must += [one_of("file_type", filters.file_types)] if filters.file_types else []
     must += [equals("tags", tag) for tag in sorted(set(filters.tags))]
     if (path := filters.path.rstrip("/")) and not pattern:
@@ -293,7 +263,7 @@ def conditions(filters: Filters) -> list[Any]:
     if filters.since:
         since = filters.since if filters.since.tzinfo else filters.since.replace(tzinfo=UTC)
         must.append(models.FieldCondition(key="signed_at", range=models.DatetimeRange(gte=since)))
-    return must
+    return models.Filter(must=must)
 
 
 def path_pattern(filters: Filters) -> str:
@@ -305,9 +275,3 @@ def matches_path(filters: Filters, item_id: str) -> bool:
     """Whether a path passes the filters: itself, or one of the folders above it."""
     pattern = filters.path.rstrip("/").replace("[", "[[]")  # literal in a filter
     return not pattern or any(fnmatchcase(item_id, one) for one in (pattern, f"{pattern}/*"))
-
-
-def points_of(kind: str, filters: Filters | None = None, *others: Any, **values: str) -> models.Filter:
-    """Return the condition for points of a kind that pass the filters and other conditions, and have some values."""
-    must: list[Any] = [equals("kind", kind), *(conditions(filters) if filters else ()), *others]
-    return models.Filter(must=[*must, *(equals(key, value) for key, value in values.items())])

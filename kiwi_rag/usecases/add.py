@@ -60,7 +60,7 @@ async def store(
                 one.write()
                 yield one
                 known = await target.store.get(admission.ref, ())
-                await ingest.store(one.source, one.candidate, admission, target, app.writer)
+                await ingest.store(one.candidate, admission, target, app.writer)
                 yield admission, known is not None and known.digest == admission.digest
             except Rejected as rejection:
                 yield rejection

@@ -123,7 +123,7 @@ async def copy(app: Services, found: FoundItem, target: str, *, overwrite: bool)
         sign.check_place(root, stored.envelope, stored.files, overwrite=overwrite)
         admission = await ingest.admit(candidate_of(stored.envelope, stored.files), to, app.gate)
         placed = sign.place_item(root, stored.envelope, stored.files, overwrite=overwrite)
-        await ingest.store(placed, read(placed, to, app.gate), admission, to, app.writer)
+        await ingest.store(read(placed, to, app.gate), admission, to, app.writer)
     return admission, placed.path
 
 

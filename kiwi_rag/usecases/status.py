@@ -15,7 +15,7 @@ from kiwi_rag import render
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import EmbeddingError, KiwiError, MalformedEnvelope, RegistryError
 from kiwi_rag.formats.documents import FILE_TYPES
-from kiwi_rag.model import Filters, StoredItem
+from kiwi_rag.model import Filters, StoredItem, sha256_hex
 from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit
 from kiwi_rag.search.state import find_version_conflicts
 from kiwi_rag.services import Services
@@ -174,7 +174,7 @@ def _check_setup(app: Services) -> list[str]:
     readable = [path for path in app.keys_dir.glob("*.pem") if path.stat().st_mode & 0o077]
     problems = [f"keys: other users can read {path} (chmod 600 {path})" for path in readable]
     for name in keys.names(app.keys_dir):
-        signer = app.trust.by_key.get(keys.key_id_of(keys.public_key(name, app.keys_dir)))
+        signer = app.trust.by_key.get(sha256_hex(keys.public_key(name, app.keys_dir)))
         if signer and signer.status is SignerStatus.COMPROMISED:
             way_out = f"kiwi keys new NAME, kiwi sign .ai --key NAME --force, then remove {app.keys_dir / name}.*"
             problems.append(f"keys: {name} is {signer.origin or 'marked compromised'} ({way_out})")

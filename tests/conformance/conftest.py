@@ -75,18 +75,14 @@ async def qdrant_server(folder: Path) -> AsyncIterator[VectorStore]:
         await store.close()
 
 
-_EVERYTHING: dict[str, Backend] = {
-    "local": local(50_000),
-    "local-over-limit": local(0),
-    "qdrant": qdrant,
-    "qdrant-server": qdrant_server,
-}
+_LOCAL: dict[str, Backend] = {"local": local(50_000), "local-over-limit": local(0)}
+_QDRANT: dict[str, Backend] = {"qdrant": qdrant, "qdrant-server": qdrant_server}
 _REGISTRY: dict[str, Backend] = {"registry": registry, "supabase": read_over_api}
 
 BACKENDS: dict[str, dict[str, Backend]] = {
-    "item": _EVERYTHING | _REGISTRY,
-    "skill": _EVERYTHING | _REGISTRY,
-    "document": _EVERYTHING | {"registry": registry_documents},
+    "item": _LOCAL | _REGISTRY,
+    "skill": _LOCAL | _REGISTRY,
+    "document": _LOCAL | _QDRANT | {"registry": registry_documents},
 }
 """Kind → the stores that keep it; those of documents keep the collection `tests.conformance.documents.WORKSPACE`."""
 
@@ -118,11 +114,14 @@ async def versioned(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
         yield empty
 
 
-@pytest.fixture(params=places("item"))
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[VectorStore]:
-    """An empty store of each backend in turn, for items."""
+_OF_QDRANT = [pytest.param(("document", name), id=f"document-{name}") for name in _QDRANT]
+
+
+@pytest.fixture(params=[*places("item"), *_OF_QDRANT])
+async def words(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    """An empty store of each backend in turn, for items, or documents where a backend keeps no items."""
     async with opened(request.param, tmp_path) as empty:
-        yield empty.store
+        yield empty
 
 
 @pytest.fixture(params=places("document"))

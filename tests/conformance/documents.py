@@ -37,13 +37,14 @@ def document(
     at: datetime = SIGNED,
     labels: dict[str, str] | None = None,
     workspace: str = WORKSPACE,
+    context: str = "Harbour",
 ) -> tuple[Admission, list[Passage]]:
     """An admitted document of one line a passage."""
     trust = TrustPolicy((SIGNER, Signer("other@acme", key.public_key, types=(ItemType.DOCUMENT,))))
     gate, policy, log = ValidationManager(trust, REGISTRY), policy_of("documents"), ListedLog()
     file = DocumentFile(path, "\n".join(texts).encode(), labels or {})
     inspected = gate.inspect_document(file, policy, log)
-    passages = [Passage(n, text, "Harbour", ("Top",), n + 1, n + 1, "section") for n, text in enumerate(texts)]
+    passages = [Passage(n, text, context, ("Top",), n + 1, n + 1, "section") for n, text in enumerate(texts)]
     envelope = Indexer(key, REGISTRY, workspace).sign(inspected, passages, at)
     return gate.admit_document(inspected, passages, envelope, policy, log), passages
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from datetime import timedelta
 
 import pytest
 
@@ -14,7 +15,7 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing.statement import parse_index, passage_digest
 from kiwi_rag.stores.base import VectorStore
 from tests.conformance.documents import document, fill, records_of
-from tests.conformance.items import query, unit_vector
+from tests.conformance.items import SIGNED, query, unit_vector
 
 ONE_LOOP = pytest.mark.asyncio(loop_scope="module")  # that of the store, which the module's tests share
 
@@ -83,6 +84,14 @@ async def test_both_scores_are_true(filled_documents: VectorStore) -> None:
         (Filters(path="docs/a/File 03.md"), lambda n: n == 3),
         (Filters(path="docs/[a]/*"), lambda n: False),
         (Filters(path="DOCS/a"), lambda n: False),
+        (Filters(item_type=ItemType.DOCUMENT, signer="ada@acme"), lambda n: True),
+        (Filters(item_type=ItemType.DIRECTIVE), lambda n: False),
+        (Filters(signer="mallory"), lambda n: False),
+        (Filters(since=SIGNED), lambda n: True),
+        (Filters(since=SIGNED + timedelta(hours=1)), lambda n: False),
+        (Filters(category="ops"), lambda n: False),
+        (Filters(author="ada"), lambda n: False),
+        (Filters(tags=("odd",)), lambda n: False),
     ],
 )
 async def test_filters_narrow_both_legs(filled_documents: VectorStore, filters: Filters, passes) -> None:

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from kiwi_rag.collection import Collection
-from kiwi_rag.ingest import audit_index as reverify_module
-from kiwi_rag.ingest.audit_index import audit_index
+from kiwi_rag.ingest import registry_indexer
+from kiwi_rag.ingest.registry_indexer import audit_index
 from kiwi_rag.registry import calls, rows
 from kiwi_rag.signing import keys
 from kiwi_rag.stores.postgres import RegistryVectorStore
@@ -54,7 +54,7 @@ async def test_what_is_as_it_should_be_is_left_in_peace(registry: Collection[Reg
 async def test_all_are_checked_page_by_page(
     registry: Collection[RegistryVectorStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reverify_module, "PAGE", 2)
+    monkeypatch.setattr(registry_indexer, "PAGE", 2)
     monkeypatch.setattr(calls, "MAX_ROWS", 2)  # what one answer may hold, and the registry is larger
     checked = [ref async for ref, _ in audit_index(registry, writer(), None)]
     assert sorted(checked) == [f"knowledge:acme/n{n}@1.0.0" for n in range(3)]

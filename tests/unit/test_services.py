@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 
 import pytest
 
+from kiwi_rag.errors import MissingExtra
 from kiwi_rag.services import Services
+from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.trust import Signer
 
@@ -49,3 +52,16 @@ async def test_closing_ends_all_even_when_one_part_fails(services: Services) -> 
     assert closed == ["second", "first"]
     await services.close()
     assert closed == ["second", "first"]
+
+
+def test_an_index_in_qdrant_without_its_package_names_the_extra(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {"KIWI_WORKSPACE_STORE": "qdrant", "KIWI_QDRANT_URL": "https://qdrant.example"}
+    app = Services.open({"HOME": str(services.cwd.parent), **environment}, services.cwd)
+    for module in ("qdrant", "qdrant_connection", "qdrant_payload"):
+        monkeypatch.delitem(sys.modules, f"kiwi_rag.stores.{module}", raising=False)
+    monkeypatch.setitem(sys.modules, "qdrant_client", None)
+    with pytest.raises(MissingExtra) as caught:
+        _ = Workspace(app).tier
+    assert "kiwi-rag[qdrant]" in caught.value.hint

@@ -81,6 +81,9 @@ def test_each_code_has_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         first.execute("INSERT INTO t VALUES (1)")
     first.close()
     second.close()
+    with pytest.raises(StoreError, match="closed") as closed, translate_sqlite_errors(tmp_path / "a", damaged):
+        first.execute("SELECT 1")
+    assert not isinstance(closed.value, PinnedStateDamaged)
     (tmp_path / "b").write_bytes(b"no database" * 100)
     with pytest.raises(PinnedStateDamaged), translate_sqlite_errors(tmp_path / "b", damaged):
         connect(tmp_path / "b")

@@ -48,9 +48,7 @@ class WorkspaceSource(Source):
 
     def check(self) -> None:
         """Raise `NotFound` when the root does not exist."""
-        root = self.workspace.root
-        if not root.is_dir():
-            raise NotFound(f"{root} is no folder", hint="name the workspace's root: kiwi workspace index ROOT")
+        _check_root(self.workspace.root)
 
     def find(self, paths: Sequence[str] | None, indexed: Sequence[str], report: SyncReport) -> Iterator[FoundFile]:
         """Yield the files that are no binaries and that no pattern ignores; report why a path gives none."""
@@ -92,6 +90,11 @@ _BINARY = re.compile(
 )
 
 
+def _check_root(root: Path) -> None:
+    if not root.is_dir():
+        raise NotFound(f"{root} is no folder", hint="name the workspace's root: kiwi workspace index ROOT")
+
+
 def walk(root: Path, path: str = "", failed: dict[str, KiwiError] | None = None) -> Iterator[FoundFile]:
     """Yield the files of a workspace, or below one of its folders, in the order of their paths.
 
@@ -103,8 +106,7 @@ def walk(root: Path, path: str = "", failed: dict[str, KiwiError] | None = None)
     NotFound
         When the root does not exist: a missing workspace must not be taken for an empty one.
     """
-    if not root.is_dir():
-        raise NotFound(f"{root} is no folder", hint="name the workspace's root: kiwi workspace index ROOT")
+    _check_root(root)
     failed, rules = {} if failed is None else failed, IgnoreRules()
     for step in _steps(path)[:-1]:
         rules = rules.below(root / step, step)

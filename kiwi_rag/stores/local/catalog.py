@@ -14,12 +14,12 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from kiwi_rag.errors import AuditBroken, FingerprintMismatch, StoreCorrupt
+from kiwi_rag.errors import AuditBroken, StoreCorrupt
 from kiwi_rag.lexical import terms
 from kiwi_rag.model import Admission, EmbeddingRecord, Envelope, Filters, Item, Passage, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.storage.sqlite import transaction
-from kiwi_rag.stores.base import timestamp
+from kiwi_rag.stores.base import require_model, timestamp
 from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, AuditSink, seal_record, verify_records
 
 # One statement for all combinations of filters: each is a parameter, and an empty one matches every item. A tag filter
@@ -35,14 +35,10 @@ SELECT i.item_key FROM items i WHERE
     AND (:tag_count = 0 OR :tag_count = (
         SELECT count(*) FROM tags t WHERE t.item_key = i.item_key AND t.tag IN (SELECT value FROM json_each(:tags))))
 """
-_LIST = """
-SELECT i.*, (SELECT count(*) FROM passages p WHERE p.item_key = i.item_key) AS passages
-FROM items i WHERE i.item_key IN (SELECT value FROM json_each(?)) ORDER BY i.item_type, i.item_id
-"""
-_GET = """
-SELECT i.*, (SELECT count(*) FROM passages p WHERE p.item_key = i.item_key) AS passages
-FROM items i WHERE i.item_type = ? AND i.folded_id = ?
-"""
+REBUILD = "index again with one model: kiwi index --rebuild"
+_SELECT = "SELECT i.*, (SELECT count(*) FROM passages p WHERE p.item_key = i.item_key) AS passages FROM items i WHERE"
+_LIST = f"{_SELECT} i.item_key IN (SELECT value FROM json_each(?)) ORDER BY i.item_type, i.item_id"  # noqa: S608
+_GET = f"{_SELECT} i.item_type = ? AND i.folded_id = ?"
 _FILES = """
 SELECT f.path, CAST(b.content AS BLOB) FROM item_files f JOIN blobs b USING (sha256)
 WHERE f.item_key = :key AND (:names IS NULL OR f.path IN (SELECT value FROM json_each(:names)))
@@ -112,10 +108,9 @@ def _insert_passages(connection: sqlite3.Connection, item_key: int, records: Seq
 
 
 def _insert_files(connection: sqlite3.Connection, item_key: int, item: Item) -> None:
-    digests = item.digests
-    contents = [(digest, item.files[path]) for path, digest in digests.items()]
-    connection.executemany(_PUT_BLOB, contents)
-    rows = [(item_key, path, digest) for path, digest in digests.items()]
+    files = item.digests.items()
+    connection.executemany(_PUT_BLOB, [(digest, item.files[path]) for path, digest in files])
+    rows = [(item_key, path, digest) for path, digest in files]
     connection.executemany("INSERT INTO item_files (item_key, path, sha256) VALUES (?, ?, ?)", rows)
 
 
@@ -129,14 +124,7 @@ def _check_fingerprint(connection: sqlite3.Connection, record: EmbeddingRecord) 
         set_meta(connection, "fingerprint", record.fingerprint)
         set_meta(connection, "dimension", len(record.vector))
     stored = meta(connection, "fingerprint"), meta(connection, "dimension")
-    require_model(stored, (record.fingerprint, len(record.vector)))
-
-
-def require_model(stored: tuple[str, int], wanted: tuple[str, int]) -> None:
-    """Return if the stored vectors are of the wanted model and dimension, otherwise raise `FingerprintMismatch`."""
-    if stored != wanted:
-        message = f"the stored vectors are of {stored[0]}, not of {wanted[0]}"
-        raise FingerprintMismatch(message, hint="index again with one model: kiwi index --rebuild")
+    require_model(stored, (record.fingerprint, len(record.vector)), REBUILD)
 
 
 def _is_stored(connection: sqlite3.Connection, row: Mapping[str, Any], records: Sequence[EmbeddingRecord]) -> bool:
@@ -303,12 +291,8 @@ def read_passage(row: sqlite3.Row) -> Passage:
 
 def _passage_row(item_key: int, passage: Passage, length: int) -> dict[str, Any]:
     """Return the columns of ``passages``; `length` in terms."""
-    plain = ("ordinal", "text", "context", "start_line", "end_line", "kind", "file")
-    return {name: getattr(passage, name) for name in plain} | {
-        "item_key": item_key,
-        "heading": json.dumps(passage.heading, ensure_ascii=False),
-        "length": length,
-    }
+    heading = json.dumps(passage.heading, ensure_ascii=False)
+    return asdict(passage) | {"item_key": item_key, "heading": heading, "length": length}
 
 
 class SqliteAuditLog:

@@ -12,7 +12,6 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,11 +144,15 @@ class ChromaIndex:
     def _collection(self, *, create: bool = False) -> Any:
         with _translate_errors():
             if self._client is None:
-                self._client = _open_client(self._folder)
+                import chromadb
+                from chromadb.config import Settings
+
+                settings = Settings(anonymized_telemetry=False)
+                self._client = chromadb.PersistentClient(path=str(self._folder), settings=settings)
             if not create:
                 return self._client.get_collection(COLLECTION, embedding_function=None)
-            settings = {"embedding_function": None, "metadata": {"hnsw:space": "cosine"}}
-            return self._client.get_or_create_collection(COLLECTION, **settings)
+            space = {"hnsw:space": "cosine"}
+            return self._client.get_or_create_collection(COLLECTION, embedding_function=None, metadata=space)
 
     def problem(self, connection: sqlite3.Connection) -> str:
         """Return how Chroma differs from the catalog; empty when it does not."""
@@ -192,13 +195,6 @@ def is_behind(connection: sqlite3.Connection) -> bool:
 def catalog_id(connection: sqlite3.Connection) -> str:
     """Return the random id that this catalog was given when it was made."""
     return str(meta(connection, "catalog_id"))
-
-
-def _open_client(folder: Path) -> Any:
-    import chromadb
-    from chromadb.config import Settings
-
-    return chromadb.PersistentClient(path=str(folder), settings=Settings(anonymized_telemetry=False))
 
 
 @contextmanager

@@ -140,7 +140,9 @@ class WriterLock:
         """
         with self._mutex:
             if not self._depth:
-                self._acquire_file()
+                make_derived_folder(self._path.parent)
+                self._file_lock.enter_context(acquire_lock(self._path, self._wait_seconds, self._busy))
+                self._holder_file.write_text(json.dumps(_this_process()), encoding="utf-8")
             self._depth += 1
 
     def release(self) -> None:
@@ -156,11 +158,6 @@ class WriterLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-    def _acquire_file(self) -> None:
-        make_derived_folder(self._path.parent)
-        self._file_lock.enter_context(acquire_lock(self._path, self._wait_seconds, self._busy))
-        self._holder_file.write_text(json.dumps(_this_process()), encoding="utf-8")
 
     def _busy(self) -> StoreBusy:
         return StoreBusy(

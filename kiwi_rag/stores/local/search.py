@@ -27,7 +27,8 @@ from kiwi_rag.lexical import (
 )
 from kiwi_rag.model import Candidate, Candidates, CollectionStatistics, Filters, ItemScores, Passage, StoreQuery
 from kiwi_rag.model.refs import ItemRef
-from kiwi_rag.stores.local.catalog import item_ref, matching_items, meta, read_passage, require_model, state
+from kiwi_rag.stores.base import require_model
+from kiwi_rag.stores.local.catalog import REBUILD, item_ref, matching_items, meta, read_passage, state
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,7 +78,7 @@ def search(
     """
     if not len(snapshot):
         return Candidates((), "exact")
-    require_model((snapshot.fingerprint, snapshot.dimension), (query.fingerprint, len(query.vector)))
+    require_model((snapshot.fingerprint, snapshot.dimension), (query.fingerprint, len(query.vector)), REBUILD)
     legs = _Legs(connection, snapshot, query)
     vector_rows, plan = legs.nearest(chroma)
     rows = distinct(np.sort(np.concatenate([vector_rows, legs.best_words()])))

@@ -8,18 +8,17 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Literal, get_args
 
-from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, UsageError
+from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
 from kiwi_rag.storage.atomic import make_derived_folder, new_file
-from kiwi_rag.storage.sqlite import closed_on_error, connect, move_database_aside, result_code, translate_sqlite_errors
+from kiwi_rag.storage.sqlite import closed_on_error, connect, move_database_aside, translate_sqlite_errors
 from kiwi_rag.stores.local.catalog import meta, set_meta
 from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, WriterLock
 
 REPAIR_HINT = "kiwi doctor --repair"
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 Lane = Literal["read", "write", "audit"]
 _FileIdentity = tuple[int, int] | None
 
@@ -251,30 +250,19 @@ def schema_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-@contextmanager
-def catalog_errors(path: Path) -> Iterator[None]:
-    """Translate the errors of SQLite and the file system about the catalog at `path`.
+def catalog_errors(path: Path) -> AbstractContextManager[None]:
+    """Translate the errors of SQLite and the file system about the catalog at `path` in a block.
 
     Raises
     ------
-    StoreFull, StoreCorrupt, StoreBusy, StoreError
-        By SQLite's result code, not by its words.
-    UsageError
-        When a parameter is not valid Unicode.
+    StoreFull, StoreCorrupt, StoreBusy, StoreError, UsageError
+        As `translate_sqlite_errors` does: by SQLite's result code, not by its words.
     """
 
-    def otherwise(error: sqlite3.Error) -> StoreError:
-        if result_code(error) in _DAMAGED or _is_undecodable(error):
-            return StoreCorrupt(f"the catalog {path} is damaged: {error}", hint=REPAIR_HINT)
-        return StoreError(f"the catalog {path} failed: {error}")
+    def damaged(error: sqlite3.Error) -> StoreError:
+        return StoreCorrupt(f"the catalog {path} is damaged: {error}", hint=REPAIR_HINT)
 
-    try:
-        with translate_sqlite_errors(path, otherwise, "the catalog"):
-            yield
-    except UnicodeEncodeError as error:
-        raise UsageError(
-            "the request is not valid Unicode: it contains a character that UTF-8 cannot encode"
-        ) from error
+    return translate_sqlite_errors(path, damaged, "the catalog")
 
 
 def find_damage(session: CatalogSession) -> str:
@@ -294,11 +282,6 @@ def _file_identity(path: Path) -> _FileIdentity:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _is_undecodable(error: sqlite3.Error) -> bool:
-    # The sqlite3 module itself raises this error, and only this one, without a result code.
-    return not hasattr(error, "sqlite_errorcode") and "decode" in str(error)
 
 
 def _check_not_truncated(connection: sqlite3.Connection, path: Path) -> None:
