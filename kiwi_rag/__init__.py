@@ -22,12 +22,13 @@ if TYPE_CHECKING:
         Filters,
         Finding,
         Item,
+        ItemRef,
+        ItemType,
         Passage,
         SearchQuery,
         SearchReply,
         SearchResult,
     )
-    from kiwi_rag.model.refs import ItemRef, ItemType
     from kiwi_rag.search import HybridSearchHandler
     from kiwi_rag.services import Services
     from kiwi_rag.stores.base import VectorStore

@@ -12,8 +12,7 @@ from kiwi_rag.cli.session import DONE, PARTLY, YES, Group, Session, command, con
 from kiwi_rag.cli.trust import signer_row
 from kiwi_rag.errors import UsageError
 from kiwi_rag.ingest.registry_indexer import Failed, Unreachable, audit_index
-from kiwi_rag.model import Filters
-from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.model import Filters, ItemRef
 from kiwi_rag.registry.rows import Progress
 from kiwi_rag.registry.tuning import METHODS
 from kiwi_rag.render import counted

@@ -13,8 +13,7 @@ from kiwi_rag import render, usecases
 from kiwi_rag.cli.session import DONE, FAILED, PARTLY, TIME, Group, Session, command, option
 from kiwi_rag.collection import SOURCES
 from kiwi_rag.errors import UsageError
-from kiwi_rag.model import FusionMethod, FusionWeights, SearchQuery, SearchReply
-from kiwi_rag.model.refs import ITEM_TYPES
+from kiwi_rag.model import ITEM_TYPES, FusionMethod, FusionWeights, SearchQuery, SearchReply
 from kiwi_rag.render import counted, hits
 from kiwi_rag.services import Services
 

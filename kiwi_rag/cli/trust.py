@@ -11,8 +11,7 @@ import click
 from kiwi_rag import render
 from kiwi_rag.cli.session import TIME, YES, Group, Session, ask_passphrase, confirm, option
 from kiwi_rag.errors import SourceUnreadable, UsageError
-from kiwi_rag.model import sha256_hex
-from kiwi_rag.model.refs import ItemType
+from kiwi_rag.model import ItemType, sha256_hex
 from kiwi_rag.services import Services
 from kiwi_rag.signing import keys as key_files
 from kiwi_rag.signing.statement import format_time

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, UsageError
-from kiwi_rag.model import sha256_hex
-from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, fold_item_id
+from kiwi_rag.model import ITEM_TYPES, ItemRef, ItemType, fold_item_id, sha256_hex
 
 _OWN = '{"query": "…", "relevant": {"directive:acme/x": 2}}'
 _BEIR = '{"_id": "q1", "text": "…"}'

@@ -22,8 +22,7 @@ from kiwi_rag import __version__
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, StoreError, UsageError
 from kiwi_rag.evaluation.judgements import Dataset, JudgedQuery, RankedAnswer, files_of, item_key, ref_of, score
-from kiwi_rag.model import Filters, SearchQuery, SearchResult
-from kiwi_rag.model.refs import check_item_id
+from kiwi_rag.model import Filters, SearchQuery, SearchResult, check_item_id
 from kiwi_rag.search import Searcher
 from kiwi_rag.search.ranking import weights_of
 from kiwi_rag.stores.base import VectorStore

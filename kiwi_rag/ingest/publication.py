@@ -12,8 +12,7 @@ from kiwi_rag.errors import KiwiError, RegistryUnreachable, UsageError
 from kiwi_rag.formats.source import SourceFile
 from kiwi_rag.ingest import CONCURRENCY, IngestContext, bounded_map
 from kiwi_rag.ingest.registry_indexer import concerns_one_item, index_admitted
-from kiwi_rag.model import Admission, Visibility
-from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.model import Admission, ItemRef, Visibility
 from kiwi_rag.sources.source import read
 from kiwi_rag.stores.base import VectorStore
 

@@ -32,8 +32,7 @@ from kiwi_rag.errors import (
 )
 from kiwi_rag.ingest import CONCURRENCY, IngestContext, bounded_map, embed
 from kiwi_rag.lexical import term_frequencies
-from kiwi_rag.model import Admission, EmbeddingRecord, Envelope
-from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.model import Admission, EmbeddingRecord, Envelope, ItemRef
 from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit
 from kiwi_rag.registry.rows import IndexedItem, StoredPassage
 from kiwi_rag.retry import attempts

@@ -33,8 +33,7 @@ from kiwi_rag.ingest import (
     fingerprint_rules,
     states_of,
 )
-from kiwi_rag.model import Admission, Filters, StoredItem
-from kiwi_rag.model.refs import ItemType
+from kiwi_rag.model import Admission, Filters, ItemType, StoredItem
 from kiwi_rag.signing import statement
 from kiwi_rag.sources.file_states import FileStates, RunState
 from kiwi_rag.sources.source import FoundFile, Source, SourceContent, SyncReport, named_paths

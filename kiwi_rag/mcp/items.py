@@ -18,8 +18,7 @@ from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import ReportProgress
 from kiwi_rag.mcp.toolsets import Schema, budget, flag, members, number, text, texts, tool
-from kiwi_rag.model import Filters, ItemState, SearchQuery, sha256_hex
-from kiwi_rag.model.refs import ITEM_TYPES, ItemType, check_item_id
+from kiwi_rag.model import ITEM_TYPES, Filters, ItemState, ItemType, SearchQuery, check_item_id, sha256_hex
 from kiwi_rag.render import agents, hits
 from kiwi_rag.render.agents import Answer
 from kiwi_rag.usecases import add, items

@@ -28,8 +28,7 @@ from kiwi_rag.errors import (
     Yanked,
     YankUndone,
 )
-from kiwi_rag.model import StoredItem
-from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.model import ItemRef, StoredItem
 from kiwi_rag.monitor.pinned_state import ACCEPT, PinnedState, SeenVersion
 from kiwi_rag.registry.calls import checked_url
 from kiwi_rag.registry.client import RegistryClient

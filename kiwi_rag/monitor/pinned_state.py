@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kiwi_rag.errors import ChainForked, PinnedStateDamaged, StoreError
-from kiwi_rag.model import sha256_hex
-from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model import ItemRef, ItemType, sha256_hex
 from kiwi_rag.signing.trust import RevocationNotice, SignerStatus
 from kiwi_rag.storage.atomic import link_new, new_file
 from kiwi_rag.storage.sqlite import closed_on_error, connect, move_database_aside, transaction, translate_sqlite_errors

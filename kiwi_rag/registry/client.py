@@ -18,11 +18,11 @@ from kiwi_rag.model import (
     EmbeddingRecord,
     Envelope,
     Filters,
+    ItemRef,
     StoredItem,
     StoreQuery,
     Visibility,
 )
-from kiwi_rag.model.refs import ItemRef
 from kiwi_rag.registry import rows
 from kiwi_rag.registry.calls import ANSWER_SECONDS, Caller, Transport, raise_refusal, time_limit
 from kiwi_rag.registry.rows import Checkpoint, Claimed, IndexedItem, Progress, Row, StoredPassage

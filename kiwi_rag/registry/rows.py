@@ -28,12 +28,14 @@ from kiwi_rag.model import (
     CollectionStatistics,
     EmbeddingRecord,
     Envelope,
+    ItemRef,
     ItemScores,
+    ItemType,
     Passage,
     RefusedHit,
     StoredItem,
+    check_item_id,
 )
-from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
 from kiwi_rag.signing import dsse
 from kiwi_rag.signing.statement import check_path
 from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kiwi_rag.errors import Rejected
-from kiwi_rag.model import Finding, ItemState, StoredItem
-from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.model import Finding, ItemRef, ItemState, StoredItem
 
 ERRORS_SHOWN = 3
 SNIPPET_CHARACTERS = 160

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kiwi_rag.lexical import bm25_weights
-from kiwi_rag.model import Explanation, SearchReply, SearchResult, TierOutcome
-from kiwi_rag.model.refs import ItemType
+from kiwi_rag.model import Explanation, ItemType, SearchReply, SearchResult, TierOutcome
 from kiwi_rag.render import Style, attributes, counted, plain, safe, snippet, state_json, state_lines, table
 
 INDEX_COMMAND = "kiwi workspace index"

@@ -12,8 +12,17 @@ from pathlib import Path
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, Refused, StoreError, TierTimedOut
 from kiwi_rag.formats.source import path_of
-from kiwi_rag.model import ItemState, Passage, RefusedHit, SearchQuery, SearchResult, StoredItem, VersionConflict
-from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model import (
+    ItemRef,
+    ItemState,
+    ItemType,
+    Passage,
+    RefusedHit,
+    SearchQuery,
+    SearchResult,
+    StoredItem,
+    VersionConflict,
+)
 from kiwi_rag.search.ranking import RankedHit
 from kiwi_rag.search.state import find_conflict
 from kiwi_rag.search.tier_query import Key, TierQuery

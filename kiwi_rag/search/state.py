@@ -8,8 +8,7 @@ from collections.abc import Container, Mapping, Sequence
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.formats.source import SourceFile, path_of, read_item
-from kiwi_rag.model import Finding, ItemState, StoredItem, VersionConflict, sha256_hex
-from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.model import Finding, ItemRef, ItemState, StoredItem, VersionConflict, sha256_hex
 from kiwi_rag.search.verify import VerifiedItem
 from kiwi_rag.sources.source import root_of
 from kiwi_rag.storage.safe_open import read_below

@@ -17,8 +17,16 @@ from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.errors import FingerprintMismatch, KiwiError, RegistryContradicted, RegistryUnreachable, TierTimedOut
 from kiwi_rag.lexical import query_terms
-from kiwi_rag.model import Candidates, CollectionStatistics, RefusedHit, SearchQuery, StoreQuery, TierOutcome, Vector
-from kiwi_rag.model.refs import ItemType
+from kiwi_rag.model import (
+    Candidates,
+    CollectionStatistics,
+    ItemType,
+    RefusedHit,
+    SearchQuery,
+    StoreQuery,
+    TierOutcome,
+    Vector,
+)
 from kiwi_rag.model.search import TierState
 from kiwi_rag.search import corrections
 from kiwi_rag.search.ranking import RankedHit

@@ -19,8 +19,19 @@ from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import Refused, StoreCorrupt, UsageError
 from kiwi_rag.formats import parse_item
 from kiwi_rag.lexical import K1, bm25_weights
-from kiwi_rag.model import Candidate, Candidates, CollectionStatistics, Passage, StoredItem, StoreQuery, sha256_hex
-from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id
+from kiwi_rag.model import (
+    ITEM_TYPES,
+    Candidate,
+    Candidates,
+    CollectionStatistics,
+    ItemRef,
+    ItemType,
+    Passage,
+    StoredItem,
+    StoreQuery,
+    check_item_id,
+    sha256_hex,
+)
 from kiwi_rag.signing.statement import digest_of, passage_digest
 from kiwi_rag.signing.trust import Signer, TrustPolicy, VerifiedPayload, verify, verify_index
 from kiwi_rag.stores.base import VectorStore

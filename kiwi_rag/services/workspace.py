@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kiwi_rag.collection import Collection
 from kiwi_rag.config import PROJECT_FOLDER
 from kiwi_rag.errors import ConfigError, MissingExtra, NotFound, StoreError, UsageError
-from kiwi_rag.model.refs import ItemType
+from kiwi_rag.model import ItemType
 from kiwi_rag.services import ClosesOpened, Services
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.keys import Indexer

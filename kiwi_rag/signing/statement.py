@@ -19,8 +19,18 @@ from functools import lru_cache
 from typing import Any
 
 from kiwi_rag.errors import InvalidItemId, MalformedEnvelope, OldSignature, UsageError
-from kiwi_rag.model import Document, Envelope, Item, Passage, content_digest, sha256_hex
-from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType, check_item_id
+from kiwi_rag.model import (
+    ITEM_TYPES,
+    Document,
+    Envelope,
+    Item,
+    ItemRef,
+    ItemType,
+    Passage,
+    check_item_id,
+    content_digest,
+    sha256_hex,
+)
 from kiwi_rag.signing import dsse
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"

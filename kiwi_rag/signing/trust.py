@@ -15,8 +15,7 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from kiwi_rag.errors import BadSignature, SignatureRefused, UnknownSigner, Unsigned, UsageError, WrongKey
-from kiwi_rag.model import Envelope, sha256_hex
-from kiwi_rag.model.refs import ITEM_TYPES, ItemRef, ItemType
+from kiwi_rag.model import ITEM_TYPES, Envelope, ItemRef, ItemType, sha256_hex
 from kiwi_rag.signing import dsse, statement
 from kiwi_rag.signing.statement import IndexStatement, ItemStatement, Statement, format_time
 

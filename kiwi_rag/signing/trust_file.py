@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import ConfigError, KiwiError, SourceUnreadable
-from kiwi_rag.model import sha256_hex
-from kiwi_rag.model.refs import ItemType
+from kiwi_rag.model import ItemType, sha256_hex
 from kiwi_rag.signing.keys import parse_public
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy, check_pattern, check_principal
 from kiwi_rag.storage.atomic import write_user_file

@@ -15,8 +15,7 @@ from typing import Any
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import EmbeddingError, KiwiError, Rejected, SourceUnreadable
 from kiwi_rag.formats.source import ItemCandidate, SourceFile, path_of, walk
-from kiwi_rag.model import Finding, content_digest, sha256_hex
-from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model import Finding, ItemRef, ItemType, content_digest, sha256_hex
 from kiwi_rag.stores.base import SourceStamp, VectorStore
 from kiwi_rag.validation.document_gate import DocumentFile
 from kiwi_rag.validation.manager import ValidationManager

@@ -12,8 +12,17 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, NotAdmitted, UsageError
-from kiwi_rag.model import Admission, Candidates, CollectionStatistics, EmbeddingRecord, Filters, StoredItem, StoreQuery
-from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model import (
+    Admission,
+    Candidates,
+    CollectionStatistics,
+    EmbeddingRecord,
+    Filters,
+    ItemRef,
+    ItemType,
+    StoredItem,
+    StoreQuery,
+)
 from kiwi_rag.validation.admission import require_passages, require_sealed
 
 if TYPE_CHECKING:

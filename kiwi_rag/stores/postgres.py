@@ -13,11 +13,12 @@ from kiwi_rag.model import (
     CollectionStatistics,
     EmbeddingRecord,
     Filters,
+    ItemRef,
+    ItemType,
     StoredItem,
     StoreQuery,
     Visibility,
 )
-from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.registry.calls import Transport
 from kiwi_rag.registry.client import INDEXER, Receipt, RegistryClient, parse_receipt
 from kiwi_rag.registry.rows import Claimed

@@ -37,12 +37,13 @@ from kiwi_rag.model import (
     CollectionStatistics,
     EmbeddingRecord,
     Filters,
+    ItemRef,
     ItemScores,
+    ItemType,
     RefusedHit,
     StoredItem,
     StoreQuery,
 )
-from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.stores import qdrant_payload as payload
 from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission, require_document
 from kiwi_rag.stores.qdrant_connection import DENSE, WORDS, QdrantCollection, QdrantConnection

@@ -36,8 +36,18 @@ from qdrant_client import models
 
 from kiwi_rag.errors import KiwiError, SignatureRefused, StoreCorrupt
 from kiwi_rag.lexical import K1, B, term_frequencies
-from kiwi_rag.model import Admission, Candidate, EmbeddingRecord, Filters, ItemScores, Passage, RefusedHit, StoredItem
-from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model import (
+    Admission,
+    Candidate,
+    EmbeddingRecord,
+    Filters,
+    ItemRef,
+    ItemScores,
+    ItemType,
+    Passage,
+    RefusedHit,
+    StoredItem,
+)
 from kiwi_rag.registry.rows import ENVELOPE, NEVER, NO_ENVELOPE, PASSAGE, TIME, Columns, make_record, parse_ref
 from kiwi_rag.signing import dsse
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR, timestamp

@@ -10,8 +10,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from kiwi_rag.config import Settings
-from kiwi_rag.model import Filters, SearchQuery, SearchReply
-from kiwi_rag.model.refs import ItemType
+from kiwi_rag.model import Filters, ItemType, SearchQuery, SearchReply
 from kiwi_rag.services import Services
 
 MAX_HITS = 200

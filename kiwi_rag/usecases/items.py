@@ -13,8 +13,7 @@ from kiwi_rag import ingest, render
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, UsageError, Yanked
 from kiwi_rag.formats.source import SourceFile, path_of
-from kiwi_rag.model import Admission, Filters, Finding, ItemState, StoredItem, VersionConflict, sha256_hex
-from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.model import Admission, Filters, Finding, ItemRef, ItemState, StoredItem, VersionConflict, sha256_hex
 from kiwi_rag.search.state import find_version_conflicts, read_state, read_states
 from kiwi_rag.search.verify import Address, VerifiedItem, only_one, parse_address, require_files, verify_stored
 from kiwi_rag.services import Services

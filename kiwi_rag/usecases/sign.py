@@ -25,8 +25,7 @@ from kiwi_rag.errors import (
 )
 from kiwi_rag.formats.bump import FIRST, add_version, version_line, with_version
 from kiwi_rag.formats.source import ItemCandidate, SourceFile, path_of, read_item, signature_path, walk
-from kiwi_rag.model import Envelope, Finding, Item, sha256_hex
-from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model import Envelope, Finding, Item, ItemRef, ItemType, sha256_hex
 from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.keys import SigningKey

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import KiwiError, NotFound, SourceUnreadable
-from kiwi_rag.model import sha256_hex
-from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.model import ItemRef, sha256_hex
 from kiwi_rag.signing.statement import MAX_PATH_CHARACTERS, is_nameable
 from kiwi_rag.sources.source import FoundFile, Source, SourceContent, SyncReport, named_paths
 from kiwi_rag.sources.workspace.config import WorkspaceConfig, head_commit

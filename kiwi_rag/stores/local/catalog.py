@@ -16,8 +16,7 @@ from typing import Any
 
 from kiwi_rag.errors import AuditBroken, StoreCorrupt
 from kiwi_rag.lexical import terms
-from kiwi_rag.model import Admission, EmbeddingRecord, Envelope, Filters, Item, Passage, StoredItem
-from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model import Admission, EmbeddingRecord, Envelope, Filters, Item, ItemRef, ItemType, Passage, StoredItem
 from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.base import require_model, timestamp
 from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, AuditSink, seal_record, verify_records

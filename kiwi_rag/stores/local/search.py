@@ -25,8 +25,16 @@ from kiwi_rag.lexical import (
     split_halves,
     swap_middle,
 )
-from kiwi_rag.model import Candidate, Candidates, CollectionStatistics, Filters, ItemScores, Passage, StoreQuery
-from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.model import (
+    Candidate,
+    Candidates,
+    CollectionStatistics,
+    Filters,
+    ItemRef,
+    ItemScores,
+    Passage,
+    StoreQuery,
+)
 from kiwi_rag.stores.base import require_model
 from kiwi_rag.stores.local.catalog import REBUILD, item_ref, matching_items, meta, read_passage, state
 

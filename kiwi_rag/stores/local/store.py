@@ -11,8 +11,7 @@ from sqlite3 import Connection
 from typing import TypeVar
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
-from kiwi_rag.model import Candidates, CollectionStatistics, EmbeddingRecord, Filters, StoredItem, StoreQuery
-from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.model import Candidates, CollectionStatistics, EmbeddingRecord, Filters, ItemRef, StoredItem, StoreQuery
 from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
 from kiwi_rag.stores.local import catalog, maintenance
