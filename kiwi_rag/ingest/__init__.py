@@ -30,6 +30,7 @@ from kiwi_rag.sources.source import FoundFile, content_of, read, root_of
 from kiwi_rag.stores.base import SourceStamp, VectorStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.admission import Policy
+from kiwi_rag.validation.audit import AuditSink
 from kiwi_rag.validation.document_gate import DocumentFile, clean_labels
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.wordpieces import embedded_text
@@ -37,7 +38,6 @@ from kiwi_rag.wordpieces import embedded_text
 if TYPE_CHECKING:
     from kiwi_rag.registry.client import Receipt
     from kiwi_rag.stores.postgres import RegistryVectorStore
-    from kiwi_rag.validation.audit import AuditSink
 
 GATE_VERSION = 6
 """Raise it when the gate, the parsers or the splitter give other results: every file is then processed again."""

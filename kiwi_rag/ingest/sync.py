@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from kiwi_rag.chunking import split
 from kiwi_rag.collection import Collection
@@ -39,11 +38,8 @@ from kiwi_rag.sources.file_states import FileStates, RunState
 from kiwi_rag.sources.source import FoundFile, Source, SourceContent, SyncReport, named_paths
 from kiwi_rag.stores.base import SourceStamp, VectorStore
 from kiwi_rag.telemetry import span
-from kiwi_rag.validation.audit import AuditEvent
+from kiwi_rag.validation.audit import AuditEvent, AuditSink
 from kiwi_rag.validation.document_gate import DocumentFile
-
-if TYPE_CHECKING:
-    from kiwi_rag.validation.audit import AuditSink
 
 _NO_DOCUMENT = ("bounds.binary", "bounds.empty", "bounds.size")
 _UNREAD = -1

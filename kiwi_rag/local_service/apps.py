@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.config import Settings
+from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.local_service import OTHER_NETWORK, Declined
 from kiwi_rag.services import Services
 from kiwi_rag.services.registry import RegistryConnection
+from kiwi_rag.sources.file_states import FileStates
 
 if TYPE_CHECKING:
-    from kiwi_rag.embedding import EmbeddingProvider
-    from kiwi_rag.sources.file_states import FileStates
     from kiwi_rag.stores.local import LocalVectorStore
     from kiwi_rag.stores.postgres import RegistryVectorStore
 

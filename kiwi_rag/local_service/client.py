@@ -8,13 +8,11 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, BinaryIO
+from threading import Event
+from typing import Any, BinaryIO
 
 from kiwi_rag import local_service as protocol
 from kiwi_rag.local_service import Declined
-
-if TYPE_CHECKING:
-    from threading import Event
 
 CONNECT_SECONDS = 0.2
 FIRST_SIGN_SECONDS = 2.0

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypeVar
+from typing import Annotated, Any, Literal, NotRequired, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, PlainValidator, StringConstraints, TypeAdapter
 from typing_extensions import TypedDict  # pydantic refuses typing's before Python 3.12
@@ -34,15 +34,13 @@ from kiwi_rag.model import (
     Passage,
     RefusedHit,
     StoredItem,
+    Vector,
     check_item_id,
 )
 from kiwi_rag.signing import dsse
 from kiwi_rag.signing.statement import check_path
 from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus
 from kiwi_rag.validation.audit import AuditHead
-
-if TYPE_CHECKING:
-    from kiwi_rag.model import Vector
 
 _T = TypeVar("_T")
 Row = Mapping[str, Any]

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from kiwi_rag.config import Settings
 from kiwi_rag.errors import RegistryUnreachable
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kiwi_rag.config import Settings
-    from kiwi_rag.registry.calls import Transport
+from kiwi_rag.registry.calls import Transport
 
 
 @dataclass(frozen=True, slots=True)

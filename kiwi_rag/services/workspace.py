@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kiwi_rag.collection import Collection
 from kiwi_rag.config import PROJECT_FOLDER
 from kiwi_rag.errors import ConfigError, MissingExtra, NotFound, StoreError, UsageError
-from kiwi_rag.model import ItemType
+from kiwi_rag.model import ItemType, SearchQuery, SearchReply
 from kiwi_rag.services import ClosesOpened, Services
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.keys import Indexer
@@ -19,14 +19,13 @@ from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.sources.workspace.config import WorkspaceConfig, git_root
 from kiwi_rag.sources.workspace.source import WorkspaceSource
 from kiwi_rag.storage.atomic import create_file
+from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.admission import policy_of
 
 if TYPE_CHECKING:
     from kiwi_rag.ingest import IngestContext
     from kiwi_rag.ingest.sync import Callbacks
-    from kiwi_rag.model import SearchQuery, SearchReply
     from kiwi_rag.sources.source import SyncReport
-    from kiwi_rag.stores.base import VectorStore
 
 TIER = "workspace"
 _KEY = b"kiwi: the key of this user's indexes of documents"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from datetime import UTC, datetime
+from typing import Any, Protocol, runtime_checkable
 
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, NotAdmitted, UsageError
 from kiwi_rag.model import (
@@ -24,9 +24,6 @@ from kiwi_rag.model import (
     StoreQuery,
 )
 from kiwi_rag.validation.admission import require_passages, require_sealed
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 _UNIT_TOLERANCE = 1e-3
 NOT_FOUND_BY_VECTOR = -1.0

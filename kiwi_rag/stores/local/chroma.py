@@ -12,16 +12,14 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from kiwi_rag.model import Vector
 from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.local.catalog import meta, set_meta, state
 from kiwi_rag.stores.local.ownership import Ownership
-
-if TYPE_CHECKING:
-    from kiwi_rag.model import Vector
 
 COLLECTION = "items"
 BATCH = 5_000  # Chroma takes 5,461 at most

@@ -34,6 +34,7 @@ from kiwi_rag.model import (
     ItemScores,
     Passage,
     StoreQuery,
+    Vector,
 )
 from kiwi_rag.stores.base import require_model
 from kiwi_rag.stores.local.catalog import REBUILD, item_ref, matching_items, meta, read_passage, state
@@ -41,7 +42,6 @@ from kiwi_rag.stores.local.catalog import REBUILD, item_ref, matching_items, met
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from kiwi_rag.model import Vector
     from kiwi_rag.stores.local.chroma import ChromaIndex
 
     Rows = NDArray[np.int64]
