@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from kiwi_rag.errors import UnknownFilter, UsageError
-from kiwi_rag.signing.trust import TrustPolicy
-from kiwi_rag.sources.file_states import FileStates
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.admission import Policy
 
 if TYPE_CHECKING:
     from kiwi_rag.monitor.monitor import RegistryMonitor
+    from kiwi_rag.signing.trust import TrustPolicy
+    from kiwi_rag.sources.file_states import FileStates
     from kiwi_rag.stores.local import LocalVectorStore
     from kiwi_rag.stores.local.catalog import SqliteAuditLog
 

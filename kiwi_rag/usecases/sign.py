@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import semver
 
@@ -26,7 +27,6 @@ from kiwi_rag.formats.bump import FIRST, add_version, version_line, with_version
 from kiwi_rag.formats.source import ItemCandidate, SourceFile, path_of, read_item, signature_path, walk
 from kiwi_rag.model import Envelope, Finding, Item, ItemRef, ItemType, sha256_hex
 from kiwi_rag.registry.calls import time_limit
-from kiwi_rag.services import Services
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.statement import ItemStatement
@@ -37,6 +37,9 @@ from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation import signature as versions
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.signature import envelope_of, finding_of
+
+if TYPE_CHECKING:
+    from kiwi_rag.services import Services
 
 HISTORY_SECONDS = 5.0
 """Seconds to wait for a registry's answer when a file is signed; publishing compares the versions again."""
