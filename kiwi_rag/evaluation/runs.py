@@ -11,7 +11,6 @@ import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,9 +19,9 @@ from typing import Any
 
 from kiwi_rag import __version__
 from kiwi_rag.collection import Collection
-from kiwi_rag.errors import InvalidItemId, SourceUnreadable, StoreError, UsageError
+from kiwi_rag.errors import SourceUnreadable, StoreError, UsageError
 from kiwi_rag.evaluation.judgements import Dataset, JudgedQuery, RankedAnswer, files_of, item_key, ref_of, score
-from kiwi_rag.model import Filters, SearchQuery, SearchResult, check_item_id
+from kiwi_rag.model import Filters, SearchQuery, SearchResult
 from kiwi_rag.search import Searcher
 from kiwi_rag.search.ranking import weights_of
 from kiwi_rag.stores.base import VectorStore
@@ -174,17 +173,8 @@ async def conditions(
 async def missing_items(dataset: Dataset, tiers: Sequence[Collection[VectorStore]]) -> list[str]:
     """Return the relevant items that none of the tiers holds, in order."""
     judged = {ref for query in dataset.queries for ref, grade in query.relevant.items() if grade > 0}
-    return [ref for ref in sorted(judged) if not await _is_stored(ref, tiers)]
-
-
-async def _is_stored(key: str, tiers: Sequence[Collection[VectorStore]]) -> bool:
-    ref = ref_of(key)
-    with suppress(InvalidItemId):
-        check_item_id(ref.item_id)
-        for tier in tiers:
-            if await tier.store.get(ref) is not None:
-                return True
-    return False
+    stored = {item_key(item.ref) for tier in tiers for item in await tier.store.list(Filters())}
+    return sorted(judged - stored)
 
 
 async def _answer(rank: _Ranker, query: JudgedQuery, k: int) -> RankedAnswer:

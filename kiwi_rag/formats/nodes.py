@@ -262,16 +262,14 @@ class _JsonReader:
         kind = _JSON_KINDS.get(self._sign(position), "scalar")
         node = Node(kind, position, position)
         # A list is entered for the sake of the collections in it.
-        if depth and (kind == "mapping" or (kind == "sequence" and self._opens_collection(position + 1))):
+        holds_collections = kind == "sequence" and self._sign(self._blank(position + 1)) in _JSON_KINDS
+        if depth and (kind == "mapping" or holds_collections):
             self._fill(node, depth - 1)
             return node
         value, node.end = self._decode(self._text, position)
         if kind == "scalar" and value is not None:
             node.text = str(value)[:MAX_SCALAR]
         return node
-
-    def _opens_collection(self, position: int) -> bool:
-        return self._sign(self._blank(position)) in _JSON_KINDS
 
     def _fill(self, node: Node, depth: int) -> None:
         closing = "}" if node.kind == "mapping" else "]"

@@ -223,10 +223,6 @@ class _Member(NamedTuple):
     end: int
 
 
-def _load_json(text: str) -> Any:
-    return json.loads(_strict(text), parse_constant=_refuse_constant)
-
-
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
@@ -366,5 +362,5 @@ def _toml_tables(holder: str, name: str) -> re.Pattern[str]:
     return re.compile(rf"(?:^\n)?^{header}{lines}", re.MULTILINE)
 
 
-JSON = Format(_load_json, _json_edits, "{}\n")
+JSON = Format(lambda text: json.loads(_strict(text), parse_constant=_refuse_constant), _json_edits, "{}\n")
 TOML = Format(tomllib.loads, _toml_edits, "")

@@ -182,7 +182,8 @@ def _item_text(data: Mapping[str, Any], begin: int, state: ItemState) -> str:
     signer = render.signed_by(data["signer"], state)
     lines = [f"{data['ref']} · {data['tier']} · signed by {signer} · digest {data['digest']}"]
     lines += agents.agents_state_lines(state)
-    declared = [] if begin else [*map(_input_text, data["inputs"]), *map(_permission_text, data["permissions"])]
+    permissions = [f"Permission: {row['verb']} {row['resource']} {row['pattern']}" for row in data["permissions"]]
+    declared = [] if begin else [*map(_input_text, data["inputs"]), *permissions]
     if "yanked_at" in data:
         lines.append(f"Yanked on {data['yanked_at']}.")
         declared.append(f"Reason: {data['yank_reason']}")  # a registry's words: between the marks
@@ -196,10 +197,6 @@ def _item_text(data: Mapping[str, Any], begin: int, state: ItemState) -> str:
 def _input_text(row: Mapping[str, Any]) -> str:
     need = "required" if row.get("required") else f"default {row['default']}" if "default" in row else "optional"
     return f"Input {row['name']} ({row.get('type') or 'text'}, {need}): {row.get('description', '')}"
-
-
-def _permission_text(row: Mapping[str, str]) -> str:
-    return f"Permission: {row['verb']} {row['resource']} {row['pattern']}"
 
 
 def _permission_json(declared: Mapping[str, str] | str) -> dict[str, str]:

@@ -146,10 +146,6 @@ def parse_as(what: str) -> Iterator[None]:
         raise RegistryError(f"the registry gave an invalid {what}: {type(error).__name__}") from error
 
 
-def _parse_time(value: object) -> object:
-    return datetime.fromisoformat(value) if isinstance(value, str) else value
-
-
 def _decode_if_valid(document: object) -> Envelope:
     try:
         return dsse.decode(document)
@@ -158,7 +154,7 @@ def _decode_if_valid(document: object) -> Envelope:
 
 
 # A time is a `datetime` of psycopg, and text of Supabase's API and within JSON.
-TIME = Annotated[AwareDatetime, BeforeValidator(_parse_time)]
+TIME = Annotated[AwareDatetime, BeforeValidator(lambda at: datetime.fromisoformat(at) if isinstance(at, str) else at)]
 _HASH = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 _LINE = Annotated[str, AfterValidator(lambda text: " ".join(text[:MAX_REASON].split()))]
 _HEADING = Annotated[list[str], AfterValidator(tuple)]

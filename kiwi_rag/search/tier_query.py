@@ -11,7 +11,7 @@ import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
@@ -28,13 +28,15 @@ from kiwi_rag.model import (
     Vector,
 )
 from kiwi_rag.model.search import TierState
-from kiwi_rag.monitor.monitor import ConsistencyCheck
 from kiwi_rag.search import corrections
 from kiwi_rag.search.ranking import RankedHit
 from kiwi_rag.search.verify import check_candidates, check_statistics
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.audit import AuditEvent
+
+if TYPE_CHECKING:
+    from kiwi_rag.monitor.monitor import ConsistencyCheck
 
 _T = TypeVar("_T")
 Key = tuple[ItemType, str]

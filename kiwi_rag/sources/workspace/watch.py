@@ -119,7 +119,8 @@ async def _watch_root(
             if _identity(workspace.root) != identity:
                 return
             watched = [Path(path) for _, path in burst if _is_watched(base, path)]
-            changes.add([p.relative_to(base).as_posix() for p in watched], whole=any(map(_is_more_than_file, watched)))
+            is_more_than_files = any(path.name in IGNORE_FILES or path.is_dir() for path in watched)
+            changes.add([path.relative_to(base).as_posix() for path in watched], whole=is_more_than_files)
             # In the middle of a checkout half of the files are old.
             if changes.is_empty or (_is_locked(workspace.root) and time.monotonic() - changes.since < GIT_SECONDS):
                 continue
@@ -151,10 +152,6 @@ def _is_watched(base: Path, path: str) -> bool:
     """
     steps = path[len(str(base)) + 1 :].split("/")
     return bool(steps[0]) and not any(step in NEVER or step in _NOISY for step in steps)
-
-
-def _is_more_than_file(path: Path) -> bool:
-    return path.name in IGNORE_FILES or path.is_dir()
 
 
 def _is_locked(root: Path) -> bool:
