@@ -39,7 +39,9 @@ class Place:
             (folder / "cache/models").symlink_to(MODELS_OF / "models")
         cache = MODELS_OF if shared_cache else folder / "cache"
         env = {"KIWI_CACHE_DIR": str(cache), "KIWI_KEY_PASSPHRASE": "bench", "PYTHONPATH": str(ROOT)}
-        place = cls(folder / "project", cache, {**os.environ, **env}).with_home(folder / "home")
+        # As users have it: without bytecode files each command would compile the modules anew.
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        place = cls(folder / "project", cache, inherited | env).with_home(folder / "home")
         place.run("init")
         place.run("keys", "new")
         return place
