@@ -48,7 +48,7 @@ class Settings:
     supabase_token: str = _secret("token of a signed-in user, in addition to the publishable key")
     registry_name: str = _project_setting("kiwi", "name of the registry that signatures are made for")
     embedding_provider: str = _setting("onnx", "onnx, sentence-transformers, openai or ollama")
-    embedding_model: str = _setting("", "model name; default: the provider's default model")
+    embedding_model: str = _setting("", "model name; of onnx: all-MiniLM-L6-v2-int8 (default) or all-MiniLM-L6-v2")
     embedding_model_dir: str = _setting("", "folder with the model's weights and tokenizer")
     embedding_base_url: str = _setting("", "base URL of a remote provider")
     embedding_api_key: str = _secret("key of a remote provider")

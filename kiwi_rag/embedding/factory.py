@@ -24,12 +24,13 @@ from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.onnx import OnnxEmbeddingProvider, SentenceTransformersEmbeddingProvider
 from kiwi_rag.embedding.remote import OllamaEmbeddingProvider, OpenAIEmbeddingProvider, RemoteEmbeddingProvider
 from kiwi_rag.embedding.usage import UsageLog, parse_prices
-from kiwi_rag.embedding.weights import MODEL, ModelSource
+from kiwi_rag.embedding.weights import INT8_MODEL, MODEL, ModelSource
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused, UsageError
 from kiwi_rag.model import Vector, sha256_hex
 
 _log = logging.getLogger(__name__)
 _LOCAL = {"onnx": OnnxEmbeddingProvider, "sentence-transformers": SentenceTransformersEmbeddingProvider}
+_MODELS = {"onnx": (INT8_MODEL, MODEL), "sentence-transformers": (MODEL,)}  # the default first
 _REMOTE: dict[str, type[RemoteEmbeddingProvider]] = {
     "openai": OpenAIEmbeddingProvider,
     "ollama": OllamaEmbeddingProvider,
@@ -85,7 +86,8 @@ def load_provider(  # noqa: PLR0913 - plain values, because this package reads n
     cache_dir
         Kiwi's cache folder: ``models/``, ``embeddings.sqlite`` and ``usage.jsonl`` are kept there.
     model
-        The model's name; empty for the provider's default, the only one of a local provider.
+        The model's name; empty for the provider's default. ``onnx`` has ``all-MiniLM-L6-v2-int8``, the default, and
+        ``all-MiniLM-L6-v2``, the only one of ``sentence-transformers``.
     model_dir, threads
         Of the local providers: a folder with the weights; threads (0: one a core).
     servers
@@ -100,12 +102,12 @@ def load_provider(  # noqa: PLR0913 - plain values, because this package reads n
     """
     if name not in PROVIDERS:
         raise UsageError(f"there is no embedding provider {name!r}", hint=f"one of: {', '.join(PROVIDERS)}")
-    if name in _LOCAL and model.removeprefix("sentence-transformers/") not in {"", MODEL}:
-        hint = "openai and ollama run other models"
-        raise UsageError(f"the provider {name} runs {MODEL} only, not {model!r}", hint=hint)
     provider: EmbeddingProvider
-    if name in _LOCAL:
-        provider = _LOCAL[name](ModelSource(cache_dir / "models", model_dir), threads)
+    if models := _MODELS.get(name):
+        if (chosen := model.removeprefix("sentence-transformers/") or models[0]) not in models:
+            hint = "openai and ollama run other models"
+            raise UsageError(f"the provider {name} runs {' and '.join(models)}, not {model!r}", hint=hint)
+        provider = _LOCAL[name](ModelSource(cache_dir / "models", model_dir, model=chosen), threads)
     else:
         provider, *fallbacks = chain = remote_providers(name, model, cache_dir, servers)
         if fallbacks or servers.identity:

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kiwi_rag.embedding import EmbeddingProvider, Fingerprint, unit_vectors, weights, well_formed
-from kiwi_rag.embedding.weights import MODEL, WEIGHTS_SHA256, ModelFiles, ModelSource
+from kiwi_rag.embedding.weights import INT8_MODEL, MODEL, ONNX_SHA256, WEIGHTS_SHA256, ModelFiles, ModelSource
 from kiwi_rag.errors import EmbeddingError, MissingExtra, ModelUnavailable
 from kiwi_rag.model import Vector
 
@@ -37,14 +37,16 @@ takes 2.8 times as long as one among 16), above it the activations leave the cac
 take 1.4 times as long each)."""
 _BATCH_TEXTS = 16
 _MIN_LENGTH_RATIO = 0.75
-FINGERPRINT = Fingerprint(MODEL, WEIGHTS_SHA256, DIMENSION, "mean", MAX_TOKENS)
-"""Shared with the ``sentence-transformers`` provider: same weights, and vectors equal up to rounding."""
+FINGERPRINTS = {
+    MODEL: Fingerprint(MODEL, WEIGHTS_SHA256, DIMENSION, "mean", MAX_TOKENS),
+    INT8_MODEL: Fingerprint(INT8_MODEL, ONNX_SHA256[INT8_MODEL], DIMENSION, "mean", MAX_TOKENS),
+}
+"""By model. `MODEL` by ONNX Runtime and by PyTorch is the same: vectors equal up to rounding."""
 
 
 class _LocalProvider(EmbeddingProvider, Generic[_T]):
     """all-MiniLM-L6-v2, loaded when the first text is encoded; a subclass says by which library."""
 
-    fingerprint = FINGERPRINT
     as_onnx = False
     """Whether the converted weights do, too."""
 
@@ -52,6 +54,11 @@ class _LocalProvider(EmbeddingProvider, Generic[_T]):
         self._source = source
         self._lock = threading.Lock()
         self._model: _T | None = None
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The model's identity."""
+        return FINGERPRINTS[self._source.model]
 
     @property
     def place(self) -> str:
@@ -103,7 +110,10 @@ class OnnxEmbeddingProvider(_LocalProvider[tuple[Any, Any]]):
         """
         tokenizer, session = self._loaded()
         tokens = [row.ids for row in tokenizer.encode_batch_fast([well_formed(text) for text in texts])]
-        batches = batches_by_length([len(row) for row in tokens])
+        # A text in int8 is a batch by itself: the scale of activations is that of the batch, and a text's vector must
+        # not depend on the others.
+        most = 1 if self._source.model == INT8_MODEL else _BATCH_TEXTS
+        batches = batches_by_length([len(row) for row in tokens], most)
         run = partial(_run, session, tokens)
         done = self._run_in_threads(run, batches) if len(batches) > 1 else map(run, batches)
         vectors = dict(zip(chain.from_iterable(batches), chain.from_iterable(done), strict=True))
@@ -127,8 +137,8 @@ class OnnxEmbeddingProvider(_LocalProvider[tuple[Any, Any]]):
         return _tokenizer(files), _session(files)
 
 
-def batches_by_length(lengths: Sequence[int]) -> list[list[int]]:
-    """Return batches of positions of texts with about the same number of tokens, the longest first.
+def batches_by_length(lengths: Sequence[int], most: int = _BATCH_TEXTS) -> list[list[int]]:
+    """Return batches of up to `most` positions of texts with about the same number of tokens, the longest first.
 
     A text is padded to the longest of its batch and then costs as much: an item's summary in one batch with its body
     took longer than both apart. The longest first, so that no thread ends with a long batch alone.
@@ -137,7 +147,7 @@ def batches_by_length(lengths: Sequence[int]) -> list[list[int]]:
     longest = 0
     for position in sorted(range(len(lengths)), key=lambda position: -lengths[position]):
         size = len(found[-1]) + 1 if found else 0
-        is_full = size > _BATCH_TEXTS or size * longest > BATCH_TOKENS
+        is_full = size > most or size * longest > BATCH_TOKENS
         if not found or is_full or lengths[position] < _MIN_LENGTH_RATIO * longest:
             found.append([])
             longest = lengths[position]

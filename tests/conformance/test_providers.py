@@ -18,6 +18,7 @@ import pytest
 
 from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.embedding.factory import ServerOptions, load_provider
+from kiwi_rag.embedding.weights import MODEL
 from tests.embedding_server import EmbeddingServer
 from tests.shared import CORPUS, QUERIES, ROOT, needs_shared
 
@@ -25,12 +26,11 @@ CACHE = ROOT / ".pytest_cache" / "kiwi"
 NEEDS_TORCH = pytest.mark.skipif(
     importlib.util.find_spec("sentence_transformers") is None, reason="sentence-transformers is not installed"
 )
-LOCAL = ["onnx", pytest.param("sentence-transformers", marks=NEEDS_TORCH)]
 
 
 @cache
-def local(name: str) -> EmbeddingProvider:
-    return load_provider(name, cache_dir=CACHE, threads=2, cached=False)
+def local(name: str, model: str = "") -> EmbeddingProvider:
+    return load_provider(name, cache_dir=CACHE, model=model, threads=2, cached=False)
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +41,15 @@ def server() -> Iterator[EmbeddingServer]:
 
 @pytest.fixture(
     scope="module",
-    params=["onnx", pytest.param("sentence-transformers", marks=NEEDS_TORCH), "openai", "ollama", "cached"],
+    params=["onnx", "float32", pytest.param("sentence-transformers", marks=NEEDS_TORCH), "openai", "ollama", "cached"],
 )
 def provider(
     request: pytest.FixtureRequest, server: EmbeddingServer, tmp_path_factory: pytest.TempPathFactory
 ) -> EmbeddingProvider:
     folder: Path = tmp_path_factory.mktemp("cache")
     match request.param:
+        case "float32":
+            return local("onnx", MODEL)
         case "openai":
             return load_provider(
                 "openai", cache_dir=folder, servers=ServerOptions(f"{server.url}/v1"), model="minilm", cached=False
@@ -157,8 +159,21 @@ def corpus_texts(count: int) -> list[str]:
 @needs_shared
 async def test_onnx_vectors_are_those_of_sentence_transformers() -> None:
     texts = corpus_texts(200)
-    ours = np.array(await local("onnx").documents(texts))
+    ours = np.array(await local("onnx", MODEL).documents(texts))
     theirs = np.array(await local("sentence-transformers").documents(texts))
     cosines = (ours * theirs).sum(axis=1)
     assert len(cosines) == 200
     assert cosines.min() >= 0.9999
+
+
+async def test_int8_vectors_are_near_those_of_float32_and_of_each_text_alone() -> None:
+    """0.96 leaves room below the least of 4,373 documents, 0.980 (docs/decisions/0025-int8-by-default.md)."""
+    paragraphs = [part for part in (ROOT / "docs/search.md").read_text("utf-8").split("\n\n") if len(part) > 80]
+    ours = np.array(await local("onnx").documents(paragraphs))
+    exact = np.array(await local("onnx", MODEL).documents(paragraphs))
+    cosines = (ours * exact).sum(axis=1)
+    assert cosines.min() >= 0.96
+    assert cosines.mean() >= 0.985
+    assert cosines.mean() < 0.9999, "these are two models"
+    for text, vector in zip(paragraphs[:10], ours, strict=False):
+        assert (await local("onnx").query(text)).tobytes() == vector.tobytes()

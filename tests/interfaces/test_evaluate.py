@@ -33,7 +33,7 @@ def run(acme: Kiwi) -> Path:
 def test_a_run_carries_all_that_it_depends_on(run: Path) -> None:
     document = json.loads(run.read_text())
     assert document["tiers"]["project"]["items"] == 48
-    assert document["model"].startswith("all-MiniLM-L6-v2/")
+    assert document["model"].startswith("all-MiniLM-L6-v2-int8/")
     assert set(document["weights"]) == {"alpha", "first", "centroid", "whole"}
     assert len(document["dataset"]["sha256"]) == 64 and document["missing"] == []
     assert {row["method"] for row in document["rows"]} == {"grep", "bm25", "vectors", "rrf", "hybrid"}

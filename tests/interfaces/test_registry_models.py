@@ -51,7 +51,7 @@ def test_a_model_is_changed_without_downtime(ready: Kiwi, other: EmbeddingServer
     assert "wanted" in new.run_process("registry", "index", "--watch", expect=1).stderr
     reply = new.json(*QUERY, expect=1)
     assert [tier["state"] for tier in reply["tiers"]] == ["stale"]
-    assert models(ready) == {"all-MiniLM-L6-v2": ("active", 3, 1)}
+    assert models(ready) == {"all-MiniLM-L6-v2-int8": ("active", 3, 1)}
 
     # The indexer with the old model goes on beside; the one with the new model builds, and switches when complete.
     ready.run("registry", "index")
@@ -59,7 +59,7 @@ def test_a_model_is_changed_without_downtime(ready: Kiwi, other: EmbeddingServer
     assert "searches use the active model until they are complete" in told.stderr
     assert told.stdout.count("indexed  ") == 4
     assert "active: small/" in told.stderr
-    assert models(ready) == {"all-MiniLM-L6-v2": ("superseded", 4, 0), "small": ("active", 4, 0)}
+    assert models(ready) == {"all-MiniLM-L6-v2-int8": ("superseded", 4, 0), "small": ("active", 4, 0)}
     assert len(new.json(*QUERY)["hits"]) == len(ready.json(*QUERY)["hits"]) == 4
     assert new.run("registry", "verify", "--all").returncode == 0
 
@@ -101,6 +101,6 @@ def test_a_model_of_another_dimension_is_built_and_searched_beside_the_active_on
     wide = with_model(ready, other, "wide")
     wide.extra["KIWI_EMBEDDING_DIMENSION"] = "1536"
     assert wide.run("registry", "index").stdout.count("indexed  ") == 3
-    assert models(ready) == {"all-MiniLM-L6-v2": ("superseded", 3, 0), "wide": ("active", 3, 0)}
+    assert models(ready) == {"all-MiniLM-L6-v2-int8": ("superseded", 3, 0), "wide": ("active", 3, 0)}
     assert len(wide.json(*QUERY)["hits"]) == len(ready.json(*QUERY)["hits"]) == 3
     assert wide.run("registry", "verify", "--all").returncode == 0

