@@ -108,8 +108,7 @@ def _price(entry: str) -> tuple[str, float]:
 
 
 def _list_prices() -> Mapping[str, float]:
-    prices: Mapping[str, float] = json.loads(_PRICES.read_text(encoding="utf-8"))["usd_per_million_tokens"]
-    return prices
+    return dict(json.loads(_PRICES.read_text(encoding="utf-8"))["usd_per_million_tokens"])
 
 
 def usage_rows(path: Path, since: date | None = None) -> Sequence[dict[str, Any]]:

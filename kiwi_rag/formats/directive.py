@@ -32,6 +32,7 @@ _ROOT_WITH_ATTRIBUTES = re.compile(r"\s*<directive(?:\s+[\w:.-]+\s*=|\s*$)")
 _PROLOG = re.compile(r"\s*<(?:\?xml[^<>]*\?>\s*(?:<directive(?:[\s/>]|$)|$)|!--)")
 _STEP = re.compile(r"\s*<step(?:\s[^<>]*?)?\bname\s*=\s*(?:\"([^\"<>]*)\"|'([^'<>]*)')")
 _PROCESS = re.compile(r"\s*<(/?)process\b")
+_STEPS = "process//step"
 _TAG = re.compile(r"</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?>")
 _END = re.compile(r"</directive\s*>\s*\Z|/>\s*\Z")
 _VERSION = re.compile(r"<directive\b[^>]*?\sversion\s*=\s*([\"'])(?P<value>[^<]*?)\1")
@@ -50,7 +51,7 @@ def parse(item_id: str, content: str, found: FindingList) -> ItemParts:
 def block_steps(content: str) -> list[tuple[str, int]]:
     """Return name and line of the steps that stand inside the XML block of a directive that parses."""
     xml = _root(*_directive_fence(content, FindingList()), FindingList())
-    return [(_name(step), xml.lines[step][0]) for step in _xml_steps(xml.root)]
+    return [(_name(step), xml.lines[step][0]) for step in xml.root.iterfind(_STEPS)]
 
 
 def block_span(content: str) -> tuple[int, int]:
@@ -201,12 +202,8 @@ def _output(element: Element) -> dict[str, str]:
 
 
 def _steps(root: Element, lines: Sequence[str], fence: Block) -> list[dict[str, str]]:
-    inside = [_xml_step(step) for step in _xml_steps(root)]
+    inside = [_xml_step(step) for step in root.iterfind(_STEPS)]
     return inside or [_body_step(lines, name, start, end) for name, start, end in _step_spans(lines, fence)]
-
-
-def _xml_steps(root: Element) -> Iterator[Element]:
-    return root.iterfind("process//step")
 
 
 def _xml_step(step: Element) -> dict[str, str]:

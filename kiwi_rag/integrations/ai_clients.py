@@ -1,4 +1,4 @@
-"""The AI clients that Kiwi can be set up in: which files each reads, in which format, and what Kiwi writes there.
+"""The AI clients that Kiwi can be set up in, and what it writes there; ``clients.toml`` has the facts of each.
 
 Sources, read in November 2026: code.claude.com/docs/en/mcp and /memory; modelcontextprotocol.io/quickstart/user;
 cursor.com/docs/mcp and /rules; code.visualstudio.com/docs/agents/reference/mcp-configuration and
@@ -12,25 +12,20 @@ from __future__ import annotations
 
 import shutil
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
 from kiwi_rag.integrations.client_files import Backups, Editor, FileChange, plan_changes
-from kiwi_rag.integrations.config_edit import JSON, MODULE, NAME, TOML, ConfigEntries, Entry, Format, ManagedBlock
+from kiwi_rag.integrations.config_edit import JSON, MODULE, NAME, TOML, ConfigEntries, Entry, ManagedBlock
 
 VERB = "mcp"
 TOOLSETS = "items,workspace"
 """What a server offers by default."""
 
-_STDIO = {"type": "stdio"}
-_STDIO_HERE = {**_STDIO, "cwd": "${workspaceFolder}"}
-_CURSOR_ARGS = ("--project", "${workspaceFolder}", VERB)
-_EXTENSIONS = "{config}/Code/User/globalStorage"
-_CURSOR_HEAD = "---\ndescription: Ask Kiwi before reading files\nalwaysApply: true\n---\n\n"
-_VSCODE_HEAD = '---\ndescription: Ask Kiwi before reading files\napplyTo: "**"\n---\n\n'
-_CONTINUE_HEAD = "---\nname: Kiwi\nalwaysApply: true\n---\n\n"
+FORMATS = {"json": JSON, "toml": TOML}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +53,7 @@ class Level:
     rules: str = ""
     head: str = ""
     args: Sequence[str] = (VERB,)
-    extra: Mapping[str, str] = field(default_factory=lambda: _STDIO)
+    extra: Mapping[str, str] = field(default_factory=lambda: {"type": "stdio"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +68,8 @@ class Client:
         What it keeps for the user, and for a project (None: nothing).
     then
         What the user does next.
-    key, format
-        What it calls its servers, and how they are written.
+    key, syntax
+        What it calls its servers, and how they are written (a key of `FORMATS`).
     without_rules
         Why there is no file with the user's instructions, and what to do instead.
     sees_path
@@ -83,71 +78,18 @@ class Client:
 
     title: str
     user: Level
-    project: Level | None
     then: str
+    project: Level | None = None
     key: str = "mcpServers"
-    format: Format = JSON
+    syntax: str = "json"
     without_rules: str = ""
     sees_path: bool = True
 
 
+_FACTS = tomllib.loads(Path(__file__).with_name("clients.toml").read_text(encoding="utf-8"))
 CLIENTS: Mapping[str, Client] = {
-    "claude": Client(
-        "Claude Code",
-        Level("{claude_json}/.claude.json", "{claude}/CLAUDE.md"),
-        Level("{project}/.mcp.json", "{project}/CLAUDE.md"),
-        then="restart claude, and approve the server when it asks; /mcp shows it",
-    ),
-    "claude-desktop": Client(
-        "Claude Desktop",
-        Level("{config}/Claude/claude_desktop_config.json", extra={}),
-        None,
-        then="quit Claude Desktop, and start it again",
-        without_rules="Claude Desktop reads no file with instructions; paste this into a project's instructions there",
-        sees_path=False,
-    ),
-    "cursor": Client(
-        "Cursor",
-        Level("{home}/.cursor/mcp.json"),
-        Level("{project}/.cursor/mcp.json", "{project}/.cursor/rules/kiwi.mdc", _CURSOR_HEAD, _CURSOR_ARGS),
-        then="switch the server kiwi on in Cursor's settings, under Tools & MCP",
-        without_rules="Cursor keeps the user's rules in its settings; paste this there, or use --project for a file",
-    ),
-    "vscode": Client(
-        "VS Code",
-        Level("{config}/Code/User/mcp.json", "{home}/.copilot/instructions/kiwi.instructions.md", _VSCODE_HEAD),
-        Level("{project}/.vscode/mcp.json", "{project}/.github/copilot-instructions.md", extra=_STDIO_HERE),
-        then="start the server with MCP: List Servers in the command palette, and trust it when VS Code asks",
-        key="servers",
-    ),
-    "roo": Client(
-        "Roo Code, or Zoo Code",
-        Level(
-            f"{_EXTENSIONS}/zoocodeorganization.zoo-code!/settings/mcp_settings.json"
-            f" | {_EXTENSIONS}/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
-            "{home}/.zoo!/rules/kiwi.md | {home}/.roo/rules/kiwi.md",
-        ),
-        # A new .zoo/mcp.json would hide the servers of .roo/mcp.json from Zoo Code, which reads that one too.
-        Level(
-            "{project}/.zoo/mcp.json! | {project}/.roo/mcp.json",
-            "{project}/.zoo!/rules/kiwi.md | {project}/.roo/rules/kiwi.md",
-        ),
-        then="the extension's MCP settings show the server",
-    ),
-    "continue": Client(
-        "Continue",
-        Level("{continue}/mcpServers/kiwi.json", "{continue}/rules/kiwi.md", _CONTINUE_HEAD),
-        Level("{project}/.continue/mcpServers/kiwi.json", "{project}/.continue/rules/kiwi.md", _CONTINUE_HEAD),
-        then="reload Continue; tools work in its agent mode",
-    ),
-    "codex": Client(
-        "Codex",
-        Level("{codex}/config.toml", "{codex}/AGENTS.override.md! | {codex}/AGENTS.md", extra={}),
-        Level("{project}/.codex/config.toml", "{project}/AGENTS.override.md! | {project}/AGENTS.md", extra={}),
-        then="restart codex (it uses a project's servers once you trust the project); /mcp shows it",
-        key="mcp_servers",
-        format=TOML,
-    ),
+    name: Client(**row | {level: Level(**row[level]) for level in ("user", "project") if level in row})
+    for name, row in _FACTS["clients"].items()
 }
 
 
@@ -222,7 +164,8 @@ def plan_setup(  # noqa: PLR0913  # the command's options, by name
     # A project's files are used on other machines too, where this program may have another path.
     command = [NAME] if project else starting_command(environment.environ.get("PATH"), by_name=client.sees_path)
     entry = server_entry([*command, *level.args], level.extra, toolsets)
-    edits: dict[Path, Editor] = {environment.file(level.config): ConfigEntries(client.format, client.key, [entry])}
+    entries = ConfigEntries(FORMATS[client.syntax], client.key, [entry])
+    edits: dict[Path, Editor] = {environment.file(level.config): entries}
     if level.rules:
         edits[environment.file(level.rules)] = instructions_block(toolsets, level.head)
     return plan_changes(edits, environment.link_targets(project=project), backups, remove=remove)
@@ -282,33 +225,19 @@ def instructions_block(toolsets: str = TOOLSETS, head: str = "") -> ManagedBlock
     return ManagedBlock(f"{begin}\n{agent_instructions(toolsets)}\n<!-- kiwi: end -->", head)
 
 
-# Tasks of VS Code. One of type ``process`` is started by its arguments, without a shell, in the workspace's folder.
-# ``folderOpen`` starts it as soon as the folder is open, if the user trusts the folder and lets tasks start by
-# themselves (setting ``task.allowAutomaticTasks``).
-WATCH = "Kiwi: watch the workspace"
-INDEX = "Kiwi: index the workspace"
 THEN = "open the folder again: the watch task starts with it, if VS Code is allowed to start tasks by itself"
 """What the user does next."""
-
 _GROUP = "workspace"
 
 
-def _task(label: str, verb: str, options: Mapping[str, Any], run: Mapping[str, Any], reveal: str) -> Entry:
-    """Return a task; what a new one says beside what it starts is the user's from then on."""
-    started = {"type": "process", "command": NAME, "args": [_GROUP, verb]}
-    shown = {"reveal": reveal, "panel": "dedicated"}
-    new = {**options, "problemMatcher": [], "runOptions": {**run, "instanceLimit": 1}, "presentation": shown}
-    return Entry(label, _GROUP, lambda there: {"label": label, **started, **(there or new), **started})
+def _task(new: dict[str, Any]) -> Entry:
+    """Return a task; what a new one says beside its label and what it starts is the user's from then on."""
+    started = {name: new[name] for name in ("label", "type", "command", "args")}
+    return Entry(new["label"], _GROUP, lambda there: {**started, **(there or new), **started})
 
 
 TASKS = ConfigEntries(
-    replace(JSON, blank='{\n  "version": "2.0.0"\n}\n'),
-    "tasks",
-    [
-        _task(WATCH, "watch", {"isBackground": True}, {"runOn": "folderOpen"}, "never"),
-        _task(INDEX, "index", {}, {}, "always"),
-    ],
-    labelled=True,
+    replace(JSON, blank='{\n  "version": "2.0.0"\n}\n'), "tasks", [_task(new) for new in _FACTS["tasks"]], labelled=True
 )
 
 

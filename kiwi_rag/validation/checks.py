@@ -134,11 +134,6 @@ def kind_of(char: str) -> tuple[str, str, str]:
     return next((code, name, hint) for pattern, code, name, hint in _KINDS if re.match(pattern, char))
 
 
-def is_clean(text: str) -> bool:
-    """Return whether a text (a name, a tag) has no control, invisible or direction-changing character."""
-    return not any(True for _ in violations(text))
-
-
 def violations(text: str) -> Iterator[int]:
     """Yield the positions of invisible or reordering characters that are not legitimate there."""
     for match in _SUSPECT.finditer(text):
@@ -277,7 +272,7 @@ def _check_characters(item: Item, found: FindingList) -> None:
     values = {**item.metadata, "version": item.ref.version or ""}
     for key in (*_ONE_LINE, *sorted(values.keys() - set(_ONE_LINE))):
         texts = texts_in(values.get(key, ""))
-        if not all(is_clean(text if key in _ONE_LINE else " ".join(text.split())) for text in texts):
+        if any(True for text in texts for _ in violations(text if key in _ONE_LINE else " ".join(text.split()))):
             message = f"the value of {key} has a control, invisible or direction-changing character"
             found.add("metadata.character", message, line_of(item, rf"\b{key}\b"), f"type the {key} again without it")
 

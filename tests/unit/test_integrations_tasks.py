@@ -14,10 +14,11 @@ from click.testing import CliRunner
 from kiwi_rag.cli.session import Session
 from kiwi_rag.cli.setup import setup
 from kiwi_rag.errors import KiwiError, UsageError
-from kiwi_rag.integrations.ai_clients import INDEX, TASKS, WATCH
+from kiwi_rag.integrations.ai_clients import TASKS
 from kiwi_rag.integrations.client_files import MalformedClientFile
 from kiwi_rag.integrations.config_edit import Malformed, NameTaken
 
+WATCH, INDEX = "Kiwi: watch the workspace", "Kiwi: index the workspace"
 OTHERS = {
     "commented": """{
     // See https://go.microsoft.com/fwlink/?LinkId=733558
