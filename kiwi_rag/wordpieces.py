@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
 from kiwi_rag.model import Item, Passage
 
@@ -58,10 +59,9 @@ def _words_apart(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """An estimate by two regular expressions: of what counts as a `piece`, and of the signs `between` that do not."""
+    """An estimate by a regular expression of what counts as a `piece`; the signs between pieces do not count."""
 
     piece: re.Pattern[str]
-    between: re.Pattern[str]
 
     def count(self, text: str) -> int:
         """Return about how many word pieces `text` has."""
@@ -70,19 +70,15 @@ class Estimate:
     def reach(self, text: str, start: int, end: int, tokens: int) -> int:
         """Return the last offset from `start` to `end` up to which `text` has no more than `tokens`, at least 1."""
         end = min(end, len(text))
-        if end - start <= tokens:
-            return end
-        found = _up_to(self.piece.pattern, self.between.pattern, tokens).match(text, start, end)
-        return found.end() if found else end
+        following = next(islice(self.piece.finditer(text, start, end), tokens, None), None)
+        return following.start() if following else end
 
 
 prose = Estimate(
-    re.compile(r"[A-Za-z]{5}(?=[A-Za-z]{5})|[A-Za-z]+|[0-9]{1,3}|(?<![-:|=])[-:=](?![-:|=])|[^\sA-Za-z0-9`*#|:=-]"),
-    re.compile(r"[\s`*#|]|(?<=[-:|=])[-:=]|[-:=](?=[-:|=])"),
+    re.compile(r"[A-Za-z]{5}(?=[A-Za-z]{5})|[A-Za-z]+|[0-9]{1,3}|(?<![-:|=])[-:=](?![-:|=])|[^\sA-Za-z0-9`*#|:=-]")
 )
 code = Estimate(
-    re.compile(r"[A-Z]?[a-z]{4}(?=[a-z]{5})|[A-Z]?[a-z]+|[A-Z]{1,3}(?![a-z])|[A-Z]|[0-9]{1,2}|[^\sA-Za-z0-9_]"),
-    re.compile(r"[\s_]"),
+    re.compile(r"[A-Z]?[a-z]{4}(?=[a-z]{5})|[A-Z]?[a-z]+|[A-Z]{1,3}(?![a-z])|[A-Z]|[0-9]{1,2}|[^\sA-Za-z0-9_]")
 )
 
 
@@ -97,14 +93,6 @@ def estimate_tokens(text: str, kind: str = "text") -> int:
     Of prose, markup does not count, for the model does not see it; of everything else all signs do.
     """
     return estimate_of(kind).count(text)
-
-
-@lru_cache(maxsize=512)
-def _up_to(piece: str, between: str, tokens: int) -> re.Pattern[str]:
-    """Return what matches at least one piece and at most `tokens`, and what is between them."""
-    # Not possessive: up to Python 3.11.4 `{m,n}+` around a group with alternatives matches too little. Nothing after
-    # the pieces can fail, so there is nothing to go back for either.
-    return re.compile(rf"(?:(?:{between})*(?:{piece})){{1,{tokens}}}(?:{between})*")
 
 
 def item_context(item: Item, heading: tuple[str, ...]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import pairwise
 from time import process_time
 
@@ -15,6 +17,7 @@ from kiwi_rag.model import Document, Passage, Section
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.wordpieces import code, embedded_text, estimate_tokens, prose
 from tests.document_lines import as_document, assert_passages_are_the_lines
+from tests.shared import ROOT
 
 SENTENCE = "A guest checks in at the desk of the lodge. "
 
@@ -190,3 +193,29 @@ def test_a_heading_with_nothing_below_it_is_no_passage_of_its_own() -> None:
     assert not [p for p in found if p.text.strip() in ("# Guide", "## Breaking changes")]
     assert found[0].text.startswith("# Guide\n\n## Breaking changes\n\n### First")
     assert found[0].heading[-1] == "First"
+
+
+RULES = (
+    "-" * 300,
+    "=" * 900,
+    "-=|:" * 300,
+    f"| a | b |\n| {'-' * 40} | {'-' * 60} |\n" * 9,
+    "* " * 500,
+    "_" * 900,
+)
+
+
+def split_rules() -> None:
+    for path in ("a.md", "a.txt"):
+        for rule in RULES:
+            content = "# Title\n\n" + f"Words and more.\n\n{rule}\n\n" * 9
+            print(path, len(split_document(as_document(content, parse(path, content), path))))
+
+
+def test_rules_and_tables_of_any_length_are_split_in_seconds() -> None:
+    """One pattern for many word pieces took minutes for 200 dashes. Nothing but the end of its process ends a match."""
+    program = "from tests.unit.test_document_passages import split_rules; split_rules()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert len(done.stdout.splitlines()) == 2 * len(RULES)
