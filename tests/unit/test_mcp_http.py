@@ -61,3 +61,13 @@ def test_hosts_are_checked_wherever_it_is_known_what_it_is_called(
     security = http.ListenAddress(host, 0, "t" * 16, names).security()
     assert security.enable_dns_rebinding_protection is checked
     assert set(names) <= set(security.allowed_hosts)
+
+
+def test_a_connection_sends_each_part_of_an_answer_at_once() -> None:
+    """Without TCP_NODELAY each answer took 40 ms more: asyncio sets it on sockets of some makers alone."""
+    with (
+        http.ListenAddress("127.0.0.1", 0, "", ()).listen() as listening,
+        socket.create_connection(listening.getsockname()),
+        listening.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
