@@ -30,7 +30,7 @@ from kiwi_rag.model import Vector, sha256_hex
 
 _log = logging.getLogger(__name__)
 _LOCAL = {"onnx": OnnxEmbeddingProvider, "sentence-transformers": SentenceTransformersEmbeddingProvider}
-_MODELS = {"onnx": (INT8_MODEL, MODEL), "sentence-transformers": (MODEL,)}  # the default first
+_MODELS = {"onnx": (INT8_MODEL, MODEL), "sentence-transformers": (MODEL,)}  # of `_LOCAL`, the default first
 _REMOTE: dict[str, type[RemoteEmbeddingProvider]] = {
     "openai": OpenAIEmbeddingProvider,
     "ollama": OllamaEmbeddingProvider,

@@ -56,11 +56,6 @@ class _LocalProvider(EmbeddingProvider, Generic[_T]):
         self._model: _T | None = None
 
     @property
-    def fingerprint(self) -> Fingerprint:
-        """The model's identity."""
-        return FINGERPRINTS[self._source.model]
-
-    @property
     def place(self) -> str:
         """The folder with the weights; empty if they would be downloaded."""
         return str(weights.found_folder(self._source, as_onnx=self.as_onnx) or "")
@@ -97,6 +92,11 @@ class OnnxEmbeddingProvider(_LocalProvider[tuple[Any, Any]]):
         super().__init__(source)
         # It starts threads when they are first used.
         self._pool = ThreadPoolExecutor(threads or usable_cores(), thread_name_prefix="kiwi-encode")
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The identity of the source's model; loads nothing."""
+        return FINGERPRINTS[self._source.model]
 
     def encode(self, texts: Sequence[str]) -> Sequence[Vector]:
         """Return one vector of shape ``(384,)`` a text, in order; see the base class.
@@ -217,6 +217,7 @@ class SentenceTransformersEmbeddingProvider(_LocalProvider[Any]):
         PyTorch's threads, for the whole process; 0 for one a core.
     """
 
+    fingerprint = FINGERPRINTS[MODEL]
     batch_size = 8
 
     def __init__(self, source: ModelSource, threads: int = 0) -> None:

@@ -250,8 +250,10 @@ async def _embed(admission: Admission, claim: RegistryClaim, writer: IngestConte
 LEAST_COSINE = 0.999
 """The lowest cosine between the stored vector of a passage and the one computed here.
 
-One model's vectors agree within 1e-5 on any machine and in any batch. This allows an angle of 2.6 degrees, which
-changes no score by more than 0.05: a vector forged within it cannot make an item match queries foreign to its text.
+Vectors of a float32 model agree within 1e-5 on any machine and in any batch; of an int8 model they are the same on one
+processor, and others may round differently (docs/decisions/0025-int8-by-default.md). This allows an angle of 2.6
+degrees, which changes no score by more than 0.05: a vector forged within it cannot make an item match queries foreign
+to its text.
 """
 
 PAGE = 100

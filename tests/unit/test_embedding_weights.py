@@ -16,8 +16,16 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.embedding import weights
-from kiwi_rag.embedding.onnx import FINGERPRINTS, OnnxEmbeddingProvider
-from kiwi_rag.embedding.weights import INT8_MODEL, ONNX_SHA256, SOURCE_SHA256, ModelSource, onnx_files, source_folder
+from kiwi_rag.embedding.onnx import FINGERPRINTS, OnnxEmbeddingProvider, SentenceTransformersEmbeddingProvider
+from kiwi_rag.embedding.weights import (
+    INT8_MODEL,
+    MODEL,
+    ONNX_SHA256,
+    SOURCE_SHA256,
+    ModelSource,
+    onnx_files,
+    source_folder,
+)
 from kiwi_rag.errors import ModelUnavailable
 from kiwi_rag.model import sha256_hex
 
@@ -172,6 +180,10 @@ def test_the_fingerprint_needs_no_weights(tmp_path: Path) -> None:
         source = ModelSource(tmp_path / "no", tmp_path / "where", model=model)
         assert OnnxEmbeddingProvider(source).fingerprint == fingerprint
     assert len(set(map(str, FINGERPRINTS.values()))) == len(ONNX_SHA256)
+    # PyTorch runs the float32 weights, whatever the source names.
+    for model in ONNX_SHA256:
+        source = ModelSource(tmp_path / "no", model=model)
+        assert SentenceTransformersEmbeddingProvider(source).fingerprint == FINGERPRINTS[MODEL]
     assert list(tmp_path.iterdir()) == []
 
 
