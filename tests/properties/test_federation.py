@@ -143,6 +143,7 @@ def test_the_merged_ranking_is_that_of_one_index(seed: int, way: Asking, shares:
         assert dict(merged.corrections) == dict(single.corrections)
 
 
+@pytest.mark.database
 @pytest.mark.parametrize("way", [Asking(limit=200), WAYS[3]], ids=["all", "filtered"])
 def test_the_same_with_a_real_registry(way: Asking) -> None:
     """Its vectors are not of length 1 to the last digit, and Postgres divides by the length: hence the tolerance."""

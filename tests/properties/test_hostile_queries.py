@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +65,19 @@ FEWER = settings(RANDOM, max_examples=examples(50).max_examples)
 Ask = Callable[[Callable[[VectorStore], Awaitable[Any]]], Any]
 
 
-@pytest.fixture(scope="module", params=["local", "registry"])
+@contextmanager
+def empty_store(kind: str, folder: Path) -> Iterator[Any]:
+    if kind == "local":
+        yield LocalVectorStore(folder / "vectors", "owner")
+    else:
+        with database(like=template()) as url:
+            yield RegistryVectorStore(Connections(url))
+
+
+@pytest.fixture(scope="module", params=["local", pytest.param("registry", marks=pytest.mark.database)])
 def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     """Runs a question against one store of each kind, with a few items in it."""
-    with database(like=template()) as url, asyncio.Runner() as runner:
-        folder = tmp_path_factory.mktemp("tier")
-        local = request.param == "local"
-        store: Any = LocalVectorStore(folder / "vectors", "owner") if local else RegistryVectorStore(Connections(url))
+    with empty_store(request.param, tmp_path_factory.mktemp("tier")) as store, asyncio.Runner() as runner:
 
         async def fill() -> None:
             for number, text in enumerate(["deploy the canary", "a b c d e", "getUserById deploy_staging", "restore"]):
@@ -172,18 +179,21 @@ def assert_in_kiwis_words(error: KiwiError) -> None:
 LEXICAL = "select * from public.search_lexical(%s)"
 
 
+@pytest.mark.database
 @pytest.mark.parametrize("text", [*CORPUS, *LONG], ids=range(len(CORPUS) + len(LONG)))
 def test_no_text_that_is_known_to_hurt_hurts_plain_sql(anonymous: psycopg.Connection, text: str) -> None:
     if "\0" not in text and text.isprintable() | text.isascii():  # what a driver can send at all
         ask_sql(anonymous, LEXICAL, text)
 
 
+@pytest.mark.database
 @RANDOM
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=300))
 def test_no_text_hurts_plain_sql(anonymous: psycopg.Connection, text: str) -> None:
     ask_sql(anonymous, LEXICAL, text)
 
 
+@pytest.mark.database
 @FEWER
 @given(
     st.recursive(
