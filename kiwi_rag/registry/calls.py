@@ -6,6 +6,7 @@ Here alone SQLSTATEs become Kiwi's errors, whether psycopg or Supabase's API rep
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
@@ -190,8 +191,8 @@ class Caller(Protocol):
 class Transport(Protocol):
     """A connection to a registry: Postgres itself, or Supabase's API."""
 
-    def session(self) -> AbstractAsyncContextManager[Caller]:
-        """Open a session.
+    def session(self, *, atomic: bool = True) -> AbstractAsyncContextManager[Caller]:
+        """Open a session: one transaction, or without `atomic`, where the transport has both, one a call.
 
         Raises
         ------
@@ -221,9 +222,6 @@ def check_size(function: str, rows: int, size: int) -> None:
 
 
 def characters(value: object) -> int:
-    """Return how many characters of text a value holds, its lists and objects included."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, Mapping):
-        return sum(map(characters, (*value, *value.values())))
-    return sum(map(characters, value)) if isinstance(value, list) else 0
+    """Return how many characters a value has as JSON, which is roughly that of its texts."""
+    # By the JSON module, written in C: a search reads hundreds of rows with metadata within tens of milliseconds.
+    return len(json.dumps(value, ensure_ascii=False, default=str))

@@ -72,8 +72,10 @@ class RegistryClient:
         self._caller = caller
 
     @asynccontextmanager
-    async def session(self, role: str = "") -> AsyncIterator[RegistryClient]:
+    async def session(self, role: str = "", *, atomic: bool = True) -> AsyncIterator[RegistryClient]:
         """Yield a client whose calls are one transaction, acting as `role` when one is named.
+
+        Without `atomic` each is one by itself; a role needs `atomic`.
 
         Raises
         ------
@@ -82,7 +84,7 @@ class RegistryClient:
         RegistryError
             For what fails inside the block too, translated.
         """
-        async with self.transport.session() as caller:
+        async with self.transport.session(atomic=atomic) as caller:
             session = RegistryClient(self.transport, caller=caller)
             await session.set_role(role)
             yield session
@@ -350,7 +352,7 @@ class RegistryClient:
         if self._caller is not None:
             return await function(self._caller)
         for attempt in attempts(pauses):
-            async with attempt, time_limit(ANSWER_SECONDS), self.session(role) as session:
+            async with attempt, time_limit(ANSWER_SECONDS), self.session(role, atomic=bool(role)) as session:
                 return await session._call(function, pauses, role)
         raise RegistryUnreachable("no attempt was made")
 

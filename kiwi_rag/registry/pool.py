@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
 from kiwi_rag.registry.calls import Caller, characters, check_size, checked_url, translate_errors
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 _STATEMENT_MILLISECONDS = 60_000
 _COLLECT_SECONDS = 0.1
+_TRUSTED_SECONDS = 0.1
+"""A connection that was used so recently is taken to work still: a search makes a dozen calls in a row."""
 # A peer that vanished is noticed after a minute, also by a connection that only listens. Keepalives detect it on an
 # idle connection; the user timeout (in ms) where sent data is not acknowledged, during which no keepalives are sent.
 OPTIONS: dict[str, Any] = {
@@ -97,14 +100,16 @@ class Connections:
     def __init__(self, url: str | Callable[[], str], *, limit: int = 8) -> None:
         self._source = url
         self._url = ""
-        self._idle: list[psycopg.AsyncConnection[Any]] = []
+        self._idle: list[tuple[psycopg.AsyncConnection[Any], float]] = []  # with the time when it was released
         self._slots = asyncio.Semaphore(limit)
         self._closed = False
         self._resolving = asyncio.Lock()  # `url` may start a server: only one task may do that
 
     @asynccontextmanager
-    async def session(self) -> AsyncIterator[Caller]:
+    async def session(self, *, atomic: bool = True) -> AsyncIterator[Caller]:
         """Yield a caller inside a transaction, which is committed at the end and rolled back on an exception.
+
+        Without `atomic` each call is a transaction of its own, without the round trips of a begin and a commit.
 
         Raises
         ------
@@ -115,7 +120,7 @@ class Connections:
             with translate_errors():
                 connection = await self._acquire()
                 try:
-                    async with connection.transaction():
+                    async with connection.transaction() if atomic else nullcontext():
                         yield SqlCaller(connection)
                 finally:
                     await self._release(connection)
@@ -132,7 +137,7 @@ class Connections:
         """Close the idle connections; those in use, and later ones, are closed when they are released."""
         self._closed = True
         while self._idle:
-            await self._idle.pop().close()
+            await self._idle.pop()[0].close()
 
     @asynccontextmanager
     async def listen(self, channel: str) -> AsyncIterator[Callable[[float], Awaitable[bool]]]:
@@ -164,10 +169,12 @@ class Connections:
         import psycopg
 
         while self._idle:
-            connection = self._idle.pop()
+            connection, released = self._idle.pop()
+            if monotonic() - released < _TRUSTED_SECONDS:
+                return connection
             with suppress(psycopg.OperationalError):
                 async with _closed_on_failure(connection):
-                    await connection.execute("")  # whether it still works: one round trip, about 0.1 ms
+                    await connection.execute("")  # whether it still works: one round trip
                     return connection
         return await self._connect()
 
@@ -189,7 +196,7 @@ class Connections:
 
         # Anything but IDLE: the task was cancelled in the middle of a statement, or the connection is broken.
         if connection.info.transaction_status is TransactionStatus.IDLE and not self._closed:
-            self._idle.append(connection)
+            self._idle.append((connection, monotonic()))
         else:
             await connection.close()
 

@@ -60,7 +60,7 @@ class SupabaseApi:
         self._opening = asyncio.Lock()
 
     @asynccontextmanager
-    async def session(self) -> AsyncIterator[Caller]:
+    async def session(self, *, atomic: bool = True) -> AsyncIterator[Caller]:
         """Yield this transport, whose calls are each a transaction; nothing is contacted before the first."""
         yield self
 

@@ -43,6 +43,7 @@ async def test_a_caller_that_is_cancelled_leaves_no_connection(
         return opened[-1]
 
     monkeypatch.setattr(psycopg.AsyncConnection, "connect", remembered)
+    monkeypatch.setattr("kiwi_rag.registry.pool._TRUSTED_SECONDS", 0.0)
     async with proxied(url) as (proxy, through):
         connections = Connections(through)
         if idle:
@@ -71,7 +72,7 @@ async def test_a_peer_that_vanished_is_given_up_after_a_minute(url: str) -> None
         connections = Connections(through)
         async with connections.session():
             pass
-        (idle,) = connections._idle
+        ((idle, _),) = connections._idle
         with socket.socket(fileno=os.dup(idle.fileno())) as peer:
             assert peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
         await connections.close()

@@ -1,7 +1,7 @@
 -- Every passage of the given statements with its scores in both legs, and beside it what the passages of its item say
 -- together: the best and the first cosine, that of the mean vector, the best BM25, and BM25 of the item as one document
--- (frequencies and lengths added up). Terms of what is searchable stand in the inverted index; the passages' own terms
--- count for what is not, the caller's private items, and for long questions, for which they are quicker.
+-- (frequencies and lengths added up). The terms are read from the passages and not from the inverted index, in which each
+-- term of each passage would be a lookup of its own: that took five times as long, and private items do not stand in it.
 create or replace function kiwi.score_items(
     collection integer, statements bigint[], query_embedding extensions.vector, terms text[], weights float8[],
     average_length float8, average_item_length float8
@@ -15,7 +15,7 @@ create or replace function kiwi.score_items(
 begin
     return query
         with mates as materialized (
-            select e.passage_id, e.statement_id, e.ordinal, e.length, e.searchable, e.embedding, e.terms, e.frequencies,
+            select e.passage_id, e.statement_id, e.ordinal, e.length, e.embedding, e.terms, e.frequencies,
                 coalesce(1 - (e.embedding operator(extensions.<=>) query_embedding), 0) as cosine
             from kiwi_private.all_passages as e
             where e.collection_id = collection and e.statement_id = any (statements)
@@ -27,23 +27,11 @@ begin
             from mates as m
             group by m.statement_id
         ),
-        -- Each place in the index is looked up by its whole key: a plan made from stale statistics would read whole lists.
         held as (
-            select m.passage_id, t.term, t.weight, p.frequency
-            from unnest(score_items.terms, score_items.weights) as t (term, weight)
-            cross join mates as m
-            cross join lateral (
-                select q.frequency from kiwi_private.all_postings as q
-                where q.collection_id = collection and q.term = t.term and q.passage_id = m.passage_id
-                offset 0
-            ) as p
-            where m.searchable and cardinality(score_items.terms) <= 50
-            union all
             select m.passage_id, t.term, t.weight, own.frequency
             from mates as m
             cross join lateral unnest(m.terms, m.frequencies) as own (term, frequency)
             join unnest(score_items.terms, score_items.weights) as t (term, weight) on t.term = own.term
-            where not m.searchable or cardinality(score_items.terms) > 50
         ),
         passages as (
             select h.passage_id,
