@@ -51,6 +51,7 @@ class Kiwi:
             **kept,
             "HOME": str(self.home),
             "KIWI_KEY_PASSPHRASE": PASSPHRASE,
+            "KIWI_DEADLINE": "60",  # seconds; on a busy machine a search may take longer than the default
             "PYTHONPATH": str(NO_NETWORK),
             "PYTHONWARNINGS": "ignore",
             **self.extra,

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.interfaces.conftest import Kiwi
+from tests.interfaces.conftest import PATIENCE, Kiwi
 
 
 @pytest.fixture
@@ -40,12 +40,10 @@ def commit(kiwi: Kiwi, path: str, text: str) -> None:
 
 def documents(kiwi: Kiwi, wanted: int) -> int:
     """Wait for a number of documents."""
-    found = -1
-    for _ in range(30):
+    found, deadline = -1, time.monotonic() + PATIENCE
+    while found != wanted and time.monotonic() < deadline:
         wait_for_runs(kiwi)
         found = kiwi.json("workspace", "stats")["documents"]
-        if found == wanted:
-            break
     return found
 
 

@@ -125,7 +125,7 @@ async def test_a_second_run_joins_the_first_and_other_work_has_to_wait(repositor
             refused = await client.call_tool(tool, arguments)
             assert refused.is_error
             assert f"job {job} (re-index documents) is running" in refused.content[0].text
-        await client.call_tool("reindex_documents", {"job": job, "cancel": True})
+        await client.call_tool("reindex_documents", {"job": job, "cancel": True, "wait_seconds": 300})
         done = await client.call_tool("update_files", {"paths": ["docs/1.md"]})
         assert done.structured_content["state"] == "done"
 

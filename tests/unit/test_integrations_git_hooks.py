@@ -36,6 +36,7 @@ STAND_IN = """#!/bin/sh
 here=$(dirname "$0")
 if [ "$3" = stats ]; then
   cat "$here/stats.json"
+  : >"$here/asked"
   exit
 fi
 mkdir "$here/running" 2>/dev/null || echo overlap >>"$here/calls"
@@ -200,6 +201,7 @@ def test_nothing_happens_without_kiwi_or_without_an_index(sandbox: Sandbox) -> N
     sandbox.install()
     sandbox.says(documents=0)
     sandbox.git("checkout", "-q", "-b", "one")
+    wait_until((sandbox.bin / "asked").exists)
     assert sandbox.calls(0) == []
     assert not (sandbox.repo / ".git/kiwi").exists()
     sandbox.says(documents=4)
