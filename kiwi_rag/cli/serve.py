@@ -230,6 +230,10 @@ class _CallerSession(Session):
         has_colours = self.request.terminals[err] and not self.environment().get("NO_COLOR")
         self.output.append((1 + err, f"{text if has_colours else click.unstyle(text)}\n"))
 
+    @property
+    def width(self) -> int:
+        return self.request.columns
+
     def app(self, **flags: Any) -> Services:
         return self.request.open(flags)
 

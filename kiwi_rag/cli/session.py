@@ -21,12 +21,19 @@ import click
 from kiwi_rag import render
 from kiwi_rag.config import find_project, home_of, process_environment, resolve
 from kiwi_rag.errors import ConfigError, KiwiError, NotFound, Refused, RegistryRefused, Rejected, UsageError
+from kiwi_rag.local_service import terminal_columns
 from kiwi_rag.services import Services
 from kiwi_rag.telemetry import append_error, configure_log
 
 DONE, FAILED, USAGE, PARTLY, REFUSED = range(5)
 INTERRUPTED = 130
-_STYLES: Any = {"id": {"bold": True}, "ok": {"fg": "green"}, "dim": {"dim": True}, "bad": {"fg": "red"}}
+_STYLES: Any = {
+    "id": {"bold": True},
+    "match": {"bold": True, "underline": True},
+    "ok": {"fg": "green"},
+    "dim": {"dim": True},
+    "bad": {"fg": "red"},
+}
 _Result = TypeVar("_Result")
 
 
@@ -105,7 +112,12 @@ class Session:
 
     def style(self, text: str, role: str) -> str:
         """Colour `text` for a terminal; `print` removes the colours when stdout is none."""
-        return click.style(text, **_STYLES[role])
+        return click.style(text, **_STYLES[role]) if role in _STYLES else text
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal that shows stdout, or of COLUMNS; else 0: lines are as long as they are."""
+        return terminal_columns(self.environment(), sys.stdout)
 
     @property
     def shows_progress(self) -> bool:

@@ -14,14 +14,16 @@ from kiwi_rag.errors import Rejected
 from kiwi_rag.model import Finding, ItemRef, ItemState, StoredItem
 
 ERRORS_SHOWN = 3
-SNIPPET_CHARACTERS = 160
 # C0 and C1 controls without tab and newline, and the characters that change the direction of text.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _HEADINGS = ("day", "model", "calls", "texts", "tokens", "cost", "p50", "p95", "failures")
 _SUMS = ("calls", "texts", "tokens", "tokens_unknown", "cost_usd", "cost_unknown", "failures")
 
 Style = Callable[[str, str], str]
-"""Called with a text and its role (``id``, ``ok``, ``dim``, ``bad``); returns the text with a terminal's colours."""
+"""Called with a text and its role, returns the text with a terminal's colours.
+
+Roles are ``id``, ``title``, ``match``, ``ok``, ``dim``, ``bad``, and empty for none.
+"""
 
 
 def plain(text: str, _role: str) -> str:
@@ -43,12 +45,6 @@ def json_text(value: Any, indent: int | None = 2) -> str:
 def counted(count: int, nouns: str) -> str:
     """Return a number and its noun, which is given in the plural: ``1 query``, ``2 queries``."""
     return f"{count} {re.sub('ies$', 'y', nouns).removesuffix('s') if count == 1 else nouns}"
-
-
-def snippet(text: str) -> str:
-    """Return the start of a passage on one line."""
-    line = safe(" ".join(text.split()))
-    return line if len(line) <= SNIPPET_CHARACTERS else f"{line[: SNIPPET_CHARACTERS - 1].rstrip()}…"
 
 
 def signed_by(principal: str, state: ItemState) -> str:

@@ -220,7 +220,7 @@ def _result(hit: RankedHit, item: VerifiedItem, passage: Passage, root: Path | N
         ref=ref, tier=hit.tier, tiers=(hit.tier,), shadows=(), passage=passage, metadata=signed.metadata,
         score=hit.score, parts=hit.parts, digest=stored.digest, key_id=signer.key_id, principal=signer.principal,
         signed_at=signed.signed_at, path=path, private=stored.private, content_sha256=stored.content_sha256,
-        content_key=signed.content_key,
+        content_key=signed.content_key, passages=len(signed.passages) if is_document else stored.passages,
     )  # fmt: skip
 
 
