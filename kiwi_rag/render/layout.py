@@ -23,6 +23,7 @@ _APART = f" {_CUT} "  # between lines that are not next to each other
 # Ideographs, kana and syllables are written without spaces, so a line may end between any two of them.
 _CJK = "\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\uff00-\uff60\U00020000-\U0003fffd"
 _PIECE = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+[^\w{_CJK}]*|[^\w{_CJK}]+")
+_COMMAND = re.compile(r"(?<=[:;]) (?=kiwi )")
 _EMPHASIS = "#*_=`-~ :"
 
 
@@ -71,10 +72,10 @@ def fold_notice(line: str, width: int, style: Style = plain, role: str = "") -> 
     A line that begins with spaces keeps them, as do the lines that continue it.
     """
     indent = line[: len(line) - len(line.lstrip())]
-    text, _, command = line.strip().partition(": kiwi ")
+    text, *command = _COMMAND.split(line.strip(), maxsplit=1)
     if not command or not width or columns(line) <= width:
         return fold([(line.strip(), role)], width, style, indent, indent)
-    return [*fold([(f"{text}:", role)], width, style, indent, indent), indent + style(f"kiwi {command}", role)]
+    return [*fold([(text, role)], width, style, indent, indent), *(indent + style(part, role) for part in command)]
 
 
 def excerpt(
