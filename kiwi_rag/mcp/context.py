@@ -59,6 +59,8 @@ class ServerContext:
         Held by a call that writes.
     jobs
         The long work that calls have started.
+    toolsets
+        The names of those that the server offers.
     """
 
     def __init__(self, app: Services, *, allow_write: bool = False) -> None:
@@ -68,6 +70,7 @@ class ServerContext:
         self.workspace = Workspace(app)
         self.writing = asyncio.Lock()
         self.jobs = Jobs()
+        self.toolsets: tuple[str, ...] = ()
 
     def warm(self) -> asyncio.Task[None]:
         """Start loading the model and opening the local tiers, once; errors are raised by the call that needs them."""

@@ -286,7 +286,8 @@ class SearchReply:
     ``corrections`` is word → the word that was searched for instead, for words of the query that occur in no tier. Of
     documents, ``kind`` is the recognised intent of the query, empty for none; ``gone`` are paths of hits whose file was
     deleted, which are not shown; ``unfinished``: the last index run was interrupted or is still running, so files may
-    be missing.
+    be missing. ``close`` says whether the best hit reaches the score that the right answers of judged queries reach;
+    None where no such score was measured.
     """
 
     query: SearchQuery
@@ -298,6 +299,7 @@ class SearchReply:
     kind: str = ""
     gone: tuple[str, ...] = ()
     unfinished: bool = False
+    close: bool | None = None
 
     @property
     def conflicts(self) -> tuple[VersionConflict, ...]:

@@ -101,6 +101,7 @@ def _reply_json(reply: SearchReply) -> dict[str, Any]:
         "complete": reply.complete,
         "hits": [hit_json(rank, hit) for rank, hit in enumerate(reply.hits, start=1)],
         "corrections": dict(reply.corrections),
+        "close": reply.close,
     }
 
 
@@ -174,12 +175,14 @@ def notices(reply: SearchReply, changed: str | None = None, update: str = INDEX_
     ]
     lines += [str(t.error["hint"]) for t in reply.tiers if t.error and t.error.get("hint")]
     lines += [f'read "{word}" as "{meant}"' for word, meant in reply.corrections.items()]
+    if reply.close is False:
+        lines.append("nothing here is close to the query; these are the best of what there is")
     if reply.refused:
         lines += [f"refused: {len(reply.refused)}", *_refusals(reply)]
     for conflict in reply.conflicts:
         lines += [f"one version, two contents: {conflict}", f"  give it another version: {conflict.hint}"]
     if reply.unfinished:
-        lines.append(f"the index is not complete: its last run was interrupted or is under way; {INDEX_COMMAND}")
+        lines.append(f"the index is not complete: its last run was interrupted or is under way; {update}")
     if reply.gone:
         no_longer = "that was found no longer exists" if len(reply.gone) == 1 else "that were found no longer exist"
         lines.append(f"{counted(len(reply.gone), 'files')} {no_longer}: {update}")

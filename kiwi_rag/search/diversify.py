@@ -42,6 +42,7 @@ class ItemChoice(Choice):
     id that its tier reports decides no more than whether it is verified now or later.
     """
 
+    floor = 0.465
     _duplicates: dict[str, list[SearchResult]] = field(init=False)
     _named: dict[str, list[str]] = field(init=False)
     _capped: list[RankedHit] = field(init=False)

@@ -136,6 +136,7 @@ class PassageChoice(Choice):
     ``_copies`` are the places of the copies of each hit, ``_texts`` the texts of the hits.
     """
 
+    floor = 0.55
     _states: dict[str, ItemState | None] = field(default_factory=dict)
     _copies: list[list[str]] = field(init=False)
     _texts: CopyIndex = field(init=False)

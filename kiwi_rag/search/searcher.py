@@ -87,8 +87,9 @@ class Searcher:
         texts = (f"{hit.metadata.get('title', '')} {hit.passage.indexed_text}" for hit in hits)
         corrections = spell_out(corrections, texts) if corrections else {}
         outcomes, gone = tuple(tq.outcome() for tq in tier_queries), tuple(choice.gone)
+        close = None if unfinished else choice.is_close(store_query.fingerprint)
         return SearchReply(
-            query, hits, outcomes, tuple(refused), explanation, corrections, choice.kind, gone, unfinished
+            query, hits, outcomes, tuple(refused), explanation, corrections, choice.kind, gone, unfinished, close
         )
 
 
