@@ -239,6 +239,7 @@ class _CallerSession(Session):
         return self.request.open(flags)
 
     def run(self, work: Callable[[Services], Awaitable[_Result]], **flags: Any) -> _Result:
+        self.begin_run()
         app = self.app(**flags)
 
         async def lent() -> _Result:

@@ -156,10 +156,11 @@ async def status(session: Session, app: Services) -> int:
     return PARTLY if any(row["problems"] for row in data["tiers"]) else DONE
 
 
-@command(epilog="Example: kiwi usage, or kiwi --json usage --since 7d")
+@command(epilog="Example: kiwi usage, kiwi usage --by run, or kiwi --json usage --since 7d")
 @option("--since", default="30d", metavar="DAY|Nd", help="First day, or number of days.")
-def usage(session: Session, since: str) -> None:
-    """Show the remote embedding of each day (UTC) and model: calls, texts, tokens, cost, latency and failures.
+@option("--by", choices=("day", "run"), default="day", help="A line for each day, or for each command and tool call.")
+def usage(session: Session, since: str, by: str) -> None:
+    """Show the remote embedding of each day (UTC) or run, and model: calls, texts, tokens, cost, latency and failures.
 
     Costs are computed from list prices or the setting embedding_prices; + or ? marks sums with unknown prices.
     """
@@ -167,7 +168,7 @@ def usage(session: Session, since: str) -> None:
 
     first = first_day(since, datetime.now(UTC).date())
     log = session.app().settings.cache_path / "usage.jsonl"
-    rows = usage_rows(log, first)
+    rows = usage_rows(log, first, by)
     data = {"since": first.isoformat(), "log": str(log), "rows": rows}
     session.print_data(data, render.usage_lines(rows) if rows else ())
     if not rows:

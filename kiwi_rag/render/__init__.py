@@ -16,7 +16,7 @@ from kiwi_rag.model import Finding, ItemRef, ItemState, StoredItem
 ERRORS_SHOWN = 3
 # C0 and C1 controls without tab and newline, and the characters that change the direction of text.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_HEADINGS = ("day", "model", "calls", "texts", "tokens", "cost", "p50", "p95", "failures")
+_HEADINGS = ("model", "calls", "texts", "tokens", "cost", "p50", "p95", "failures")
 _SUMS = ("calls", "texts", "tokens", "tokens_unknown", "cost_usd", "cost_unknown", "failures")
 
 Style = Callable[[str, str], str]
@@ -191,20 +191,22 @@ def value_text(value: Any) -> str:
 
 
 def usage_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a table with a line for each row, and a sum if there are several.
+    """Return a table with a line for each of `rows`, of which there is one, and a sum if there are several.
 
     A ``+`` after tokens or cost means that some calls are not included, as the server did not report tokens or the
     price is unknown; a ``?`` means that none is included.
     """
-    total = {name: sum(row[name] for row in rows) for name in _SUMS} | {"day": "all", "provider": "", "model": ""}
+    group = next((name for name in ("run", "day") if name in rows[0]), "day")
+    total = {name: sum(row[name] for row in rows) for name in _SUMS} | {group: "all", "provider": "", "model": ""}
     shown = [*rows, total] if len(rows) > 1 else rows
-    return [safe(line) for line in table([_HEADINGS, *map(_cells, shown)], left=(0, 1))]
+    cells = [(row[group] or "unknown", *_cells(row)) for row in shown]
+    return [safe(line) for line in table([(group, *_HEADINGS), *cells], left=(0, 1))]
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     successes = row["calls"] - row["failures"]
     return (
-        row["day"], f"{row['provider']} {row['model']}".strip(), f"{row['calls']:,}", f"{row['texts']:,}",
+        f"{row['provider']} {row['model']}".strip(), f"{row['calls']:,}", f"{row['texts']:,}",
         _with_mark(f"{row['tokens']:,}", row["tokens_unknown"], successes),
         _with_mark(_dollars(row["cost_usd"]), row["cost_unknown"], successes),
         _seconds(row.get("p50_seconds")), _seconds(row.get("p95_seconds")), f"{row['failures']:,}",
