@@ -139,10 +139,12 @@ def _window(line: str, found: frozenset[str], weights: Mapping[str, float], room
     """Return the part of a line that fits into `rows` lines and has most of the terms that were found in it."""
     words = _words(line, room)
     matching = [n for n, (_, word) in enumerate(words) if any(find_matches(word, found))]
-    best = max(
-        (_fill(words, begin, room, rows) for begin in sorted({0, *(max(n - 2, 0) for n in matching)})),
-        key=lambda filled: sum(weights[term] for term in {t for row in filled for t, _, _ in find_matches(row, found)}),
+    begin, best = max(
+        ((begin, _fill(words, begin, room, rows)) for begin in sorted({0, *(max(n - 2, 0) for n in matching)})),
+        key=lambda one: sum(weights[term] for term in {t for row in one[1] for t, _, _ in find_matches(row, found)}),
     )
+    while begin and not (longer := _fill(words, begin - 1, room, rows))[-1].endswith(_CUT):
+        begin, best = begin - 1, longer  # there is room for more words in front
     return best
 
 

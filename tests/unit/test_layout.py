@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import os
+import struct
 import unicodedata
 
 import pytest
@@ -9,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from kiwi_rag.local_service import terminal_columns
 from kiwi_rag.render.layout import columns, excerpt, fold, fold_notice, mark
 
 WORDS = st.text(st.sampled_from("abcdefghijß日本語한🥝é./_-"), min_size=1, max_size=30)
@@ -139,3 +143,17 @@ def test_every_snippet_fits_and_its_words_are_the_words_of_the_passage(text: str
     for row in rows:
         for part in row.split("…"):
             assert "".join(part.split()) in joined
+
+
+def test_the_width_is_that_of_columns_or_of_the_terminal_and_none_for_a_pipe() -> None:
+    pty = pytest.importorskip("pty")  # not on Windows
+    fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 72, 0, 0))
+    with os.fdopen(leader), os.fdopen(follower, "w") as terminal, io.StringIO() as no_file:
+        assert terminal_columns({}, terminal) == 72
+        assert terminal_columns({"COLUMNS": "60"}, terminal) == 60
+        for wrong in ("", "0x50", "-3", "x", "9" * 50):
+            assert terminal_columns({"COLUMNS": wrong}, terminal) == 72
+        assert terminal_columns({}, no_file) == 0
+        assert terminal_columns({"COLUMNS": "120"}, no_file) == 120
