@@ -124,7 +124,8 @@ def test_output_and_exit_code_are_the_same(warm: Kiwi, arguments: list[str], by_
     "extra",
     [
         {"KIWI_LIMIT": "1"}, {"KIWI_SOURCE": "user"}, {"NO_COLOR": "1"}, {"KIWI_ALPHA": "0"},
-        {"KIWI_LIMIT": "many"}, {"KIWI_HOME": "relative"}, {"PYTHONIOENCODING": "latin-1"}, {"KIWI_DEADLINE": "0.5"}, {"COLUMNS": "60"},
+        {"KIWI_LIMIT": "many"}, {"KIWI_HOME": "relative"}, {"PYTHONIOENCODING": "latin-1"}, {"KIWI_DEADLINE": "0.5"},
+        {"COLUMNS": "60"},
     ],
     ids=lambda extra: next(iter(extra)) + "=" + next(iter(extra.values())),
 )  # fmt: skip
