@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from kiwi_rag import render, usecases
@@ -12,18 +13,9 @@ from kiwi_rag.config import process_environment
 from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.ingest.publication import Outcome, Published
 from kiwi_rag.local_service import client, run_folder
+from kiwi_rag.mcp import pagination
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import ReportProgress
-from kiwi_rag.mcp.pagination import (
-    CONTINUATION,
-    SEARCH_INPUTS,
-    add_continuation,
-    check_unchanged,
-    filters_of,
-    make_continuation,
-    parse_continuation,
-    request_of,
-)
 from kiwi_rag.mcp.toolsets import Schema, budget, text, texts, tool
 from kiwi_rag.model import ITEM_TYPES, ItemState, ItemType, SearchQuery, check_item_id
 from kiwi_rag.render import agents
@@ -51,13 +43,13 @@ _SEARCH_INPUTS: dict[str, Schema] = {
     "namespace": text("First segment of ids.", maxLength=200),
     "signer": text("Principal or key id.", maxLength=200),
     "since": text("Signed since, ISO 8601, UTC.", maxLength=40),
-    **SEARCH_INPUTS,
+    **pagination.SEARCH_INPUTS,
 }
 _GET_INPUTS: dict[str, Schema] = {
     "ref": _REF,
     "source": text("Of a ref without tier.", maxLength=20),
     "max_tokens": budget(8_000),
-    "continuation": CONTINUATION,
+    "continuation": pagination.CONTINUATION,
 }
 _VALIDATE_INPUTS: dict[str, Schema] = {
     "item_type": text("", enum=_TYPES),
@@ -81,12 +73,10 @@ async def kiwi_search(context: ServerContext, arguments: Mapping[str, Any], repo
     was verified; cite its ref. kiwi_get returns the whole item.
     """
     await context.wait_until_ready(report)
-    begin, limit = parse_continuation(arguments["continuation"], request_of(arguments)), arguments["limit"]
-    query = SearchQuery(arguments["query"], filters=filters_of(arguments), alpha=arguments.get("alpha"))
-    source = arguments.get("source", "")
-    reply = await usecases.search(context.app, query, source=source, limit=limit, begin=begin)
-    check_unchanged(arguments["continuation"], request_of(arguments), reply.hits)
-    return add_continuation(agents.hits_page(reply, begin, limit, arguments["max_tokens"]), reply, begin, arguments)
+    query = SearchQuery(arguments["query"], filters=pagination.filters_of(arguments), alpha=arguments.get("alpha"))
+    where = {"source": arguments.get("source", ""), "limit": arguments["limit"]}
+    search = partial(usecases.search, context.app, query, **where)
+    return await pagination.answer_search(lambda begin: search(begin=begin), agents.hits_page, arguments)
 
 
 @tool("Read one item", _GET_INPUTS, _CONTENT, "ref")
@@ -98,9 +88,9 @@ async def kiwi_get(context: ServerContext, arguments: Mapping[str, Any], _report
     names = app.source_names(arguments.get("source", app.settings.source))
     found = await items.find(app, _address_of(arguments["ref"]), names)
     request = {"digest": found.stored.digest}
-    begin = parse_continuation(arguments["continuation"], request)
+    begin = pagination.parse_continuation(arguments["continuation"], request)
     text, end = agents.content_page(found.content, begin, arguments["max_tokens"])
-    following = make_continuation(end, request)
+    following = pagination.make_continuation(end, request)
     data = {**_described(found), "content": text, "continuation": following}
     return Answer(_item_text(data, begin, found.state), data)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -72,21 +72,34 @@ def parse_continuation(continuation: str, request: Mapping[str, Any]) -> int:
     return int(begin or 0)
 
 
-def check_unchanged(continuation: str, request: Mapping[str, Any], hits: Sequence[SearchResult]) -> None:
-    """Raise `UsageError` if the hits before the position of a continuation are not those that were shown."""
-    begin = parse_continuation(continuation, request)
-    if continuation and continuation != make_continuation(begin, request, hits):
-        raise UsageError("the hits before this part have changed: the index was updated meanwhile", hint=_HINT)
+async def answer_search(
+    search: Callable[[int], Awaitable[SearchReply]],
+    render: Callable[[SearchReply, int, int, int], Answer],
+    arguments: Mapping[str, Any],
+) -> Answer:
+    """Return the part of a search's answer that its continuation stands for, and the continuation for the next one.
 
+    Parameters
+    ----------
+    search
+        Called with a position; returns the hits of the page that contains it, and those before it.
+    render
+        Called with the reply, the position, the limit and the tokens that the answer may have.
 
-def add_continuation(page: Answer, reply: SearchReply, begin: int, arguments: Mapping[str, Any]) -> Answer:
-    """Return a page of the hits of `reply` with the continuation for the next one and, if requested, the explanation.
-
-    Where a first search returned as many hits as were requested there may be more, which the next page searches for.
+    Raises
+    ------
+    UsageError
+        When the continuation belongs to another request, or the hits before it have changed.
     """
-    may_have_more = begin < arguments["limit"] == len(reply.hits)
-    end = len(reply.hits) if page.end is None and may_have_more else page.end
-    following = make_continuation(end, request_of(arguments), reply.hits)
+    request, continuation, limit = request_of(arguments), arguments["continuation"], arguments["limit"]
+    begin = parse_continuation(continuation, request)
+    reply = await search(begin)
+    if continuation and continuation != make_continuation(begin, request, reply.hits):
+        raise UsageError("the hits before this part have changed: the index was updated meanwhile", hint=_HINT)
+    page = render(reply, begin, limit, arguments["max_tokens"])
+    # As many hits as were requested: there may be more, which the next page searches for.
+    may_have_more = begin < limit == len(reply.hits)
+    following = make_continuation(limit if page.end is None and may_have_more else page.end, request, reply.hits)
     note = f"\n\nThere may be more: call again with the same arguments and this continuation: {following}"
     explained = {"explain": explanation_json(reply)} if arguments["explain"] else {}
     return Answer(page.text + (note if following else ""), {**page.data, "continuation": following, **explained})

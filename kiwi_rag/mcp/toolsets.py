@@ -131,16 +131,13 @@ def _arguments(properties: Mapping[str, Schema], required: Sequence[str]) -> dic
 
 
 def _listed(schema: Schema) -> Schema:
-    return {
-        name: _listed(value) if name == "items" else value
-        for name, value in schema.items()
-        if not (
-            name in _UNLISTED
-            or (name == "enum" and len(value) > MAX_LISTED)
-            or (name == "maximum" and value > MAX_LISTED_NUMBER)
-            or (name == "default" and not value)
-        )
-    }
+    return {k: _listed(value) if k == "items" else value for k, value in schema.items() if _is_listed(k, value)}
+
+
+def _is_listed(keyword: str, value: Any) -> bool:
+    if keyword in ("enum", "maximum"):
+        return bool(len(value) <= MAX_LISTED if keyword == "enum" else value <= MAX_LISTED_NUMBER)
+    return keyword not in _UNLISTED and (keyword != "default" or bool(value))
 
 
 def _describe(schema: Any) -> str:

@@ -10,16 +10,9 @@ from kiwi_rag import render
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.ingest.sync import Callbacks
+from kiwi_rag.mcp import pagination
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import Job, ReportProgress, Work, wait
-from kiwi_rag.mcp.pagination import (
-    SEARCH_INPUTS,
-    add_continuation,
-    check_unchanged,
-    filters_of,
-    parse_continuation,
-    request_of,
-)
 from kiwi_rag.mcp.toolsets import Schema, flag, number, text, texts, tool, undescribed
 from kiwi_rag.model import SearchQuery
 from kiwi_rag.render import agents
@@ -36,7 +29,7 @@ _SEARCH_INPUTS: dict[str, Schema] = {
     "path": text("File, folder, or pattern with *.", maxLength=1_024),
     "since": text("Indexed since, ISO 8601, UTC.", maxLength=40),
     "per_file": number("integer", 0, 50, "Hits of one file; 0: any number.", default=2),
-    **SEARCH_INPUTS,
+    **pagination.SEARCH_INPUTS,
 }
 _MARKDOWN_INPUTS = undescribed(
     {name: schema for name, schema in _SEARCH_INPUTS.items() if name not in ("file_type", "service", "domain")}
@@ -50,16 +43,12 @@ async def workspace_search(context: ServerContext, arguments: Mapping[str, Any],
     before you open files. Query in plain words, or with an operation such as POST /check-ins.
     """
     await context.wait_until_ready(report)
-    request, limit = request_of(arguments), arguments["limit"]
-    begin = parse_continuation(arguments["continuation"], request)
     # A hint names no tool that is not offered.
     hint = reindex_documents.name if "documents" in context.toolsets else INDEX_COMMAND
-    ranking = {"alpha": arguments.get("alpha"), "per_file": arguments["per_file"]}
-    query = SearchQuery(arguments["query"], filters=filters_of(arguments), limit=limit, **ranking)
-    reply = await search_page(partial(context.workspace.search, hint=hint), query, begin)
-    check_unchanged(arguments["continuation"], request, reply.hits)
-    page = agents.documents_page(reply, begin, limit, arguments["max_tokens"], hint)
-    return add_continuation(page, reply, begin, arguments)
+    ranking = {"limit": arguments["limit"], "alpha": arguments.get("alpha"), "per_file": arguments["per_file"]}
+    query = SearchQuery(arguments["query"], filters=pagination.filters_of(arguments), **ranking)
+    search = partial(search_page, partial(context.workspace.search, hint=hint), query)
+    return await pagination.answer_search(search, partial(agents.documents_page, update=hint), arguments)
 
 
 @tool("Search this repository's Markdown", _MARKDOWN_INPUTS, _HITS, "query")
