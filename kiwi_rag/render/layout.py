@@ -19,6 +19,8 @@ INDENT = "    "
 SNIPPET_COLUMNS = 160
 """What a snippet takes in all: several lines of a narrow terminal, one of a wide one."""
 _CUT = "…"
+MAX_WORDS, MAX_BEGINS = 2_000, 50
+"""Words of one line that are looked at, and places in it at which what is shown may begin."""
 _APART = f" {_CUT} "  # between lines that are not next to each other
 # Ideographs, kana and syllables are written without spaces, so a line may end between any two of them.
 _CJK = "\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\uff00-\uff60\U00020000-\U0003fffd"
@@ -135,45 +137,55 @@ def _best_lines(
     return [(n, lines[n], found[n]) for n in ([*matching, *following] or order)]
 
 
+_Word = tuple[str, str, int, frozenset[str]]
+"""A word with the space in front of it, its columns, and the terms in it."""
+
+
 def _window(line: str, found: frozenset[str], weights: Mapping[str, float], room: int, rows: int) -> list[str]:
     """Return the part of a line that fits into `rows` lines and has most of the terms that were found in it."""
-    words = _words(line, room)
-    matching = [n for n, (_, word) in enumerate(words) if any(find_matches(word, found))]
-    begin, best = max(
-        ((begin, _fill(words, begin, room, rows)) for begin in sorted({0, *(max(n - 2, 0) for n in matching)})),
-        key=lambda one: sum(weights[term] for term in {t for row in one[1] for t, _, _ in find_matches(row, found)}),
-    )
-    while begin and not (longer := _fill(words, begin - 1, room, rows))[-1].endswith(_CUT):
-        begin, best = begin - 1, longer  # there is room for more words in front
+    words = _words(line, found, room)
+    matching = [n for n, word in enumerate(words) if word[3]]
+    filled = [_fill(words, begin, room, rows) for begin in sorted({0, *(max(n - 2, 0) for n in matching[:MAX_BEGINS])})]
+    begin, end, best = max(filled, key=lambda one: _weight(words[one[0] : one[1]], weights))
+    while begin and (longer := _fill(words, begin - 1, room, rows))[1] == end == len(words):
+        begin, end, best = longer  # there is room for more words in front
     return best
 
 
-def _fill(words: Sequence[tuple[str, str]], begin: int, room: int, rows: int) -> list[str]:
-    """Return lines of the words from number `begin` on, with a mark where words before or behind them are left out."""
-    filled = [_CUT] if begin else [""]
+def _weight(words: Sequence[_Word], weights: Mapping[str, float]) -> float:
+    return sum(weights[term] for term in frozenset[str]().union(*(word[3] for word in words)))
+
+
+def _fill(words: Sequence[_Word], begin: int, room: int, rows: int) -> tuple[int, int, list[str]]:
+    """Return `begin`, the number of the word behind the last one that fits, and the lines of the words between them.
+
+    A mark stands where words before or behind them are left out.
+    """
+    filled, used = ([_CUT], 1) if begin else ([""], 0)
     for position in range(begin, len(words)):
-        gap, word = words[position]
-        joined = filled[-1] + (gap if filled[-1] else "") + word
+        gap, word, width, _ = words[position]
+        gap = gap if used else ""
         is_last = len(filled) == rows and position + 1 < len(words)
-        if columns(joined) + 2 * is_last <= room:
-            filled[-1] = joined
-        elif len(filled) < rows and filled[-1]:
-            filled.append(word)
+        if used + len(gap) + width + 2 * is_last <= room:
+            filled[-1], used = filled[-1] + gap + word, used + len(gap) + width
+        elif len(filled) < rows and used:
+            filled, used = [*filled, word], width
         else:
-            filled[-1] = f"{filled[-1]} {_CUT}".strip()
-            break
-    return filled
+            return begin, position, [*filled[:-1], f"{filled[-1]} {_CUT}".strip()]
+    return begin, len(words), filled
 
 
-def _words(line: str, room: int) -> list[tuple[str, str]]:
-    """Return the words of a line with the space in front of each.
+def _words(line: str, found: frozenset[str], room: int) -> list[_Word]:
+    """Return the words of a line, the first `MAX_WORDS`.
 
     One that is wider than `room` is broken at punctuation and between ideographs. A piece that still is too wide, such
     as a digest, is left out, with a mark in its place.
     """
-    words = list[tuple[str, str]]()
-    for word in line.split(" "):
+    words = list[_Word]()
+    for word in line.split(" ", MAX_WORDS)[:MAX_WORDS]:
         pieces = [word] if columns(word) <= room - 2 else _PIECE.findall(word)
-        shown = [piece if columns(piece) <= room - 2 else _CUT for piece in pieces]
-        words += [(" " if position == 0 else "", piece) for position, piece in enumerate(shown)]
+        for position, piece in enumerate(pieces):
+            shown = piece if columns(piece) <= room - 2 else _CUT
+            terms = frozenset(term for term, _, _ in find_matches(piece, found))
+            words.append(("" if position else " ", shown, columns(shown), terms))
     return words
