@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from kiwi_rag.lexical import max_term_score, terms
 from kiwi_rag.model import Candidate, FusionMethod, FusionWeights, ItemState, SearchResult, StoreQuery
-from kiwi_rag.search.diversify import CopyIndex
+from kiwi_rag.search.diversify import NEAR, CopyIndex
 from kiwi_rag.search.hits import MAX_NAMED, Choice
 from kiwi_rag.search.ranking import RankedHit, default_weights, passage_legs, sort_key
 from kiwi_rag.search.state import read_document_state
@@ -165,12 +165,13 @@ class PassageChoice(Choice):
         self.seconds += time.monotonic() - started
         self.hits, self._copies, self._texts, per_file, cap = [], [], CopyIndex(), Counter[str](), self.query.per_file
         for hit in ranked:
-            if not self.workspace.answers:
-                break
+            is_full = len(self.hits) >= self.query.limit
+            if not self.workspace.answers or (is_full and hit.score < NEAR * self.hits[-1].score):
+                break  # below that score there are no copies of a hit: they would score as it does
             path, copied = hit.candidate.ref.item_id, self._texts.find(hit.candidate.passage.text)
             if copied is not None:
                 await self._add_copy(hit, path, self._copies[copied])
-            elif len(self.hits) < self.query.limit and not (cap and per_file[path] >= cap):
+            elif not is_full and not (cap and per_file[path] >= cap):
                 per_file[path] += await self._add(hit, path)
 
     async def finish(self) -> tuple[SearchResult, ...]:
