@@ -92,17 +92,22 @@ def split_document(document: Document) -> tuple[Passage, ...]:
     r"""Split a document into its passages, in the order of the file.
 
     The text of a passage equals its lines, joined by ``\n``; where one line alone is too long, it is a part of that
-    line. Every line that is not blank is in a passage.
+    line. Every line that is not blank is in a passage. Of a rendered document the same holds of its rendered lines: the
+    passage names the file and the lines of it that these are from, so the lines that parsing yields for them again are
+    the passage's text, except for what others on its first and last line have.
     """
     title, service = str(document.metadata.get("title", "")), str(document.metadata.get("service", ""))
     if title == PurePosixPath(document.path).name:
         title = ""  # a file under another name needs no new vectors
     found: list[Passage] = []
-    for section in joined(document.sections, document.content.split("\n"), DOCUMENTS):
+    rendered = document.rendered
+    lines = document.content.split("\n") if rendered is None else [line.text for line in rendered]
+    for section in joined(document.sections, lines, DOCUMENTS):
         context = document_context(title, section.heading, service)
         sizes = replace(DOCUMENTS, tokens=DOCUMENTS.tokens - estimate_tokens(context))
-        for text, first, last in _pieces(section, sizes):
-            found.append(Passage(len(found), text, context, section.heading, first, last, section.kind))
+        for text, *own in _pieces(section, sizes):
+            first, last = (rendered[line - 1].number for line in own) if rendered is not None else own
+            found.append(Passage(len(found), text, context, section.heading, first, last, section.kind, section.file))
     return tuple(found)
 
 
@@ -136,7 +141,8 @@ class _Group(NamedTuple):
     def of(cls, section: Section) -> _Group:
         """Return a section as a group."""
         text = section.text.strip()
-        return cls(section, len(section.text), 0, bool(section.heading) and text.startswith("#") and "\n" not in text)
+        is_heading = bool(section.heading) and (text.startswith("#") or text == section.heading[-1])
+        return cls(section, len(section.text), 0, is_heading and "\n" not in text)
 
     def counted(self) -> int:
         """Return about how many word pieces it has."""
@@ -178,6 +184,8 @@ def _adjoin(first: _Group, second: _Group, lines: Sequence[str]) -> bool:
 
 def _belong_together(first: _Group, second: _Group, following: Section | None, sizes: Sizes) -> bool:
     heading, next_heading = first.section.heading, second.section.heading
+    if first.section.file != second.section.file:
+        return False
     if first.bare and next_heading[: len(heading)] == heading:
         return True
     if first.size + second.size >= sizes.size or min(first.size, second.size) >= sizes.tiny:

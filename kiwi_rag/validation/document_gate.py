@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from kiwi_rag.errors import MalformedEnvelope
 from kiwi_rag.formats.documents import parse
-from kiwi_rag.formats.outcome import FindingList, ParsedDocument, line_starts
+from kiwi_rag.formats.outcome import FindingList, ParsedDocument, line_starts, section
 from kiwi_rag.model import Document, Finding, ItemRef, ItemType, sha256_hex
 from kiwi_rag.signing.statement import check_path
 from kiwi_rag.validation import checks, injection, secrets
@@ -65,8 +65,11 @@ def inspect_document(file: DocumentFile, policy: Policy) -> tuple[Document | Non
     # 1. Form, 2. Structure and 3. Metadata; 4. Permissions are for items only
     parsed = parse(file.path, text)
     # 6. Hidden instructions
-    text, removed = without_hidden(text, file.path, parsed.file_type)
-    parsed = parse(file.path, text) if removed else parsed
+    if parsed.rendered is None or parsed.file_type not in injection.MARKDOWN:
+        text, removed = without_hidden(text, file.path, parsed.file_type)
+        parsed = parse(file.path, text) if removed else parsed
+        findings += removed
+    parsed, removed = _clean_rendered(parsed, file.path)
     all_findings = (*findings, *removed, *parsed.findings)
     return _document(file, text, parsed, all_findings), all_findings
 
@@ -100,7 +103,35 @@ def _document(file: DocumentFile, text: str, parsed: ParsedDocument, findings: t
         sections=tuple(replace(s, heading=tuple(labels[text] for text in s.heading)) for s in parsed.sections),
         findings=findings,
         source_sha256=sha256_hex(file.data),
+        rendered=parsed.rendered,
     )
+
+
+def _clean_rendered(parsed: ParsedDocument, path: str) -> tuple[ParsedDocument, list[Finding]]:
+    """Return a rendered document without what its file's text did not show: steps 0, 5 and 6 over the rendered lines.
+
+    Entities and escapes are decoded there, and of MDX and notebooks the rendered lines are Markdown.
+    """
+    if parsed.rendered is None:
+        return parsed, []
+    before = "\n".join(line.text for line in parsed.rendered)
+    text, found = without_unseen(before.encode("utf-8", "replace").decode(), path)
+    text, removed = without_secrets(text, path)
+    found += removed
+    if parsed.file_type in {*injection.MARKDOWN, "notebook"}:
+        text, removed = without_hidden(text, path, "markdown")
+        found += removed
+    if text == before:
+        return parsed, []
+    texts, rendered = text.split("\n"), parsed.rendered
+    lines = tuple(line._replace(text=text) for line, text in zip(rendered, texts, strict=True))
+    sections = (
+        replace(cleaned, file=s.file)
+        for s in parsed.sections
+        if (cleaned := section(texts, s.start_line, s.end_line, s.heading, s.kind))
+    )
+    placed = [replace(finding, line=lines[finding.line - 1].number) for finding in found]
+    return replace(parsed, rendered=lines, sections=tuple(sections)), placed
 
 
 def clean_labels(texts: Iterable[str]) -> Mapping[str, str]:
