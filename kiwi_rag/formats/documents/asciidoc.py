@@ -97,7 +97,8 @@ class _Page:
         self._show(text, number)
 
     def _show(self, text: str, number: int) -> None:
-        self.rendered.append(RenderedLine(text, number + 1))
+        if text or self.block or (self.rendered and self.rendered[-1].text):
+            self.rendered.append(RenderedLine(text, number + 1))
 
     def _plain(self, text: str) -> str:
         """Return a line with its macros as their text, and the attributes that the file sets as their values."""

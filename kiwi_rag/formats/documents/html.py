@@ -166,7 +166,8 @@ class _Page:
     """The rendered lines of a page so far, and the line that is being written.
 
     ``skipped`` is the element that is left out, and how many of its name are open; ``heading`` the heading that is
-    open, its level, and the number of its first rendered line.
+    open, its level, and the number of its first rendered line; ``signed`` the level of the last signature and how many
+    rendered lines there were then.
     """
 
     text: str
@@ -181,6 +182,7 @@ class _Page:
     lists: int = 0
     skipped: tuple[str, int] = ("", 0)
     heading: tuple[str, int, int] = ("", 0, 0)
+    signed: tuple[int, int] = (0, 0)
 
     def skip(self, token: _Token) -> None:
         """Pass over a token."""
@@ -245,7 +247,7 @@ class _Page:
         level = _HEADINGS.get(name, 0)
         if name == "dt" and "sig" in token.values("class"):
             level = _SIGNATURE_LEVEL + self.lists
-        if level:
+        if level and self.signed != (level, len(self.lines)):  # signatures below each other are of one object
             self.heading = name, level, len(self.lines)
 
     def _close(self, name: str) -> None:
@@ -259,6 +261,7 @@ class _Page:
             _, level, first = self.heading
             text = one_line(" ".join(_texts(self.lines[first:])))
             self.headings.open(level, text, first + 1)
+            self.signed = level if name == "dt" else 0, len(self.lines)
             self.title = self.title or (text if level == 1 else "")
             self.heading = "", 0, 0
 

@@ -52,12 +52,20 @@ def parse(text: str, form: str) -> ParsedDocument:
     reader = _Reader()
     front = front_matter_lines(text.split("\n"))
     pieces = (reader.rendered(prose) if is_prose else prose for is_prose, prose in _stretches(text, front))
-    shown = "\n".join(pieces)
-    document = parse_markdown(shown, "markdown")
-    lines = tuple(RenderedLine(line, number) for number, line in enumerate(shown.split("\n"), start=1))
+    lines = tuple(_without_emptied("\n".join(pieces).split("\n"), text.split("\n")))
+    document = parse_markdown("\n".join(line.text for line in lines), "markdown")
     has_title = front and "title:" in "\n".join(text.split("\n", front)[:front])
     title = document.title if has_title else reader.title or document.title
     return replace(document, title=title, rendered=lines)
+
+
+def _without_emptied(shown: list[str], lines: list[str]) -> Iterator[RenderedLine]:
+    """Yield the lines that are shown, without those below a blank one that only became blank."""
+    was_blank = False
+    for number, (text, line) in enumerate(zip(shown, lines, strict=True), start=1):
+        if text.strip() or not line.strip() or not was_blank:
+            yield RenderedLine(text, number)
+        was_blank = not text.strip()
 
 
 def _stretches(text: str, front: int) -> Iterator[tuple[bool, str]]:

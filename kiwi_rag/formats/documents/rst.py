@@ -11,7 +11,7 @@ not at all, and takes Sphinx's directives and roles for errors.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kiwi_rag.formats.outcome import HeadingPath, ParsedDocument
@@ -31,6 +31,8 @@ _ROLE_NAME = r":[A-Za-z][\w.+-]{0,40}(?::[A-Za-z][\w.+-]{0,40}){0,3}:"
 _ROLE = re.compile(
     rf"{_ROLE_NAME}`([^`]{{1,500}})`|(?<![`\w:])`(?:([^`<>]{{0,400}}?)[ \n]?<([^`<>]{{1,400}})>|([^`]{{1,400}}))`__?"
 )
+_REPLACE = re.compile(r"^ {0,20}\.\. \|([^|\n]{1,60})\| replace::[ \t]+(\S.{0,100})$", re.MULTILINE)
+_SUBSTITUTION = re.compile(r"\|(\w(?:[^|\n]{0,60}\w)?)\|_{0,2}")
 _TARGET = re.compile(r"\s*<[^<>]*>$")
 _HIDDEN = frozenset({
     *("meta", "index", "highlight", "highlightlang", "currentmodule", "module", "py:currentmodule", "py:module", "raw"),
@@ -55,7 +57,7 @@ _FAR = 1 << 30
 
 def parse(text: str, form: str) -> ParsedDocument:
     """Return reStructuredText as sections of the kind ``section``, with the first title."""
-    page = _Page(text.expandtabs(8).split("\n"))
+    page = _Page(text.expandtabs(8).split("\n"), dict(_REPLACE.findall(text)))
     page.read()
     return page.headings.document(form, page.title, page.rendered)
 
@@ -102,6 +104,7 @@ class _Page:
     """
 
     lines: Sequence[str]
+    replaced: Mapping[str, str]
     rendered: list[RenderedLine] = field(default_factory=list)
     headings: HeadingPath = field(default_factory=HeadingPath)
     title: str = ""
@@ -132,7 +135,7 @@ class _Page:
         style = self.lines[number + count - 1][0] + "=" * (count == 3)
         if style not in self.styles:
             self.styles.append(style)
-        text = _plain(text)
+        text = self._plain(text)
         self.headings.open(self.styles.index(style), text, len(self.rendered) + 1)
         self.title = self.title or text
         for at in range(number, number + count):
@@ -148,12 +151,12 @@ class _Page:
         self._dedent(indent)
         if indent > self.hidden:
             return 1
-        if indent > self.verbatim:
-            self._show(line, number)
-        elif indent > self.options and (option := _OPTION.match(line)):
+        if indent > self.options and (option := _OPTION.match(line)):
             self._show(" " * indent + option[2] if option[1] and option[2] else "", number)
-        elif indent > self.signature:
-            self._open_object(self.signature, line.strip(), number)
+        elif indent > self.verbatim:
+            self._show(line, number)
+        elif indent > self.signature:  # one more signature of the same object
+            self._show(" " * indent + self._plain(line.strip()), number)
         elif explicit := _EXPLICIT.match(line):
             self._explicit(indent, explicit[2] or "", number)
         elif line.startswith("__ "):
@@ -180,7 +183,7 @@ class _Page:
         """Render what begins with two dots: a directive, a footnote; or, hidden, a comment or a target."""
         self._end_prose()
         directive = _DIRECTIVE.match(text)
-        if directive is None:
+        if directive is None or (text.startswith("|") and directive[1] == "replace"):
             if _REFERENCE.match(text):
                 self._prose(" " * indent + text, number)
             elif text or (number + 1 < len(self.lines) and self.lines[number + 1].strip()):
@@ -199,10 +202,11 @@ class _Page:
         else:
             label = _LABELS.get(name, name.capitalize()) if name in _NAMED else ""
             words = argument if name not in {"only", "image", "figure", "container"} else ""
-            self._prose(" " * indent + ": ".join(filter(None, (label, words))).strip(), number)
+            joint = " " if label.endswith("ersion") else ": "
+            self._prose(" " * indent + joint.join(filter(None, (label, words))).strip(), number)
 
     def _open_object(self, indent: int, signature: str, number: int) -> None:
-        text = _plain(signature.rstrip("\\").strip())
+        text = self._plain(signature.rstrip("\\").strip())
         if not self.objects or self.objects[-1] != indent:
             self.objects.append(indent)
         if text:
@@ -219,7 +223,7 @@ class _Page:
         """Render the roles and links in the prose above: they may go on over a line end."""
         if not self.prose:
             return
-        texts = _plain("\n".join(self.prose)).split("\n")
+        texts = self._plain("\n".join(self.prose)).split("\n")
         if self.prose[-1].rstrip().endswith("::"):
             texts[-1] = texts[-1].rstrip().removesuffix(":").removesuffix(" :")
         first = len(self.rendered) - len(self.prose)
@@ -229,13 +233,16 @@ class _Page:
 
     def _show(self, text: str, number: int) -> None:
         self._end_prose()
-        self.rendered.append(RenderedLine(text.rstrip(), number + 1))
+        if text or self.verbatim < _FAR or (self.rendered and self.rendered[-1].text):
+            self.rendered.append(RenderedLine(text.rstrip(), number + 1))
 
-
-def _plain(text: str) -> str:
-    r"""Return prose with its roles and links as their text, and as many line ends; ``\ `` is nothing."""
-    shown = _ROLE.sub(_role_text, text) if "`" in text else text
-    return shown.replace("\\ ", "").replace("\\*", "*") if "\\" in shown else shown
+    def _plain(self, text: str) -> str:
+        r"""Return prose with roles, links and substitutions as their text, and as many line ends; ``\ `` is nothing."""
+        if "`" in text:
+            text = _ROLE.sub(_role_text, text)
+        if self.replaced and "|" in text:
+            text = _SUBSTITUTION.sub(lambda name: self.replaced.get(name[1], name[0]), text)
+        return text.replace("\\ ", "").replace("\\*", "*") if "\\" in text else text
 
 
 def _role_text(match: re.Match[str]) -> str:
