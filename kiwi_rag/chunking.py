@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from kiwi_rag.errors import UsageError
-from kiwi_rag.model import Document, Item, Passage, Section
+from kiwi_rag.model import Document, Item, Passage, RenderedLine, Section
 from kiwi_rag.wordpieces import Estimate, code, document_context, estimate_of, estimate_tokens, item_context
 
 SEPARATORS = ("\n\n", "\n", ". ", " ", "")
@@ -106,9 +106,15 @@ def split_document(document: Document) -> tuple[Passage, ...]:
         context = document_context(title, section.heading, service)
         sizes = replace(DOCUMENTS, tokens=DOCUMENTS.tokens - estimate_tokens(context))
         for text, *own in _pieces(section, sizes):
-            first, last = (rendered[line - 1].number for line in own) if rendered is not None else own
-            found.append(Passage(len(found), text, context, section.heading, first, last, section.kind, section.file))
+            first, last = own if rendered is None else _origin(rendered[own[0] - 1 : own[1]])
+            found.append(Passage(len(found), text, context, section.heading, first, last, section.kind))
     return tuple(found)
+
+
+def _origin(rendered: Sequence[RenderedLine]) -> tuple[int, int]:
+    """Return the lines of the file that these are from; a notebook's file has the outputs of a cell before its code."""
+    numbers = [line.number for line in rendered]
+    return min(numbers), max(numbers)
 
 
 def _parts(section: Section, lines: Sequence[str]) -> Iterator[Section]:
@@ -184,8 +190,6 @@ def _adjoin(first: _Group, second: _Group, lines: Sequence[str]) -> bool:
 
 def _belong_together(first: _Group, second: _Group, following: Section | None, sizes: Sizes) -> bool:
     heading, next_heading = first.section.heading, second.section.heading
-    if first.section.file != second.section.file:
-        return False
     if first.bare and next_heading[: len(heading)] == heading:
         return True
     if first.size + second.size >= sizes.size or min(first.size, second.size) >= sizes.tiny:

@@ -17,8 +17,7 @@ from typing import NamedTuple
 # A quoted value may contain ">". A quotation mark without a partner within 1,000 characters is plain text, which keeps
 # the scan linear.
 _QUOTED = r"\"[^\"]{0,1000}+\"|'[^']{0,1000}+'"
-ATTRIBUTES = rf"(?:[^<>\"']++|{_QUOTED}|[\"'])*+"
-_OPENING = re.compile(rf"<([A-Za-z][\w:-]*+)({ATTRIBUTES})")
+_OPENING = re.compile(rf"<([A-Za-z][\w:-]*+)((?:[^<>\"']++|{_QUOTED}|[\"'])*+)")
 _VALUE = re.compile(_QUOTED)
 _TAG = re.compile(r"<(/?)([A-Za-z][\w:-]*+)(?:[ \t\n]*+>)?")
 _HIDDEN = re.compile(r"(?:^|[\s/\"'])hidden(?=[\s=/>]|$)|\btype\s*=\s*[\"']?hidden\b", re.IGNORECASE)

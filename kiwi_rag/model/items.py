@@ -73,13 +73,11 @@ class Section:
 class RenderedLine(NamedTuple):
     """A line of a file as a reader of the rendered page sees it, and the line of the file that it is from.
 
-    Several may be from one line, in ascending order. ``file`` is the included file that has the line, as a path below
-    the root; empty for the document itself.
+    Several may be from one line.
     """
 
     text: str
     number: int
-    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,9 @@ def inspect_document(file: DocumentFile, policy: Policy) -> tuple[Document | Non
         findings += removed
     parsed, removed = _clean_rendered(parsed, file.path)
     all_findings = (*findings, *removed, *parsed.findings)
+    if not parsed.sections:
+        empty = Finding("bounds.empty", "the file shows no text", 0, file.path, "", "warning")
+        return None, (*all_findings, empty)
     return _document(file, text, parsed, all_findings), all_findings
 
 

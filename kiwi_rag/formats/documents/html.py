@@ -20,7 +20,9 @@ from kiwi_rag.formats import elements
 from kiwi_rag.formats.outcome import HeadingPath, ParsedDocument, one_line
 from kiwi_rag.model import RenderedLine
 
-_TAG = re.compile(rf"<(?:(!--)|(/?)([A-Za-z][\w:-]*+)({elements.ATTRIBUTES})>?|[!?][^<>]*+>?)")
+# A quoted value may be long: the paths of drawings are. Each quotation mark is scanned once, for none is given back.
+_ATTRIBUTES = r"(?:[^<>\"']++|\"[^\"]*+\"|'[^']*+'|[\"'])*+"
+_TAG = re.compile(rf"<(?:(!--)|(/?)([A-Za-z][\w:-]*+)({_ATTRIBUTES})>?|[!?][^<>]*+>?)")
 _ATTRIBUTE = re.compile(
     r"(?<![^\s\"'])(class|id|role|itemprop)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))", re.IGNORECASE
 )
@@ -116,7 +118,7 @@ def _main(tokens: list[_Token]) -> tuple[int, int]:
     articles, mains, bodies = ([*found[what]] for what in ("article", "main", "body"))
     if len(articles) == 1 and not any(3 * _size(tokens, articles[0]) < _size(tokens, main) for main in mains):
         return articles[0]
-    return max(mains or bodies or [(0, len(tokens))], key=lambda region: _size(tokens, region))
+    return max(mains or bodies, key=lambda region: _size(tokens, region), default=(0, len(tokens)))
 
 
 def _size(tokens: list[_Token], region: tuple[int, int]) -> int:

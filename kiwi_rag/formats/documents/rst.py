@@ -250,4 +250,5 @@ def _role_text(match: re.Match[str]) -> str:
     bare = _TARGET.sub("", words) if match[1] and words.endswith(">") else words
     # "~" shows the last part of a name alone, and "!" makes no link; the whole name says more.
     bare = (bare or words).lstrip("~!")
+    bare = f"RFC {bare}" if match[0].startswith(":rfc:") else bare
     return bare + "\n" * (match[0].count("\n") - bare.count("\n"))
