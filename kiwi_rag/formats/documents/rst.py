@@ -4,8 +4,8 @@ Roles are their text, and directives their arguments and content. Comments, targ
 page (``index``, ``highlight``, ``toctree``, ``raw`` and the like) are not shown, so they are left out. Forms:
 https://docutils.sourceforge.io/docs/ref/rst/restructuredtext.html and Sphinx's directives and domains.
 
-docutils is not used: it reads 0.1 to 0.3 MB a second, gives the first line of a node at best and that of a table's cell
-not at all, and takes Sphinx's directives and roles for errors.
+docutils is not used: it gives the first line of a node at best, takes Sphinx's directives and roles for errors, and is
+ten times slower.
 """
 
 from __future__ import annotations
