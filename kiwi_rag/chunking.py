@@ -94,20 +94,21 @@ def split_document(document: Document) -> tuple[Passage, ...]:
     The text of a passage equals its lines, joined by ``\n``; where one line alone is too long, it is a part of that
     line. Every line that is not blank is in a passage. Of a rendered document the same holds of its rendered lines: the
     passage names the file and the lines of it that these are from, so the lines that parsing yields for them again are
-    the passage's text, except for what others on its first and last line have.
+    the passage's text, except for what others on its first and last line have. A passage of an included file names it.
     """
     title, service = str(document.metadata.get("title", "")), str(document.metadata.get("service", ""))
     if title == PurePosixPath(document.path).name:
         title = ""  # a file under another name needs no new vectors
     found: list[Passage] = []
-    rendered = document.rendered
-    lines = document.content.split("\n") if rendered is None else [line.text for line in rendered]
-    for section in joined(document.sections, lines, DOCUMENTS):
-        context = document_context(title, section.heading, service)
-        sizes = replace(DOCUMENTS, tokens=DOCUMENTS.tokens - estimate_tokens(context))
-        for text, *own in _pieces(section, sizes):
-            first, last = own if rendered is None else _origin(rendered[own[0] - 1 : own[1]])
-            found.append(Passage(len(found), text, context, section.heading, first, last, section.kind))
+    for file, sections in groupby(document.sections, key=attrgetter("file")):
+        rendered = None if file else document.rendered
+        lines = document.lines(file) if rendered is None else [line.text for line in rendered]
+        for section in joined(sections, lines, DOCUMENTS):
+            context = document_context(title, section.heading, service)
+            sizes = replace(DOCUMENTS, tokens=DOCUMENTS.tokens - estimate_tokens(context))
+            for text, *own in _pieces(section, sizes):
+                first, last = own if rendered is None else _origin(rendered[own[0] - 1 : own[1]])
+                found.append(Passage(len(found), text, context, section.heading, first, last, section.kind, file))
     return tuple(found)
 
 

@@ -128,7 +128,9 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Document(Item):
-    """A file of a workspace that is no item. Its one file is its text after redaction, with line feeds as line ends.
+    """A file of a workspace that is no item. Its main file is its text after redaction, with line feeds as line ends.
+
+    The others are the files that it includes, by their paths below the root.
 
     ``ref`` names it by its path below the workspace's root, with slashes. Keys of ``metadata``, all strings:
     ``file_type`` (`kiwi_rag.formats.documents` lists them), ``title``, ``service``, ``domain``, ``last_modified``
