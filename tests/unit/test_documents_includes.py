@@ -91,6 +91,17 @@ async def test_a_change_of_an_included_file_indexes_the_page_again(yard: Yard) -
     assert (await yard.index()).indexed == []
 
 
+async def test_without_a_record_of_read_files_an_included_file_is_compared_after_redaction(yard: Yard) -> None:
+    yard.write("docs/a.md", PAGE.replace("../../docs_src", "../src"))
+    yard.write("src/first.py", CODE)
+    await yard.index()
+    yard.states.clear()
+    for text, changed in ((CODE, False), (CODE + "# more\n", True)):
+        yard.write("src/first.py", text)
+        states = {h.ref.item_id: bool(h.state.changed) for h in (await yard.search("moor vessel quay")).hits}
+        assert states["docs/a.md"] is changed
+
+
 async def test_an_included_file_that_is_gone_leaves_the_page(yard: Yard) -> None:
     yard.write("docs/a.md", PAGE.replace("../../docs_src", "../src"))
     place = yard.write("src/first.py", CODE)
