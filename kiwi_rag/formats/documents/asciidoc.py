@@ -25,9 +25,8 @@ _UNSEEN = re.compile(
 _STYLES = re.compile(r"\[(NOTE|TIP|IMPORTANT|WARNING|CAUTION)\b[^\[\]]*\]$")
 _BLOCK_TITLE = re.compile(r"\.([^\s.].*)")
 _MACRO = re.compile(
-    r"<<(?:[^<>,\n]{1,200},)?[ ]*([^<>\n]{1,300})>>|(?:xref|link|mailto|image|kbd|btn|menu|footnote|term|indexterm2?)"
-    r"::?[^\s\[\]]{0,500}\[([^\[\]\n]{0,500})\]|(?:https?|ftp)://[^\s\[\]]{1,500}\[([^\[\]\n]{1,500})\]"
-    r"|\[[#.][^\[\]\n]{1,100}\](?=[#*_`])"
+    r"<<(?:[^<>,\n]{1,200},)?[ ]*([^<>\n]{1,300})>>|\[[#.][^\[\]\n]{1,100}\](?=[#*_`])"
+    r"|(?<![\w{])(?!include::)[a-z][a-z\d-]{0,30}:(?P<target>[^\s\[\]]{0,500})\[(?P<text>[^\[\]\n]{0,500})\]"
 )
 _ATTRIBUTES_AFTER = re.compile(r",[ ]*(?:role|window|opts|width|height|align|title|link)=.*|\^$")
 
@@ -112,4 +111,5 @@ def _is_underline(line: str) -> bool:
 
 
 def _macro_text(match: re.Match[str]) -> str:
-    return _ATTRIBUTES_AFTER.sub("", (match[1] or match[2] or match[3] or "").strip())
+    text = _ATTRIBUTES_AFTER.sub("", (match["text"] or "").strip())
+    return match[1] or text or (match["target"] or "").lstrip(":")

@@ -31,7 +31,7 @@ _TEXT = re.compile(
 )
 _NOT_SHOWN = frozenset({
     *("class", "classname", "style", "href", "src", "id", "key", "to", "icon", "size", "color", "variant", "lang"),
-    *("language", "width", "height", "target", "rel", "component", "as", "slot", "ref", "mode"),
+    *("language", "width", "height", "target", "rel", "component", "as", "slot", "ref", "mode", "group"),
     *("align", "theme", "layout", "image", "img", "url", "path", "link", "scope", "groupid", "querystring"),
 })  # fmt: skip
 _HIDDEN = re.compile(r"(?<![\w-])hidden(?:\s*=\s*\{\s*true\s*\})?(?=[\s/>{]|$)")
