@@ -19,9 +19,9 @@ _ENTRY = re.compile(r":!?([\w][\w-]*)!?:(?:[ \t]+(.*))?$")
 _NAME = re.compile(r"\{([\w][\w-]{0,60})\}")
 _LONGEST_VALUE = 100
 _DELIMITER = re.compile(r"(?:(/{4,}|-{4,}|\.{4,}|\+{4,})|(?:={4,}|\*{4,}|_{4,}|--|[|,:!]={3,})|(`{3})[\w+-]*)[ \t]*$")
-_UNSEEN = re.compile(
-    r"//(?!/)|\[\[[^\]]*\]\]$|\[[^\[\]]*\]$|(?:ifdef|ifndef|ifeval|endif)::|(?:toc|image)::?\[\]$|<<<+$|'''+$|\+$"
-)
+_UNSEEN = re.compile(r"//(?!/)|\[\[[^\]]*\]\]$|\[[^\[\]]*\]$|(?:toc|image)::?\[\]$|<<<+$|'''+$|\+$")
+_CONDITION = re.compile(r"(ifdef|ifndef|ifeval|endif)::([^\s\[\]]*)\[(.*)\]$")
+_COMMENT = re.compile(r"\[comment\b[^\[\]]*\]$")
 _STYLES = re.compile(r"\[(NOTE|TIP|IMPORTANT|WARNING|CAUTION)\b[^\[\]]*\]$")
 _BLOCK_TITLE = re.compile(r"\.([^\s.].*)")
 _MACRO = re.compile(
@@ -41,35 +41,63 @@ def parse(text: str, form: str) -> ParsedDocument:
 
 @dataclass(slots=True)
 class _Page:
-    """The rendered lines so far; ``block`` is the delimiter of the verbatim block that is open."""
+    """The rendered lines so far.
+
+    ``block`` is the line that ends the verbatim or unseen block that is open, ``is_unseen`` which of both it is; an
+    unseen paragraph ends at an empty line. ``conditions`` tells of each open condition whether it holds.
+    """
 
     source: list[str]
     rendered: list[RenderedLine] = field(default_factory=list)
     headings: HeadingPath = field(default_factory=HeadingPath)
     title: str = ""
-    block: str = ""
+    block: str | None = None
+    is_unseen: bool = False
+    conditions: list[bool] = field(default_factory=list)
     values: dict[str, str] = field(default_factory=dict)
 
     def add(self, number: int) -> None:
         """Render a line."""
         line = self.source[number].rstrip()
-        if self.block:
-            if line == self.block:
-                self.block = ""
-            elif self.block[0] not in "/+":
-                self._show(line, number)
+        if condition := _CONDITION.match(line):
+            self._condition(condition)
+        elif self.block is not None:
+            self._within_block(line, number)
+        elif not all(self.conditions):
+            return
         elif delimiter := _DELIMITER.match(line):
             if not self._underline(line, number):
-                self.block = delimiter[1] or delimiter[2] or ""
+                self.block = delimiter[1] or delimiter[2]
+                self.is_unseen = line[0] in "/+"
                 self._show("", number)
         elif heading := _HEADING.match(line):
             self._heading(len(heading[1]), self._plain(heading[2]).rstrip("= "), number)
         elif entry := _ENTRY.match(line):
             self.values[entry[1].lower()] = (entry[2] or "")[:_LONGEST_VALUE]
+        elif _COMMENT.match(line):
+            self.block, self.is_unseen = "", True
         elif style := _STYLES.match(line):
             self._show(f"{style[1]}:", number)
         elif not line or not _UNSEEN.match(line):
             self._text(line, number)
+
+    def _within_block(self, line: str, number: int) -> None:
+        opening = self.block == "" and _DELIMITER.match(line)
+        if opening:  # the comment is not a paragraph
+            self.block = line
+        elif line == self.block:
+            self.block = None
+        elif not self.is_unseen and all(self.conditions):
+            self._show(line, number)
+
+    def _condition(self, condition: re.Match[str]) -> None:
+        """Open or close a condition; attributes that depend on the output are those of HTML."""
+        kind, names, inline = condition.groups()
+        if kind == "endif":
+            del self.conditions[-1:]
+        elif not inline:
+            is_set = any(name in self.values or "html" in name for name in re.split("[,+]", names.lower()))
+            self.conditions.append(is_set is (kind == "ifdef"))  # of ifeval, always
 
     def _text(self, line: str, number: int) -> None:
         if _is_underline(line) and self._underline(line, number):
@@ -96,7 +124,7 @@ class _Page:
         self._show(text, number)
 
     def _show(self, text: str, number: int) -> None:
-        if text or self.block or (self.rendered and self.rendered[-1].text):
+        if text or self.block is not None or (self.rendered and self.rendered[-1].text):
             self.rendered.append(RenderedLine(text, number + 1))
 
     def _plain(self, text: str) -> str:

@@ -16,14 +16,15 @@ from kiwi_rag.formats.documents.markdown import parse as parse_markdown
 from kiwi_rag.formats.outcome import ParsedDocument, one_line
 from kiwi_rag.model import RenderedLine
 
-_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})([^`\n]*)$")
 _START = re.compile(
-    r"(?P<code>`+)|(?P<comment>\{\s*/\*)|(?P<tag></?(?P<name>[A-Za-z][\w.]*)|<>|</>)"
+    r"^[ \t]*(?P<fence>`{3,}|~{3,})[^`\n]*$|(?P<code>`+)|(?P<comment>\{\s*/\*)"
+    r"|(?P<tag></?(?P<name>[A-Za-z][\w.]*)|<>|</>)"
     r"|^(?P<esm>import\s+(?:[\"']|[\w*{][^;\n]*?(?:\bfrom\b|[{,][ \t]*$))"
     r"|export\s+(?:const|let|var|function|default|async|class|\*|\{))",
     re.MULTILINE,
 )
 _ESM_LINES = 500
+_SHORT = 12
 _SCRIPT_SIGN = re.compile(r"[\"'`{}>]")
 _QUOTED = r"\"(?:[^\"\\\n]|\\.){0,2000}+\"|'(?:[^'\\\n]|\\.){0,2000}+'|`(?:[^`\\]|\\.){0,4000}+`"
 _TEXT = re.compile(
@@ -51,12 +52,13 @@ def parse(text: str, form: str) -> ParsedDocument:
     """
     reader = _Reader()
     front = front_matter_lines(text.split("\n"))
-    pieces = (reader.rendered(prose) if is_prose else prose for is_prose, prose in _stretches(text, front))
-    lines = tuple(_without_emptied("\n".join(pieces).split("\n"), text.split("\n")))
-    document = parse_markdown("\n".join(line.text for line in lines), "markdown")
-    has_title = front and "title:" in "\n".join(text.split("\n", front)[:front])
+    lines = text.split("\n")
+    shown = lines[:front] + reader.rendered("\n".join(lines[front:])).split("\n")
+    rendered = tuple(_without_emptied(shown[: len(lines)], lines))
+    document = parse_markdown("\n".join(line.text for line in rendered), "markdown")
+    has_title = any(line.startswith("title:") for line in lines[:front])
     title = document.title if has_title else reader.title or document.title
-    return replace(document, title=title, rendered=lines)
+    return replace(document, title=title, rendered=rendered)
 
 
 def _without_emptied(shown: list[str], lines: list[str]) -> Iterator[RenderedLine]:
@@ -66,24 +68,6 @@ def _without_emptied(shown: list[str], lines: list[str]) -> Iterator[RenderedLin
         if text.strip() or not line.strip() or not was_blank:
             yield RenderedLine(text, number)
         was_blank = not text.strip()
-
-
-def _stretches(text: str, front: int) -> Iterator[tuple[bool, str]]:
-    """Yield the lines of the text in turn: front matter and fenced code, and, with True, what is between."""
-    lines = text.split("\n")
-    if front:
-        yield False, "\n".join(lines[:front])
-    begin, fence = front, ""
-    for number in range(front, len(lines)):
-        mark = _FENCE.match(lines[number])
-        if mark is None or (fence and (not mark[1].startswith(fence) or mark[2].strip())):
-            continue
-        end = number + bool(fence)  # a fence belongs to its code
-        if end > begin:
-            yield not fence, "\n".join(lines[begin:end])
-        begin, fence = end, "" if fence else mark[1]
-    if begin < len(lines):
-        yield not fence, "\n".join(lines[begin:])
 
 
 class _Reader:
@@ -100,7 +84,12 @@ class _Reader:
         while match := _START.search(text, position):
             pieces.append(text[position : match.start()])
             position = match.end()
-            if match["code"]:
+            if match["fence"]:
+                mark = match["fence"]
+                closing = re.compile(rf"^[ \t]*{mark}{mark[0]}*[ \t]*$", re.MULTILINE).search(text, position)
+                position = closing.end() if closing else len(text)
+                pieces.append(text[match.start() : position])
+            elif match["code"]:
                 end = text.find(match[0], position, position + 2_000)
                 position = end + len(match[0]) if end >= 0 else position
                 pieces.append(text[match.start() : position])
@@ -139,10 +128,11 @@ class _Reader:
         if match[0].startswith("</"):
             return end, whole if name in self._hidden or not is_component else ""
         if _HIDDEN.search(outer) or any(_AWAY.search(style[1]) for style in _STYLE.finditer(whole)):
-            self._hidden.add(name)
+            self._hidden.add(name)  # from here on, its tags stay, so that its end is found
             breaks = "\n" * whole.count("\n")
             return end, breaks if whole.endswith("/>") and is_component else f"<{name} hidden>{breaks}"
-        return end, _texts(whole[len(match[0]) :]) if is_component else whole
+        opening = f"<{name}>" if name in self._hidden and not whole.endswith("/>") else ""
+        return end, opening + _texts(whole[len(match[0]) :]) if is_component else whole
 
 
 def _esm_end(text: str, position: int) -> int:
@@ -166,15 +156,17 @@ def _line_end(text: str, position: int) -> int:
 
 
 def _tag_end(text: str, position: int) -> tuple[int, str]:
-    """Return where the tag around an offset ends, and its attributes without what is in quotes and brackets."""
-    depth, outer = 0, []
+    """Return where the tag around an offset ends, and its attributes without texts and longer scripts."""
+    depth, outer, opened = 0, [], 0
     while sign := _SCRIPT_SIGN.search(text, position):
         outer += [text[position : sign.start()]] if not depth else []
         position = sign.end()
         if sign[0] == ">" and not depth:
             return position, "".join([*outer, ">"])
         if sign[0] in "{}":
+            opened = opened if depth else sign.start()
             depth = max(depth + (1 if sign[0] == "{" else -1), 0)
+            outer += [text[opened:position]] if not depth and position - opened < _SHORT else []
         elif sign[0] != ">":  # a string of JavaScript ends on its line; an apostrophe in a text has no partner
             limit = _line_end(text, position) if depth and sign[0] != "`" else position + 4_000
             found = text.find(sign[0], position, limit)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from kiwi_rag.formats.outcome import HeadingPath, ParsedDocument
 from kiwi_rag.model import RenderedLine
 
-_ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t]*$")
+_ADORNMENT = re.compile(r"(?!(?:\.\.|::|__)[ \t]*$)([!-/:-@\[-`{-~])\1*[ \t]*$")
 _EXPLICIT = re.compile(r"( *)\.\.(?:[ \t]+(.*))?$")
 _DIRECTIVE = re.compile(r"(?:\|[^|]{1,80}\|[ \t]+)?([A-Za-z][\w.+:-]*?)[ \t]?::(?:[ \t]+(.*))?$")
 _REFERENCE = re.compile(r"\[[^\]]{1,80}\][ \t]+\S")  # a footnote or a citation
@@ -38,7 +38,7 @@ _HIDDEN = frozenset({
     *("meta", "index", "highlight", "highlightlang", "currentmodule", "module", "py:currentmodule", "py:module", "raw"),
     *("toctree", "contents", "default-role", "role", "tabularcolumns", "sectnum", "testsetup", "testcleanup", "title"),
     *("default-domain", "sectionauthor", "codeauthor", "program", "cssclass", "rst-class", "target-notes", "todolist"),
-    *("spelling", "spelling:word-list"),
+    *("spelling", "spelling:word-list", "todo"),
 })  # fmt: skip
 _VERBATIM = frozenset({
     *("code-block", "code", "sourcecode", "parsed-literal", "doctest", "testcode", "testoutput", "prompt", "console"),
@@ -191,7 +191,7 @@ class _Page:
             return
         name, argument = directive[1].lower(), directive[2] or ""
         self.options = indent
-        if name in _HIDDEN:
+        if name in _HIDDEN or (name == "only" and "html" not in argument):
             self.hidden = indent
         elif _OBJECT.fullmatch(name):
             self.signature = indent
