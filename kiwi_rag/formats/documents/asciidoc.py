@@ -44,7 +44,8 @@ class _Page:
     """The rendered lines so far.
 
     ``block`` is the line that ends the verbatim or unseen block that is open, ``is_unseen`` which of both it is; an
-    unseen paragraph ends at an empty line. ``conditions`` tells of each open condition whether it holds.
+    unseen paragraph ends at an empty line. ``conditions`` tells of each open condition whether it holds, ``unmet`` how
+    many do not.
     """
 
     source: list[str]
@@ -54,6 +55,7 @@ class _Page:
     block: str | None = None
     is_unseen: bool = False
     conditions: list[bool] = field(default_factory=list)
+    unmet: int = 0
     values: dict[str, str] = field(default_factory=dict)
 
     def add(self, number: int) -> None:
@@ -63,7 +65,7 @@ class _Page:
             self._condition(condition)
         elif self.block is not None:
             self._within_block(line, number)
-        elif not all(self.conditions):
+        elif self.unmet:
             return
         elif delimiter := _DELIMITER.match(line):
             if not self._underline(line, number):
@@ -87,17 +89,18 @@ class _Page:
             self.block = line
         elif line == self.block:
             self.block = None
-        elif not self.is_unseen and all(self.conditions):
+        elif not self.is_unseen and not self.unmet:
             self._show(line, number)
 
     def _condition(self, condition: re.Match[str]) -> None:
         """Open or close a condition; attributes that depend on the output are those of HTML."""
         kind, names, inline = condition.groups()
         if kind == "endif":
-            del self.conditions[-1:]
+            self.unmet -= bool(self.conditions) and not self.conditions.pop()
         elif not inline:
             is_set = any(name in self.values or "html" in name for name in re.split("[,+]", names.lower()))
             self.conditions.append(is_set is (kind == "ifdef"))  # of ifeval, always
+            self.unmet += not self.conditions[-1]
 
     def _text(self, line: str, number: int) -> None:
         if _is_underline(line) and self._underline(line, number):
