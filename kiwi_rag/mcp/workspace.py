@@ -20,10 +20,10 @@ from kiwi_rag.usecases.status import collect_workspace_status
 
 _SEARCH_INPUTS: dict[str, Schema] = {
     "query": text("What to find, in plain words; identifiers and operations too.", minLength=1, maxLength=10_000),
-    "file_type": text("Only files of this type.", enum=list(FILE_TYPES)),
-    "service": text("Only files about this service, for instance svc-check-in.", maxLength=200),
+    "file_type": text("Only this type.", enum=list(FILE_TYPES)),
+    "service": text("Only files about this service, such as svc-check-in.", maxLength=200),
     "domain": text("Only files of this domain.", maxLength=200),
-    "path": text("Only this file or folder, or paths that match this pattern with *.", maxLength=1_024),
+    "path": text("Only this file or folder, or a pattern with *.", maxLength=1_024),
     "limit": number("integer", 1, 50, "Passages to show.", default=5),
     "max_tokens": budget("text to return.", 4_000),
 }
