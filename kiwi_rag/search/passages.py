@@ -193,7 +193,8 @@ class PassageChoice(Choice):
         """Add the place of a copy to those of its hit. Those that are only counted need not verify."""
         if len(copies) >= MAX_NAMED or await self._verify(hit, path):
             passage = hit.candidate.passage
-            copies.append(f"{path}:{passage.start_line}-{passage.end_line}")
+            # The lines of an included file are not those of the page that shows it.
+            copies.append(path if passage.file else f"{path}:{passage.start_line}-{passage.end_line}")
 
     def _scored(self, rarest: float) -> Iterator[RankedHit]:
         intent = parse_intent(self.query.text)

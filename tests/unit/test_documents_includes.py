@@ -32,9 +32,8 @@ def yard(tmp_path: Path) -> Yard:
 
 async def found(yard: Yard, text: str, path: str) -> list[tuple[str, int, int, tuple[str, ...], str]]:
     """Return path, lines, headings and text of the hits whose document is at `path`."""
-    hits = (await yard.search(text)).hits
-    return [(h.path, h.passage.start_line, h.passage.end_line, h.passage.heading, h.passage.text)
-            for h in hits if h.ref.item_id == path]  # fmt: skip
+    hits = (await yard.search(text, path=path)).hits
+    return [(h.path, h.passage.start_line, h.passage.end_line, h.passage.heading, h.passage.text) for h in hits]
 
 
 @pytest.mark.parametrize(("path", "text", "line", "paths", "ranges"), [
@@ -78,13 +77,20 @@ async def test_a_passage_of_an_included_file_names_it_under_the_headings_of_the_
     assert set(parse_index(stored.envelope.payload).digests) == {"docs/en/docs/a.md", "docs_src/first.py"}
 
 
+async def test_the_included_file_names_the_page_that_shows_it_as_a_copy(yard: Yard) -> None:
+    yard.write("docs/a.md", PAGE.replace("../../docs_src", "../src"))
+    yard.write("src/first.py", CODE)
+    await yard.index()
+    (hit,) = [hit for hit in (await yard.search("moor vessel quay")).hits if "moor" in hit.passage.text]
+    assert {hit.ref.item_id, *(one.partition(":")[0] for one in hit.duplicates)} == {"docs/a.md", "src/first.py"}
+
+
 async def test_a_change_of_an_included_file_indexes_the_page_again(yard: Yard) -> None:
     yard.write("docs/a.md", PAGE.replace("../../docs_src", "../src"))
     yard.write("src/first.py", CODE)
     await yard.index()
     yard.write("src/first.py", CODE.replace("moor", "anchor"))
-    states = {h.ref.item_id: h.state.changed for h in (await yard.search("moor vessel quay")).hits}
-    assert states["docs/a.md"]
+    assert all(h.state.changed for h in (await yard.search("moor vessel quay", path="docs/a.md")).hits)
     report = await yard.index()
     assert report.indexed == ["docs/a.md", "src/first.py"]
     assert any("anchor" in text for *_, text in await found(yard, "anchor vessel", "docs/a.md"))
@@ -98,8 +104,8 @@ async def test_without_a_record_of_read_files_an_included_file_is_compared_after
     yard.states.clear()
     for text, changed in ((CODE, False), (CODE + "# more\n", True)):
         yard.write("src/first.py", text)
-        states = {h.ref.item_id: bool(h.state.changed) for h in (await yard.search("moor vessel quay")).hits}
-        assert states["docs/a.md"] is changed
+        hits = (await yard.search("moor vessel quay", path="docs/a.md")).hits
+        assert hits and {bool(h.state.changed) for h in hits} == {changed}
 
 
 async def test_an_included_file_that_is_gone_leaves_the_page(yard: Yard) -> None:
